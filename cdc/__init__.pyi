@@ -17,6 +17,7 @@ from cdc.connector_health import (
     health as health,
     healths as healths,
 )
+from cdc.connector_metrics import ConnectorMetrics as ConnectorMetrics
 from cdc.connectors.base import Connector as Connector
 from cdc.connectors.binlog import (
     MariaDbSource as MariaDbSource,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from eventstore.metrics.families import Family, Kind, Metrics
+from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 
 if TYPE_CHECKING:
     from cdc.catalogue import ReplicationSlot
@@ -34,16 +34,25 @@ GIVEN_UP: Final = _gauge("is_given_up", "1 if the supervisor no longer restarts 
 _ENDANGERED: Final = ("unreserved", "lost")
 
 
-class ConnectorMetrics(Metrics):
-    """The metrics of a supervisor of connectors; give it to `Supervisor`, and call `standing` now and then.
+class ConnectorMetrics(RunnerMetrics):
+    """The metrics of a supervisor of connectors, for `Supervisor`. Call `standing` now and then.
 
     Args:
         name: A name of the supervised cluster, such as its host.
     """
 
     families: ClassVar[tuple[Family, ...]] = (
-        WELL, TASKS, LAST_EVENT, SLOT_ACTIVE, SLOT_LAG, SLOT_SIZE, SLOT_LOST, RESTARTS, GIVEN_UP,
-    )  # fmt: skip
+        *RUNNER,
+        WELL,
+        TASKS,
+        LAST_EVENT,
+        SLOT_ACTIVE,
+        SLOT_LAG,
+        SLOT_SIZE,
+        SLOT_LOST,
+        RESTARTS,
+        GIVEN_UP,
+    )
 
     def __init__(self, name: str = "connectors") -> None:
         super().__init__("connectors", name)
@@ -59,7 +68,7 @@ class ConnectorMetrics(Metrics):
         self.replace(GIVEN_UP, [({"connector": name}, float(given_up)) for name, given_up in connectors.items()])
 
     def standing(self, found: Sequence[ConnectorHealth]) -> None:
-        """Show connectors as they are now; those that are not among them are no longer shown."""
+        """Show connectors as they are now. Others are no longer shown."""
         names = [({"connector": one.status.name}, one) for one in found]
         self.replace(WELL, [(label, float(one.well)) for label, one in names])
         self.replace(TASKS, [(label | {"state": state}, count) for label, one in names

@@ -32,10 +32,10 @@ _OVERSIZED: Final = (
     "a row is larger than a request, or than its topic takes: `factfold cdc status` names its tables, how to find it "
     "and the setting to raise"
 )
-_TOPIC: Final = "create the topic with the partition count of its category: cdc.topics.prepare_topics does"
+_TOPIC: Final = "create the topic with the partition count of its category: factfold cdc prepare does"
 _HOST: Final = "start the database, or check its host and port as the worker sees them"
 _SUPERUSER: Final = "run it as a superuser: only one makes roles with REPLICATION, or changes them"
-_RIGHTS: Final = "grant the role what it needs: cdc.grants.prepare_source does"
+_RIGHTS: Final = "grant the role what it needs: factfold cdc prepare does"
 # A pattern of a cause in lower case → what to do. The first match counts, so what says more comes first: PostgreSQL
 # names roles and databases in the details of very different refusals.
 _REMEDIES: Final = (
@@ -47,7 +47,7 @@ _REMEDIES: Final = (
     ("permission denied to (create|alter) role|must be superuser to (create|alter) replication", _SUPERUSER),
     (
         "must be superuser to create for all tables|publication .* is defined as for all tables",
-        "a publication of FOR ALL TABLES is not ours: name another in publication=, which cdc.grants.prepare_source "
+        "a publication of FOR ALL TABLES is not ours: name another in publication=, which factfold cdc prepare "
         "makes for the captured tables alone",
     ),
     ("must be owner of publication", "run it as the publication's owner or a superuser, or name another publication"),
@@ -64,9 +64,9 @@ _REMEDIES: Final = (
     ("no longer available on the server|slot is ahead", LOST_SLOT),
     ("permission denied|replication role", _RIGHTS),
     (r'database "[^"]*" does not exist', "check the database name"),
-    (r'role "[^"]*" does not exist', "create the role: cdc.grants.prepare_source does"),
-    (r'role "[^"]*" is not permitted to log in', "ALTER ROLE … LOGIN: cdc.grants.prepare_source does"),
-    ("publication", "create the publication as the tables' owner: cdc.grants.prepare_source does"),
+    (r'role "[^"]*" does not exist', "create the role: factfold cdc prepare does"),
+    (r'role "[^"]*" is not permitted to log in', "ALTER ROLE … LOGIN: factfold cdc prepare does"),
+    ("publication", "create the publication as the tables' owner: factfold cdc prepare does"),
     ("wal_level", "set wal_level=logical and restart PostgreSQL"),
     ("connection refused|connection to|connection attempt failed", _HOST),
     ("unknownhostexception", "check the database host as the worker sees it"),
@@ -77,7 +77,7 @@ _REMEDIES: Final = (
     ("cannot accept message without key", _TRUNCATED),
     ("bytes when serialized which is larger than|larger than the max message size", _OVERSIZED),
     ("not present in metadata|invalid partition given", _TOPIC),
-    ("could not read properties", "write the secrets file: cdc.secrets.write_secrets does; the worker must read it"),
+    ("could not read properties", "write the secrets file: factfold cdc prepare does; the worker must read it"),
     ("failed to find any class that implements", "install the Debezium plug-in into the worker's plugin.path"),
     (
         "unauthorized|forbidden|user cannot access the resource",

@@ -96,8 +96,8 @@ def check_source(engine: Engine, connector: PostgresConnector) -> None:
     _refuse(
         connector,
         problems,
-        advice=". Run by the tables' owner, cdc.prepare_source(engine, connector) makes rights and publication; "
-        "by a superuser, with password=…, the role too",
+        advice=". factfold cdc prepare makes what is missing: rights and publication as the tables' owner, the role as "
+        "a superuser (--admin-url)",
     )
 
 

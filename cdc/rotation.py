@@ -36,7 +36,8 @@ _ROLE: Final = ("connector.class", "database.hostname", "database.port", "databa
 # 256 bits: nobody guesses it, and nobody has to type it.
 _BYTES: Final = 32
 _OWN: Final = (
-    "give it a reference of its own (cdc.write_secrets) or the same host, port and user, apply it, then rotate"
+    "give it a reference of its own (factfold cdc prepare writes the file) or the same host, port and user, "
+    "apply it, then rotate"
 )
 
 
@@ -140,7 +141,7 @@ def _require_reference(login: _Login) -> None:
     if not is_reference(login.reference):
         raise InvalidConnector(
             f"connector {login.name!r} carries its password in clear: there is nothing to write a new one to",
-            remedy="declare it with a reference of cdc.write_secrets and apply it, then rotate",
+            remedy="declare it with a reference to a secrets file, run factfold cdc prepare, then rotate",
             place=_KEY,
         )
 

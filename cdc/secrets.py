@@ -62,7 +62,7 @@ def refuse_literal(
         f"connector {connector!r} carries a literal {key}, which Connect would store and show in clear"
         if text
         else f"connector {connector!r} carries an empty {key}",
-        remedy="write it with cdc.secrets.write_secrets and pass the ${file:…} reference it returns"
+        remedy="declare a reference, such as ${file:/secrets/shop.properties:password}, and run factfold cdc prepare"
         + (", or say allow_literal_secrets=True" if allowable else ""),
         place=place or key,
     )

@@ -160,7 +160,7 @@ def of_role(role: RoleFacts | None, connector: PostgresConnector) -> Iterator[Fi
     """Look at the connector's login."""
     user, check = connector.user, f"role {connector.user}"
     if role is None:
-        remedy = f"CREATE ROLE {quoted(user)} LOGIN REPLICATION PASSWORD '…' (cdc.prepare_source does)"
+        remedy = f"CREATE ROLE {quoted(user)} LOGIN REPLICATION PASSWORD '…' (factfold cdc prepare does)"
         yield Finding.error(check, f"role {user} does not exist", remedy)
         return
     faults = [

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 import typer
 
 from factfold.cli.entry import application
+from factfold.settings_file import SECRETS
 
 PAGE = Path(__file__).parent / "reference" / "commands.md"
 KINDS = {str: "TEXT", int: "NUMBER", float: "NUMBER", Path: "PATH"}
@@ -22,13 +23,46 @@ terminal. An option with an environment variable takes its value from there if i
 
 [Reference](README.md) · [Use the commands from programs](../how-to/use-the-commands-from-programs.md)
 
-## Single commands
+## Settings
+
+A setting has one name: option, variable and key in [`factfold.toml`](../how-to/start-a-project.md) are alike.
+
+| option | variable | `factfold.toml` | commands |
+| --- | --- | --- | --- |
 """
 
 
 def page() -> str:
     """Return the page as the program is now."""
-    return HEAD + "".join(_group(typer.main.get_command(application()), "factfold"))
+    program = typer.main.get_command(application())
+    return HEAD + "".join(_settings(program)) + "\n## Single commands\n" + "".join(_group(program, "factfold"))
+
+
+def _settings(program: Any) -> Iterator[str]:
+    """A row for each option that has a variable: its names, and the commands that have it."""
+    used: dict[tuple[str, str], list[str]] = {}
+    for words, command in _commands(program):
+        for option in command.params:
+            if option.envvar:
+                variable = option.envvar if isinstance(option.envvar, str) else option.envvar[0]
+                used.setdefault((option.opts[0], variable), []).append(words[0])
+    for (option, variable), commands in sorted(used.items()):
+        key = variable.removeprefix("FACTFOLD_").lower()
+        shown = "none: a secret" if key in SECRETS else f"`{_key(key)}`"
+        yield f"| `{option}` | `{variable}` | {shown} | {', '.join(f'`{one}`' for one in dict.fromkeys(commands))} |\n"
+
+
+def _key(name: str) -> str:
+    table, _, rest = name.replace("__", "_").partition("_")
+    return f"[{table}] {rest}" if table in ("kafka", "registry", "spark") else name
+
+
+def _commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for word, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*words, word))
+        else:
+            yield (*words, word), command
 
 
 def _group(group: Any, name: str) -> Iterator[str]:

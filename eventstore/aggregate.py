@@ -196,8 +196,13 @@ class Aggregate:
 
     @classmethod
     def _foreign(cls, event: object) -> UnknownEventType:
-        kind = f"class {event.__qualname__}" if isinstance(event, type) else type(event).__qualname__
-        return unknown_event_type(kind, cls.event_types, cls.category)
+        kind = (event if isinstance(event, type) else type(event)).__qualname__
+        elsewhere = f"declare the event in {cls.__name__}, or send a command to the aggregate that declares it"
+        return UnknownEventType(
+            f"{cls.__name__} has no event {kind}; its events are {', '.join(sorted(cls.event_types)) or 'none'}",
+            remedy=f"emit an object: {kind}(…)" if isinstance(event, type) else elsewhere,
+            place=cls.category,
+        )
 
     @classmethod
     def stored_types(cls) -> Mapping[str, EventType]:

@@ -33,6 +33,7 @@ FactfoldError                  message, remedy, place
 ├── StoreUnavailable           the database did not answer
 │   └── OutcomeUnknown         it did not say whether an append took place: ids
 ├── KeysMissing                no key to seal or open personal fields with
+├── SubjectUnknown             neither a key nor a stream of a subject in a store
 ├── StoreNotPrepared           the tables are missing, or of an older release
 ├── StoreNewer                 the tables are of a newer release
 ├── StoreRestored              the store came from another cluster, and was not renumbered
@@ -115,6 +116,7 @@ __all__ = [
     "StoreUnavailable",
     "StreamArchived",
     "StreamDeleted",
+    "SubjectUnknown",
     "SubscriptionError",
     "SubscriptionGaveUp",
     "TopicMismatch",
@@ -319,6 +321,10 @@ class OutcomeUnknown(StoreUnavailable):
     def __init__(self, message: str, *, remedy: str, place: str | None = None, ids: tuple[UUID, ...] = ()) -> None:
         super().__init__(message, remedy=remedy, place=place)
         self.ids = ids
+
+
+class SubjectUnknown(FactfoldError):
+    """A store has neither a key nor a stream of a subject."""
 
 
 class KeysMissing(FactfoldError):

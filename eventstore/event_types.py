@@ -19,6 +19,7 @@ from eventstore.identifiers import check_subject, check_type_name, snake_case
 from eventstore.personal import Disclosed, Erased, Sealed, still_sealed
 from eventstore.record_classes import RecordClass, record_class
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.type_words import in_python
 from eventstore.upcasting import FIRST, NO_UPCASTERS, PlainMeaning, Step, TypeMeaning, Upcasters, newer_event
 
 T = TypeVar("T")
@@ -277,11 +278,13 @@ class EventType:
         return frozenset(field.name for field in self.personal)
 
     def _misfit(self, name: str, value: object, path: str = "") -> InvalidEventData:
-        """Build the error for a value that has no place in its field; of a personal one it tells the type alone."""
-        told = f"a {type(value).__name__}" if name in self._personal_names else repr(value)
+        """Build the error for a value that has no place in its field; of a personal one it shows the type alone."""
+        kind = type(value).__name__
+        shown = f"a value of type {kind}" if name in self._personal_names else f"{value!r} of type {kind}"
+        declared = next(in_python(field.type.avro) for field in self.fields if field.name == name)
         return InvalidEventData(
-            f"{told} does not fit field {name} of {self.name}",
-            remedy="give the field a value of its declared type",
+            f"{shown} does not fit field {name} of {self.name}, which has type {declared}",
+            remedy=f"give the field a value of type {declared}",
             place=f"{self.name}.{name}{path}",
         )
 
@@ -433,7 +436,7 @@ def type_of_object(event: object) -> EventType:
 def unknown_event_type(name: str, known: Mapping[str, EventType], place: str) -> UnknownEventType:
     """Build the error for a stored type name that no class claims."""
     return UnknownEventType(
-        f"no event class claims the type {name!r}; known are {', '.join(sorted(known)) or 'none'}",
+        f"no event class of {place} has the type {name!r}; known are {', '.join(sorted(known)) or 'none'}",
         remedy="declare the class again, or keep its old name with @event(name=...)",
         place=place,
     )

@@ -14,6 +14,7 @@ from fastavro.validation import validate
 from eventstore.avro_limits import endless
 from eventstore.errors import InvalidEventData, NotFramedAvro
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.type_words import in_python
 from eventstore.union_encoding import branch_names
 
 _FRAME: Final = struct.Struct(">bI")
@@ -110,11 +111,16 @@ class AvroEncoder:
     def _misfit(self, values: Mapping[str, Any], cause: Exception) -> InvalidEventData:
         name = self._registered.name
         field = next(iter(self._misfits(values)), None)
+        if field is None:
+            return InvalidEventData(f"{name}: {cause}", remedy="give each field a value of its type", place=name)
         return InvalidEventData(
-            f"{values.get(field)!r} does not fit field {field} of {name}" if field else f"{name}: {cause}",
-            remedy="give every field a value of its declared type",
-            place=f"{name}.{field}" if field else name,
+            f"{values.get(field)!r} does not fit field {field} of {name}",
+            remedy=f"give the field a value of type {self._declared(field)}",
+            place=f"{name}.{field}",
         )
+
+    def _declared(self, name: str) -> str:
+        return next(in_python(field["type"]) for field in self._registered.schema["fields"] if field["name"] == name)
 
     def _misfits(self, values: Mapping[str, Any]) -> list[str]:
         return [

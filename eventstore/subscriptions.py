@@ -107,6 +107,10 @@ class Subscription(Generic[P, R]):
         for problem, remedy in _mistakes(self):
             raise DeclarationError(f"{self.name}: {problem}", remedy=remedy, place=self.name)
 
+    def __repr__(self) -> str:
+        """One line: the handler, its group and what it reads."""
+        return f"<Subscription {self.name}: group {self.group}, reads {self.reads}>"
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the handler, as a test does."""
         return self.handler(*args, **kwargs)

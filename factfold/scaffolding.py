@@ -17,7 +17,7 @@ from eventstore.errors import FactfoldError
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _TEMPLATE: Final = ".tmpl"
 _PLACE: Final = "NAME"  # the folder of the templates that becomes the project's package
-_FOLDERS: Final = frozenset({"docker", "tests"})  # what a project has next to its package
+_FOLDERS: Final = frozenset({"docker", "tests", "watching"})  # what a project has next to its package
 
 
 class ProjectRefused(FactfoldError):
@@ -57,13 +57,15 @@ def _check_name(name: str) -> None:
 
 
 def _project(name: str) -> Iterator[tuple[str, str]]:
-    """Path and text of every file: the templates, filled in, and the images of the servers as they are."""
+    """Path and text of every file: the filled-in templates, the servers' images, and the files to watch with."""
     package = files("factfold")
     for path, text in _texts(package / "templates" / "project"):
         path = path.removesuffix(_TEMPLATE)
         yield re.sub(rf"^{_PLACE}/", f"{name}/", path), Template(text).substitute(name=name)
     for path, text in _texts(_images()):
         yield f"docker/{path}", text
+    for path, text in _texts(package / "watching" / "files"):
+        yield f"watching/{path}", text
 
 
 def _images() -> Traversable:

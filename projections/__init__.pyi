@@ -49,11 +49,10 @@ from projections.rebuilding.verifying import (
     ViewVerdict as ViewVerdict,
     verify as verify,
 )
+from projections.branching.metrics import RouterMetrics as RouterMetrics
+from projections.spark.archive.metrics import ArchiveMetrics as ArchiveMetrics
 from projections.running.follower import Follower as Follower
-from projections.running.metrics import (
-    RunMetrics as RunMetrics,
-    serve_metrics as serve_metrics,
-)
+from projections.running.metrics import RunMetrics as RunMetrics
 from projections.running.restarts import Restarts as Restarts
 from projections.running.runner import (
     Runner as Runner,

@@ -18,7 +18,7 @@ SETS: Final = "_sets"  # the names of the columns that an event sets, with comma
 FROM, TO = "_from", "_to"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EventVersions(Table):
     """Every event of the streams that a table is ``folded`` from, each with the columns that it sets.
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final, get_args
 
 from projections.columns import ColumnType
-from projections.declaring.naming import checked_identifier
+from projections.declaring.naming import checked_identifier, listed
 from projections.errors import InvalidDefinition
 from projections.event_versions import EventVersions
 from projections.faults import BadRecords
@@ -75,6 +75,10 @@ class ProjectionGroup:
         _ = self.retention
         for prefix in self.transactions:
             self._check_transactions(prefix)
+
+    def __repr__(self) -> str:
+        """One line: the name and the views."""
+        return f"<ProjectionGroup {self.name}: {listed([view.name for view in self.views])}>"
 
     def _check_transactions(self, prefix: str) -> None:
         captured = self.captured_by(prefix)

@@ -13,6 +13,7 @@ from typing import Any
 
 from projections.declaring.binding import bind
 from projections.declaring.naming import checked_identifier
+from projections.declaring.sql_grouping import parted
 from projections.declaring.sql_queries import Query
 from projections.declaring.sql_text import parsed
 from projections.errors import InvalidDefinition
@@ -69,9 +70,18 @@ def sql_view(
             f"view {name!r} names a key, and no columns of partitions that it belongs to",
             remedy="leave key out: it is that of the first table, or GROUP BY says it; or give by='…' too",
         )
+    if not partition and (two := parted(query, f"{name}_rows", sides=unmatched is None)):
+        if roots or unmatched:
+            raise InvalidDefinition(
+                f"view {name!r} groups rows of {'several roots' if roots else 'unmatched sides'}",
+                remedy="join these in a view that this one reads",
+                place=f"view {name}",
+            )
+        rows = sql_view(f"{name}_rows", two.rows, tables=tables, references=references, unmatched=unmatched)
+        return sql_view(name, two.groups, tables={rows.name: rows}, topic=topic, final=final, reach=reach)
+    groups = partition or query.group_columns
     found = None if references is None else pointers(references)
     known = query.unmatched() if unmatched is None and not partition else unmatched or {}
-    groups = partition or query.groups
     row_key = key_of_partitions(groups, own) or next(iter(query.roles.values())).key
     declared = Declaration(
         name,

@@ -18,7 +18,7 @@ from projections.timing.promises import Retain
 RECORD_TIME = "event_time"  # the column that holds the record's ce_time
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EventStream(Table):
     """The events of some types as rows, in the state for ever; made by ``Stream.from_events``.
 

@@ -22,7 +22,7 @@ from projections.declaring.captured import (
     record_names,
     require_avro_names,
 )
-from projections.declaring.naming import checked_columns
+from projections.declaring.naming import checked_columns, listed
 from projections.declaring.setters import Setter, placeholders, taken_from_personal
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.predicates import Predicate
@@ -91,6 +91,11 @@ class Table:
         checked_columns(tuple(self.columns), what="column")
         for column in self.key:
             require_flat(column, self.columns[column], place=f"topic {self.topic}")
+
+    def __repr__(self) -> str:
+        """One line: the topic and the columns."""
+        some = "" if self.condition is None else ", of some rows"
+        return f"<{type(self).__name__} {self.topic}: {listed(tuple(self.columns))}{some}>"
 
     @property
     def payload(self) -> tuple[str, ...]:
@@ -306,7 +311,7 @@ class Table:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EventTable(Table):
     """A table folded from an event topic; ``setters`` is None where the aggregate's own evolve folds.
 
@@ -347,7 +352,7 @@ class EventTable(Table):
         return f"{super().signature()}|{own}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CapturedTable(Table):
     """What is read from the change events of a captured table; a row may lack those columns of ``null_if_absent``."""
 
@@ -369,7 +374,7 @@ class CapturedTable(Table):
         return super().signature() + (f"|{sorted(self.null_if_absent)}" if self.null_if_absent else "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ChangelogTable(CapturedTable):
     """A table captured by Debezium: last row per key by source position."""
 
@@ -379,7 +384,7 @@ class ChangelogTable(CapturedTable):
         return _of_variable_length(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ViewTopicTable(Table):
     """The rows of a view topic: the last record of each key. ``nullable`` are key columns that may be null."""
 
@@ -400,7 +405,7 @@ class ViewTopicTable(Table):
         return f"{super().signature()}|{self.nullable}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class VersionTable(CapturedTable):
     """The row versions of a table captured by Debezium; ``key`` is the row's, a state row is a version of it.
 

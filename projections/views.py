@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Union
 
-from projections.declaring.naming import checked_identifier
+from projections.declaring.naming import checked_identifier, listed
 from projections.errors import InvalidDefinition
 from projections.outputs.finals import FinalResults
 from projections.outputs.view_topics import ViewTopic
@@ -78,6 +79,10 @@ class View:
     final: FinalResults | None = None
     reach: Reach | None = None
     windows: InWindows | None = None
+
+    def __repr__(self) -> str:
+        """One line: the name, the key and the tables."""
+        return f"<View {self.name}: key {', '.join(self.key)}, of {listed(tuple(self.tables))}>"
 
     @property
     def references(self) -> tuple[Reference, ...]:
@@ -165,7 +170,7 @@ class View:
         return f"{self.name}|{self.key}|{tables}|{declared}{peers}|{source_digest(self.function)}{topic}{reach}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class ViewTable(Table):
     """The rows of a view that another view of the run reads, once its columns are known."""
 
@@ -174,6 +179,18 @@ class ViewTable(Table):
     def signature(self) -> str:
         """The view's: what it reads is part of what it means."""
         return self.view.signature()
+
+
+def noted_references(views: Iterable[View]) -> dict[str, list[list[Any]]]:
+    """The references of views as JSON keeps them, by view; for `with_noted`."""
+    return {v.name: [[r.source, list(r.columns), r.target] for r in v.references] for v in views}
+
+
+def with_noted(view: View, noted: Mapping[str, Sequence[Sequence[Any]]]) -> View:
+    """The view with the references that a build has noted of it, if this process does not know them."""
+    if view.references_are_known or view.name not in noted:
+        return view
+    return replace(view, declared=tuple(Reference(s, tuple(c), t) for s, c, t in noted[view.name]))
 
 
 def may_be_null(table: Input) -> bool:
@@ -186,8 +203,14 @@ def may_be_null(table: Input) -> bool:
 
 def source_digest(function: Callable[..., Any]) -> str:
     """What changes with a function's source: its own ``signature``, where it has one, or its text and its patterns."""
-    text = getattr(function, "signature", None) or inspect.getsource(function)
+    text = getattr(function, "signature", None) or _source(function)
     return hashlib.sha256("".join([text, *_patterns(function)]).encode()).hexdigest()
+
+
+@cache
+def _source(function: Callable[..., Any]) -> str:
+    """The text as it was when it was first asked for: the file may change while the process runs what it has loaded."""
+    return inspect.getsource(function)
 
 
 def _patterns(function: Callable[..., Any]) -> list[str]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from cdc import ConnectClient, OutboxSource, PostgresSource, apply, prepare_source, prepare_topics, write_secrets
+from cdc import ConnectClient, OutboxSource, PostgresSource, Service, prepare_service
 from eventstore import Aggregate, Settings, SqlEventStore
-from eventstore.kafka.admin import ensure_topics
 from factfold.stack import StackInfo
+from factfold.stack.postgres import create_database
 from sample_app.background import wait_until
 
 if TYPE_CHECKING:
@@ -65,68 +64,52 @@ def lay_road(
     are there before included; the topics of those in ``history`` keep every change, for views that ask how a row was.
     """
     settings = Settings.for_broker(info.bootstrap_servers)
-    service_url, views_url = (database_url(info, database) for database in (name, f"{name}_views"))
-    engine = sa.create_engine(service_url)
+    engine, views = (sa.create_engine(info.postgres.url(database)) for database in (name, f"{name}_views"))
+    admin = sa.create_engine(info.postgres.url())
     # One service on a stack of its own: its views, branches and subscriptions name topics by categories alone.
     store = SqlEventStore(engine, source=f"/{name}", topic_prefix="")
-    store.create_tables()
-    for aggregate in aggregates:
-        store.declare_category(aggregate.category, partitions=partitions)
-    store.register(*aggregates)
-    tables.create_all(engine)
-    prepare_topics(settings, stores=[store])
     captured = [f"public.{table.name}" for table in tables.sorted_tables]
-    kept = [f"public.{table}" for table in history]
-    rows, slots = _connect(info, name, settings, engine, captured=captured, history=kept, partitions=partitions)
-    return Road(settings, store, engine, views_url, rows, slots)
-
-
-def _connect(
-    info: StackInfo,
-    name: str,
-    settings: Settings,
-    engine: sa.Engine,
-    *,
-    captured: Sequence[str],
-    history: Sequence[str],
-    partitions: int,
-) -> tuple[PostgresSource, tuple[str, ...]]:
-    """Apply the outbox connector and the one of the ordinary tables, under one role that may read just these."""
-    password = _kept_password(info, name) or secrets.token_urlsafe(18)
-    reference = write_secrets(info.secrets_dir, name, values={"password": password})["password"]
-    source: dict[str, Any] = {
-        "host": info.postgres.host,
-        "port": info.postgres.port,
-        "database": name,
-        "user": f"{name}_cdc",
-        "password": reference,
-        "partitions": partitions,
-    }
-    # Each connector has a prefix of its own: two with one prefix fight over the worker's metrics for a minute.
-    outbox = OutboxSource(name=f"{name}_outbox", topic_prefix=f"{name}_outbox", **source)
-    rows = PostgresSource(
-        name=f"{name}_tables", topic_prefix=name, tables=tuple(captured), history=tuple(history), **source
+    outbox, rows = _connectors(
+        info, name, captured=captured, history=[f"public.{table}" for table in history], partitions=partitions
     )
-    ensure_topics(settings, rows.topic_specs)
     with ConnectClient(info.connect_url) as client:
-        for connector in (outbox, rows):
-            prepare_source(engine, connector, password=password)
-            apply(client, connector, source=engine, settings=settings)
-    return rows, (outbox.slot, rows.slot)
+        prepare_service(
+            Service(
+                connectors=[outbox, rows],
+                source=engine,
+                worker=client,
+                settings=settings,
+                admin=admin,
+                databases=[views],
+                store=store,
+                aggregates=aggregates,
+                tables=[tables],
+            )
+        )
+    views.dispose()
+    admin.dispose()
+    return Road(settings, store, engine, info.postgres.url(f"{name}_views"), rows, (outbox.slot, rows.slot))
 
 
-def _kept_password(info: StackInfo, name: str) -> str | None:
-    """The connectors' password of an earlier call: running connectors hold it, and may reconnect at any moment."""
-    kept = info.secrets_dir / f"{name}.properties"
-    return kept.read_text().strip().removeprefix("password=") if kept.exists() else None
+def _connectors(
+    info: StackInfo, name: str, *, captured: Sequence[str], history: Sequence[str], partitions: int
+) -> tuple[OutboxSource, PostgresSource]:
+    """The outbox and the ordinary tables, under one role that may read just these."""
+    host, port, user = info.postgres.host, info.postgres.port, f"{name}_cdc"
+    password = f"${{file:{info.secrets_dir}/{name}.properties:password}}"
+    # Each connector has a prefix of its own: two with one prefix fight over the worker's metrics for a minute.
+    outbox = OutboxSource(
+        name=f"{name}_outbox", topic_prefix=f"{name}_outbox", host=host, port=port, database=name, user=user,
+        password=password, partitions=partitions,
+    )  # fmt: skip
+    rows = PostgresSource(
+        name=f"{name}_tables", topic_prefix=name, host=host, port=port, database=name, user=user, password=password,
+        partitions=partitions, tables=tuple(captured), history=tuple(history),
+    )  # fmt: skip
+    return outbox, rows
 
 
 def database_url(info: StackInfo, name: str) -> str:
-    """The SQLAlchemy URL of a database, which is created where it is missing."""
-    admin = sa.create_engine(info.postgres.url(), isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        known = connection.scalar(sa.text("SELECT 1 FROM pg_database WHERE datname = :name"), {"name": name})
-        if not known:
-            connection.execute(sa.text(f"CREATE DATABASE {admin.dialect.identifier_preparer.quote(name)}"))
-    admin.dispose()
+    """The SQLAlchemy URL of a database, which is created if it is missing."""
+    create_database(info, name)
     return info.postgres.url(name)

@@ -28,7 +28,7 @@ class BinlogConnector(ChangelogConnector, LoginConnector):
     topic starts from a new initial snapshot. `server_id` is its number among the server's replicas (default: one
     derived from the name).
 
-    Values that are not what they seem, seen in tests/recordings: a TIME below 0 or above 24 hours comes as null in ISO
+    Values that are not what they seem, as recorded: a TIME below 0 or above 24 hours comes as null in ISO
     text (and in `connect`), with a warning in the worker's log only: count times in microseconds where there are such;
     a BIGINT UNSIGNED above 2^63 − 1 comes as that number minus 2^64; a date of zeros comes as null; a FLOAT has six
     digits in the initial snapshot and all of them afterwards.

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _NO_ADMINISTRATOR = "give an administrator's URL (admin=, --admin-url), or have the SQL run by one"
 
+_NO_LOGIN = "check user and password of the URL, or let an administrator create the role (admin=, --admin-url)"
+
 
 class LoginRole(Step):
     """The role that a service logs in as, with the password of the service's URL."""
@@ -90,4 +92,6 @@ class Database(Step):
         except SourceNotReady as error:
             if f'database "{self.target}" does not exist' in error.message:
                 return False
+            if "authentication failed" in error.message:  # said of a role that does not exist, too
+                raise SourceNotReady(error.message, remedy=_NO_LOGIN, place=error.place) from error
             raise

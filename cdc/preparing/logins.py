@@ -103,6 +103,7 @@ class Rights(Step):
     """The role, its rights, the publication and the signal table of a connector."""
 
     name = "source"
+    done = "role, rights and publication"
 
     def __init__(self, login: ConnectorLogin, *, by: Engine) -> None:
         self.target, self._login, self._by = login.connector.name, login, by
@@ -123,7 +124,15 @@ class Rights(Step):
     @override
     def sql(self) -> tuple[str, ...]:
         with typed_errors(self._by), self._by.connect() as connection:
-            return tuple(missing_statements(connection, self._login.connector))
+            needed = tuple(missing_statements(connection, self._login.connector))
+        role = role_statement(self._login.role)
+        return (*needed, self._by_hand()) if role in needed else needed
+
+    def _by_hand(self) -> str:
+        """What SQL cannot say without the password."""
+        role, place = quoted(self._login.role), self._login.file
+        where = "stands behind its reference" if place is None else f"{place[0]} has"
+        return f"-- in psql: \\password {role} and the password that {where}"
 
 
 def missing_statements(connection: Connection, connector: PostgresConnector) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cdc.connectors.outbox import OutboxSource
 from cdc.connectors.postgres import PostgresConnector
 from cdc.control import TIMEOUT
+from cdc.errors import InvalidConnector
 from cdc.preparing.databases import Database, LoginRole
 from cdc.preparing.logins import ConnectorLogin, Password, Rights
 from cdc.preparing.steps import PreparedStep, Step, run_steps
@@ -45,7 +46,7 @@ class Service:
         store: The service's event store in ``source``. By default that of the outbox connector.
         aggregates: Aggregates whose categories and schemas the store is to know, and whose topics are created. They
             get as many partitions as the outbox connector says.
-        tables: The service's own tables, as SQLAlchemy's MetaData.
+        tables: The service's own tables, as MetaData of SQLAlchemy.
         secrets_dir: The folder of the worker's secrets file as this machine sees it, if the references of the
             connectors name another.
         password: Is asked for the password of a connector's role. By default a new role gets a generated one.
@@ -60,7 +61,7 @@ class Service:
     databases: Sequence[Engine] = ()
     store: SqlEventStore | None = None
     aggregates: Sequence[type[Aggregate]] = ()
-    tables: MetaData | None = None
+    tables: Sequence[MetaData] = ()
     secrets_dir: Path | None = None
     password: Callable[[str], str | SecretStr] | None = None
     timeout: float = TIMEOUT
@@ -121,11 +122,19 @@ def _of_store(service: Service, outboxes: Sequence[OutboxSource]) -> Iterator[St
     stores = [service.store] if service.store is not None else []
     stores = stores or [store for outbox in outboxes for store in stores_of(service.source, outbox)]
     yield from map(StoreTables, stores)
-    if service.tables is not None:
-        yield OwnTables(service.source, service.tables)
-    if service.aggregates and stores:
+    yield from (OwnTables(service.source, tables) for tables in service.tables)
+    if service.aggregates:
+        _require_outbox(stores)
         partitions = outboxes[0].partitions if outboxes else DEFAULT_PARTITIONS
         yield Categories(stores[0], service.aggregates, partitions=partitions)
+
+
+def _require_outbox(stores: Sequence[SqlEventStore]) -> None:
+    if not stores:
+        raise InvalidConnector(
+            "aggregates are given, and no connector of the source publishes their events",
+            remedy='declare an outbox connector (type = "outbox"), or give no aggregates',
+        )
 
 
 def _reads(connector: PostgresConnector, source: Engine) -> bool:

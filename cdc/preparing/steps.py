@@ -41,6 +41,8 @@ class Step(ABC):
 
     name: str
     target: str
+    done: str = ""
+    """What was made, if that says more than what was missing."""
 
     @abstractmethod
     def look(self) -> str:
@@ -67,7 +69,7 @@ def perform(step: Step) -> PreparedStep:
         step.make()
     except FactfoldError as error:
         return PreparedStep(step.name, step.target, "failed", missing, _sql(step), error)
-    return PreparedStep(step.name, step.target, "made", missing)
+    return PreparedStep(step.name, step.target, "made", step.done or missing)
 
 
 def foresee(step: Step, earlier: Iterable[PreparedStep]) -> PreparedStep:

@@ -93,6 +93,15 @@ class TopicLog(Closing):
             place=self._topic,
         )
 
+    def records_at(self, offset: int) -> list[TopicRecord]:
+        """Return the record of an offset in each partition that holds one there, as it was written."""
+        begins, ends = self._bounds(Selection())
+        places = {partition: offset for partition, end in ends.items() if begins.get(partition, 0) <= offset < end}
+        if not places:
+            return []
+        with RangeReader(self._settings) as reader:
+            return list(self._between(reader, places, dict.fromkeys(places, offset + 1)))
+
     def find(self, event_id: UUID) -> Entry | None:
         """Return the record of an event, by its id in the header; None without one. Every record is looked at."""
         wanted = str(event_id).encode()

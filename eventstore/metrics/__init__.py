@@ -8,18 +8,12 @@ from eventstore.extras import require_extra
 require_extra("metrics")
 
 from eventstore.metrics.delivering import SubscriptionMetrics  # noqa: E402
-from eventstore.metrics.families import Family, Kind, Metrics  # noqa: E402
+from eventstore.metrics.families import Family, Kind, Metrics, RunnerMetrics  # noqa: E402
 from eventstore.metrics.processing import ProcessMetrics  # noqa: E402
 from eventstore.metrics.relaying import RelayMetrics  # noqa: E402
-from eventstore.metrics.serving import MetricsPortTaken, serve_metrics  # noqa: E402
+from eventstore.metrics.serving import MetricsPortTaken, serve_metrics, write_metrics  # noqa: E402
 
 __all__ = [
-    "Family",
-    "Kind",
-    "Metrics",
-    "MetricsPortTaken",
-    "ProcessMetrics",
-    "RelayMetrics",
-    "SubscriptionMetrics",
-    "serve_metrics",
-]
+    "Family", "Kind", "Metrics", "MetricsPortTaken", "ProcessMetrics", "RelayMetrics", "RunnerMetrics",
+    "SubscriptionMetrics", "serve_metrics", "write_metrics",
+]  # fmt: skip

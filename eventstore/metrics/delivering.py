@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from eventstore.metrics.families import Family, Kind, Metrics
+from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 
 if TYPE_CHECKING:
     from eventstore.delivery.around import HandlerCall
@@ -26,7 +26,7 @@ LAG_RECORDS: Final = Family(
     ("group", "topic"),
 )  # fmt: skip
 LAG_SECONDS: Final = Family(
-    "factfold_subscription_lag_seconds", Kind.GAUGE, "Age of the oldest record of a topic that waits; 0 if none does.",
+    "factfold_subscription_lag_seconds", Kind.GAUGE, "Age of the oldest record of a topic that waits, 0 if none does.",
     ("group", "topic"),
 )  # fmt: skip
 HANDLER_SECONDS: Final = Family(
@@ -35,8 +35,8 @@ HANDLER_SECONDS: Final = Family(
 )  # fmt: skip
 
 
-class SubscriptionMetrics(Metrics):
-    """The metrics of one subscription's runner; give it to `run_subscription`.
+class SubscriptionMetrics(RunnerMetrics):
+    """The metrics of one subscription's runner, for `run_subscription`.
 
     Example:
         >>> metrics = SubscriptionMetrics("fraud")
@@ -44,7 +44,7 @@ class SubscriptionMetrics(Metrics):
         ...     run_subscription(review, stop=stop, metrics=metrics)
     """
 
-    families: ClassVar[tuple[Family, ...]] = (RECORDS, LAG_RECORDS, LAG_SECONDS, HANDLER_SECONDS)
+    families: ClassVar[tuple[Family, ...]] = (*RUNNER, RECORDS, LAG_RECORDS, LAG_SECONDS, HANDLER_SECONDS)
 
     def __init__(self, group: str) -> None:
         super().__init__("subscriptions", group, group=group)
@@ -74,7 +74,7 @@ class SubscriptionMetrics(Metrics):
             self.set(LAG_SECONDS, max(part.seconds for part in parts), topic=topic)
 
     def look(self, subscription: Subscription[..., Any], settings: Settings) -> None:
-        """Ask the broker how far the whole group is behind, its retry topics included; BrokerUnreachable.
+        """Ask the broker how far the whole group is behind, its retry topics included.
 
         Of a queue (a share group) the client does not know it: nothing is asked.
         """

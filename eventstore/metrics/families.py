@@ -63,33 +63,31 @@ RUNNER: Final = (RUNNER_INFO, RESTARTS, FAILURES, LOOK_FAILURES)
 
 
 class Metrics:
-    """The metrics of one runner, from any thread; `registry` is what `serve_metrics` serves.
+    """Values of some families, from any thread. `registry` is what `serve_metrics` serves.
 
-    A subclass declares its `families` and says in methods what they count. Values that are never counted show 0.
+    A subclass declares its `families` and says in methods what they count.
 
     Args:
-        runner: What runs, such as `subscriptions`.
-        name: Its name, such as the group.
-        labels: Values of labels that are the same for all of the runner's metrics.
+        labels: Values of labels that are the same for all of these metrics.
     """
 
     families: ClassVar[tuple[Family, ...]] = ()
 
-    def __init__(self, runner: str, name: str, **labels: str) -> None:
+    def __init__(self, **labels: str) -> None:
         self.registry = CollectorRegistry()
-        self._fixed = {"runner": runner, "name": name, "version": version("factfold"), **labels}
+        self._fixed = labels
         self._counters, self._gauges = dict[str, Counter](), dict[str, Gauge]()
         self._histograms, self._totals, self._lock = dict[str, Histogram](), dict[object, float](), Lock()
-        for family in (*RUNNER, *self.families):
+        self._shown: dict[str, set[tuple[str, ...]]] = {}
+        for family in self.families:
             self._make(family)
-        self.set(RUNNER_INFO, 1)
 
     def count(self, family: Family, amount: float = 1, **labels: str) -> None:
         """Add to a counter."""
         _child(self._counters[family.name], self._all(family, labels)).inc(amount)
 
     def raise_to(self, family: Family, total: float, **labels: str) -> None:
-        """Raise a counter by what a total, read elsewhere, has grown; the first total counts from 0."""
+        """Raise a counter by what a total, read elsewhere, has grown. The first total counts from 0."""
         with self._lock:
             key = family.name, *sorted(labels.items())
             before = self._totals.get(key, 0.0)
@@ -101,18 +99,56 @@ class Metrics:
         _child(self._gauges[family.name], self._all(family, labels)).set(value)
 
     def compute(self, family: Family, value: Callable[[], float], **labels: str) -> None:
-        """Compute a gauge at each scrape; the function must be quick and must not raise."""
+        """Compute a gauge at each scrape. The function must be quick and must not raise."""
         _child(self._gauges[family.name], self._all(family, labels)).set_function(value)
 
     def replace(self, family: Family, values: Iterable[tuple[dict[str, str], float]]) -> None:
         """Set all values of a gauge: what is not among them is no longer shown."""
-        self._gauges[family.name].clear()
+        shown, gauge = set(), self._gauges[family.name]
         for labels, value in values:
             self.set(family, value, **labels)
+            shown.add(tuple(self._all(family, labels).values()))
+        # Not cleared before: a scrape in between would find nothing, and an alert would start to wait again.
+        for former in self._shown.get(family.name, set()) - shown:
+            gauge.remove(*former)
+        self._shown[family.name] = shown
 
     def observe(self, family: Family, value: float, **labels: str) -> None:
         """Add a value to a histogram."""
         _child(self._histograms[family.name], self._all(family, labels)).observe(value)
+
+    def _make(self, family: Family) -> None:
+        declared = (family.name, family.help, family.labels)
+        if family.kind is Kind.COUNTER:
+            self._counters[family.name] = Counter(*declared, registry=self.registry)
+        elif family.kind is Kind.GAUGE:
+            self._gauges[family.name] = Gauge(*declared, registry=self.registry)
+        else:
+            made = Histogram(*declared, registry=self.registry, buckets=family.bounds)
+            self._histograms[family.name] = made
+        # One that appears with its first count shows no increase.
+        if family.kind is not Kind.GAUGE and family.labels and not set(family.labels) - set(self._fixed):
+            {**self._counters, **self._histograms}[family.name].labels(**self._all(family, {}))
+
+    def _all(self, family: Family, labels: dict[str, str]) -> dict[str, str]:
+        return {label: labels[label] if label in labels else self._fixed[label] for label in family.labels}
+
+
+class RunnerMetrics(Metrics):
+    """The metrics of one runner: what runs here, its restarts, and the families of a subclass.
+
+    Args:
+        runner: What runs, such as `subscriptions`.
+        name: Its name, such as the group.
+        labels: Values of labels that are the same for all of the runner's metrics.
+    """
+
+    families: ClassVar[tuple[Family, ...]] = RUNNER
+
+    def __init__(self, runner: str, name: str, **labels: str) -> None:
+        super().__init__(runner=runner, name=name, version=version("factfold"), **labels)
+        self.set(RUNNER_INFO, 1)
+        self.set(FAILURES, 0)
 
     def restarted(self, failures: int) -> None:
         """Count a start after so many failures in a row."""
@@ -126,22 +162,6 @@ class Metrics:
     def look_failed(self) -> None:
         """Count a look that failed."""
         self.count(LOOK_FAILURES)
-
-    def _make(self, family: Family) -> None:
-        declared = (family.name, family.help, family.labels)
-        if family.kind is Kind.COUNTER:
-            self._counters[family.name] = Counter(*declared, registry=self.registry)
-        elif family.kind is Kind.GAUGE:
-            self._gauges[family.name] = Gauge(*declared, registry=self.registry)
-        else:
-            made = Histogram(*declared, registry=self.registry, buckets=family.bounds)
-            self._histograms[family.name] = made
-        # A counter that appears with its first count shows no increase.
-        if family.kind is Kind.COUNTER and family.labels and not set(family.labels) - set(self._fixed):
-            self.count(family, 0)
-
-    def _all(self, family: Family, labels: dict[str, str]) -> dict[str, str]:
-        return {label: labels[label] if label in labels else self._fixed[label] for label in family.labels}
 
 
 def _child(metric: _Metric, labels: dict[str, str]) -> _Metric:

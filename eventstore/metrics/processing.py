@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from eventstore.metrics.families import Family, Kind, Metrics
+from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 
 if TYPE_CHECKING:
     from eventstore.delivery.attempt import DeliveryReport
@@ -23,18 +23,18 @@ FAILED: Final = Family(
 )
 OVERDUE: Final = Family(
     "factfold_process_overdue_seconds", Kind.GAUGE,
-    "Seconds since the oldest command or timer of this runner was due; 0 if none is.",
+    "Seconds since the oldest command or timer of this runner was due, 0 if none is.",
 )  # fmt: skip
 
 
-class ProcessMetrics(Metrics):
-    """The metrics of one runner of processes; give it to `run_processes`.
+class ProcessMetrics(RunnerMetrics):
+    """The metrics of one runner of processes, for `run_processes`.
 
     Args:
         name: A name of the runner, such as the processes' names.
     """
 
-    families: ClassVar[tuple[Family, ...]] = (EVENTS, COMMANDS, TIMERS, FAILED, OVERDUE)
+    families: ClassVar[tuple[Family, ...]] = (*RUNNER, EVENTS, COMMANDS, TIMERS, FAILED, OVERDUE)
 
     def __init__(self, name: str) -> None:
         super().__init__("processes", name)

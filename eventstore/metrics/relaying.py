@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from eventstore.metrics.families import Family, Kind, Metrics
+from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 
 if TYPE_CHECKING:
     from eventstore.relay import RelayReport, RelayStatus
@@ -18,19 +18,19 @@ WAITING: Final = Family(
     "factfold_relay_lag_events", Kind.GAUGE, "Events of the store that a topic does not hold yet.", ("topic",)
 )
 SECONDS: Final = Family(
-    "factfold_relay_lag_seconds", Kind.GAUGE, "Age of the oldest event that a topic does not hold yet; 0 if none.",
+    "factfold_relay_lag_seconds", Kind.GAUGE, "Age of the oldest event that a topic does not hold yet, 0 if none.",
     ("topic",),
 )  # fmt: skip
 
 
-class RelayMetrics(Metrics):
-    """The metrics of one relay; give it to `Relay`.
+class RelayMetrics(RunnerMetrics):
+    """The metrics of one relay, for `Relay`.
 
     Args:
         name: The name of the store, such as its schema.
     """
 
-    families: ClassVar[tuple[Family, ...]] = (EVENTS, SCHEMAS, TRANSACTIONS, LEADS, WAITING, SECONDS)
+    families: ClassVar[tuple[Family, ...]] = (*RUNNER, EVENTS, SCHEMAS, TRANSACTIONS, LEADS, WAITING, SECONDS)
 
     def __init__(self, name: str = "store") -> None:
         super().__init__("relay", name)

@@ -8,12 +8,12 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from prometheus_client import ProcessCollector, start_http_server
+from prometheus_client import ProcessCollector, start_http_server, write_to_textfile
 
 from eventstore.errors import FactfoldError
 
 if TYPE_CHECKING:
-    from eventstore.metrics.families import Metrics
+    from eventstore.metrics.families import Metrics, RunnerMetrics
 
 LOOK_SECONDS: Final = 15.0  # as often as Prometheus scrapes unless it is configured otherwise
 
@@ -30,7 +30,7 @@ def serve_metrics(metrics: Metrics, *, port: int, host: str = "127.0.0.1") -> It
 
     Args:
         metrics: The metrics of a runner. CPU time and memory of the process are served with them.
-        port: The port; 0 for a free one.
+        port: The port, 0 for a free one.
         host: The address that it listens on.
 
     Returns:
@@ -61,8 +61,20 @@ def serve_metrics(metrics: Metrics, *, port: int, host: str = "127.0.0.1") -> It
         metrics.registry.unregister(process)
 
 
+def write_metrics(metrics: Metrics, path: str) -> None:
+    """Write metrics to a file, in one step: what reads it finds the former content or the new one.
+
+    The file is for the textfile collector of node_exporter, or to be sent to a Pushgateway.
+
+    Args:
+        metrics: The metrics.
+        path: The file, with the suffix .prom for node_exporter.
+    """
+    write_to_textfile(path, metrics.registry)
+
+
 @contextmanager
-def looking(metrics: Metrics, look: Callable[[], None], *, every: float = LOOK_SECONDS) -> Iterator[None]:
+def looking(metrics: RunnerMetrics, look: Callable[[], None], *, every: float = LOOK_SECONDS) -> Iterator[None]:
     """Look at once and then every so many seconds during the block, in a thread of its own.
 
     A look that fails is counted, and logged if it is the first in a row.
@@ -77,7 +89,7 @@ def looking(metrics: Metrics, look: Callable[[], None], *, every: float = LOOK_S
         thread.join(LOOK_SECONDS)
 
 
-def _look(metrics: Metrics, look: Callable[[], None], every: float, stop: Event) -> None:
+def _look(metrics: RunnerMetrics, look: Callable[[], None], every: float, stop: Event) -> None:
     is_first = True
     while not stop.is_set():
         try:

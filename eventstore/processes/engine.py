@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -35,11 +36,27 @@ class Addressed:
     input: Input
 
 
-class ProcessEngine:
-    """Takes steps of the instances of some processes in one store; DeclarationError for two of one name."""
+StepAround = Callable[[Addressed], AbstractContextManager[str | None]]
+"""What stands around each step, such as a span; it gives the traceparent of what the step decides."""
 
-    def __init__(self, store: SqlEventStore, processes: Sequence[type[Process]]) -> None:
+
+@contextmanager
+def _as_caused(addressed: Addressed) -> Iterator[str | None]:
+    """What a step decides has the traceparent of its input."""
+    yield addressed.input.cause.traceparent
+
+
+class ProcessEngine:
+    """Takes steps of the instances of some processes in one store; DeclarationError for two of one name.
+
+    `around` opens what stands around each step.
+    """
+
+    def __init__(
+        self, store: SqlEventStore, processes: Sequence[type[Process]], *, around: StepAround | None = None
+    ) -> None:
         self.store = store
+        self._around = around or _as_caused
         self.processes: Mapping[str, type[Process]] = {kind.category: kind for kind in processes}
         self.rows = ProcessRows(store.tables)
         self.at_hand: Addressed | None = None  # read by the thread that watches for a handler that hangs
@@ -65,7 +82,7 @@ class ProcessEngine:
             self.rows.begin(tx, [self._new(key, now) for key in sorted(keys)])
         rows = self.rows.lock(tx, keys)
         self._require_code(rows, inputs)
-        taken = _Taken(self._loaded(tx, rows), rows, now)
+        taken = _Taken(self._loaded(tx, rows), rows, now, self._around)
         try:
             for addressed in inputs:
                 if addressed.key in rows:
@@ -105,7 +122,7 @@ class ProcessEngine:
         cause = Cause(kind=OPERATOR, name="migrate", id=uuid4(), place="by hand", time=now)
         process, stepped = replayed(kind, former, inputs, cause, note=f"from {row.code}")
         self.rows.withdraw(tx, [row.key], kind=TIMER)
-        taken = _Taken({row.key: process}, {row.key: row}, now)
+        taken = _Taken({row.key: process}, {row.key: row}, now, self._around)
         taken.add(row.key, stepped, NO_METADATA)
         self._store(tx, taken)
 
@@ -196,8 +213,10 @@ class _Changes:
 class _Taken:
     """Instances at hand, and the steps they have taken so far."""
 
-    def __init__(self, instances: Mapping[Key, Process], rows: Mapping[Key, InstanceRow], now: datetime) -> None:
-        self._instances, self._rows, self._now = instances, rows, now
+    def __init__(
+        self, instances: Mapping[Key, Process], rows: Mapping[Key, InstanceRow], now: datetime, around: StepAround
+    ) -> None:
+        self._instances, self._rows, self._now, self._around = instances, rows, now, around
         self._events: dict[Key, list[NewEvent]] = {}
         self.changes = _Changes()
 
@@ -209,13 +228,14 @@ class _Taken:
         """Take one step."""
         key, given = addressed.key, addressed.input
         try:
-            stepped = step(self._instances[key], given, now=self._now)
+            with self._around(addressed) as traceparent:
+                stepped = step(self._instances[key], given, now=self._now)
         except Exception as error:
             if is_outage(error):
                 raise
             raise StepFailed(*key, str(given.cause.id), error) from error
         if stepped is not None:
-            self.add(key, stepped, given.metadata)
+            self.add(key, stepped, replace(given.metadata, traceparent=traceparent))
 
     def add(self, key: Key, stepped: Process.Stepped, metadata: Metadata) -> None:
         """Add a step that was taken."""

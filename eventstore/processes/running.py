@@ -17,7 +17,7 @@ from eventstore.delivery.subscriber import Subscriber
 from eventstore.dispatcher import Dispatcher
 from eventstore.errors import CheckpointMoved, SubscriptionGaveUp
 from eventstore.messages import RecordedEvent
-from eventstore.processes.engine import ProcessEngine
+from eventstore.processes.engine import ProcessEngine, StepAround
 from eventstore.processes.process import Process, process_group
 from eventstore.processes.worker import ProcessWorker, WorkReport
 from eventstore.restarts import Outwaiting, Restarts
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from eventstore.aggregate import Aggregate
     from eventstore.metrics import ProcessMetrics
+    from eventstore.spans import Spans
 
 _NO_TOPICS: Final[Mapping[str, str]] = {}
 _STANDBY_SECONDS: Final = 1.0
@@ -43,14 +44,16 @@ def process_subscription(
     *,
     topics: Mapping[str, str] = _NO_TOPICS,
     clock: Callable[[], datetime] = utc_now,
+    around: StepAround | None = None,
     **options: Any,
 ) -> Subscription[..., None]:
     """Return the subscription by which a process gets its events; `options` are those of a subscription.
 
     Its group is `<process>-process`. `topics` names the topic of a category that another service publishes. A step is
-    stored in the store's own database, in the transaction of the inbox. StoreUnavailable, StoreNotPrepared.
+    stored in the store's own database, in the transaction of the inbox. `around` opens what stands around each step.
+    StoreUnavailable, StoreNotPrepared.
     """
-    engine = ProcessEngine(store, [process])
+    engine = ProcessEngine(store, [process], around=around)
     read = {**store.topics_of(_categories(process)), **topics}
 
     @subscription([read[name] for name in _categories(process)], group=process_group(process), **options)
@@ -89,15 +92,19 @@ def run_processes(
     restarts: Restarts | None = None,
     on_batch: Tell = lambda report: None,
     metrics: ProcessMetrics | None = None,
+    spans: Spans | None = None,
 ) -> WorkReport:
     """Deliver events to processes and do what is due until `stop` is set, over failures that pass by themselves.
 
     Start it several times to share the work: workers pass over what another one holds. With `settings` events come from
     Kafka's topics, without from the store itself, where one runner at a time delivers to a process. `topics` names the
     topic of a category that another service publishes. `commands` are aggregates whose scheduled commands are sent too.
-    `metrics` counts for Prometheus. SubscriptionGaveUp after too many failures in a row; other errors end it.
+    `metrics` counts for Prometheus. `spans` opens a span for each step, and for each command unless a dispatcher is
+    given. SubscriptionGaveUp after too many failures in a row; other errors end it.
     """
-    worker = ProcessWorker(store, processes, commands=commands, dispatcher=dispatcher)
+    around = None if spans is None else spans.step
+    sender = dispatcher or Dispatcher(store, middleware=() if spans is None else [spans.command])
+    worker = ProcessWorker(store, processes, commands=commands, dispatcher=sender, around=around)
     if metrics is not None:
         metrics.watch(worker)
     outwaiting = _outwaiting("worker of processes", "factfold_scheduled", restarts, metrics)
@@ -107,7 +114,7 @@ def run_processes(
         )
     ]
     for kind in processes:
-        opening = partial(open_process, store, kind, settings=settings, topics=topics)
+        opening = partial(open_process, store, kind, settings=settings, topics=topics, around=around)
         outwaiting = _outwaiting("process", kind.category, restarts, metrics)
         tell = _telling(outwaiting, on_batch, None if metrics is None else partial(metrics.delivered, kind.category))
         jobs.append(partial(_deliver, opening, stop, outwaiting, tell))

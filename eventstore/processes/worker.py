@@ -24,7 +24,7 @@ from eventstore.delivery.calls import HandlerThread
 from eventstore.dispatcher import Accepted, Dispatcher, Refusal
 from eventstore.errors import FactfoldError, HandlerHung, WrongExpectedVersion
 from eventstore.plain_json import dump_plain
-from eventstore.processes.engine import Addressed, ProcessEngine
+from eventstore.processes.engine import Addressed, ProcessEngine, StepAround
 from eventstore.processes.errors import StepFailed, TimerUndecodable
 from eventstore.processes.process import Process, Reply
 from eventstore.processes.records import ACCEPTED, EXPIRED, REFUSED, REPLY, TIMEOUT, Cause
@@ -69,7 +69,7 @@ class ProcessWorker:
     """Sends what is due for some processes, and scheduled commands of these aggregates; several work side by side.
 
     A batch is one transaction: a command's events, the reply's step and the row that is done with commit together. A
-    worker that dies leaves everything to the next one.
+    worker that dies leaves everything to the next one. `around` opens what stands around each step, such as a span.
     """
 
     def __init__(
@@ -82,8 +82,9 @@ class ProcessWorker:
         clock: Callable[[], datetime] = utc_now,
         batch: int = _BATCH,
         timeout: float = _TIMEOUT_SECONDS,
+        around: StepAround | None = None,
     ) -> None:
-        self._engine = ProcessEngine(store, processes)
+        self._engine = ProcessEngine(store, processes, around=around)
         self._rows = self._engine.rows
         self._database = Database(store.engine, store.tables)
         self._dispatcher = dispatcher or Dispatcher(store)

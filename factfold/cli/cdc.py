@@ -142,9 +142,12 @@ def _sql(connector: PostgresConnector, printed: set[str]) -> Iterator[str]:
 
 def _told(plan: Plan) -> str:
     state = f"  {plan.state}" if plan.state else ""
-    lines = [f"    {c.key}: {_value(c.running)} → {_value(c.declared)}" for c in plan.changes]
+    lines = [f"    problem: {problem}" for problem in plan.problems]
     lines += [f"    note: {note}" for note in plan.notes]
-    lines += [f"    problem: {problem}" for problem in plan.problems]
+    if plan.action == "create":
+        lines += [f"    {len(plan.changes)} settings, which --json lists"]
+    else:
+        lines += [f"    {c.key}: {_value(c.running)} → {_value(c.declared)}" for c in plan.changes]
     return "\n".join([f"{plan.name}  {plan.action}{state}", *lines])
 
 

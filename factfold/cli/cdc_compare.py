@@ -14,6 +14,7 @@ from factfold.cli.cdc_signals import app, brokers, schemas_of  # one app, which 
 from factfold.cli.comparison_display import as_plain, tell, watched
 from factfold.cli.comparisons import DIFFERS
 from factfold.cli.connectors import ConnectUrl, Json, Stack, database, declared, of_its_own, worker
+from factfold.cli.metrics import MetricsFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -69,6 +70,7 @@ def compare(
     timeout: Patience = 120.0,
     connect_url: ConnectUrl = None,
     stack: Stack = None,
+    metrics_file: MetricsFile = None,
     as_json: Json = False,
 ) -> None:
     """Compare captured tables with the states made of them, row by row; exit code 0 when equal, 3 when not."""
@@ -88,6 +90,10 @@ def compare(
                 signals = _signals(opened, comparison, source, connect_url) if repair else None
                 found += comparison.of(source, chosen, signals)
     _require_compared(found, groups)
+    if metrics_file is not None:
+        from factfold.watching.results import write_compared
+
+        write_compared(str(metrics_file), found)
     if as_json:
         for one in found:
             typer.echo(json.dumps(as_plain(one, show=show)))

@@ -66,8 +66,10 @@ Aggregates = Annotated[
     typer.Option("--aggregate", help="An aggregate of the service, as module:name; may be repeated."),
 ]
 Tables = Annotated[
-    str | None,
-    typer.Option("--tables", help="The service's own tables, as module:name of a declarative base or of MetaData."),
+    list[str] | None,
+    typer.Option(
+        "--tables", help="The service's own tables: a declarative base or a table, as module:name; may be repeated."
+    ),
 ]
 ViewsUrl = Annotated[
     str | None,
@@ -111,7 +113,7 @@ def prepare(
     import cdc
 
     connectors = list(declared(reference, stack))
-    owned, named = [load_aggregate(one) for one in aggregates or ()], _metadata(tables)
+    owned, named = [load_aggregate(one) for one in aggregates or ()], _metadata(tables or ())
     with ExitStack() as opened:
         source, admin = opened.enter_context(database(source_url)), _maybe(opened, admin_url)
         service = cdc.Service(
@@ -139,7 +141,7 @@ def _show(step: PreparedStep) -> None:
     detail = f": {step.detail}" if step.detail else ""
     typer.echo(f"{MARKS[step.outcome]} {step.step} {step.target}{detail}")
     for statement in step.sql:
-        typer.echo(f"    {statement};")
+        typer.echo(f"    {statement}" + ";" * (not statement.startswith("--")))
     if step.error is not None:
         typer.echo(f"    remedy: {step.error.remedy}")
 
@@ -154,11 +156,15 @@ def _asked(role: str) -> str:
     return str(typer.prompt(f"Password of {role}", hide_input=True, confirmation_prompt=True, err=True))
 
 
-def _metadata(spec: str | None) -> MetaData | None:
+def _metadata(specs: Sequence[str]) -> list[MetaData]:
+    """Each collection of tables once. All modules are imported before one is used: each may add tables to it."""
+    found = [_metadata_of(spec) for spec in specs]
+    return list({id(one): one for one in found}.values())
+
+
+def _metadata_of(spec: str) -> MetaData:
     from eventstore.errors import DeclarationError
 
-    if spec is None:
-        return None
     found = load_definition(spec, object, what="declarative base", example="shop.customers:Base")
     metadata: Any = getattr(found, "metadata", found)
     if not hasattr(metadata, "sorted_tables"):
@@ -180,7 +186,7 @@ def _maybe(opened: ExitStack, url: str | None) -> Engine | None:
 
 def _on_its_server(opened: ExitStack, source: Engine, urls: Sequence[str | None]) -> list[Engine]:
     """The databases that are on the server of the source. A file, or another server, is not prepared."""
-    engines = [opened.enter_context(database(url)) for url in urls if url and "://" in url]
+    engines = [opened.enter_context(database(url)) for url in urls if url and url.startswith("postgresql")]
     place = (source.url.get_backend_name(), source.url.host, source.url.port)
     return [one for one in engines if (one.url.get_backend_name(), one.url.host, one.url.port) == place]
 

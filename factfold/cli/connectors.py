@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from eventstore.errors import DeclarationError
+
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
@@ -59,14 +61,24 @@ def worker(url: str | None, *, patience: float = PATIENCE, stack: str | None = N
     """Open a client of the worker at a URL, or of a local stack's."""
     from cdc import ConnectClient
 
-    with ConnectClient(url or _local_worker(stack), patience=max(PATIENCE, patience)) as client:
+    with ConnectClient(_address(url, stack), patience=max(PATIENCE, patience)) as client:
         yield client
 
 
-def _local_worker(stack: str | None) -> str:
+def _address(url: str | None, stack: str | None) -> str:
+    """The address of the worker: the given one, or a local stack's. A stack has no worker but its own."""
     from factfold.stack import LocalStack
 
-    return LocalStack(stack or "default").info.connect_url
+    if url is not None and stack is None:
+        return url
+    own = LocalStack(stack or "default").info.connect_url
+    if url is not None and url.rstrip("/") != own:
+        raise DeclarationError(
+            f"the Connect worker that is named is not that of the local stack {stack!r}",
+            remedy="give --connect-url (FACTFOLD_CONNECT_URL) or --stack (FACTFOLD_STACK), and not both",
+            place=own,
+        )
+    return own
 
 
 @contextmanager

@@ -12,8 +12,10 @@ import typer
 from factfold.cli.connectors import ConnectUrl, SourceUrl
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.store import Schema
+from factfold.cli.subscriptions import Database as InboxUrl
 
 PORT: Final = 8700
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 Targets = Annotated[
     list[str] | None,
@@ -26,9 +28,6 @@ StoreUrl = Annotated[
     str | None, typer.Option("--store-url", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of the event store.")
 ]
 ViewsUrl = Annotated[str | None, typer.Option("--views-url", envvar="FACTFOLD_VIEWS_URL", help="Where the views are.")]
-Database = Annotated[
-    str | None, typer.Option("--database", envvar="FACTFOLD_DATABASE", help="URL of the handlers' database.")
-]
 Checkpoints = Annotated[
     Path | None, typer.Option("--checkpoints", envvar="FACTFOLD_CHECKPOINTS", help="Folder of the routers.")
 ]
@@ -45,7 +44,7 @@ def console(
     views_url: ViewsUrl = None,
     connect_url: ConnectUrl = None,
     source_url: SourceUrl = None,
-    database: Database = None,
+    inbox_url: InboxUrl = None,
     checkpoints: Checkpoints = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="The port; 0 takes a free one.")] = PORT,
@@ -70,16 +69,21 @@ def console(
     log_to_stderr(as_json=as_json)
     places = Places(
         store_url=store_url, store_schema=schema, views_url=views_url, connect_url=connect_url,
-        source_url=source_url, database=database, checkpoints=checkpoints, kafka=Places.kafka_is_configured(),
+        source_url=source_url, inbox_url=inbox_url, checkpoints=checkpoints, kafka=Places.kafka_is_configured(),
     )  # fmt: skip
     with Sources(places, find_definitions(targets or ())) as sources:
         server = Server(sources, host=host, port=port, also=allowed_hosts or (), allow_actions=allow_actions)
-        _tell(server.url, allow_actions=allow_actions, as_json=as_json)
+        _print_url(server.url, host, allow_actions=allow_actions, as_json=as_json)
         server.run(stop_on_signal())
 
 
-def _tell(url: str, *, allow_actions: bool, as_json: bool) -> None:
-    """Print the URL to open."""
-    said = f"open {url}\n{'actions are allowed' if allow_actions else 'read-only; --allow-actions allows actions'}"
-    typer.echo(json.dumps({"url": url, "allow_actions": allow_actions}) if as_json else said)
+def _print_url(url: str, host: str, *, allow_actions: bool, as_json: bool) -> None:
+    """Print the URL to open, and what it allows to whom."""
+    if as_json:
+        typer.echo(json.dumps({"url": url, "allow_actions": allow_actions}))
+    else:
+        typer.echo(f"open {url}")
+        typer.echo("actions are allowed" if allow_actions else "read-only; --allow-actions allows actions")
+        if host not in _LOOPBACK:
+            typer.echo(f"other machines can reach {host}: put a proxy with TLS in front of it", err=True)
     sys.stdout.flush()

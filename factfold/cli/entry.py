@@ -13,6 +13,7 @@ from factfold.cli import (
     branches,
     cdc_prepare,
     console,
+    dev,
     dlq,
     doctor,
     erasure,
@@ -29,6 +30,8 @@ from factfold.cli import (
     streams,
     subscriptions,
     trace,
+    up,
+    watch,
 )
 from factfold.cli.failures import show, show_traceback
 from factfold.settings_file import use_settings_file
@@ -59,8 +62,11 @@ def application() -> typer.Typer:
     app.add_typer(erasure.keys, name="keys")
     app.add_typer(events.app, name="events")
     app.add_typer(stream_states.app, name="streams")
+    app.add_typer(watch.app, name="watch")
     app.command("new")(new.new)
     app.command("console")(console.console)
+    app.command("dev")(dev.dev)
+    app.command("up")(up.up)
     app.command("trace")(trace.trace)
     app.command("erase")(erasure.erase)
     app.command("doctor")(doctor.doctor)

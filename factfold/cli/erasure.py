@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from eventstore.errors import SubjectUnknown
 from factfold.cli.keys import KeyStoreOption, MasterKeysOption, load_key_store
 from factfold.cli.store import Database, Json, Schema, existing_store
 
@@ -22,9 +23,15 @@ def erase(
     schema: Schema = None,
     key_store: KeyStoreOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    allow_unknown: Annotated[
+        bool, typer.Option("--allow-unknown", help="Exit with 0 if the store does not know the subject.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Destroy the keys of a subject, for good: its events show placeholders; print what that does not reach."""
+    """Destroy the keys of a subject, for good: its events show placeholders; print what that does not reach.
+
+    Exit code 1 if the store has neither a key nor a stream of the subject. An erasure can be repeated.
+    """
     from eventstore.erasure import OUT_OF_REACH
 
     keys = None if key_store is None else load_key_store(key_store)
@@ -32,6 +39,11 @@ def erase(
         typer.confirm(f"Destroy the keys of {subject!r}? Nobody can undo it", abort=True, err=True)
     with existing_store(database, schema, keys=keys) as store:
         done = store.erase(subject)
+    if not (done.keys or done.streams or allow_unknown):
+        raise SubjectUnknown(
+            f"no key and no stream of subject {subject!r} is in this store",
+            remedy="check the id and the store, or add --allow-unknown",
+        )
     if as_json:
         told = {"subject": subject, "keys": done.keys, "streams": list(done.streams), "snapshots": done.snapshots}
         typer.echo(json.dumps({**told, "left": list(done.left), "out_of_reach": OUT_OF_REACH}))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
-    from eventstore.metrics import Metrics
+    from eventstore.metrics import RunnerMetrics
 
-    Made = TypeVar("Made", bound=Metrics)
+    Made = TypeVar("Made", bound=RunnerMetrics)
 
 LOCAL: Final = "127.0.0.1"
 
@@ -27,11 +28,20 @@ MetricsHost = Annotated[
 ]
 
 
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--metrics-file",
+        help="Write the result as Prometheus metrics to this file, for node_exporter's textfile collector.",
+    ),
+]
+
+
 @contextmanager
 def served_metrics(
     make: Callable[[], Made], port: int | None, host: str, *, look: Callable[[Made], None] | None = None
 ) -> Iterator[Made | None]:
-    """Make a runner's metrics and serve them for the block, if a port is given; else give None and import nothing.
+    """Make a runner's metrics and serve them for the block, if a port is given. Else give None and import nothing.
 
     `look` is called every 15 seconds for what the runner does not learn by itself.
     """

@@ -21,6 +21,7 @@ from factfold.cli.shown_processes import status_as_json, step_as_json
 from factfold.cli.shown_values import printable
 from factfold.cli.signals import stop_on_signal
 from factfold.cli.store import Database, Json, Schema, Source, existing_store
+from factfold.cli.tracing import Tracing, spans_if
 
 if TYPE_CHECKING:
     from eventstore import SqlEventStore
@@ -62,6 +63,7 @@ def run(
     restarts: RestartLimit = LIMIT,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOCAL,
+    tracing: Tracing = False,
     as_json: Json = False,
 ) -> None:
     """Deliver events to processes, send their commands and fire their timers, until a signal comes.
@@ -82,7 +84,7 @@ def run(
         settings = Settings() if kafka else None
         report = run_processes(
             store, kinds, stop=stop, settings=settings, topics=_topics(topics or ()), commands=aggregates,
-            restarts=Restarts(limit=restarts), metrics=metrics,
+            restarts=Restarts(limit=restarts), metrics=metrics, spans=spans_if(tracing),
         )  # fmt: skip
     told = dataclasses.asdict(report)
     said = f"{report.commands:,} commands sent, {report.timers:,} timers fired, {report.failed:,} failures"

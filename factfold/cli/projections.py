@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -18,7 +19,7 @@ from factfold.cli.comparisons import DIFFERS, as_plain, tell_comparison, tell_ro
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
-from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
+from factfold.cli.metrics import LOCAL, MetricsFile, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.opened_views import require_same_definition
 from factfold.cli.rebuild_display import shown
 from factfold.cli.restarts import LIMIT, RestartLimit
@@ -82,9 +83,9 @@ def rebuild(
     Exit code 3 if rows of an unchanged definition differ: the new views then do not serve. Rows of a changed definition
     may differ. A rebuild that was killed goes on from what it had committed.
     """
-    from projections import rebuild as build
-
     definition = load_group(group)
+    from projections import rebuild as build  # after what needs no Spark: it takes a second to import
+
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
         with shown(definition.name) as on_progress:
             report = build(environment, definition, cut_over=cut_over, on_progress=on_progress)
@@ -138,10 +139,10 @@ def run(
 
     After a cut-over it goes on with the generation that serves now.
     """
+    definition, stop = load_group(group), stop_on_signal()
     from projections import Follower, NoServingGeneration
     from projections.running.restarts import Restarts
 
-    definition, stop = load_group(group), stop_on_signal()
     with ExitStack() as opened:
         metrics = opened.enter_context(served_metrics(partial(_metrics, definition), metrics_port, metrics_host))
         environment = opened.enter_context(opened_environment(views_url, memory, master_keys, keys_url, archive))
@@ -201,15 +202,21 @@ def verify(
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
     archive: Archived = None,
+    metrics_file: MetricsFile = None,
     as_json: Json = False,
 ) -> None:
     """Compare each view with a recomputation from the log; exit code 3 where a row differs."""
-    from projections import verify as compare
-
     definition = load_group(group)
     require_same_definition(views_url, definition)
+    from projections import verify as compare
+
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
+        began = time.perf_counter()
         verdicts = compare(environment, definition)
+    if metrics_file is not None:
+        from factfold.watching.results import write_verified
+
+        write_verified(str(metrics_file), definition.name, verdicts, seconds=time.perf_counter() - began)
     if as_json:
         print_json({name: dataclasses.asdict(v) | {"equal": v.equal} for name, v in verdicts.items()})
     for name, verdict in () if as_json else verdicts.items():

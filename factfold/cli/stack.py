@@ -114,6 +114,27 @@ def env(
             typer.echo(f"export {variable}={shlex.quote(value)}")
 
 
+@app.command()
+def psql(
+    database: Annotated[str, typer.Argument(help="The database; see createdb.")] = "postgres",
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Arguments of psql, after --.", metavar="-- ARGUMENTS")
+    ] = None,
+    name: Name = "default",
+) -> None:
+    """Open psql in a database of the stack's PostgreSQL: factfold stack psql shop -- -c "SELECT 1"."""
+    import os
+
+    from factfold.stack import LocalStack
+    from factfold.stack.postgres import psql_command
+
+    given = list(arguments or ())
+    if database.startswith("-"):  # nothing stood before --
+        given, database = [database, *given], "postgres"
+    command, variables = psql_command(LocalStack(name).info, database, given)
+    os.execve(command[0], command, {**os.environ, **variables})  # noqa: S606 - psql takes this process's place
+
+
 def _variables(info: StackInfo, database: str) -> dict[str, str]:
     url = info.postgres.url(database)
     databases = dict.fromkeys(
@@ -124,6 +145,9 @@ def _variables(info: StackInfo, database: str) -> dict[str, str]:
         "FACTFOLD_ADMIN_URL": info.postgres.url(),
         "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": info.bootstrap_servers,
         "FACTFOLD_CONNECT_URL": info.connect_url,
+        # Spark's checkpoints end with the topics: `down --purge` removes both.
+        "FACTFOLD_CHECKPOINTS": str(info.folder / "checkpoints"),
+        **({"FACTFOLD_REGISTRY__URL": info.registry_url} if "registry" in info.servers else {}),
         **databases,
     }
 
@@ -179,7 +203,8 @@ def _print_summary(info: StackInfo, *, seconds: float) -> None:
     if "registry" in info.servers:
         typer.echo(f"  registry       {info.registry_url}")
     typer.echo(f"  secrets        {info.secrets_dir}")
-    typer.echo(f"  password       in {info.folder / 'state.json'} (`dsn`)")
+    stack = "" if info.name == "default" else f" --stack {info.name}"
+    typer.echo(f'  variables      eval "$(factfold stack env{stack} DATABASE)"')
 
 
 def _print_table(described: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.signals import stop_on_signal
+from factfold.cli.tracing import Tracing, spans_if
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -55,19 +56,20 @@ def run(
     restarts: RestartLimit = LIMIT,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOCAL,
+    tracing: Tracing = False,
     as_json: Json = False,
 ) -> None:
     """Deliver events to a handler until a signal comes; start it several times to share the load."""
     from eventstore import Restarts, run_subscription
 
-    declared, stop = load_subscription(subscription), stop_on_signal()
+    declared, stop, spans = load_subscription(subscription), stop_on_signal(), spans_if(tracing)
     with ExitStack() as opened:
         metrics = opened.enter_context(_served(declared, metrics_port, metrics_host))
         engine, keys = opened.enter_context(_engine(database)), opened.enter_context(open_keys(master_keys, keys_url))
         report = run_subscription(
             declared, stop=stop, engine=engine, keys=keys, restarts=Restarts(limit=restarts),
             on_open=partial(_tell_following, as_json=as_json), on_batch=partial(_tell, as_json=as_json),
-            metrics=metrics,
+            metrics=metrics, around=[] if spans is None else [spans.handling],
         )  # fmt: skip
         _tell(report, as_json=as_json)
 

@@ -56,7 +56,17 @@ def find_definitions(targets: Sequence[str]) -> Definitions:
         for place, value in _named(target, found.problems):
             if id(value) not in seen and _add(found, place, value):
                 seen.add(id(value))
+            elif ":" in target and id(value) not in seen:
+                raise _nothing(target)
     return found
+
+
+def _nothing(target: str) -> DeclarationError:
+    return DeclarationError(
+        f"{target!r} is no definition that the console shows",
+        remedy="name a group, branches, a subscription, a process or an aggregate; or their package: shop",
+        place=target,
+    )
 
 
 def _named(target: str, problems: list[Problem]) -> Iterator[tuple[str, Any]]:

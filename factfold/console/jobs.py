@@ -121,7 +121,7 @@ def _variables(places: Places) -> dict[str, str]:
         "FACTFOLD_VIEWS_URL": places.views_url,
         "FACTFOLD_CONNECT_URL": places.connect_url,
         "FACTFOLD_SOURCE_URL": places.source_url,
-        "FACTFOLD_DATABASE": places.database,
+        "FACTFOLD_INBOX_URL": places.inbox_url,
         "FACTFOLD_CHECKPOINTS": None if places.checkpoints is None else str(places.checkpoints),
     }
     return {name: value for name, value in given.items() if value is not None}

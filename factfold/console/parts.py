@@ -14,6 +14,7 @@ import structlog
 
 from eventstore.errors import FactfoldError
 from eventstore.extras import explained
+from eventstore.masking import masked_traceback
 
 T = TypeVar("T")
 
@@ -77,7 +78,7 @@ class Reader(Generic[T]):
             found = Part(self._read(), None, datetime.now(UTC))
         except Exception as error:
             if not isinstance(error, FactfoldError):
-                _log.warning("console.reading_failed", error=type(error).__name__, exc_info=True)
+                _log.warning("console.reading_failed", traceback=masked_traceback(error))
             found = Part(self._part.value, Problem.of(error), self._part.read_at)
         with self._lock:
             self._part, self._running, self._due = found, None, time.monotonic() + self._every

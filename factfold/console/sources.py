@@ -52,7 +52,7 @@ class Places:
     views_url: str | None = None
     connect_url: str | None = None
     source_url: str | None = None
-    database: str | None = None
+    inbox_url: str | None = None
     checkpoints: Path | None = None
     kafka: bool = False
 
@@ -108,7 +108,7 @@ class Clients(Closing):
         """The database of the handlers, None if it is the event store's."""
         from eventstore.backends.sql.engines import opened_engine
 
-        url = self.places.database
+        url = self.places.inbox_url
         return None if url is None else self._hold("database", lambda: self._opened.enter_context(opened_engine(url)))
 
     @property

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -119,6 +120,24 @@ def create_database(info: StackInfo, name: str) -> bool:
             place=f"{info.postgres.host}:{info.postgres.port}",
         )
     return ran.returncode == 0
+
+
+def psql_command(info: StackInfo, database: str, arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return psql's command line for a database of the stack, and the variables with the password.
+
+    Raises ArtifactError if neither the wheel nor this machine has psql.
+    """
+    own = install_tree() / "bin" / "psql"
+    binary = str(own) if own.exists() else shutil.which("psql")
+    if binary is None:
+        wanted = versions()
+        raise ArtifactError(
+            f"the wheel {wanted.postgres_wheel} {wanted.postgres_wheel_version} has no psql, and PATH has none",
+            remedy="install the PostgreSQL client of your system, such as the package postgresql-client",
+        )
+    postgres = info.postgres
+    address = ["-h", postgres.host, "-p", str(postgres.port), "-U", postgres.superuser, "-d", database]
+    return [binary, *address, *arguments], {"PGPASSWORD": postgres.password}
 
 
 def _clear_after_kill(data: Path) -> None:

@@ -18,6 +18,7 @@ from eventstore.upcasting import FIRST
 from projections.branching.matching import Matcher, matcher
 from projections.declaring.event_fields import check_against, check_predicate
 from projections.declaring.event_tables import topic_of
+from projections.declaring.naming import listed
 from projections.errors import InvalidDefinition
 from projections.predicates import Predicate
 
@@ -38,6 +39,10 @@ class Branches:
     predicates: Mapping[str, Predicate]
     otherwise: str
     source: str | None = None
+
+    def __repr__(self) -> str:
+        """One line: the topic and its branches."""
+        return f"<Branches of {self.topic}: {listed(self.names)}>"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from eventstore.metrics.families import Family, Kind, Metrics
+from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 
 if TYPE_CHECKING:
     from projections.branching.router import BranchesStatus
@@ -22,14 +22,14 @@ RELOADS: Final = Family(
 )
 
 
-class RouterMetrics(Metrics):
-    """The metrics of one router; give it to `open_router`.
+class RouterMetrics(RunnerMetrics):
+    """The metrics of one router, for `open_router`.
 
     Args:
         topic: The topic that is routed.
     """
 
-    families: ClassVar[tuple[Family, ...]] = (RECORDS, LAG, RELOADS)
+    families: ClassVar[tuple[Family, ...]] = (*RUNNER, RECORDS, LAG, RELOADS)
 
     def __init__(self, topic: str) -> None:
         super().__init__("branches", topic, topic=topic)

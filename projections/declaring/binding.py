@@ -234,7 +234,7 @@ def require_all_reached(view: View) -> None:
 
 def _to_reach(view: View, table: str) -> str:
     if isinstance(view.declared, tuple) and view.declared:
-        return f"leave references out, the joins show them; or add the foreign key, {{'column': {table!r}}}"
+        return f"leave references out: the joins show them. Or add the foreign key, {{'column': {table!r}}}"
     return f"join it by its whole key, {', '.join(view.tables[table].key)}, or leave the parameter out"
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
 from projections.errors import InvalidDefinition
 
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,39}")
 # Of a column too, in whatever case a captured table has it.
 COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
+_SHOWN: Final = 8
 
 
 def checked_identifier(name: str, *, what: str) -> str:
@@ -20,6 +22,12 @@ def checked_identifier(name: str, *, what: str) -> str:
         f"{what} {name!r} is not a usable name",
         remedy="use lower-case letters, digits and underscores, a letter first, at most 40",
     )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names on one line, and how many there are beyond."""
+    some = ", ".join(names[:_SHOWN])
+    return some if len(names) <= _SHOWN else f"{some} and {len(names) - _SHOWN} more"
 
 
 def is_column(name: str) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from sqlglot import expressions as exp
 
 from projections.declaring.naming import checked_identifier
-from projections.declaring.sql_scopes import Scopes, start
+from projections.declaring.sql_names import Names
+from projections.declaring.sql_scopes import Scopes, sources, start
 from projections.declaring.sql_text import DIALECT, SqlText
 from projections.errors import InvalidDefinition
 from projections.tables import Table
@@ -17,6 +19,8 @@ from projections.views import Input, Target
 
 # Of a table in a query: its name, and what is joined with or made of its whole rows.
 _PARTS = frozenset({"this", "db", "catalog", "alias", "pivots", "joins", "laterals"})
+
+_TOTALS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
 @dataclass(frozen=True)
@@ -40,29 +44,87 @@ class Query:
         text.require_whole(name)
 
     @property
-    def groups(self) -> tuple[str, ...]:
-        """The columns of GROUP BY."""
+    def groups(self) -> list[exp.Expr]:
+        """What GROUP BY names."""
         group = self.select.args.get("group")
-        found = group.expressions if group else []
-        others = [part for part in found if not isinstance(part, exp.Column)]
-        if group and (others or {name for name, value in group.args.items() if value} != {"expressions"}):
-            part = others[0] if others else group
-            raise self._refused(
-                f"groups by {part.sql(DIALECT).strip()!r}",
-                "group by a column; compute it in a view that this one reads",
-            )
-        root = next(iter(self.roles.values()))
-        return tuple(_spelled(root, part.name) for part in found)
+        found = [part.unnest() for part in group.expressions] if group else []
+        if group and (group.find(*_TOTALS) or {name for name, value in group.args.items() if value} != {"expressions"}):
+            raise self._refused(f"groups by {group.sql(DIALECT).strip()!r}", "group by each column or expression")
+        if group and self.select.args.get("distinct"):
+            raise self._refused("has DISTINCT and GROUP BY", "leave DISTINCT out: a group has one row")
+        return found
+
+    @property
+    def is_distinct(self) -> bool:
+        """Whether it returns different rows, and not those of its first table under their key."""
+        keys = {(alias, column.lower()) for alias, column in self.row_key()}
+        columns = [part for part in self.select.expressions if isinstance(part, exp.Column)]
+        return bool(self.select.args.get("distinct")) and not keys <= {self.names.place_of(c)[0] for c in columns}
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether a row of it stands for a group of rows."""
+        return bool(self.groups) or self.is_distinct
+
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        """The columns by which it groups, if all its tables have them, are joined by them, and they are returned."""
+        parts = self.groups or (self.select.expressions if self.is_distinct else [])
+        names = {part.name.lower() for part in parts}
+        is_plain = all(self._is_shown(part) for part in parts) and (len(self.roles) == 1 or self._is_within(names))
+        return tuple(_spelled(self._root, part.name) for part in parts) if is_plain else ()
+
+    def _is_within(self, names: set[str]) -> bool:
+        """Whether a query of several tables brings together only rows of one partition."""
+        tables = [table for table in self.roles.values() if isinstance(table, Table)]
+        known = all(names <= {column.lower() for column in table.columns} for table in tables)
+        joins = list(self.select.find_all(exp.Join))
+        return known and len(tables) == len(self.roles) and all(names <= _shared(join) for join in joins)
+
+    def _is_shown(self, part: exp.Expr) -> bool:
+        """Whether it is a column of the table, and returned under its name."""
+        if not isinstance(part, exp.Column) or self.names.place_of(part)[1]:
+            return False
+        name, root = part.name.lower(), self._root
+        shown = [one for one in self.select.expressions if one.alias_or_name.lower() == name]
+        inner = shown[0].unalias() if shown else None
+        is_column = isinstance(inner, exp.Column) and inner.name.lower() == name
+        return is_column and (not isinstance(root, Table) or name in {column.lower() for column in root.columns})
+
+    @property
+    def _root(self) -> Input:
+        return next(iter(self.roles.values()))
+
+    @cached_property
+    def names(self) -> Names:
+        """What its columns mean."""
+        return Names(self.select, self.roles)
+
+    def row_key(self) -> Iterator[tuple[str, str]]:
+        """The key of its first table: what the query calls the table, and the column."""
+        root = self.scopes.root(self.select)
+        source = root
+        if root is not None and root.parent_select is not self.select:
+            source = next((s.this for s in sources(self.select) if self.scopes.root(s.this) is root), None)
+        alias = "" if source is None else str(source.alias_or_name).lower()
+        yield from ((alias, column) for column in self._root.key)
+
+    def sides(self) -> Iterator[tuple[str, str]]:
+        """The keys of the tables whose rows right and full joins keep, in the same form."""
+        for _, side in self._sides():
+            yield from ((side.alias, column) for column in self.roles[side.role].key)
 
     def unmatched(self) -> dict[tuple[str, ...], Target]:
         """The tables of right and full joins, by the columns of the result that hold their keys."""
-        joins = () if self.groups else self.select.find_all(exp.Join)
-        kept = [self._kept(join) for join in joins if join.side in ("RIGHT", "FULL")]
         return {
-            tuple(self._selected(side, key) for key in self.roles[side.role].key): side.role
-            for side in kept
-            if side.role not in self.roots
+            tuple(self._selected(join, side, key) for key in self.roles[side.role].key): side.role
+            for join, side in (() if self.is_grouped else self._sides())
         }
+
+    def _sides(self) -> Iterator[tuple[exp.Join, _Side]]:
+        for join in self.select.find_all(exp.Join):
+            if join.side in ("RIGHT", "FULL") and (side := self._kept(join)).role not in self.roots:
+                yield join, side
 
     def _kept(self, join: exp.Join) -> _Side:
         """The table whose rows a right or full join keeps, where the text shows it."""
@@ -134,10 +196,15 @@ class Query:
         alias = table.args.get("alias")
         return None if alias and alias.columns else _Side(table.alias_or_name.lower(), table.meta["role"])
 
-    def _selected(self, side: _Side, key: str) -> str:
+    def _selected(self, join: exp.Join, side: _Side, key: str) -> str:
+        """The name under which the key of a side is returned."""
+        using = {name.name.lower() for name in join.args.get("using") or () if join.side == "RIGHT"}
         for part in self.select.expressions:
             column = part.unalias()
-            if _is_column(column) and (column.text("table").lower(), column.name.lower()) == (side.alias, key.lower()):
+            if not isinstance(column, exp.Column):
+                continue
+            (alias, name), rest = self.names.place_of(column)
+            if name == key.lower() and not rest and (alias == side.alias or (not alias and name in using)):
                 return str(part.alias_or_name)
         raise self._refused(
             f"keeps rows of {side.alias!r} that nothing refers to, and does not select {side.alias}.{key}",
@@ -148,17 +215,21 @@ class Query:
         return InvalidDefinition(f"view {self.name!r} {what}", remedy=remedy, place=f"view {self.name}")
 
 
+def _shared(join: exp.Join) -> set[str]:
+    """The names of columns that a join compares with columns of the same name."""
+    on = join.args.get("on")
+    equal = [part for part in (on.flatten() if isinstance(on, exp.And) else [on]) if isinstance(part, exp.EQ)]
+    named = [(one.left, one.right) for one in equal if all(isinstance(s, exp.Column) for s in (one.left, one.right))]
+    same = {a.name.lower() for a, b in named if a.name.lower() == b.name.lower()}
+    return same | {name.name.lower() for name in join.args.get("using") or ()}
+
+
 def _spelled(table: Input, column: str) -> str:
     """The column in the case that its table has it in: Spark takes any."""
     if isinstance(table, Table):
         return next((own for own in table.columns if own.lower() == column.lower()), column)
     # A view's columns are not known yet; what is all in capitals is written as SQL often is.
     return column.lower() if column.isupper() else column
-
-
-def _is_column(part: exp.Expr) -> bool:
-    """Whether a part of a query is ``column`` or ``table.column``, and no field of a record."""
-    return isinstance(part, exp.Column) and not part.args.get("db")
 
 
 def _is_no_name(source: exp.Expr) -> bool:

@@ -49,7 +49,7 @@ class Scopes:
             case exp.SetOperation():
                 return self.root(query.left) or self.root(query.right)
             case exp.Select():
-                return next((root for source in _sources(query) if (root := self.root(source))), None)
+                return next((root for source in sources(query) if (root := self.root(source.this))), None)
         return None
 
     def _root_of_name(self, name: exp.Table) -> exp.Table | None:
@@ -91,9 +91,10 @@ def _resolved(query: exp.Expr) -> Iterator[tuple[exp.Table, exp.CTE | None]]:
         left += [(child, scope) for child in node.iter_expressions() if not isinstance(child, exp.With | exp.Hint)]
 
 
-def _sources(query: exp.Select) -> list[exp.Expr]:
+def sources(query: exp.Select) -> list[exp.Expr]:
+    """The FROM and the joins of a query."""
     first = query.args.get("from_")
-    return [source.this for source in ([first] if first else []) + query.args.get("joins", [])]
+    return [*([first] if first else []), *query.args.get("joins", [])]
 
 
 def _is_within(node: exp.Expr, outer: exp.Expr) -> bool:

@@ -28,6 +28,7 @@ class SqlText:
 
     text: str
     select: exp.Select
+    tokens: tuple[Token, ...]
     fingerprint: str
 
     def require_whole(self, view: str) -> None:
@@ -75,7 +76,7 @@ def parsed(view: str, text: str) -> SqlText:
     if len(statements) != 1 or not isinstance(statements[0], exp.Select):
         what = "is no SELECT" if len(statements) < 2 else f"is {len(statements)} statements"
         raise _refused(view, what, _REMEDY)
-    return SqlText(text, statements[0], _fingerprint(text, tokens))
+    return SqlText(text, statements[0], tuple(tokens), _fingerprint(text, tokens))
 
 
 def _spark() -> Dialect:

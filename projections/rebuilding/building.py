@@ -35,6 +35,7 @@ from projections.spark.stored_tables import stored_tables
 from projections.tables import EventTable
 from projections.tablestore.port import Generation
 from projections.tablestore.runs import BUILDING, BUILT, SERVING, Run, decode_progress, encode_progress
+from projections.views import noted_references
 
 if TYPE_CHECKING:
     from eventstore.schema_registry import RegisteredSchema
@@ -49,7 +50,7 @@ class BuildState:
 
     ``tables`` and ``views`` are the rows of those that are loaded, ``indexed`` says which of the two have their keys;
     ``topics`` has the topics' ids, ``categories`` those of the tables that are folded from events; ``begun`` is in
-    seconds since 1970.
+    seconds since 1970. ``references`` has those of each view, which only Spark knows where they are inferred.
     """
 
     first: Offsets
@@ -60,6 +61,7 @@ class BuildState:
     indexed: tuple[str, ...] = ()
     topics: Mapping[str, str] = field(default_factory=dict)
     categories: Mapping[str, str] = field(default_factory=dict)
+    references: Mapping[str, list[list[Any]]] = field(default_factory=dict)
     begun: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -107,8 +109,9 @@ def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str
                 return Build(store.claim(found.run), layout, state, known, resumed=True, complete=complete)
     run, layout = store.begin_generation(group, columns)
     state = BuildState(
-        _first_chunk(whole), whole.end, names, topics=ids, categories=_categories(group), begun=time.time()
-    )
+        _first_chunk(whole), whole.end, names, topics=ids, categories=_categories(group),
+        references=noted_references(group.kept), begun=time.time(),
+    )  # fmt: skip
     store.record(run, built=state.to_json())
     return Build(run, layout, state, known)
 

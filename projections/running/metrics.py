@@ -6,14 +6,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from eventstore.metrics.families import Family, Kind, Metrics
-from eventstore.metrics.serving import serve_metrics as serve_metrics
+from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 from projections.running.lag import RunLag
 
 if TYPE_CHECKING:
     from projections.spark.live.incremental import BatchReport
 
-# A quiet batch takes a fifth of a second, the target is two; beyond a minute something is wrong.
+# A quiet batch takes a fifth of a second, the target is two, and beyond a minute something is wrong.
 _BOUNDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -43,17 +42,13 @@ SECONDS: Final = Family(
     _BOUNDS,
 )  # fmt: skip
 SIZE: Final = _gauge("batch_size", "Records that the next batch may have.")
-LAG_OFFSETS: Final = _gauge("lag_offsets", "Offsets of a topic that wait; markers of transactions count too.", "topic")
-LAG_SECONDS: Final = _gauge("lag_seconds", "Seconds since the oldest waiting offset was known; 0 if none waits.")
-APPLIED: Final = _gauge(
-    "applied_commit_timestamp_seconds",
-    "When the newest applied record of a topic was committed at its source; freshness is time() minus this.", "topic",
-)  # fmt: skip
+LAG_OFFSETS: Final = _gauge("lag_offsets", "Offsets of a topic that wait. Markers of transactions count too.", "topic")
+LAG_SECONDS: Final = _gauge("lag_seconds", "Seconds since the oldest waiting offset was known, 0 if none waits.")
 OUTBOX: Final = _gauge("outbox_rows", "Records of view topics that are not published yet.", "topic")
 
 
-class RunMetrics(Metrics):
-    """The metrics of one group's runner, from any thread; give it to `Follower` or `open_runner`.
+class RunMetrics(RunnerMetrics):
+    """The metrics of one group's runner, from any thread, for `Follower` or `open_runner`.
 
     Args:
         group: The group's name.
@@ -65,9 +60,19 @@ class RunMetrics(Metrics):
     """
 
     families: ClassVar[tuple[Family, ...]] = (
-        BATCHES, *COUNTS.values(), STEPS, BAD, SETTLED, FORGOTTEN, SECONDS, SIZE, LAG_OFFSETS, LAG_SECONDS, APPLIED,
+        *RUNNER,
+        BATCHES,
+        *COUNTS.values(),
+        STEPS,
+        BAD,
+        SETTLED,
+        FORGOTTEN,
+        SECONDS,
+        SIZE,
+        LAG_OFFSETS,
+        LAG_SECONDS,
         OUTBOX,
-    )  # fmt: skip
+    )
 
     def __init__(self, group: str) -> None:
         super().__init__("projections", group, group=group)
@@ -91,11 +96,6 @@ class RunMetrics(Metrics):
             self.set(LAG_OFFSETS, lag.offsets.get(topic, 0), topic=topic)
         self.set(SIZE, batch_size)
         self._lag, self._noted = lag, time.monotonic()
-
-    def applied(self, commits: Mapping[str, float]) -> None:
-        """Note when the newest applied record of each topic was committed at its source, in Unix time."""
-        for topic, moment in commits.items():
-            self.set(APPLIED, moment, topic=topic)
 
     def waiting(self, rows: Mapping[str, int]) -> None:
         """Note how many records of each view topic are not published yet."""

@@ -35,8 +35,20 @@ def open_session(
     """
     from pyspark.sql import SparkSession
 
-    _require_java()
+    settings = session_settings(jars, master=master, memory=memory, config=config)
     _tell_errors_once()
+    builder = SparkSession.builder.appName("factfold")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with quiet_start():
+        return builder.getOrCreate()
+
+
+def session_settings(
+    jars: Sequence[Path], *, master: str | None, memory: str, config: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """What `open_session` starts Spark with; SparkFailed without Java."""
+    _require_java()
     master = master or LOCAL
     # Spark would take the first python3 of the PATH, which need not be the one that has the user's packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -45,11 +57,7 @@ def open_session(
     chosen = {**_defaults(memory, given), **local, **(_DELTA if has_delta(jars) else {}), **given}
     if jars:
         chosen["spark.jars"] = ",".join(str(jar) for jar in jars)
-    builder = SparkSession.builder.master(master).appName("factfold")
-    for key, value in chosen.items():
-        builder = builder.config(key, value)
-    with quiet_start():
-        return builder.getOrCreate()
+    return {**chosen, "spark.master": master}
 
 
 def _require_java() -> None:

@@ -20,8 +20,9 @@ from projections.group import ProjectionGroup
 from projections.planner import plan
 from projections.tables import EventTable, Table
 from projections.tablestore.layout import POSITION, generation_name
+from projections.tablestore.runs import Run
 from projections.tablestore.sql import SqlTableStore
-from projections.views import View, ViewTable
+from projections.views import View, ViewTable, with_noted
 
 COUNTED: Final = 100_000
 """Rows are counted up to here: a larger view says that it has more."""
@@ -92,8 +93,10 @@ def rows_behind(
         raise InvalidDefinition(
             f"view {view!r} has no key of {', '.join(sorted(key))}", remedy=f"give its key: {', '.join(found.key)}"
         )
+    state = store.state(Run(group.name, generation, ""))
+    noted = {} if state is None else state.built.get("references", {})
     with store.looking() as connection:
-        return list(_Search(store, connection, group, generation).of_view(found, dict(key), "the key", depth=0))
+        return list(_Search(store, connection, group, generation, noted).of_view(found, key, "the key", depth=0))
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,7 @@ class _Search:
     connection: sa.Connection
     group: ProjectionGroup
     generation: int
+    noted: Mapping[str, Sequence[Sequence[Any]]]
 
     def of_view(self, view: View, key: Mapping[str, Any], reached: str, *, depth: int) -> Iterator[SourceRow]:
         """The view's row, then what it was made of."""
@@ -121,6 +125,7 @@ class _Search:
 
     def _of_root(self, view: View, key: Mapping[str, Any], depth: int) -> Iterator[SourceRow]:
         """Downwards from the root: each row that was found gives the keys of those that it refers to."""
+        view = with_noted(view, self.noted)
         walk = plan(view)
         conditions = {name: {c: key[c] for c in view.root_key} for name in view.roots}
         for name in walk.downwards:

@@ -55,7 +55,7 @@ def set_aside_letters(
 
 
 def set_aside_topics(store: SqlTableStore, group: str) -> list[str]:
-    """Return the topics of which the serving generation of a group has set records aside. Raises NoServingGeneration."""
+    """Return the topics whose records the serving generation of a group has set aside. Raises NoServingGeneration."""
     run = store.serving_state(group).run
     aside = aside_table(store.dialect.name_space(generation_name(group, run.generation)))
     with store.looking() as connection:

@@ -22,6 +22,7 @@ from projections.group import ProjectionGroup
 from projections.rebuilding.rebuild import rebuild
 from projections.rebuilding.verifying import verify
 from projections.running.runner import open_runner
+from projections.streams import EventStream
 from projections.tables import CapturedTable, ChangelogTable, EventTable
 from projections.tablestore.port import DifferingRow
 from projections.testing.change_events import ChangeWriter
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Row = Mapping[str, Any]
+_OfEvents = EventTable | EventVersions | EventStream
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -53,9 +55,11 @@ class ViewTrial(Closing):
         store = SqliteTableStore(Path(folder) / f"{group.name}.db")
         self._held.callback(store.close)
         store.prepare()
-        events = [table for table in group.tables.values() if isinstance(table, EventTable | EventVersions)]
+        events = [table for table in group.tables.values() if isinstance(table, _OfEvents)]
         self._log = MemoryLog({k.schema_id: k.registered for table in events for k in table.event_types()})
-        self._environment = Environment(spark, small_batch_session(spark), store, self._log)
+        # Few rows: what a session of many would compile and shuffle for them takes several times longer.
+        small = small_batch_session(spark)
+        self._environment = Environment(small, small, store, self._log)
         self._changes = ChangeWriter(self._log)
         self._store = store
         self._rows: dict[str, dict[tuple[Any, ...], Row]] = {}
@@ -79,7 +83,7 @@ class ViewTrial(Closing):
         self._rows.setdefault(table.topic, {}).pop(_key(table, key), None)
 
     def record(self, stream: str, *events: object, time: datetime | None = None) -> None:
-        """Record the next events of a stream; InvalidDefinition where no table of the group folds them.
+        """Record the next events of a stream; InvalidDefinition where no table or stream of the group reads them.
 
         At a time, or as many seconds after the beginning of 1970 as there are events before.
         """
@@ -140,13 +144,13 @@ class ViewTrial(Closing):
         except ViewsDiffer as found:
             raise ViewsDiffer(f"after {happening} in {table.topic}:\n{found}") from None
 
-    def _folding(self, stream: str) -> EventTable | EventVersions:
+    def _folding(self, stream: str) -> _OfEvents:
         for table in self._group.tables.values():
-            if isinstance(table, EventTable | EventVersions) and stream.startswith(f"{table.aggregate.category}-"):
+            if isinstance(table, _OfEvents) and stream.startswith(f"{table.aggregate.category}-"):
                 return table
         raise InvalidDefinition(
-            f"no table of group {self._group.name!r} is folded from stream {stream!r}",
-            remedy="name it category-id, of the aggregate of a Table.from_events(…)",
+            f"no table or stream of group {self._group.name!r} reads stream {stream!r}",
+            remedy="name it category-id, of the aggregate of a Table.from_events(…) or Stream.from_events(…)",
         )
 
 

@@ -40,7 +40,7 @@ def start_relay(crates, settings, tmp_path):
 
     def start(*options, name="relay", module="factfold", **more):
         environment = {
-            "FACTFOLD_INBOX_URL": crates.engine.url.render_as_string(hide_password=False),
+            "FACTFOLD_STORE_URL": crates.engine.url.render_as_string(hide_password=False),
             "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
             **more,
         }

@@ -10,6 +10,7 @@ import sys
 import uuid
 from collections import Counter
 from decimal import Decimal
+from importlib.metadata import version
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -34,6 +35,7 @@ from tests.integration.late_events import Late
 from tests.integration.log_writer import PARTITIONS, LogWriter
 from tests.integration.payments_of_every_kind import Address, Method, Payment
 from tests.integration.router_process import RouterProcess
+from tests.scraping import free_port, scraped
 
 CE = (("ce_time", b"2024-05-01T12:00:00.000001Z"), ("ce_id", uuid.uuid4().hex.encode()), ("empty", None))
 
@@ -55,6 +57,7 @@ class Routed:
     """A topic of payments, the router over it, and its branch topics."""
 
     def __init__(self, settings, folder, *options):
+        self.port = free_port()
         self.settings, self.folder, self.options = settings, folder, options
         self.writer = LogWriter(settings, Payment)
         self.topic = self.writer.events_topic
@@ -66,7 +69,8 @@ class Routed:
     def start(self, *options):
         if self.router:
             self.router.close()
-        self.router = RouterProcess(self.settings.kafka.bootstrap_servers, self.topic, self.folder, *options)
+        watched = ("--metrics-port", str(self.port))
+        self.router = RouterProcess(self.settings.kafka.bootstrap_servers, self.topic, self.folder, *watched, *options)
 
     def send(self, *records):
         self.writer.send(list(records))
@@ -156,6 +160,14 @@ def test_every_record_is_in_exactly_one_branch_with_nothing_changed_but_one_head
         name, value = record.headers[-1]
         assert (name, record.topic) == (BRANCH_HEADER, f"{routed.topic}.{value.decode()}")
         assert record.headers[:-1] in (CE, ())
+
+
+def test_what_was_routed_is_shown_to_prometheus(routed):
+    def shown():
+        return scraped(routed.port).get(("factfold_branches_records_total", "suspicious", routed.topic))
+
+    routed.router.wait_until(lambda: shown() == 50, what="metrics")
+    assert scraped(routed.port)["factfold_runner_info", routed.topic, "branches", version("factfold")] == 1
 
 
 def test_what_cannot_be_read_is_a_dead_letter_with_its_cause_and_the_rest_goes_on(routed):

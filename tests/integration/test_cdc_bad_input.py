@@ -111,9 +111,9 @@ def database_down(shop: Shop) -> None:
 
 BAD_INPUT: dict[Callable[[Shop], None], tuple[type[CdcError], str, str]] = {
     wrong_password: (ConnectRejected, "password authentication failed for user", "the password behind the connector's"),
-    secrets_file_that_is_not_there: (ConnectRejected, "Could not read properties", "cdc.secrets.write_secrets"),
+    secrets_file_that_is_not_there: (ConnectRejected, "Could not read properties", "factfold cdc prepare"),
     missing_publication: (SourceNotReady, "publication .* does not exist", "CREATE PUBLICATION"),
-    missing_publication_unlooked_at: (ConnectorFailed, "Publication autocreation is disabled", "prepare_source"),
+    missing_publication_unlooked_at: (ConnectorFailed, "Publication autocreation is disabled", "factfold cdc prepare"),
     table_without_primary_key: (SourceNotReady, "public.keyless has no primary key", "ADD PRIMARY KEY"),
     replica_identity_nothing: (SourceNotReady, "replica identity NOTHING", "REPLICA IDENTITY DEFAULT"),
     table_that_is_not_there: (SourceNotReady, "public.gone does not exist", "take it out of the declaration"),

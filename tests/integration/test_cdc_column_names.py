@@ -21,7 +21,8 @@ from cdc import (
     diagnose,
 )
 from cdc.signals import Signals
-from eventstore import ConfluentRegistry, RegistrySettings, Settings
+from eventstore import RegistrySettings, Settings
+from eventstore.kafka import ConfluentRegistry
 from eventstore.kafka.admin import ensure_topics
 from eventstore.topics import TopicRecord, schemas_topic
 from projections import Environment, ProjectionGroup, Table, rebuild, verify, view

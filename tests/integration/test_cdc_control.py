@@ -155,7 +155,7 @@ def test_a_missing_publication_is_found_before_anything_is_made(
     with pytest.raises(SourceNotReady, match=r"publication .* does not exist") as failure:
         apply(connect, connector, source=shop.engine)
 
-    assert "prepare_source" in failure.value.remedy
+    assert "factfold cdc prepare" in failure.value.remedy
     assert shop.name not in connect.connectors()
 
 

@@ -202,7 +202,7 @@ def test_a_supervisor_gives_up_loudly_and_brings_back_what_was_repaired(
     with capture_logs() as logs, pytest.raises(RestartsExhausted, match="Publication autocreation") as exhausted:
         Supervisor(connect, [shop.name], policy=hasty).run(threading.Event())
     assert [log["event"] for log in logs] == ["connector failed", "connector restarted", "connector given up"]
-    assert "prepare_source" in exhausted.value.remedy
+    assert "factfold cdc prepare" in exhausted.value.remedy
     (*_, (severity, found, remedy)) = errors_of(source, client=connect)
     assert (severity, "Publication autocreation is disabled" in found) == ("error", True)
     assert f"factfold cdc restart --failed {shop.name}" in remedy

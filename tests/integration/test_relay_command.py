@@ -22,7 +22,7 @@ def store(database):
 @pytest.fixture
 def relay(stack, store, monkeypatch, capsys):
     """Run ``factfold relay …`` in this process; returns exit code, output and what was shown as the error."""
-    monkeypatch.setenv("FACTFOLD_INBOX_URL", store.engine.url.render_as_string(hide_password=False))
+    monkeypatch.setenv("FACTFOLD_STORE_URL", store.engine.url.render_as_string(hide_password=False))
     monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", stack.info.bootstrap_servers)
 
     def run(*arguments):

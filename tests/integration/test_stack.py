@@ -23,12 +23,13 @@ import sqlalchemy
 
 from factfold.cli.stack import _variables
 from factfold.stack import LocalStack
-from factfold.stack.errors import ServerFailed
+from factfold.stack.errors import ArtifactError, ServerFailed
 from factfold.stack.folders import cache_folder
 from factfold.stack.local import sweep
-from factfold.stack.postgres import create_database
+from factfold.stack.postgres import create_database, psql_command
 from factfold.stack.processes import RecordedProcess, wait_gone
 from factfold.stack.state import SERVERS, save
+from tests.unit.test_names_of_settings import READ
 
 Ran = subprocess.CompletedProcess[str]
 
@@ -156,10 +157,37 @@ def test_a_database_is_created_once_under_any_name_and_a_failure_is_in_postgresq
         create_database(replace(stack.info, password="another"), "x")
 
 
+def test_psql_opens_a_database_of_the_stack_and_takes_arguments(stack: LocalStack) -> None:
+    create_database(stack.info, "psql_here")
+    asked = ["--", "-tAc", "select current_database(), current_user"]
+    assert command("psql", "--stack", stack.name, "psql_here", *asked).stdout == "psql_here|postgres\n"
+    assert command("psql", *asked, FACTFOLD_STACK=stack.name).stdout == "postgres|postgres\n"
+
+
+def test_without_psql_it_says_what_to_install(
+    stack: LocalStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("factfold.stack.postgres.install_tree", lambda: tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ArtifactError) as refused:
+        psql_command(stack.info, "shop", [])
+    assert "postgresql-client" in refused.value.remedy
+
+
 def test_the_variables_of_a_stack_are_what_a_shell_takes(stack: LocalStack) -> None:
     found = _variables(stack.info, "shop")
     assert found["FACTFOLD_STORE_URL"] == found["FACTFOLD_VIEWS_URL"] == stack.info.postgres.url("shop")
     assert found["FACTFOLD_KAFKA__BOOTSTRAP_SERVERS"] == stack.info.bootstrap_servers
+    assert "FACTFOLD_REGISTRY__URL" not in found
+    registered = stack.info.with_process("registry", stack.info.processes["kafka"])
+    ports = {**stack.info.ports, "registry": 8081}
+    assert _variables(replace(registered, ports=ports), "shop")["FACTFOLD_REGISTRY__URL"] == (
+        "http://127.0.0.1:8081/apis/ccompat/v7"
+    )
+
+
+def test_every_variable_of_a_stack_is_one_that_a_command_reads(stack: LocalStack) -> None:
+    assert set(_variables(stack.info, "shop")) <= READ
 
 
 def test_the_second_stack_shares_nothing_with_the_first(stack: LocalStack, running: LocalStack) -> None:

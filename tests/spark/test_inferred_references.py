@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from pyspark.sql import functions as F
 
-from projections import ProjectionGroup, sql_view, view
+from eventstore import Aggregate, event
+from projections import ProjectionGroup, Stream, Table, as_of, sql_view, view
 from projections.errors import InvalidDefinition
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.views import InferredReferences, View
 from tests.conformance.join_views import GROUP, NAMED
+from tests.integration.payments import CUSTOMERS
 
 orders, customers, regions = (NAMED[name] for name in ("orders", "customers", "regions"))
 BY_CUSTOMER = ["orders.customer_id → customers"]
@@ -121,6 +124,37 @@ def test_a_function_shows_its_references_in_any_order_of_its_joins(spark):
     assert references_of(spark, declared) == ["customers.region_id → regions", *BY_CUSTOMER]
 
 
+class Transfer(Aggregate):
+    @event
+    class Made:
+        payer_id: int
+        payee_id: int
+        at: datetime
+
+
+TRANSFERS = {
+    "transfers": Stream.from_events(Transfer, events=Transfer.Made, key="transfer_id", time="at"),
+    "versions": Table.versions_of(CUSTOMERS, topic="customers"),
+    "people": Table.from_changelog(CUSTOMERS, topic="customers"),
+}
+
+
+@view(key="transfer_id", tables=TRANSFERS)
+def scores(transfers, versions, people):
+    both = as_of(transfers, versions, on="payer_id", take={"payer_score": "credit_score"})
+    both = as_of(both, versions, on="payee_id", how="left", take={"payee_score": "credit_score"})
+    today = people.select(F.col("id").alias("payer_id"), F.col("note").alias("today"))
+    return both.join(today, "payer_id").select("transfer_id", "payer_score", "payee_score", "today")
+
+
+def test_joins_with_the_versions_of_rows_show_their_references(spark):
+    assert references_of(spark, scores) == [
+        "transfers.payee_id → versions",
+        "transfers.payer_id → people",
+        "transfers.payer_id → versions",
+    ]
+
+
 def test_a_view_is_planned_once_for_all_its_copies(spark):
     declared = sql_view("some", SQL["parentheses"], tables=NAMED)
     copy = replace(declared, name="other")
@@ -188,6 +222,21 @@ def test_wrong_references_are_refused_with_the_line_to_write(spark):
     assert "references={'customer_id': 'customers'}" in caught.value.remedy
     right = view(key="id", references={"customer_id": "customers"})(joined)
     assert references_of(spark, right) == BY_CUSTOMER
+
+
+def test_a_reference_that_no_join_compares_is_refused_with_the_line_to_write(spark):
+    both = view(key="id", references={"customer_id": "customers", "seller_id": "customers"})(joined)
+    with pytest.raises(InvalidDefinition, match=r"orders\.seller_id → customers, and no join compares") as caught:
+        references_of(spark, both)
+    assert "write references={'customer_id': 'customers'}, or leave" in caught.value.remedy
+
+
+def test_a_reference_that_only_another_one_makes_superfluous_is_accepted(spark):
+    text = (
+        "SELECT c.id FROM customers c JOIN profiles p ON c.id = p.id JOIN (SELECT id AS k FROM regions) r ON p.id = r.k"
+    )
+    declared = sql_view("some", text, tables=NAMED, references={"id": ("profiles", "regions")})
+    assert references_of(spark, declared) == ["customers.id → profiles", "customers.id → regions"]
 
 
 def test_missing_references_are_refused_with_the_line_to_write(spark):

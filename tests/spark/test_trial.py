@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from projections import ProjectionGroup, Table, sql_view, view
 from projections.errors import InvalidDefinition
 from projections.testing.trial import ViewsDiffer, ViewTrial
+from tests.integration.payments import CUSTOMERS, Payment, received, risk_view
 from tests.integration.tickets import DECLARED, Ticket
 
 METADATA = sa.MetaData()
@@ -96,7 +97,7 @@ def test_a_view_along_its_references_stands_the_trial(spark, tmp_path):
         trial.shake()
         assert trial.rows("bought") == [{"id": 1, "name": "Ann"}]
         assert [row["ticket_id"] for row in trial.rows("open_tickets")] == ["1"]
-        with pytest.raises(InvalidDefinition, match="no table of group 'trial' is folded from stream 'guest-1'"):
+        with pytest.raises(InvalidDefinition, match="no table or stream of group 'trial' reads stream 'guest-1'"):
             trial.record("guest-1", Ticket.Opened(customer_id=7, hours=Decimal(1)))
 
 
@@ -142,6 +143,31 @@ things = Table.from_changelog(
     topic="shop.public.things",
 )
 EAST = dt.timezone(dt.timedelta(hours=2))
+
+
+RISK = risk_view(
+    received("payment"), Table.versions_of(CUSTOMERS, topic="shop.public.customers", name="versions"), how="left"
+)
+
+
+def test_a_view_over_versions_shows_what_was_valid_then(view_trial):
+    trial = view_trial(ProjectionGroup("risk", [RISK]))
+    versions = RISK.tables["customer_versions"]
+    monday, tuesday, friday = (dt.datetime(2026, 3, day, tzinfo=dt.UTC) for day in (2, 3, 6))
+    trial.put(versions, {"id": 7, "credit_score": 300}, committed=monday)
+    trial.record("payment-p1", Payment.Received(customer_id=7, amount=Decimal(10), paid_at=tuesday))
+    trial.check()
+    trial.put(versions, {"id": 7, "credit_score": 900}, committed=friday)
+    trial.record("payment-p2", Payment.Received(customer_id=7, amount=Decimal(20), paid_at=friday))
+    trial.check()
+    assert [(row["payment_id"], row["credit_score"]) for row in trial.rows("payment_risk")] == [
+        ("p1", 300),
+        ("p2", 900),
+    ]
+    # A version that comes late was valid at the first payment.
+    trial.put(versions, {"id": 7, "credit_score": 500}, committed=tuesday)
+    trial.check()
+    assert {row["payment_id"]: row["credit_score"] for row in trial.rows("payment_risk")} == {"p1": 500, "p2": 500}
 
 
 @pytest.fixture

@@ -30,6 +30,18 @@ REFERENCES = {
     "customer_id": ("customers", "profiles"), "payer_id": "customers", ("place_a", "place_b"): "places",
     "customers.region_id": "regions", "id": "invoices",
 }  # fmt: skip
+
+
+def compared_in(text, references):
+    """The references to customers whose columns a text names; those to tables that it does not read stay."""
+    found = dict(references)
+    if "payer_id" not in text:
+        found.pop("payer_id", None)
+    elif "customer_id" not in text:
+        found["customer_id"] = "profiles"
+    return found
+
+
 TABLES = {
     "orders": orders, "customers": customers, "profiles": profiles, "regions": regions, "places": places,
     "invoices": invoices,
@@ -43,7 +55,8 @@ def planned(spark, text, **options):
         frames = (orders, customers, profiles, regions, places, invoices)
         return orders.sparkSession.sql(text, **dict(zip(TABLES, frames, strict=True)))
 
-    declared = view(tables=TABLES, **({"key": "id", "references": REFERENCES} | options))(chosen)
+    options = {"key": "id", "references": REFERENCES} | options
+    declared = view(tables=TABLES, **(options | {"references": compared_in(text, options["references"])}))(chosen)
     return view_columns(small_batch_session(spark), ProjectionGroup("lineage", [declared]))["chosen"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from cdc import ConnectorStatus, MirrorHeartbeat, PostgresSource, grant_statemen
 from cdc.errors import InvalidConnector
 from cdc.grants import grant_notes
 from cdc.status import TaskStatus
+from eventstore.errors import DeclarationError
 from factfold.cli import cdc_operate as command_line
+from factfold.stack.state import StackInfo
 
 SHOP = PostgresSource(
     name="shop", host="db", database="shop", user="shop_cdc", password="${file:/secrets/shop.properties:password}",
@@ -32,6 +35,7 @@ def run(*words: str) -> Any:
     return CliRunner().invoke(command_line.app, words, catch_exceptions=False)
 
 
+STACK = StackInfo("here", Path("/stacks/here"), {"postgres": 5433, "kafka": 9, "connect": 8}, "hush", {})
 WORKER = "http://connect:8083"
 STATES = {"broken": "FAILED", "well": "RUNNING", "rests": "PAUSED"}
 
@@ -54,6 +58,44 @@ def test_the_rights_that_a_source_needs_are_printed_to_be_run_by_hand(monkeypatc
     assert other == "-- hearts: no SQL; it is known for sources of PostgreSQL only"
     told = json.loads(run("grants", "shop_here:sources", "--json").stdout)
     assert told == {"shop": list(grant_statements(SHOP)), "hearts": []}
+
+
+def prepare(*options: str) -> Any:
+    from factfold.cli.entry import application
+
+    words = ["cdc", "prepare", "shop_here:sources", "--source-url", "postgresql://shop@127.0.0.1:9/shop"]
+    return CliRunner().invoke(application(), [*words, "--connect-url", WORKER, *options], catch_exceptions=False)
+
+
+def test_aggregates_without_an_outbox_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared(monkeypatch)
+    with pytest.raises(InvalidConnector, match="no connector of the source publishes their events"):
+        prepare("--aggregate", "tests.shipments:Shipment")
+
+
+def test_what_has_no_tables_is_no_declarative_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared(monkeypatch)
+    with pytest.raises(DeclarationError, match="'json:JSONDecoder' has no tables"):
+        prepare("--tables", "json:JSONDecoder")
+
+
+def test_a_local_stack_has_no_worker_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared(monkeypatch)
+    monkeypatch.setattr("factfold.stack.local.load", lambda folder: STACK)
+    with pytest.raises(DeclarationError, match="not that of the local stack 'here'"):
+        run("plan", "shop_here:sources", "--stack", "here", "--connect-url", "http://production:8083")
+
+
+def test_two_connectors_of_one_role_create_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    declarations = type(sys)("shop_here")
+    outbox = cdc.OutboxSource(
+        name="outbox", host="db", database="shop", user="shop_cdc", password=SHOP.password, topic_prefix="shop_outbox"
+    )
+    declarations.sources = [SHOP, outbox]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "shop_here", declarations)
+    statements = [line for line in run("grants", "shop_here:sources").stdout.splitlines() if line[:2] != "--"]
+    assert len(statements) == len(set(statements))
+    assert set(statements) == {f"{one};" for one in (*grant_statements(SHOP), *grant_statements(outbox))}
 
 
 @pytest.mark.parametrize("reference", ["nonsense", "no_such_module_here:x", "json:no_such_attribute"])

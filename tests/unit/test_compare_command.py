@@ -107,7 +107,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> None:
 def chosen(*tables: str, database: str = "shop") -> Any:
     engine = command_line.database(f"postgresql+psycopg://nobody@db/{database}")
     with engine as opened:
-        return command_line._sources("shop_here:sources", opened, list(tables) or None)
+        return command_line._sources([SHOP], "shop_here:sources", opened, list(tables) or None)
 
 
 @pytest.mark.usefixtures("sources")

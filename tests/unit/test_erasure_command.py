@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, event
 from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.backends.sql.database import Database
-from eventstore.errors import DeclarationError, KeysMissing
+from eventstore.errors import DeclarationError, KeysMissing, SubjectUnknown
 from factfold.cli.entry import application
 
 KEY = os.urandom(32)
@@ -73,6 +73,12 @@ def test_the_key_store_is_named(elsewhere: SqlEventStore, url: str) -> None:
     assert run("erase", "1", "--store-url", url, "--yes", "--key-store", named("vault")).exit_code == 0
 
 
+def test_a_mistyped_subject_is_an_error(elsewhere: SqlEventStore, url: str) -> None:
+    done = run("erase", "11", "--store-url", url, "--yes", "--key-store", named("vault"))
+    assert (done.exit_code, type(done.exception)) == (1, SubjectUnknown)
+    assert "'11'" in str(done.exception)
+
+
 @pytest.mark.parametrize("what", ["Vaults", "KEY", "nothing", ""])
 def test_what_is_no_key_store_is_refused(elsewhere: SqlEventStore, url: str, what: str) -> None:
     done = run("erase", "1", "--store-url", url, "--yes", "--key-store", named(what))
@@ -80,18 +86,18 @@ def test_what_is_no_key_store_is_refused(elsewhere: SqlEventStore, url: str, wha
     assert names(elsewhere) == ["Ada"]
 
 
-def test_an_erasure_that_is_repeated_and_one_of_nobody_are_no_failures(url: str) -> None:
+def test_an_erasure_that_is_repeated_is_no_failure_and_one_of_nobody_if_that_is_allowed(url: str) -> None:
     with SqlEventStore(url, keys=MASTER) as store:
         store.create_tables()
         store.append("guest-1", [Guest.Invited(name="Ada")], expected=ANY)
-    for subject in ("1", "1", "nobody"):
-        assert run("erase", subject, "--store-url", url, "--yes").exit_code == 0
+    for words in (["1"], ["1"], ["nobody", "--allow-unknown"]):
+        assert run("erase", *words, "--store-url", url, "--yes").exit_code == 0
 
 
 def test_what_is_out_of_reach_is_told_whole(url: str) -> None:
     with SqlEventStore(url) as store:
         store.create_tables()
-    told = " ".join(run("erase", "1", "--store-url", url, "--yes").output.split())
+    told = " ".join(run("erase", "1", "--store-url", url, "--yes", "--allow-unknown").output.split())
     for place in ("before their field was marked personal", "stream names and message keys", "subject_streams"):
         assert place in told
 
@@ -99,11 +105,11 @@ def test_what_is_out_of_reach_is_told_whole(url: str) -> None:
 def test_what_keeps_former_rows_is_told_first(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with SqlEventStore(url) as store:
         store.create_tables()
-    assert "left in the database" not in run("erase", "1", "--store-url", url, "--yes").output
+    assert "left in the database" not in run("erase", "1", "--store-url", url, "--yes", "--allow-unknown").output
     monkeypatch.setattr(Database, "scrub", lambda self, tables: ["a reader: erase again"])
-    told = run("erase", "1", "--store-url", url, "--yes").output
+    told = run("erase", "1", "--store-url", url, "--yes", "--allow-unknown").output
     assert "left in the database, until you see to it:\n  - a reader: erase again\nout of reach" in told
-    assert json.loads(run("erase", "1", "--store-url", url, "--yes", "--json").output)["left"] == [
+    assert json.loads(run("erase", "1", "--store-url", url, "--yes", "--allow-unknown", "--json").output)["left"] == [
         "a reader: erase again"
     ]
 

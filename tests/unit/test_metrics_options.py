@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import typer
 
-from eventstore.metrics import Metrics, MetricsPortTaken, serve_metrics
+from eventstore.metrics import MetricsPortTaken, RunnerMetrics, serve_metrics
 from factfold.cli.entry import application
 from factfold.cli.metrics import served_metrics
 
 RUN_FOR_LONG = {
     "archive run", "branches run", "cdc supervise", "processes run", "projections run", "relay run",
-    "subscriptions run",
+    "subscriptions run", "watch run",
 }  # fmt: skip
 
 
@@ -52,6 +52,6 @@ def test_without_a_port_nothing_is_made():
 
 
 def test_a_port_that_is_taken_ends_the_command():
-    with serve_metrics(Metrics("test", "t"), port=0) as port:
-        with pytest.raises(MetricsPortTaken), served_metrics(lambda: Metrics("test", "u"), port, "127.0.0.1"):
+    with serve_metrics(RunnerMetrics("test", "t"), port=0) as port:
+        with pytest.raises(MetricsPortTaken), served_metrics(lambda: RunnerMetrics("test", "t"), port, "127.0.0.1"):
             pass

@@ -34,6 +34,8 @@ def variables() -> dict[str, set[tuple[str, ...]]]:
 
 
 SETTINGS = {option: names for option, names in variables().items() if names != {()}}
+READ = frozenset(name for found in SETTINGS.values() for names in found for name in names)
+"""Every variable that an option reads."""
 
 
 def key_of(option: str) -> tuple[str | None, str]:
@@ -73,6 +75,20 @@ def test_the_file_has_the_setting_under_that_name(option: str, tmp_path: Path, m
     environment: dict[str, str] = {}
     use_settings_file(environment)
     assert environment == {own: "7"}
+
+
+def urls_of(command: Any) -> Iterator[str]:
+    """Every option that takes the URL of a database."""
+    for parameter in command.params:
+        if parameter.param_type_name == "option" and "SQLAlchemy URL" in (parameter.help or ""):
+            yield parameter.opts[0]
+    for inner in getattr(command, "commands", {}).values():
+        yield from urls_of(inner)
+
+
+def test_a_database_is_named_by_what_it_holds() -> None:
+    found = set(urls_of(typer.main.get_command(application())))
+    assert found == {"--admin-url", "--inbox-url", "--keys-url", "--source-url", "--store-url", "--views-url"}
 
 
 def test_an_address_is_a_setting() -> None:

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner, Result
 
@@ -17,6 +19,7 @@ import cdc
 from factfold.cli.entry import application
 from factfold.scaffolding import ProjectRefused, create_project
 from factfold.settings_file import use_settings_file
+from tests.unit.test_names_of_settings import READ
 
 
 def run(*words: str) -> Result:
@@ -40,6 +43,8 @@ def test_a_project_has_code_tests_settings_and_the_images_of_its_servers(folder:
         "factfold.toml",
         "pyproject.toml",
         ".gitignore",
+        "Dockerfile",
+        ".dockerignore",
     }
     code = {f"shop/{name}.py" for name in ("orders", "customers", "views", "branches", "reviews", "payments", "demo")}
     assert files | code | {".github/workflows/ci.yml", "docker/compose.yaml", "docker/kafka/Dockerfile"} <= written
@@ -81,6 +86,45 @@ def test_the_compose_file_includes_a_file_that_is_there(folder: Path) -> None:
     assert all((folder / "shop" / one["path"]).is_file() for one in compose["include"])
 
 
+@pytest.fixture
+def compose(folder: Path) -> dict[str, Any]:
+    create_project("shop", parent=folder)
+    parsed: dict[str, Any] = yaml.safe_load((folder / "shop" / "compose.yaml").read_text("utf-8"))
+    return parsed
+
+
+def test_the_services_start_after_the_servers_and_only_when_they_are_asked_for(compose: dict[str, Any]) -> None:
+    assert set(compose["services"]) == {"views", "branches", "reviews", "payments"}
+    servers = yaml.safe_load(Path("shop/docker/compose.yaml").read_text("utf-8"))["services"]
+    for service in compose["services"].values():
+        assert service["profiles"] == ["service"]
+        assert set(service["depends_on"]) == {"postgres", "kafka"} <= set(servers)
+        assert Path("shop", service["build"], "Dockerfile").is_file()
+
+
+@pytest.mark.parametrize("service", ["views", "branches", "reviews", "payments"])
+def test_a_service_of_the_compose_file_runs_a_command_with_all_that_it_requires(
+    folder: Path, compose: dict[str, Any], service: str
+) -> None:
+    factfold, group, name, target = compose["services"][service]["command"].split()
+    assert factfold == "factfold"
+    command: Any = typer.main.get_command(application()).commands[group].commands[name]  # type: ignore[attr-defined]
+    given = compose["services"][service]["environment"]
+    required = [one for one in command.params if one.required and one.param_type_name == "option"]
+    assert {one.envvar for one in required} <= set(given)
+    assert {variable for variable in given if variable.startswith("FACTFOLD_")} <= READ
+    module, _, attribute = target.partition(":")
+    defined = ast.parse((folder / "shop" / (module.replace(".", "/") + ".py")).read_text("utf-8")).body
+    assert attribute in {name for statement in defined for name in names_of(statement)}
+
+
+def names_of(statement: ast.stmt) -> list[str]:
+    """The names that a statement of a module defines."""
+    if isinstance(statement, ast.Assign):
+        return [one.id for one in statement.targets if isinstance(one, ast.Name)]
+    return [getattr(statement, "name", "")]
+
+
 def test_the_settings_are_known_those_of_the_servers_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     create_project("shop", parent=folder)
     monkeypatch.chdir(folder / "shop")
@@ -88,17 +132,17 @@ def test_the_settings_are_known_those_of_the_servers_too(folder: Path, monkeypat
     embedded: dict[str, str] = {}
     use_settings_file(embedded)
     assert embedded["FACTFOLD_VIEWS_URL"] == "sqlite:///shop.db"
-    _, servers = written.split("# The road with servers:\n")
-    Path("factfold.toml").write_text(servers.replace("# ", "").replace("#", ""), "utf-8")
+    _, servers = written.split("# The road with servers, as `make up` starts them.")
+    Path("factfold.toml").write_text(servers.partition("\n")[2].replace("# ", "").replace("#", ""), "utf-8")
     with_servers: dict[str, str] = {}
     use_settings_file(with_servers)
     assert with_servers["FACTFOLD_VIEWS_URL"] == "postgresql+psycopg://postgres@127.0.0.1/shop_views"
     assert with_servers["FACTFOLD_KAFKA__BOOTSTRAP_SERVERS"] == "127.0.0.1:9092"
 
 
-def test_the_readme_has_twenty_lines(folder: Path) -> None:
+def test_the_readme_has_thirty_lines(folder: Path) -> None:
     create_project("shop", parent=folder)
-    assert len((folder / "shop" / "README.md").read_text("utf-8").splitlines()) <= 20
+    assert len((folder / "shop" / "README.md").read_text("utf-8").splitlines()) <= 30
 
 
 def test_json_lists_the_written_files(folder: Path) -> None:

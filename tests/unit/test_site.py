@@ -19,7 +19,10 @@ SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 STUBS = [
     path.parent for package in ("eventstore", "cdc", "projections") for path in (ROOT / package).rglob("__init__.pyi")
 ]
-DOCUMENTED = [*sorted(".".join(folder.relative_to(ROOT).parts) for folder in STUBS), "eventstore.processes"]
+DOCUMENTED = [
+    *sorted(".".join(folder.relative_to(ROOT).parts) for folder in STUBS),
+    *("eventstore.processes", "eventstore.metrics", "eventstore.spans"),
+]
 ERRORS = ["eventstore.errors", "cdc.errors", "projections.errors", "eventstore.processes.errors"]
 
 

@@ -195,6 +195,6 @@ def test_a_bar_is_shown_once_it_takes_longer_than_two_seconds(
 def test_doctor_looks_at_a_store_where_it_is_told_of_one(url: str) -> None:
     doctor = ["doctor", "--json", "--store-url", url]
     found = json.loads(CliRunner().invoke(application(), doctor).output)[-1]
-    assert (found["check"], found["well"], found["remedy"]) == ("store", False, "factfold store migrate")
+    assert (found["check"], found["severity"], found["remedy"]) == ("store", "error", "factfold store migrate")
     run("migrate", "--store-url", url)
-    assert json.loads(CliRunner().invoke(application(), doctor).output)[-1]["well"]
+    assert json.loads(CliRunner().invoke(application(), doctor).output)[-1]["severity"] == "ok"

@@ -13,6 +13,7 @@ from factfold.console.readings.groups import GROUPS, GroupState
 from factfold.console.readings.views import ROWS, WHY, ShownRows, Why
 from factfold.console.sources import Look, Sources
 from factfold.console.trends import Trend
+from projections.views import with_noted
 
 if TYPE_CHECKING:
     from projections import ProjectionGroup, View
@@ -34,7 +35,10 @@ class ViewLine:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What the definition of a view says: its key, its tables with their topics, and the references between them."""
+    """What the definition of a view says: its key, its tables with their topics, and the references between them.
+
+    `inferred` says that the references are not known before a rebuild has planned the view.
+    """
 
     target: str
     version: int
@@ -42,6 +46,7 @@ class Declared:
     by: tuple[str, ...]
     tables: Mapping[str, str]
     references: tuple[str, ...]
+    inferred: bool
     place: str
     changed: bool | None
 
@@ -146,9 +151,11 @@ def _declared(look: Look, group: GroupState, view: str | None) -> Declared | Non
     definition = None if found is None else next((one for one in found[1].kept if one.name == view), None)
     if found is None or definition is None:
         return None
+    known = with_noted(definition, (group.serving or {}).get("references", {}))
+    references = tuple(map(str, known.references)) if known.references_are_known else ()
     return Declared(
         target=found[0], version=found[1].version, key=definition.key, by=definition.by,
-        tables=_tables(found[1], definition), references=tuple(map(str, definition.references)),
+        tables=_tables(found[1], definition), references=references, inferred=not known.references_are_known,
         place=definition.place, changed=group.changed,
     )  # fmt: skip
 

@@ -53,7 +53,8 @@ def _rows(clients: Clients) -> list[dict[str, Any]]:
     for row in rows:
         state = prints.get((row["group"], row["generation"]))
         row["fingerprint"] = state and state.run.fingerprint
-        row["columns"] = state and state.built.get("columns", {})
+        row["columns"] = state.built.get("columns", {}) if state else {}
+        row["references"] = state.built.get("references", {}) if state else {}
         try:
             add_lag(clients.log, [row])
         except TopicMissing as missing:
@@ -70,7 +71,7 @@ def _state(clients: Clients, name: str, rows: list[dict[str, Any]]) -> GroupStat
 
 
 def _built_views(rows: list[dict[str, Any]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(view for row in rows for view in row["columns"] or ()))
+    return tuple(dict.fromkeys(view for row in rows for view in row["columns"]))
 
 
 def _changed(group: ProjectionGroup | None, rows: list[dict[str, Any]]) -> bool | None:

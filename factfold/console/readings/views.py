@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,12 +37,18 @@ class ShownRows:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """One row behind a row of a view; `place` is that of the record that set it last, and `show` prints the record."""
+    """One row behind a row of a view, personal values masked.
 
-    row: SourceRow
+    `place` is that of the record that set it last, and the command `show` prints the record.
+    """
+
+    table: str
+    reached: str
     values: Mapping[str, Any]
-    place: str | None
-    show: str | None
+    deleted: bool
+    stream: str | None
+    place: str | None = None
+    show: str | None = None
 
 
 def read_rows(clients: Clients, group: str, generation: int, view: str) -> ShownRows:
@@ -82,28 +89,51 @@ def read_why(clients: Clients, group: str, generation: int, view: str, *key: tup
             f"group {group!r} is not declared here", remedy="name its package: factfold console PACKAGE", place=group
         )
     found = rows_behind(clients.views, declared[1], generation, view, dict(key))
-    return tuple(_why(clients, row) for row in found)
+    return tuple(_why(clients, declared[1], row) for row in found)
 
 
-def _why(clients: Clients, row: SourceRow) -> Why:
+def _why(clients: Clients, group: ProjectionGroup, row: SourceRow) -> Why:
     values = {column: MASK if column in row.personal else value for column, value in row.values.items()}
+    said = (row.table, row.reached, values, row.deleted, row.stream)
     if row.topic is None or row.offset is None:
-        return Why(row, values, None, None)
-    partition = _partition(clients, row)
+        return Why(*said)
+    partition = _partition(clients, group, row)
     place = f"{row.topic}[{'?' if partition is None else partition}]@{row.offset}"
     show = f"factfold events show '{partition}@{row.offset}' --topic {row.topic}" if clients.places.kafka else None
-    return Why(row, values, place, None if partition is None else show)
+    return Why(*said, place, None if partition is None else show)
 
 
-def _partition(clients: Clients, row: SourceRow) -> int | None:
-    """Where the record is: on SQLite in the only one, of an event where its stream belongs; else it is not known."""
+def _partition(clients: Clients, group: ProjectionGroup, row: SourceRow) -> int | None:
+    """The partition of a row's record: on SQLite the only one, of an event that of its stream.
+
+    The partition of a change is the connector's choice: the records of its offset are compared with the row's key.
+    """
     from eventstore.topics import partition_of
 
     if not clients.places.kafka:
         return 0
-    if row.stream is None or row.topic is None:
+    assert row.topic is not None  # noqa: S101 - a view's row has no record
+    if row.stream is not None:
+        return partition_of(row.stream, clients.offsets.partitions([row.topic])[row.topic])
+    return _partition_of_change(clients, group, row, row.topic)
+
+
+def _partition_of_change(clients: Clients, group: ProjectionGroup, row: SourceRow, topic: str) -> int | None:
+    from cdc.errors import UndecodableChange
+    from eventstore.kafka.entries import TopicLog
+    from projections.tables import ChangelogTable
+    from projections.tablestore.record_keys import key_decoder, key_text
+
+    table = group.names.get(row.table)
+    if not isinstance(table, ChangelogTable) or row.offset is None:
         return None
-    return partition_of(row.stream, clients.offsets.partitions([row.topic])[row.topic])
+    decode, own = key_decoder(table), tuple(key_text(row.values[column]) for column in table.key)
+    with TopicLog(topic, clients.settings) as log:
+        for record in log.records_at(row.offset):
+            with suppress(UndecodableChange):
+                if record.key is not None and decode(record.key, record.place) == own:
+                    return record.partition
+    return None  # compacted since, or a key in Avro
 
 
 ROWS: Final = Reading(read_rows)

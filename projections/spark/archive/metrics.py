@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from eventstore.metrics.families import Family, Kind, Metrics
+from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 
 if TYPE_CHECKING:
     from projections.spark.archive.archiver import Appended
@@ -17,14 +17,17 @@ LAG: Final = Family(
     "factfold_archive_lag_offsets", Kind.GAUGE, "Offsets of a topic that waited when its last append ended.", ("topic",)
 )
 LAST: Final = Family(
-    "factfold_archive_round_timestamp_seconds", Kind.GAUGE, "When all topics were last archived to their ends."
+    "factfold_archive_round_timestamp_seconds",
+    Kind.GAUGE,
+    "When all topics were last archived to their ends.",
+    ("name",),
 )
 
 
-class ArchiveMetrics(Metrics):
-    """The metrics of one archiver; give it to `Archiver.run`."""
+class ArchiveMetrics(RunnerMetrics):
+    """The metrics of one archiver, for `Archiver.run`."""
 
-    families: ClassVar[tuple[Family, ...]] = (OFFSETS, SECONDS, LAG, LAST)
+    families: ClassVar[tuple[Family, ...]] = (*RUNNER, OFFSETS, SECONDS, LAG, LAST)
 
     def __init__(self, name: str) -> None:
         super().__init__("archive", name)

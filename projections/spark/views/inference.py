@@ -25,15 +25,25 @@ Link = tuple[str, tuple[str, ...]]
 
 def inferred(view: View, plan: Any) -> tuple[Reference, ...]:
     """The foreign keys that the conditions of a view's plan compare with whole keys, from the roots on."""
+    return tuple(_in_order(view, _links(view, plan)))
+
+
+def compared(view: View, plan: Any, reference: Reference) -> bool:
+    """Whether a condition of a view's plan compares a foreign key with the whole key that it points to."""
+    link = reference.source, reference.columns
+    return any(link in some[reference.target] for some in _links(view, plan))
+
+
+def _links(view: View, plan: Any) -> list[Mapping[str, set[Link]]]:
+    """By table, the columns that are compared with its whole key: those that tell joined rows apart, and all."""
     meetings = _Meetings(replace(view, declared=()))
     with suppress(Untraceable):  # is refused by the same tracing, once the references are known
         meetings.rows(plan, ())
     keys = Paths(replace(view, declared=())).keys
-    links = [
+    return [
         {name: {one for equal in equals for one in equal.links(name, keys[name])} for name in view.tables}
         for equals in (meetings.equal, meetings.likely)
     ]
-    return tuple(_in_order(view, links))
 
 
 def written(view: View, references: Sequence[Reference]) -> str:

@@ -18,7 +18,7 @@ from projections.planner import plan as walk
 from projections.spark.failures import told_plainly
 from projections.spark.scala import items
 from projections.spark.views.frames import handed
-from projections.spark.views.inference import inferred, written
+from projections.spark.views.inference import compared, inferred, written
 from projections.spark.views.lineage import require_own_key, require_traced
 from projections.spark.views.marks import ROLE
 from projections.spark.views.partials import partials_of
@@ -102,6 +102,7 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
             require_partitioned(view, analysed_plan(result))
         else:
             require_own_key(view, analysed_plan(result), rows)
+            _refuse_unused(view, analysed_plan(result))
     return columns | partials_of(view, result)
 
 
@@ -213,20 +214,45 @@ def _traced(view: View, plan: Any) -> Rows:
             return require_traced(view, plan)
         except Untraceable as failed:
             if right := _references_of(view, plan):
-                line = f"write {written(view, right)}, or leave references out: the joins show them"
-                raise Untraceable(failed.what, line) from None
+                raise Untraceable(failed.what, _line(view, right)) from None
             raise
+
+
+def _line(view: View, references: Sequence[Reference]) -> str:
+    return f"write {written(view, references)}, or leave references out: the joins show them"
+
+
+def _refuse_unused(view: View, plan: Any) -> None:
+    """Refuse a declared reference to a table that the plan reads, and joins by other columns."""
+    declared = () if isinstance(view.declared, InferredReferences) else view.declared
+    if not declared:
+        return
+    roles = {marks.getString(ROLE) for marks in map(_marks, leaves(plan)) if marks is not None}
+    for reference in declared:
+        others = tuple(one for one in declared if one != reference)
+        if reference.target not in roles or compared(view, plan, reference):
+            continue
+        if _is_right(replace(view, declared=others), plan):
+            raise InvalidDefinition(
+                f"view {view.name!r} declares the reference {reference}, and no join compares these columns",
+                remedy=_line(view, others),
+                place=f"view {view.name}",
+            )
+
+
+def _is_right(view: View, plan: Any) -> bool:
+    with suppress(Untraceable, InvalidDefinition):
+        _require_sound(view)
+        require_traced(view, plan)
+        require_all_reached(view)
+        return True
+    return False
 
 
 def _references_of(view: View, plan: Any) -> tuple[Reference, ...]:
     """The references of the plan, if a view that declares others is right with these; none otherwise."""
     found = replace(view, declared=inferred(view, plan))
-    with suppress(Untraceable, InvalidDefinition):
-        _require_sound(found)
-        require_traced(found, plan)
-        require_all_reached(found)
-        return found.references
-    return ()
+    return found.references if _is_right(found, plan) else ()
 
 
 def _refuse_moments(view: View, result: DataFrame) -> None:
@@ -242,8 +268,8 @@ def _refuse_copies(view: View, result: DataFrame, given: Sequence[DataFrame]) ->
     """Refuse rows made with the schema of a parameter: its marks would make them rows of the parameter's table."""
     ours = {leaf.rdd().id() for frame in given for leaf in leaves(analysed_plan(frame))}
     for leaf in leaves(analysed_plan(result)):
-        marks = next((column.metadata() for column in items(leaf.output())), None)
-        if leaf.nodeName() == "CTERelationRef" or marks is None or not marks.contains(ROLE):
+        marks = _marks(leaf)
+        if leaf.nodeName() == "CTERelationRef" or marks is None:
             continue
         if leaf.nodeName() != "LogicalRDD" or leaf.rdd().id() not in ours:
             raise _refused(
@@ -251,6 +277,12 @@ def _refuse_copies(view: View, result: DataFrame, given: Sequence[DataFrame]) ->
                 f"rows made with the schema of its parameter {marks.getString(ROLE)!r}",
                 "give them a schema of their own, createDataFrame(rows, 'id BIGINT, …'), or write them into a table",
             )
+
+
+def _marks(leaf: Any) -> Any | None:
+    """The marks of rows that are a parameter's."""
+    marks = next((column.metadata() for column in items(leaf.output())), None)
+    return marks if marks is not None and marks.contains(ROLE) else None
 
 
 @contextmanager

@@ -243,7 +243,7 @@ def test_a_literal_password_is_refused_and_not_repeated_in_the_error() -> None:
         source(password="sentinel-secret")
 
     assert "sentinel-secret" not in str(refused.value)
-    assert "write_secrets" in refused.value.remedy
+    assert "factfold cdc prepare" in refused.value.remedy
 
 
 def test_a_literal_password_passes_when_asked_for_and_stays_masked() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cdc import declarations, load
+from cdc import OutboxSource, PostgresSource, declarations, load
 from cdc.connectors.encodings import JsonWithSchemas
 from cdc.errors import InvalidConnector, LiteralSecret, UnsupportedEncoding
 from cdc.transforms import Filter, Mask, TopicMatches
@@ -45,6 +46,22 @@ def written(tmp_path: Path) -> Callable[..., Path]:
         return file
 
     return write
+
+
+def documented() -> list[str]:
+    """The files of connectors that the documentation shows."""
+    pages = sorted((Path(__file__).parents[3] / "docs").rglob("*.md"))
+    found = [block for page in pages for block in re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)]
+    return [block for block in found if "[[connector]]" in block]
+
+
+def test_the_files_of_the_documentation_declare_both_connectors_of_a_service(tmp_path: Path) -> None:
+    kinds = set()
+    for number, text in enumerate(documented()):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(text, "utf-8")
+        kinds |= {type(connector) for connector in load(file)}
+    assert kinds >= {PostgresSource, OutboxSource}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,15 @@ import pytest
 from pydantic import SecretStr
 
 from cdc.errors import InvalidConnector
-from cdc.secrets import is_reference, replace_secret, replace_secrets, write_secrets
+from cdc.secrets import (
+    file_of,
+    is_reference,
+    replace_secret,
+    replace_secrets,
+    store_secret,
+    stored_secret,
+    write_secrets,
+)
 
 
 def test_a_secret_is_written_for_its_owner_alone_and_comes_back_as_a_reference(tmp_path: Path) -> None:
@@ -131,3 +139,35 @@ def test_a_value_that_is_in_no_file_here_is_not_replaced(reference: str) -> None
     with pytest.raises(InvalidConnector, match="no file on this machine") as refused:
         replace_secret(reference, "sentinel too")
     assert "sentinel" not in str(refused.value)
+
+
+@pytest.mark.parametrize("secret", ["s3cret", " a=b:c#d!\\\n\tü😀", "x\\u0041", ""])
+def test_a_stored_secret_is_read_as_it_was_given(tmp_path: Path, secret: str) -> None:
+    path = tmp_path / "secrets" / "shop.properties"
+    store_secret(path, "other", "1")
+    store_secret(path, "password", SecretStr(secret))
+    found = stored_secret(path, "password")
+    assert found is not None
+    assert found.get_secret_value() == secret
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_stored_secret_leaves_other_keys_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "shop.properties"
+    store_secret(path, "one", "1")
+    store_secret(path, "two", "2")
+    store_secret(path, "one", "3")
+    assert path.read_text() == "one=3\ntwo=2\n"
+
+
+def test_a_missing_file_or_key_is_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / "shop.properties"
+    assert stored_secret(path, "password") is None
+    path.write_text("# password=old\nother=1\n")
+    assert stored_secret(path, "password") is None
+
+
+def test_a_reference_to_a_file_has_a_path_and_a_key_and_others_have_none() -> None:
+    assert file_of("${file:/secrets/shop.properties:password}") == (Path("/secrets/shop.properties"), "password")
+    assert file_of("${env:PASSWORD}") is None
+    assert file_of("literal") is None

@@ -91,7 +91,7 @@ def test_a_failed_task_is_restarted_until_it_runs_and_the_waits_double_up_to_the
     assert [round(b - a) for a, b in pairwise(times)] == [1, 2, 4, 4]
     assert exhausted is None
     assert events(logs) == ["connector failed", "connector restarted"] * 4 + ["connector recovered"]
-    assert "prepare_source" in logs[0]["remedy"]
+    assert "factfold cdc prepare" in logs[0]["remedy"]
     assert "Publication autocreation is disabled" in logs[0]["cause"]
 
 
@@ -102,7 +102,7 @@ def test_what_no_restart_cures_is_given_up_with_its_causes_and_its_remedy():
     assert (logs[-1]["event"], logs[-1]["log_level"]) == ("connector given up", "error")
     assert [failure.trace[-1] for failure in exhausted.failures] == ["Exception: Publication autocreation is disabled"]
     assert "Publication autocreation is disabled" in exhausted.message
-    assert "prepare_source" in exhausted.remedy
+    assert "factfold cdc prepare" in exhausted.remedy
     assert cluster.now < 60
 
 

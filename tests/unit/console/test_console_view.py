@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from factfold.cli.shown_values import as_json
 from factfold.console.pages.view import views
 from projections.tablestore.sqlite import SqliteTableStore
+from projections.views import InferredReferences, noted_references
 from tests.unit.console.conftest import Browser, cells
-from tests.unit.console.teashop import COLUMNS, SCRIPT, group
+from tests.unit.console.teashop import COLUMNS, SCRIPT, group, order_details
 
 VIEW = "/view?group=teashop&view=order_details"
 
@@ -141,3 +144,17 @@ def test_a_command_runs_in_a_process_of_its_own_and_shows_its_output(browser):
     job = browser.page(VIEW).css_first(".job")
     assert "factfold --version" in job.text()
     assert "factfold 0." in job.css_first("pre").text()
+
+
+def test_inferred_references_are_those_that_the_build_noted(shop, browser):
+    definitions = browser.sources.definitions
+    (target,) = definitions.groups
+    unknown = replace(order_details, declared=InferredReferences())
+    definitions.groups[target] = replace(group, views=[unknown])
+    assert "a rebuild notes them" in browser.page(VIEW).css_first("#declared").text()
+    store = SqliteTableStore(shop)
+    (state,) = store.states("teashop")
+    store.record(store.claim(state.run), built={**state.built, "references": noted_references([order_details])})
+    store.close()
+    assert "orders.customer_id → customers" in browser.page(VIEW).css_first("#declared").text()
+    assert len(cells(browser.page(f"{VIEW}&key.order_id=o1"), "#why")) == 3

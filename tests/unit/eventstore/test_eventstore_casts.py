@@ -110,7 +110,7 @@ def test_a_rename_onto_a_field_that_exists_is_refused_when_an_event_is_read() ->
 
 
 def test_schema_check_names_a_rename_onto_a_field_that_exists() -> None:
-    (finding,) = check_schemas([renamed(Rename("old", to="new"))], [kind(Before).registered]).findings
+    (finding,) = check_schemas([renamed(Rename("old", to="new"))], [kind(Before).registered]).misfits
     assert (finding.place, finding.problem) == ("box.made.new", CLASH)
 
 

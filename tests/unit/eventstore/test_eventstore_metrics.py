@@ -148,7 +148,7 @@ def test_values_that_are_replaced_leave_nothing_behind():
     class TableMetrics(Metrics):
         families = (family,)
 
-    metrics = TableMetrics("test", "t")
+    metrics = TableMetrics()
     metrics.replace(family, [({"table": "a"}, 1), ({"table": "b"}, 2)])
     metrics.replace(family, [({"table": "b"}, 3)])
     assert sampled(metrics, "factfold_test_rows", table="a") is None

@@ -52,8 +52,8 @@ def test_every_opener_of_a_subscription_takes_the_same_options() -> None:
     every = options(open_subscriber)
     assert "keys" in every
     assert options(open_async_subscriber) == every
-    assert options(run_subscription) == every | {"stop", "on_batch", "on_open", "restarts"}
-    assert options(run_async_subscription) == every | {"stop", "on_batch", "restarts"}
+    assert options(run_subscription) == every | {"stop", "on_batch", "on_open", "restarts", "metrics"}
+    assert options(run_async_subscription) == every | {"stop", "on_batch", "restarts", "metrics"}
 
 
 def test_a_tenant_s_store_hands_its_keys_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -206,11 +206,11 @@ REFUSED = {
     "several statements": ("SELECT id FROM orders; DROP TABLE orders", "is 2 statements", "one SELECT"),
     "a text without an end": ("SELECT 'id FROM orders", "cannot be read", "one SELECT"),
     "too deep a nesting": (f"SELECT {'(' * 3000}id{')' * 3000} FROM orders", "nested too deeply", "several views"),
-    "a group of all columns": ("SELECT id, count(*) AS n FROM orders GROUP BY ALL", "by 'GROUP BY ALL", "column"),
+    "a group of all columns": ("SELECT id, count(*) AS n FROM orders GROUP BY ALL", "by 'GROUP BY ALL", "each column"),
     "groups and totals": (
-        "SELECT amount, count(*) AS n FROM orders GROUP BY amount WITH ROLLUP", "groups by", "a column"),
+        "SELECT amount, count(*) AS n FROM orders GROUP BY amount WITH ROLLUP", "groups by", "each column"),
     "groups and totals in another form": (
-        "SELECT amount, count(*) AS n FROM orders GROUP BY CUBE (amount)", "groups by", "a column"),
+        "SELECT amount, count(*) AS n FROM orders GROUP BY CUBE (amount)", "groups by", "each column"),
     "a full join in a subquery": (
         "SELECT o.id FROM orders o JOIN (SELECT c.id FROM customers c FULL JOIN regions r ON c.region_id = r.id) c",
         "FULL JOIN in a subquery", "unmatched"),

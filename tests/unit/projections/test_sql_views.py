@@ -74,9 +74,7 @@ def test_the_fingerprint_changes_with_the_text_and_not_with_its_spaces():
         ("SELECT 1", "reads no table", "name its tables"),
         ("SELECT o.id FROM orders o FULL JOIN customers c ON o.customer_id = c.id", "does not select c.id",
          "AS customers_id"),
-        ("SELECT max(id) AS id FROM orders GROUP BY customer_id % 2", "groups by", "group by a column"),
-        ("SELECT o.customer_id, count(*) AS n FROM orders o JOIN customers c ON o.customer_id = c.id"
-         " GROUP BY o.customer_id", "has no such column", "in a view of its own"),
+        ("SELECT max(id) AS id FROM orders GROUP BY customer_id % 2", "does not select it", "customer_id % 2 AS name"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_kept_up_to_date_is_refused_with_what_to_write(text, message, remedy):

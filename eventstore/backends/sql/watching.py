@@ -1,0 +1,62 @@
+"""What a monitoring system is shown of a store and of a handler's database: a few indexed queries each time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Engine, MetaData, func, inspect, select
+
+from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.dead_letters import dead_letters_table
+from eventstore.backends.sql.utc_times import in_utc
+from eventstore.store import Category
+
+if TYPE_CHECKING:
+    from eventstore.backends.sql.store import SqlEventStore
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledStanding:
+    """For how many seconds the oldest scheduled row has been due, 0 if none is, and how many rows are set aside."""
+
+    overdue: float
+    set_aside: int
+
+
+def newest_events(store: SqlEventStore) -> dict[Category, datetime]:
+    """Return when the newest event of each category was appended that readers see."""
+    database, columns = Database(store.engine, store.tables), store.tables.events.c
+    found: dict[Category, datetime] = {}
+    categories = store.categories()
+    with database.statement() as reading:
+        for category in categories:
+            visible = columns.category == category.name, database.dialect.fence(columns.order_xid)
+            query = select(columns.ce_time).where(*visible, columns.payload.is_not(None))
+            newest = query.order_by(columns.order_xid.desc(), columns.position.desc()).limit(1)
+            if (moment := reading.execute(newest).scalar()) is not None:
+                found[category] = datetime.fromisoformat(moment)
+    return found
+
+
+def scheduled_standing(store: SqlEventStore) -> ScheduledStanding:
+    """Return what is overdue of commands and timers, and what waits for a retry by hand."""
+    columns = store.tables.scheduled.c
+    with Database(store.engine, store.tables).statement() as reading:
+        due = reading.execute(select(func.min(columns.due))).scalar()
+        aside = reading.execute(select(func.count()).where(columns.due.is_(None))).scalar_one()
+    age = 0.0 if due is None else max(0.0, (datetime.now(UTC) - in_utc(due)).total_seconds())
+    return ScheduledStanding(age, aside)
+
+
+def stored_letters(engine: Engine) -> Mapping[tuple[str, str], int]:
+    """Return how many dead letters of subscriptions that read a store are open, by topic and group."""
+    table = dead_letters_table(MetaData())
+    with engine.connect() as connection:
+        if not inspect(connection).has_table(table.name):
+            return {}
+        columns = table.c
+        counted = select(columns.topic, columns.subscriber, func.count()).group_by(columns.topic, columns.subscriber)
+        return {(topic, group): count for topic, group, count in connection.execute(counted)}

@@ -1,0 +1,59 @@
+"""`factfold dev`: one group, built, compared and followed again after each change of its code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eventstore.errors import DeclarationError
+from factfold.cli.keys import KeysUrl, MasterKeysIfAny
+from factfold.cli.projections import Group, Memory, Views, load_group
+from factfold.cli.signals import stop_on_signal
+
+
+def dev(
+    group: Group,
+    views_url: Views,
+    memory: Memory = "1g",
+    master_keys: MasterKeysIfAny = None,
+    keys_url: KeysUrl = None,
+    folder: Annotated[Path, typer.Option("--folder", help="The project's folder, whose files are watched.")] = Path(),
+) -> None:
+    """Build a group, verify and follow it, and do so again after each change of the project's files.
+
+    Spark starts once. A changed definition becomes a new generation under a version of its own, without a question:
+    use a database for development. An error is shown, and the next change is tried.
+    """
+    _check(group)
+    from factfold.development.dev_loop import DevLoop
+    from factfold.development.turn import say
+    from factfold.stack import delta_jars, spark_jars
+    from factfold.stack.java import require_java
+    from projections.spark.shared_jvm import SharedJvm
+    from projections.tablestore.opening import delta_root
+
+    require_java()
+    stop = stop_on_signal()
+    jars = [*spark_jars(), *delta_jars()] if delta_root(views_url) is not None else spark_jars()
+    given = {
+        "FACTFOLD_VIEWS_URL": views_url,
+        "FACTFOLD_MASTER_KEYS": master_keys,
+        "FACTFOLD_KEYS_URL": keys_url,
+    }
+    variables = {name: value for name, value in given.items() if value is not None}
+    say("starting Spark, once")
+    with SharedJvm(jars, memory=memory) as jvm:
+        stop_on_signal(stop)
+        DevLoop(group, jvm, folder.absolute(), memory, variables).run(stop=stop)
+
+
+def _check(group: str) -> None:
+    """Refuse a wrong target before Spark starts; code that fails otherwise may be mended while the command runs."""
+    try:
+        load_group(group)
+    except DeclarationError:
+        raise
+    except Exception:
+        return

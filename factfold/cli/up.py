@@ -1,0 +1,73 @@
+"""`factfold up`: all parts of a service together, while it is developed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eventstore.errors import DeclarationError
+from factfold.cli.restarts import LIMIT, RestartLimit
+from factfold.cli.signals import stop_on_signal
+
+if TYPE_CHECKING:
+    from factfold.discovery import Discovery
+
+Package = Annotated[
+    str | None, typer.Argument(help="The service's package. Default: the one of this folder.", metavar="PACKAGE")
+]
+
+
+def up(
+    package: Package = None,
+    logs: Annotated[Path, typer.Option("--logs", help="Folder of the parts' logs.")] = Path(".factfold/logs"),
+    restarts: RestartLimit = LIMIT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")] = False,
+) -> None:
+    """Run a service's projections, branches, subscriptions and processes together, until a signal comes.
+
+    Each part is a process with a log of its own and starts again after a failure. Exit code 1 if one was given up.
+    """
+    from factfold.development.parts import LeftOut, Part, parts_of
+    from factfold.development.screen import Lines, screen
+    from factfold.development.supervising import Supervisor
+
+    stop = stop_on_signal()
+    planned = parts_of(_service(package), os.environ)
+    parts = [one for one in planned if isinstance(one, Part)]
+    left_out = [one for one in planned if isinstance(one, LeftOut)]
+    has_screen = sys.stdout.isatty() and not as_json
+    lines = Lines(as_json=as_json, has_screen=has_screen)
+    supervisor = Supervisor(parts, logs, limit=restarts, on_state=lines.on_state, on_line=lines.on_line)
+    with ExitStack() as opened:
+        if has_screen:
+            opened.enter_context(screen(lambda: supervisor.running, left_out))
+        for one in () if has_screen else left_out:
+            lines.left_out(one)
+        supervisor.run(stop=stop)
+    if supervisor.failed or any(one.kind == "module" for one in left_out):
+        raise typer.Exit(1)
+
+
+def _service(package: str | None) -> Discovery:
+    """The definitions of a package; DeclarationError if there are none to run."""
+    from factfold.discovery import discovered, service_packages
+
+    names = [package] if package else service_packages(Path())
+    found = [one for one in map(discovered, names) if one.failures or len(one.definitions) > len(one.of("aggregate"))]
+    if len(found) == 1:
+        return found[0]
+    several = ", ".join(one.package for one in found)
+    raise DeclarationError(
+        f"several packages have definitions: {several}" if found else _nothing(names),
+        remedy=f"name one of them: factfold up {found[0].package}" if found else "name the service's package",
+    )
+
+
+def _nothing(names: list[str]) -> str:
+    looked = f"package {names[0]}" if len(names) == 1 else f"{len(names)} packages of this folder"
+    return f"there is no projection group, branches, subscription or process in {looked}"

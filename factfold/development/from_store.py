@@ -1,0 +1,79 @@
+"""A subscription that reads the event store of a SQLite file: a part of `factfold up` without servers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from eventstore.errors import DeclarationError, FactfoldError
+from factfold.discovery import Discovery, discovered
+
+if TYPE_CHECKING:
+    from eventstore import SqlEventStore, Subscription
+    from eventstore.backends.sql.source import StoreSource
+
+
+def source_of(store: SqlEventStore, found: Discovery, subscription: Subscription[..., Any]) -> StoreSource:
+    """Return the store as the source of a subscription: a category's events, or those of a branch.
+
+    Raises DeclarationError if the topic belongs to no aggregate and to no branches of the package.
+    """
+    from eventstore.backends.sql.source import StoreSource
+    from projections import branch_source
+
+    topic = subscription.topic
+    for branches in found.of("branches"):
+        if topic in branches.value.topics.values():
+            return branch_source(store, subscription, branches.value)
+    for aggregate in found.of("aggregate"):
+        category = aggregate.value.category
+        if topic in (category, store.topics_of([category])[category]):
+            return StoreSource(store, subscription, category=category)
+    raise DeclarationError(
+        f"topic {topic!r} of {subscription.name} is of no aggregate and no branches of package {found.package}",
+        remedy="run it with Kafka, or subscribe to a topic of this service",
+        place=subscription.name,
+    )
+
+
+def run(package: str, target: str, *, stop: Event) -> None:
+    """Deliver a subscription's events from the store that FACTFOLD_STORE_URL names until ``stop`` is set."""
+    from eventstore.delivery import Subscriber
+    from factfold.cli.store import existing_store
+    from factfold.cli.subscriptions import load_subscription
+
+    subscription, settings = load_subscription(target), os.environ
+    found = discovered(package)
+    with existing_store(
+        settings["FACTFOLD_STORE_URL"],
+        settings.get("FACTFOLD_STORE_SCHEMA"),
+        source=settings.get("FACTFOLD_STORE_SOURCE"),
+    ) as store:
+        source = source_of(store, found, subscription)
+        with Subscriber(subscription, source, engine=store.engine) as subscriber:
+            sys.stdout.write("following\n")
+            sys.stdout.flush()
+            subscriber.run(stop=stop)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the subscription that ``arguments`` name, and return the exit code."""
+    from factfold.cli.failures import show
+    from factfold.cli.logs import log_to_stderr
+    from factfold.cli.signals import stop_on_signal
+
+    package, target = arguments
+    log_to_stderr()
+    try:
+        run(package, target, stop=stop_on_signal())
+    except FactfoldError as failure:
+        show(failure)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,105 @@
+"""The parts of a service that `factfold up` runs, each as a command, and why some definitions cannot run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from factfold.discovery import Definition, Discovery
+
+if TYPE_CHECKING:
+    from eventstore import Subscription
+
+STORE_URL: Final = "FACTFOLD_STORE_URL"
+_VIEWS_URL: Final = "FACTFOLD_VIEWS_URL"
+_DATABASE: Final = "FACTFOLD_DATABASE"
+_CHECKPOINTS: Final = "FACTFOLD_CHECKPOINTS"
+_PYTHON: Final = (sys.executable, "-m")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A process of the service: its name on the screen, its command, and variables that the command needs."""
+
+    name: str
+    kind: str
+    command: tuple[str, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A definition or module that is not run, and why."""
+
+    name: str
+    kind: str
+    reason: str
+
+
+def parts_of(found: Discovery, settings: Mapping[str, str]) -> list[Part | LeftOut]:
+    """Return what to run of a service; ``settings`` are the variables of the environment.
+
+    With an event store in SQLite there are no servers: subscriptions read the store, and evaluate branches themselves.
+    """
+    planned: list[Part | LeftOut] = [LeftOut(name, "module", cause) for name, cause in found.failures.items()]
+    planned += [_group(one, settings) for one in found.of("projections")]
+    planned += _embedded(found) if is_embedded(settings) else _with_servers(found, settings)
+    if processes := found.of("process"):
+        planned.append(_processes(processes, settings))
+    return planned
+
+
+def is_embedded(settings: Mapping[str, str]) -> bool:
+    """Whether the service's events are in a SQLite file, and no Kafka is needed."""
+    return settings.get(STORE_URL, settings.get(_VIEWS_URL, "")).startswith("sqlite")
+
+
+def _group(one: Definition, settings: Mapping[str, str]) -> Part | LeftOut:
+    if not settings.get(_VIEWS_URL):
+        return LeftOut(one.target, one.kind, f"no database of views is named: set views_url or {_VIEWS_URL}")
+    return Part(one.target, one.kind, (*_PYTHON, "factfold", "projections", "run", one.target))
+
+
+def _processes(found: Sequence[Definition], settings: Mapping[str, str]) -> Part | LeftOut:
+    """All of them in one process: they share the work of one store."""
+    targets = [one.target for one in found]
+    if not settings.get(STORE_URL):
+        return LeftOut(", ".join(targets), "process", f"no event store is named: set store_url or {STORE_URL}")
+    return Part(", ".join(targets), "process", (*_PYTHON, "factfold", "processes", "run", *targets))
+
+
+def _with_servers(found: Discovery, settings: Mapping[str, str]) -> Iterator[Part | LeftOut]:
+    checkpoints = {_CHECKPOINTS: settings.get(_CHECKPOINTS) or ".factfold/checkpoints"}
+    for one in found.of("branches"):
+        yield Part(one.target, one.kind, (*_PYTHON, "factfold", "branches", "run", one.target), checkpoints)
+    database = settings.get(_DATABASE) or settings.get(STORE_URL)
+    variables = {_DATABASE: database} if database else {}
+    for one in found.of("subscription", "queue"):
+        yield Part(one.target, one.kind, (*_PYTHON, "factfold", "subscriptions", "run", one.target), variables)
+
+
+def _embedded(found: Discovery) -> Iterator[Part | LeftOut]:
+    for one in found.of("branches"):
+        yield LeftOut(one.target, one.kind, "without Kafka its subscriptions read the store and evaluate it themselves")
+    for one in found.of("queue"):
+        yield LeftOut(one.target, one.kind, "a queue is a share group of Kafka: name PostgreSQL and Kafka to run it")
+    for one in found.of("subscription"):
+        reason = unreadable_in_store(one.value)
+        if reason:
+            yield LeftOut(one.target, one.kind, reason)
+        else:
+            command = (*_PYTHON, "factfold.development.from_store", found.package, one.target)
+            yield Part(one.target, one.kind, command)
+
+
+def unreadable_in_store(subscription: Subscription[..., object]) -> str | None:
+    """Return why a subscription cannot be read from a store; None if it can."""
+    if subscription.pattern is not None:
+        return "a pattern of topics is for Kafka: name the topics"
+    if len(subscription.topics) > 1:
+        return "it reads several topics, which `factfold up` does not read from a store"
+    if subscription.retry:
+        return "its retry topics are Kafka's"
+    return None

@@ -1,0 +1,153 @@
+"""The definitions of a service's package: projection groups, branches, subscriptions, processes and aggregates.
+
+for definition in discovered("shop").definitions:
+    print(definition.kind, definition.target)
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import walk_packages
+from types import ModuleType
+from typing import Any, Final, Literal
+
+from eventstore.errors import DeclarationError
+
+Kind = Literal["projections", "branches", "subscription", "queue", "process", "aggregate"]
+KINDS: Final[tuple[Kind, ...]] = ("projections", "branches", "subscription", "queue", "process", "aggregate")
+# Modules that run when they are imported, or that are not the service.
+_LEFT_OUT: Final = ("__main__", "conftest", "tests", "setup")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One definition; ``target`` is its `module:name`, as commands take it."""
+
+    kind: Kind
+    target: str
+    value: Any
+
+    @property
+    def name(self) -> str:
+        """The name in its module."""
+        return self.target.partition(":")[2]
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The definitions of a package; ``failures`` are the causes of modules that cannot be imported."""
+
+    package: str
+    definitions: tuple[Definition, ...]
+    failures: Mapping[str, str]
+
+    def of(self, *kinds: Kind) -> tuple[Definition, ...]:
+        """Return the definitions of some kinds."""
+        return tuple(one for one in self.definitions if one.kind in kinds)
+
+
+def discovered(package: str) -> Discovery:
+    """Import a package with its modules and return what they define, each once, ordered by kind and target.
+
+    Tests and `__main__` are not imported. Raises DeclarationError if there is no such package.
+    """
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    failures: dict[str, str] = {}
+    modules = [module for name in _modules(package) if (module := _imported(name, failures)) is not None]
+    found: dict[int, Definition] = {}
+    for module in modules:
+        for name, value in vars(module).items():
+            kind = None if name.startswith("_") else _kind_of(value, package)
+            if kind is not None and (id(value) not in found or _is_home(module, name)):
+                found[id(value)] = Definition(kind, f"{module.__name__}:{name}", value)
+    ordered = sorted(found.values(), key=lambda one: (KINDS.index(one.kind), one.target))
+    return Discovery(package, tuple(ordered), failures)
+
+
+def service_packages(folder: Path) -> list[str]:
+    """Return the packages of a project's folder that may be a service: all but tests and documentation."""
+    found = (path.parent.name for path in folder.glob("*/__init__.py"))
+    return sorted(name for name in found if name.isidentifier() and name not in ("tests", "docs"))
+
+
+def _modules(package: str) -> Iterator[str]:
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        raise DeclarationError(
+            f"there is no package {package!r}",
+            remedy="run the command in the project's folder and name its package, for example: factfold up shop",
+        )
+    yield package
+    for found in walk_packages(spec.submodule_search_locations or (), f"{package}.", onerror=lambda name: None):
+        parts = found.name.split(".")
+        if not any(part in _LEFT_OUT or part.startswith("test_") for part in parts):
+            yield found.name
+
+
+def _imported(name: str, failures: dict[str, str]) -> ModuleType | None:
+    try:
+        return import_module(name)
+    except Exception as error:
+        failures[name] = f"{type(error).__name__}: {error}"
+        return None
+
+
+def _kind_of(value: object, package: str) -> Kind | None:
+    """What a module's value is; classes count if the package defines them."""
+    kinds = _kinds()
+    if isinstance(value, type):
+        own = value.__module__.partition(".")[0] == package.partition(".")[0]
+        return next((kind for base, kind in kinds.items() if own and issubclass(value, base)), None)
+    kind = next((kind for base, kind in kinds.items() if isinstance(value, base)), None)
+    return "queue" if kind == "subscription" and getattr(value, "share", False) else kind
+
+
+@cache
+def _kinds() -> Mapping[type, Kind]:
+    from eventstore import Aggregate, Subscription
+    from eventstore.processes import Process
+    from projections import Branches, ProjectionGroup
+
+    return {
+        ProjectionGroup: "projections",
+        Branches: "branches",
+        Subscription: "subscription",
+        Process: "process",
+        Aggregate: "aggregate",
+    }
+
+
+def _is_home(module: ModuleType, name: str) -> bool:
+    """Whether a module assigns or defines a name, and does not import it."""
+    return name in _assigned(module.__name__)
+
+
+@cache
+def _assigned(module: str) -> frozenset[str]:
+    try:
+        body = ast.parse(inspect.getsource(sys.modules[module])).body
+    except (OSError, TypeError, SyntaxError):
+        return frozenset()
+    return frozenset(name for statement in body for name in _names(statement))
+
+
+def _names(statement: ast.stmt) -> Iterator[str]:
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Assign(targets=targets):
+            yield from (found.id for target in targets for found in ast.walk(target) if isinstance(found, ast.Name))
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            yield name

@@ -1,0 +1,113 @@
+"""One look at each thing that `factfold watch run` was given: a store, Kafka's dead-letter topics, views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from factfold.watching.metrics import WatchMetrics
+
+if TYPE_CHECKING:
+    from cdc.change_records import Lookup
+    from eventstore import Settings, SqlEventStore
+    from projections.logs.port import OpenLog
+    from projections.tablestore.port import TableStore
+    from projections.tablestore.runs import RunState
+
+
+def look_at_store(metrics: WatchMetrics, store: SqlEventStore) -> None:
+    """Show fence, newest events, processes and scheduled commands of a store."""
+    from eventstore.backends.sql.watching import newest_events, scheduled_standing
+    from eventstore.processes.administration import Processes
+
+    name = store.tables.schema or store.engine.url.database or "store"
+    metrics.fence(name, store.fence())
+    for category, moment in newest_events(store).items():
+        metrics.newest_event(name, category.name, category.topic, moment)
+    standing = scheduled_standing(store)
+    metrics.processes(name, Processes(store).stats())
+    metrics.scheduled(name, overdue=standing.overdue, set_aside=standing.set_aside)
+
+
+class Letters:
+    """Open dead letters of Kafka's topics and of a store. A topic is read again if it has grown."""
+
+    def __init__(self, settings: Settings | None, store: SqlEventStore | None) -> None:
+        self._settings, self._store = settings, store
+        self._read: dict[str, tuple[object, int]] = {}
+
+    def look(self, metrics: WatchMetrics) -> None:
+        """Show how many are open."""
+        metrics.letters({**self._of_store(), **self._of_topics()})
+
+    def _of_store(self) -> Mapping[tuple[str, str, str], int]:
+        from eventstore.backends.sql.watching import stored_letters
+
+        if self._store is None:
+            return {}
+        found, home = stored_letters(self._store.engine), self._store.engine.url.database or "store"
+        return {(home, topic, group): count for (topic, group), count in found.items()}
+
+    def _of_topics(self) -> Mapping[tuple[str, str, str], int]:
+        if self._settings is None:
+            return {}
+        from eventstore.kafka.admin import OffsetReader
+        from eventstore.topics import DEAD_LETTERS, settled_topic
+
+        with OffsetReader(self._settings) as reader:
+            names = set(reader.names())
+            homes = sorted(name for name in names if name.endswith(f".{DEAD_LETTERS}"))
+            settled = {name: settled_topic(name).name for name in homes}
+            ends = reader.end_offsets([*homes, *(names & set(settled.values()))]) if homes else {}
+        found = {}
+        for name in homes:
+            standing = ends[name], ends.get(settled[name])
+            if name not in self._read or self._read[name][0] != standing:
+                self._read[name] = standing, _open_letters(self._settings, name)
+            found[(name, *_topic_and_group(name))] = self._read[name][1]
+        return found
+
+
+def _open_letters(settings: Settings, name: str) -> int:
+    from eventstore.deadletters.topic import TopicLetters
+
+    with TopicLetters(settings, name, roads={}, default="topic") as letters:
+        return sum(1 for _ in letters.open())
+
+
+def _topic_and_group(name: str) -> tuple[str, str]:
+    """Topic and group by the name `<topic>.<group>.dead-letter`. A branch's letters have no group."""
+    topic, _, group = name.rpartition(".")[0].rpartition(".")
+    return (topic, group) if topic else (group, "")
+
+
+def look_at_views(
+    metrics: WatchMetrics,
+    store: TableStore[Any],
+    open_log: Callable[[], Any] | None,
+    *,
+    schemas: Lookup | None = None,
+) -> None:
+    """Show of each group which generation serves, and by the log what it lacks and how fresh it is."""
+    from eventstore.backends.sql.utc_times import in_utc
+
+    serving = store.states(None, "serving")
+    for state in serving:
+        stored = None if state.updated_at is None else in_utc(state.updated_at)
+        metrics.view(state.run.group, generation=state.run.generation, paused=state.paused, stored=stored)
+    if open_log is None:
+        return
+    with open_log() as log:
+        for state in serving:
+            _look_at_progress(metrics, log, state, schemas)
+
+
+def _look_at_progress(metrics: WatchMetrics, log: OpenLog, state: RunState, schemas: Lookup | None) -> None:
+    from projections.group import ERASURES
+    from projections.running.freshness import applied_commits
+    from projections.running.lag import waiting_offsets
+
+    topics = [topic for topic in state.progress if topic != ERASURES]
+    waiting = waiting_offsets(state.progress, log.end_offsets(topics)) if topics else {}
+    lag = {topic: waiting.get(topic, 0) for topic in topics}
+    metrics.progress(state.run.group, lag, applied_commits(log, state.progress, schemas=schemas))

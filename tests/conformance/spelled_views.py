@@ -1,0 +1,114 @@
+"""Joins and groups in every form that SQL allows: names with and without tables, USING, parentheses, any case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from hypothesis import strategies as st
+
+from projections import ProjectionGroup, Table, sql_view
+from projections.declaring.sql_grouping import parted
+from projections.declaring.sql_queries import Query
+from projections.declaring.sql_text import parsed
+from tests.conformance.generated_views import World
+
+
+def captured(name, key, *columns):
+    """A table of numbers, and of texts where a column is called s."""
+    others = [sa.Column(c, sa.Text if c == "s" else sa.BigInteger) for c in columns]
+    model = sa.Table(name, sa.MetaData(), sa.Column(key, sa.BigInteger, primary_key=True), *others)
+    return Table.from_changelog(model, topic=f"shop.public.{name}")
+
+
+NAMED = {
+    "t": captured("t", "id", "u_id", "v_id", "a", "s"),
+    "u": captured("u", "id", "w_id", "b"),
+    "v": captured("v", "v_id", "d"),
+    "w": captured("w", "id", "c"),
+}
+
+TO_U = [
+    "u ON t.u_id = u.id", "u ON (u_id = u.id)", "u ON ((u.id) = (t.u_id)) AND true", "u ON u.id IN (u_id)",
+    "(SELECT id AS u_id, id, w_id, b FROM u) u USING (u_id)",
+]  # fmt: skip
+TO_W = ["w ON u.w_id = w.id", "w ON w_id = w.id", "w ON (w.id = w_id)"]
+TO_V = ["v USING (v_id)", "v ON t.v_id = v.v_id", "v ON (v.v_id) = t.v_id", "(SELECT * FROM v) x USING (v_id)"]
+KEYS = {
+    "a": "a",
+    "k": "a % 2",
+    "m": "coalesce(a, 1) + coalesce(b, 2)",
+    "b": "b",
+    "c": "c",
+    "of_w": "w.id",
+    "z": "s || '!'",
+}
+MEASURES = ["count(*)", "sum(b)", "min(t.a)", "max(c)", "count(DISTINCT d)", "sum(a + c)", "count(u.b)", "max(s)"]
+SIDES = ("RIGHT JOIN", "FULL JOIN")
+HAVING = ["", "", " HAVING count(*) > 1", " HAVING n > 1", " HAVING max(t.a) > 0 OR (n < 3)"]
+
+
+@dataclass(frozen=True, repr=False)
+class Spelled(World):
+    """A world whose views may be made of two; ``written`` has the text of each as it was written."""
+
+    written: dict[str, str]
+
+
+@st.composite
+def spelled_worlds(draw: st.DrawFn) -> Spelled:
+    """A view of joined rows, groups of such rows, and different values of them."""
+    written = {
+        "joined": f"SELECT {_cased(draw, 't.id')} AS id{_columns(draw)} {draw(_rows())}",
+        "grouped": draw(_grouped()),
+        "different": draw(_different()),
+    }
+    side, on = draw(st.sampled_from(SIDES)), draw(st.sampled_from(TO_U[:3]))
+    written["beside"] = f"SELECT t.id, u.id AS side, a AS a, b AS b FROM {_cased(draw, f't {side} {on}')}"
+    views = [sql_view(name, text, tables=NAMED) for name, text in written.items()]
+    halves = {}
+    for view in views:
+        query = Query(view.name, parsed(view.name, written[view.name]), NAMED)
+        if two := parted(query, f"{view.name}_rows"):
+            halves |= {f"{view.name}_rows": two.rows.replace("`", '"'), view.name: two.groups.replace("`", '"')}
+    return Spelled(
+        ProjectionGroup("spelled", views), {**written, **halves}, dict(NAMED), tuple(NAMED.values()),
+        {**halves, **written},
+    )  # fmt: skip
+
+
+def _cased(draw: st.DrawFn, text: str) -> str:
+    change = draw(st.sampled_from([str, str, str.upper, str.title]))
+    return text if "'" in text else change(text)
+
+
+def _columns(draw: st.DrawFn) -> str:
+    return "".join(f", {_cased(draw, column)} AS {column}" for column in "abcds")
+
+
+@st.composite
+def _rows(draw: st.DrawFn, *, sides: tuple[str, ...] = ()) -> str:
+    """FROM and WHERE: t joined with the other tables."""
+    first = draw(st.sampled_from(["JOIN", "LEFT JOIN", *sides]))
+    how = st.just("LEFT JOIN") if first in sides else st.sampled_from(["JOIN", "LEFT JOIN"])
+    joins = [f"{first} {draw(st.sampled_from(TO_U[:3] if first in sides else TO_U))}"]
+    joins += [f"{draw(how)} {draw(st.sampled_from(to))}" for to in (TO_W, TO_V)]
+    where = draw(st.sampled_from(["", "", " WHERE a IS NULL OR t.a <> 1", " WHERE (T.A > 0)"]))
+    rows = _cased(draw, f"FROM t {' '.join(joins)}{where}")
+    return rows if draw(st.booleans()) else rows.replace("FROM t", "FROM (SELECT * FROM t) t")
+
+
+@st.composite
+def _grouped(draw: st.DrawFn) -> str:
+    names = draw(st.lists(st.sampled_from(list(KEYS)), min_size=1, max_size=2, unique=True))
+    measures = draw(st.lists(st.sampled_from(MEASURES), min_size=1, max_size=3))
+    selected = [f"{_cased(draw, KEYS[name])} AS {name}" for name in names] + ["count(*) AS n"]
+    selected += [f"{_cased(draw, one)} AS of_{number}" for number, one in enumerate(measures)]
+    by = ", ".join(draw(st.sampled_from([KEYS[name], name, str(place)])) for place, name in enumerate(names, 1))
+    return f"SELECT {', '.join(selected)} {draw(_rows(sides=SIDES))} GROUP BY {by}{draw(st.sampled_from(HAVING))}"
+
+
+@st.composite
+def _different(draw: st.DrawFn) -> str:
+    names = draw(st.lists(st.sampled_from(list(KEYS)), min_size=1, max_size=3, unique=True))
+    return f"SELECT DISTINCT {', '.join(f'{KEYS[name]} AS {name}' for name in names)} {draw(_rows(sides=SIDES))}"

@@ -1,0 +1,87 @@
+"""A SELECT that joins and groups, live on Spark: both of its views are rebuilt, verified and dropped together."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import sqlalchemy as sa
+
+from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, verify
+from projections.spark.session import small_batch_session
+from projections.tablestore.generations import drop
+from projections.tablestore.sqlite import SqliteTableStore
+from projections.testing.change_events import ChangeWriter
+from projections.testing.memory_log import MemoryLog
+from projections.testing.trial import ViewTrial
+
+METADATA = sa.MetaData()
+
+
+def captured(name, /, **columns):
+    others = (sa.Column(c, kind) for c, kind in columns.items())
+    model = sa.Table(name, METADATA, sa.Column("id", sa.BigInteger, primary_key=True), *others)
+    return Table.from_changelog(model, topic=f"grouping.public.{name}")
+
+
+sales = captured("sales", customer_id=sa.BigInteger, at=sa.DateTime, price=sa.Numeric(10, 2))
+customers = captured("customers", name=sa.Text)
+TABLES = {"sales": sales, "customers": customers}
+DAYS = """
+    select to_date(s.AT) as day, upper(name) as buyer, count(*) as n, sum(Price) as total
+    from Sales S left join CUSTOMERS c on (CUSTOMER_ID = C.ID)
+    group by To_Date(at), 2
+    having total > 1
+"""
+
+
+def shop(version=1, text=DAYS):
+    return ProjectionGroup("shop", [sql_view("days", text, tables=TABLES)], version=version)
+
+
+def sale(number, customer, at, price):
+    return {"id": number, "customer_id": customer, "at": at, "price": price}
+
+
+def test_groups_of_days_and_names_follow_every_change(spark, tmp_path):
+    with ViewTrial(spark, shop(), tmp_path) as trial:
+        trial.put(customers, {"id": 7, "name": "Ann"})
+        trial.put(sales, sale(1, 7, "2024-01-01T10:00:00", "2.50"))
+        trial.put(sales, sale(2, 7, "2024-01-01T23:00:00", "1.00"))
+        trial.put(sales, sale(3, 8, "2024-01-02T10:00:00", "1.10"))
+        trial.check()
+        shown = {(str(row["day"]), row["buyer"]): (row["n"], Decimal(row["total"])) for row in trial.rows("days")}
+        assert shown == {("2024-01-01", "ANN"): (2, Decimal("3.50")), ("2024-01-02", None): (1, Decimal("1.10"))}
+        trial.put(customers, {"id": 7, "name": "Eve"})
+        trial.put(customers, {"id": 8, "name": "Eve"})
+        trial.put(sales, sale(1, 7, "2024-01-02T00:00:00", "2.50"))
+        trial.check()
+        shown = {(str(row["day"]), row["buyer"]): (row["n"], Decimal(row["total"])) for row in trial.rows("days")}
+        assert shown == {("2024-01-02", "EVE"): (2, Decimal("3.60"))}
+        trial.shake()
+
+
+def test_the_rows_are_part_of_each_generation_and_go_with_it(spark, tmp_path):
+    store = SqliteTableStore(tmp_path / "shop.db")
+    store.prepare()
+    environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
+    changes = ChangeWriter(environment.log)
+    changes.put(customers, {"id": 7, "name": "Ann"})
+    changes.put(sales, sale(1, 7, "2024-01-01T10:00:00", "2.50"))
+    rebuild(environment, shop())
+    changes.put(sales, sale(2, 7, "2024-01-01T10:00:00", "2.50"))
+    with open_runner(environment, shop()) as runner:
+        runner.catch_up()
+    assert verify(environment, shop())["days"].equal
+    other = shop(2, DAYS.replace("total > 1", "total > 0"))
+    rebuild(environment, other)
+    assert len(rows_of(store)) == 2
+    assert verify(environment, other)["days"].equal
+    assert drop(store, "shop") == [1]
+    assert len(rows_of(store)) == 1
+    store.close()
+
+
+def rows_of(store):
+    """The tables of the rows in all generations."""
+    with store.transaction() as connection:
+        return [name for name in sa.inspect(connection).get_table_names() if name.endswith("view_days_rows")]

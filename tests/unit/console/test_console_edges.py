@@ -1,0 +1,126 @@
+"""What a page shows of personal values, of Delta Lake, of groups without a definition, and of its own faults."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from starlette.testclient import TestClient
+
+from eventstore import NO_STREAM, MasterKeys, SqlEventStore
+from factfold.console.app import application
+from factfold.console.definitions import Definitions, find_definitions
+from factfold.console.page import Page
+from factfold.console.sources import Places, Sources
+from projections import ProjectionGroup, Table, on, sql_view
+from projections.columns import ColumnType
+from projections.group import ERASURES
+from projections.tablestore.sqlite import SqliteTableStore
+from tests.unit.console.conftest import ORIGIN, TEASHOP, Browser, cells
+from tests.unit.console.teashop import Person
+
+people = Table.from_events(
+    Person, key="person_id", columns={column: on(Person.Registered).take(column) for column in ("name", "country")}
+)
+members = sql_view("members", "SELECT person_id, name, country FROM people", tables={"people": people})
+MEMBERS = ProjectionGroup("club", [members])
+NAME = "Ann Personal"
+
+
+@pytest.fixture
+def club(tmp_path):
+    """The URL of a file with one person, whose name is open in the view, as its readers see it."""
+    path = tmp_path / "club.db"
+    keys = MasterKeys.parse("k1:" + "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
+    with SqlEventStore(f"sqlite:///{path}", keys=keys) as store:
+        store.create_tables()
+        store.append("person-p1", [Person.Registered(name=NAME, country="NO")], expected=NO_STREAM)
+    views = SqliteTableStore(path)
+    views.prepare()
+    kinds = {name: ColumnType("string") for name in ("person_id", "name", "country")}
+    run, layout = views.begin_generation(MEMBERS, {"members": kinds})
+    row = {"person_id": ["p1"], "name": [NAME], "country": ["NO"]}
+    at = {"_epoch": [0], "_pos": [1], "_offset": [1], "_deleted": [False]}
+    views.target(layout.tables["people"].state).append(pa.table({**row, **at}))
+    views.target(layout.views["members"].view).append(pa.table(row))
+    views.index_generation(MEMBERS, layout)
+    views.serve(MEMBERS, run, layout, {"person": {0: 2}, ERASURES: {0: 0}})
+    views.close()
+    return f"sqlite:///{path}"
+
+
+def opened(url, definitions):
+    return Sources(Places(store_url=url, views_url=url), definitions, every=0.0, patience=30.0)
+
+
+VIEW = "/view?group=club&view=members"
+
+
+def test_of_a_view_with_personal_columns_only_the_key_is_shown(club):
+    with opened(club, Definitions(groups={"club:group": MEMBERS})) as sources:
+        browser = Browser(sources)
+        page = browser.page(f"{VIEW}&key.person_id=p1")
+        assert cells(page, "#rows")[0][:3] == ["p1", "***", "***"]
+        why = cells(page, "#why")
+        assert why[0][2] == 'person_id="p1" name="***" country="***"'
+        assert why[1][2] == 'person_id="p1" name="***" country="NO"'
+        everything = browser.client.get(f"/api{VIEW}&key.person_id=p1").text
+    assert NAME not in page.html
+    assert NAME not in everything
+
+
+def test_a_group_without_a_definition_that_follows_erasures_shows_no_value(club):
+    with opened(club, Definitions()) as sources:
+        page = Browser(sources).page("/view?group=club")
+        assert NAME not in page.html
+        assert "p1" not in page.html
+
+
+def test_a_group_without_a_definition_shows_its_rows_and_asks_for_its_package(shop):
+    with opened(f"sqlite:///{shop}", Definitions()) as sources:
+        browser = Browser(sources)
+        page = browser.page("/view?group=teashop&view=order_details&key.order_id=o1")
+        assert "o1" in {row[0] for row in cells(page, "#rows")}
+        assert "factfold console PACKAGE" in page.text()
+        edges = cells(browser.page("/map"), "#edges")
+        assert ["topic order", "view order_details"] in [row[:2] for row in edges]
+
+
+def test_views_in_delta_lake_are_listed_and_the_page_says_why_it_shows_no_rows():
+    with opened("delta:/lake/views", find_definitions([TEASHOP])) as sources:
+        browser = Browser(sources)
+        page = browser.page("/view")
+        assert cells(page, "#views")[0][:2] == ["order_details", "teashop"]
+        assert "only Spark reads" in page.css_first(".problem").text()
+        detail = browser.page("/view?group=teashop&view=order_details")
+        assert "orders.customer_id → customers" in detail.css_first("#declared").text()
+        assert "factfold projections rebuild tests.unit.console.teashop:group" in detail.text()
+
+
+def test_a_database_that_is_away_breaks_no_page(tmp_path):
+    with opened(f"sqlite:///{tmp_path}/nothing.db", find_definitions([TEASHOP])) as sources:
+        browser = Browser(sources)
+        for path in ("/", "/map", "/view", "/schemas", "/view?group=teashop&view=order_details"):
+            assert "there is no such file" in browser.page(path).text()
+
+
+def test_a_fault_of_a_page_says_nothing_of_its_cause_and_is_in_the_log(nothing, capsys):
+    def broken(look, query):
+        raise RuntimeError("password=hunter2")
+
+    app = application(nothing.sources, nothing.access, pages=[Page("broken", "Broken", broken)])
+    client = TestClient(app, base_url=ORIGIN, raise_server_exceptions=False, cookies=dict(nothing.client.cookies))
+    answer = client.get("/broken")
+    assert answer.status_code == 500
+    assert "read the log of factfold console" in answer.text
+    assert "hunter2" not in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_a_fault_of_a_source_is_a_problem_without_its_words(nothing):
+    from factfold.console.sources import Reading
+
+    def broken(clients):
+        raise RuntimeError("password=hunter2")
+
+    part = nothing.sources.look().part(Reading(broken))
+    assert part.problem.cause == "reading failed: RuntimeError"

@@ -1,0 +1,110 @@
+"""`factfold watch`: what it shows of a store without servers, and the files it writes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from typer.testing import CliRunner
+
+from eventstore import ANY, NewEvent, SqlEventStore, subscription
+from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import Subscriber
+from eventstore.processes.administration import Processes
+from factfold.cli.entry import application
+from factfold.watching.looking import Letters, look_at_store
+from factfold.watching.metrics import WatchMetrics
+from tests.conformance.process_shop import Reminder, Shop
+from tests.ledger import Payment
+
+
+@pytest.fixture
+def store(tmp_path):
+    with SqlEventStore(f"sqlite:///{tmp_path}/shop.db") as store:
+        store.create_tables()
+        yield store
+
+
+@pytest.fixture
+def metrics():
+    return WatchMetrics()
+
+
+def sampled(metrics, family, **labels):
+    return metrics.registry.get_sample_value(f"factfold_{family}", labels)
+
+
+def test_the_newest_event_of_each_category_is_shown_with_its_topic(store, metrics):
+    store.append("payment-1", [Payment.Received(amount=1)], expected=ANY)
+    look_at_store(metrics, store)
+    name = store.engine.url.database
+    (event,) = store.read_stream("payment-1")
+    found = sampled(metrics, "store_newest_event_timestamp_seconds", store=name, category="payment", topic="payment")
+    assert found == pytest.approx(event.time.timestamp())
+
+
+def test_an_open_fence_has_no_age_where_nobody_writes(store, metrics):
+    look_at_store(metrics, store)
+    name = store.engine.url.database
+    assert sampled(metrics, "store_fence_age_seconds", store=name) == 0
+    assert sampled(metrics, "store_fence_events", store=name) == 0
+
+
+def test_what_is_overdue_grows_and_what_failed_too_often_is_counted(store, metrics):
+    shop, name = Shop(store, Reminder), store.engine.url.database
+    shop.now = datetime.now(UTC) - timedelta(minutes=5)
+    shop.place("o1")
+    shop.deliver()
+    shop.insert_timer("o1", "remind")
+    look_at_store(metrics, store)
+    assert sampled(metrics, "scheduled_overdue_seconds", store=name) == pytest.approx(300, abs=30)
+    assert sampled(metrics, "process_instances", store=name, process="reminder", status="running") == 1
+    assert sampled(metrics, "process_troubled_instances", store=name, process="reminder") == 0
+    assert sampled(metrics, "scheduled_set_aside", store=name) == 0
+
+
+def test_a_problem_of_an_instance_is_counted(store, metrics):
+    shop, name = Shop(store, Reminder), store.engine.url.database
+    shop.place("o1")
+    shop.deliver()
+    with store.engine.begin() as tx:
+        tx.execute(sa.text("UPDATE factfold_processes SET problem = 'no room'"))
+    look_at_store(metrics, store)
+    assert Processes(store).stats()[0].troubled == 1
+    assert sampled(metrics, "process_troubled_instances", store=name, process="reminder") == 1
+
+
+def test_dead_letters_of_a_store_are_shown_until_they_are_settled(store, metrics):
+    @subscription("payment", group="books", attempts=1)
+    def fails(event: Payment.Received, tx: sa.Connection) -> None:
+        raise ValueError("no room")
+
+    store.append("payment-1", [NewEvent(Payment.Received(amount=1))], expected=ANY)
+    with Subscriber(fails, StoreSource(store, fails, category="payment"), engine=store.engine) as subscriber:
+        subscriber.run_once(timeout=0)
+    labels = {"home": store.engine.url.database, "topic": "payment", "group": "books"}
+    Letters(None, store).look(metrics)
+    assert sampled(metrics, "dead_letters_open", **labels) == 1
+    discarded = CliRunner().invoke(
+        application(), ["dlq", "discard", "payment", "books", "--database", str(store.engine.url), "--all", "--yes"]
+    )
+    assert discarded.exit_code == 0, discarded.output
+    Letters(None, store).look(metrics)
+    assert sampled(metrics, "dead_letters_open", **labels) is None
+
+
+def test_the_files_for_prometheus_and_grafana_are_written(tmp_path):
+    folder = tmp_path / "new" / "watching"
+    done = CliRunner().invoke(application(), ["watch", "files", str(folder), "--json"])
+    written = [Path(file) for file in json.loads(done.output)["files"]]
+    assert [file.name for file in written] == ["factfold-alerts.yaml", "factfold-dashboard.json"]
+    assert all(file.read_text(encoding="utf-8") for file in written)
+
+
+def test_nothing_to_watch_is_refused():
+    done = CliRunner().invoke(application(), ["watch", "run", "--no-kafka"])
+    assert done.exit_code == 2
+    assert "--database" in done.output
