@@ -50,7 +50,6 @@ from projections.rebuilding.verifying import (
     ViewVerdict as ViewVerdict,
     verify as verify,
 )
-from projections.branching.metrics import RouterMetrics as RouterMetrics
 from projections.spark.archive.metrics import ArchiveMetrics as ArchiveMetrics
 from projections.running.follower import Follower as Follower
 from projections.running.metrics import RunMetrics as RunMetrics
@@ -65,7 +64,6 @@ from projections.spark.archive.archiver import (
     Archiver as Archiver,
     open_archiver as open_archiver,
 )
-from projections.spark.archive.metrics import ArchiveMetrics as ArchiveMetrics
 from projections.spark.archive.verifying import (
     ArchiveVerdict as ArchiveVerdict,
     release_topic as release_topic,

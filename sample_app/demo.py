@@ -76,8 +76,13 @@ def main() -> None:
     story.write(Path("build/demo.json"))
 
 
-def tell(story: Story, info: StackInfo, sizes: Sizes) -> None:
-    """Play the day on a running stack; SystemExit where a view differs from its recomputation."""
+def tell(
+    story: Story, info: StackInfo, sizes: Sizes, *, look: Callable[[Road, Services], None] = lambda road, services: None
+) -> None:
+    """Play the day on a running stack; SystemExit where a view differs from its recomputation.
+
+    `look` is called in the evening, when everything runs and nothing is repaired yet.
+    """
     story.expect(PrinterJammed)
     story.say(f"PostgreSQL {info.postgres.port} · Kafka {info.bootstrap_servers} · Connect {info.connect_url}")
     with story.step("database, event store, topics and two Debezium connectors created"):
@@ -93,7 +98,7 @@ def tell(story: Story, info: StackInfo, sizes: Sizes) -> None:
             _build(story, environment)
             visitors = _browse(story, road, sizes)
             with _services(info, road, watch, process, require_router) as services:
-                _live(story, road, environment, Day(traffic, visitors, watch, services, sizes.live_orders))
+                _live(story, road, environment, Day(traffic, visitors, watch, services, sizes.live_orders, look))
             _prove(story, environment, traffic, road)
 
 
@@ -135,6 +140,7 @@ class Day:
     watch: LatencyWatch
     services: Services
     orders: int
+    look: Callable[[Road, Services], None]
 
 
 @contextmanager
@@ -215,6 +221,7 @@ def _orders(story: Story, day: Day) -> RecordedEvent:
 def _evening(story: Story, road: Road, day: Day, forgotten: RecordedEvent) -> None:
     services, traffic = day.services, day.traffic
     end_orders(story, road, services.fulfilment, placed=traffic.placed, database=services.parcels)
+    day.look(road, services)
     replay_dead_letters(story, road, services.receipts, payments=traffic.payments - traffic.suspicious)
     tell_trace(story, road, forgotten)
 

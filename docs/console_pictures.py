@@ -1,0 +1,113 @@
+"""make pictures: the console's pages on the running shop, as pictures for the how-to.
+
+The shop is the demonstration on real servers, in small. Chromium of the system takes the pictures.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from playwright.sync_api import Page, sync_playwright
+
+from eventstore.inspection import Selection
+from factfold.console.definitions import Definitions, find_definitions
+from factfold.console.server import Server
+from factfold.console.sources import Places, Sources
+from factfold.stack import LocalStack, StackInfo, start_lightly
+from sample_app.demo import Services, Sizes, tell
+from sample_app.receipts.printing import GROUP, TOPIC
+from sample_app.road import Road
+from sample_app.shipping import shipping
+from sample_app.story import Story
+
+FOLDER: Final = Path("docs/pictures/console")
+SMALL: Final = Sizes(customers=40, articles=20, first_orders=120, sessions=30, live_orders=30)
+WIDTH, HEIGHT = 1180, 760
+# As root, and without what looks for its maker's servers.
+FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+                "--disable-component-update", "--disable-sync")  # fmt: skip
+_SETTLE_MS: Final = 12_000  # two samples of trends, and parts that take long
+
+
+def main() -> None:
+    """Play the shop's day in small, and take the pictures in its evening."""
+    start_lightly()
+    stack = LocalStack("pictures", ephemeral=True)
+    stack.up()
+    try:
+        os.environ["FACTFOLD_KAFKA__BOOTSTRAP_SERVERS"] = stack.info.bootstrap_servers
+        story = Story("The shop, to be looked at")
+        tell(story, stack.info, SMALL, look=lambda road, services: take(stack.info, road, services))
+    finally:
+        stack.down()
+
+
+def take(info: StackInfo, road: Road, services: Services) -> None:
+    """Open a console over the shop and take a picture of each page."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    url = road.engine.url.render_as_string(hide_password=False)
+    places = Places(store_url=url, source_url=url, views_url=road.views_url, connect_url=info.connect_url, kafka=True)
+    with Sources(places, _declared(services), patience=5.0) as sources, _served(sources) as address, _page() as page:
+        page.goto(address)
+        page.wait_for_timeout(_SETTLE_MS)
+        for name, path in _addresses(road).items():
+            page.goto(address.partition("/?")[0] + path)
+            if name == "view":
+                page.click("#rows a")
+            page.screenshot(path=str(FOLDER / f"{name}.png"))
+
+
+def _addresses(road: Road) -> dict[str, str]:
+    paid = Selection(types=("order.shipped",))
+    event = next(road.store.read_selected(paid, newest_first=True, limit=1))
+    return {
+        "overview": "/",
+        "map": "/map",
+        "view": "/view?group=shop&view=order_details",
+        "stream": f"/stream?stream={event.stream}&at={event.version}",
+        "connectors": "/connectors?name=shop_tables",
+        "subscriptions": "/subscriptions?process=fulfilment",
+        "letters": f"/letters?home=topic:{TOPIC}:{GROUP}",
+        "schemas": "/schemas?type=order.placed",
+    }
+
+
+def _declared(services: Services) -> Definitions:
+    """What the shop's modules declare, and the subscriptions that its services make."""
+    found = find_definitions(["sample_app"])
+    made = (services.remediation.subscription(), shipping(database=services.parcels), services.receipts.subscription())
+    found.subscriptions.update({f"sample_app:{one.group}": one for one in made})
+    return found
+
+
+@contextmanager
+def _served(sources: Sources) -> Iterator[str]:
+    stop, server = threading.Event(), Server(sources, host="127.0.0.1", port=0, allow_actions=True)
+    thread = threading.Thread(target=server.run, args=(stop,))
+    thread.start()
+    try:
+        yield server.url
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextmanager
+def _page() -> Iterator[Page]:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        raise SystemExit("error: there is no chromium\n  remedy: install it (Debian: apt-get install chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        yield browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
