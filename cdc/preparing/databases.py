@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from typing_extensions import override
-
 from cdc.catalogue import role_facts, typed_errors
 from cdc.errors import SourceNotReady
 from cdc.grants import set_password
@@ -29,12 +27,10 @@ class LoginRole(Step):
         self.target = check_name(url.username or "", "role")
         self._url, self._admin = url, admin
 
-    @override
     def look(self) -> str:
         with typed_errors(self._admin), self._admin.connect() as connection:
             return "" if role_facts(connection, self.target) else "a login with the password of its URL"
 
-    @override
     def make(self) -> None:
         if not self._url.password:
             raise SourceNotReady(
@@ -46,7 +42,6 @@ class LoginRole(Step):
             connection.exec_driver_sql(self.sql()[0])
             set_password(connection, self.target, str(self._url.password))
 
-    @override
     def sql(self) -> tuple[str, ...]:
         return (f"CREATE ROLE {quoted(self.target)} LOGIN",)
 
@@ -60,12 +55,10 @@ class Database(Step):
         self.target = check_name(engine.url.database or engine.url.username or "", "database")
         self._engine, self._admin = engine, admin
 
-    @override
     def look(self) -> str:
         exists = self._answers() if self._admin is None else self._is_listed(self._admin)
         return "" if exists else "a new database"
 
-    @override
     def make(self) -> None:
         if self._admin is None:
             raise SourceNotReady(
@@ -75,7 +68,6 @@ class Database(Step):
         with typed_errors(self._admin), autocommit.connect() as connection:
             connection.exec_driver_sql(self.sql()[0])
 
-    @override
     def sql(self) -> tuple[str, ...]:
         owner = self._engine.url.username
         return (f"CREATE DATABASE {quoted(self.target)}" + (f" OWNER {quoted(owner)}" if owner else ""),)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from typing_extensions import override
-
 from cdc.catalogue import typed_errors
 from cdc.identifiers import quoted
 from cdc.preparing.steps import Step
@@ -28,7 +26,6 @@ class StoreTables(Step):
     def __init__(self, store: SqlEventStore) -> None:
         self.target, self._store = shown_url(store.engine.url), store
 
-    @override
     def look(self) -> str:
         version = self._store.version()
         if version.found and not version.is_current:
@@ -39,11 +36,9 @@ class StoreTables(Step):
             )
         return "" if version.is_current else "the tables of the event store"
 
-    @override
     def make(self) -> None:
         self._store.create_tables()
 
-    @override
     def sql(self) -> tuple[str, ...]:
         return (self._store.migration_sql(),)
 
@@ -56,7 +51,6 @@ class OwnTables(Step):
     def __init__(self, engine: Engine, tables: MetaData) -> None:
         self.target, self._engine, self._tables = str(engine.url.database), engine, tables
 
-    @override
     def look(self) -> str:
         with typed_errors(self._engine), self._engine.connect() as connection:
             missing = [
@@ -66,7 +60,6 @@ class OwnTables(Step):
             ]
         return ", ".join(missing)
 
-    @override
     def make(self) -> None:
         with typed_errors(self._engine):
             self._tables.create_all(self._engine)
@@ -81,14 +74,12 @@ class Categories(Step):
         self.target = ", ".join(aggregate.category for aggregate in aggregates)
         self._store, self._aggregates, self._partitions = store, aggregates, partitions
 
-    @override
     def look(self) -> str:
         known = {schema.id for schema in self._store.schemas()}
         kinds = [kind.registered for aggregate in self._aggregates for kind in aggregate.event_types.values()]
         missing = [*self._undeclared(), *(kind.name for kind in kinds if kind.id not in known)]
         return ", ".join(dict.fromkeys(missing))
 
-    @override
     def make(self) -> None:
         for category in self._undeclared():
             self._store.declare_category(category, partitions=self._partitions)
