@@ -28,10 +28,12 @@ class LoginRole(Step):
         self._url, self._admin = url, admin
 
     def look(self) -> str:
+        """See `Step`."""
         with typed_errors(self._admin), self._admin.connect() as connection:
             return "" if role_facts(connection, self.target) else "a login with the password of its URL"
 
     def make(self) -> None:
+        """See `Step`."""
         if not self._url.password:
             raise SourceNotReady(
                 f"role {self.target} does not exist, and its URL has no password to create it with",
@@ -43,6 +45,7 @@ class LoginRole(Step):
             set_password(connection, self.target, str(self._url.password))
 
     def sql(self) -> tuple[str, ...]:
+        """See `Step`."""
         return (f"CREATE ROLE {quoted(self.target)} LOGIN",)
 
 
@@ -56,10 +59,12 @@ class Database(Step):
         self._engine, self._admin = engine, admin
 
     def look(self) -> str:
+        """See `Step`."""
         exists = self._answers() if self._admin is None else self._is_listed(self._admin)
         return "" if exists else "a new database"
 
     def make(self) -> None:
+        """See `Step`."""
         if self._admin is None:
             raise SourceNotReady(
                 f"database {self.target!r} does not exist", remedy=_NO_ADMINISTRATOR, place=self.target
@@ -69,6 +74,7 @@ class Database(Step):
             connection.exec_driver_sql(self.sql()[0])
 
     def sql(self) -> tuple[str, ...]:
+        """See `Step`."""
         owner = self._engine.url.username
         return (f"CREATE DATABASE {quoted(self.target)}" + (f" OWNER {quoted(owner)}" if owner else ""),)
 

@@ -74,11 +74,13 @@ class Password(Step):
         self._login = login
 
     def look(self) -> str:
+        """See `Step`."""
         if self._login.file is None or self._login.stored() is not None:
             return ""
         return "the key " + self._login.file[1]
 
     def make(self) -> None:
+        """See `Step`."""
         if self._login.file is None:
             return
         store_secret(*self._login.file, self._chosen())
@@ -106,17 +108,20 @@ class Rights(Step):
         self.target, self._login, self._by = login.connector.name, login, by
 
     def look(self) -> str:
+        """See `Step`."""
         with typed_errors(self._by), self._by.connect() as connection:
             problems = errors(source_findings(connection, self._login.connector))
         return "; ".join(problem.result for problem in problems)
 
     def make(self) -> None:
+        """See `Step`."""
         password = None if self._login.role_exists() else self._login.stored()
         if password is None and self._login.file is None and self._login.given is not None:
             password = SecretStr(revealed(self._login.given(self._login.role)))
         prepare_source(self._by, self._login.connector, password=password)
 
     def sql(self) -> tuple[str, ...]:
+        """See `Step`."""
         with typed_errors(self._by), self._by.connect() as connection:
             needed = tuple(missing_statements(connection, self._login.connector))
         role = role_statement(self._login.role)

@@ -27,6 +27,7 @@ class StoreTables(Step):
         self.target, self._store = shown_url(store.engine.url), store
 
     def look(self) -> str:
+        """See `Step`."""
         version = self._store.version()
         if version.found and not version.is_current:
             raise StoreNotPrepared(
@@ -37,9 +38,11 @@ class StoreTables(Step):
         return "" if version.is_current else "the tables of the event store"
 
     def make(self) -> None:
+        """See `Step`."""
         self._store.create_tables()
 
     def sql(self) -> tuple[str, ...]:
+        """See `Step`."""
         return (self._store.migration_sql(),)
 
 
@@ -52,6 +55,7 @@ class OwnTables(Step):
         self.target, self._engine, self._tables = str(engine.url.database), engine, tables
 
     def look(self) -> str:
+        """See `Step`."""
         with typed_errors(self._engine), self._engine.connect() as connection:
             missing = [
                 table.fullname
@@ -61,6 +65,7 @@ class OwnTables(Step):
         return ", ".join(missing)
 
     def make(self) -> None:
+        """See `Step`."""
         with typed_errors(self._engine):
             self._tables.create_all(self._engine)
 
@@ -75,12 +80,14 @@ class Categories(Step):
         self._store, self._aggregates, self._partitions = store, aggregates, partitions
 
     def look(self) -> str:
+        """See `Step`."""
         known = {schema.id for schema in self._store.schemas()}
         kinds = [kind.registered for aggregate in self._aggregates for kind in aggregate.event_types.values()]
         missing = [*self._undeclared(), *(kind.name for kind in kinds if kind.id not in known)]
         return ", ".join(dict.fromkeys(missing))
 
     def make(self) -> None:
+        """See `Step`."""
         for category in self._undeclared():
             self._store.declare_category(category, partitions=self._partitions)
         self._store.register(*self._aggregates)

@@ -29,6 +29,7 @@ class Topics(Step):
         self._connector, self._settings, self._source = connector, settings, source
 
     def look(self) -> str:
+        """See `Step`."""
         from eventstore.kafka.admin import compare_topics
 
         if self._source is not None:
@@ -39,6 +40,7 @@ class Topics(Step):
         return ", ".join(compared.missing)
 
     def make(self) -> None:
+        """See `Step`."""
         from eventstore.kafka.admin import ensure_topics
 
         ensure_topics(self._settings, self._specs())
@@ -69,11 +71,13 @@ class RunningConnector(Step):
         self._source, self._timeout = source, timeout
 
     def look(self) -> str:
+        """See `Step`."""
         wait_for_worker(self._worker, timeout=self._timeout)
         planned, *_ = plan(self._worker, [self._connector])
         return "" if planned.is_no_op else _ACTIONS[planned.action]
 
     def make(self) -> None:
+        """See `Step`."""
         apply(self._worker, self._connector, source=self._source, settings=self._settings, timeout=self._timeout)
 
 
