@@ -50,8 +50,6 @@ from projections.rebuilding.verifying import (
     ViewVerdict as ViewVerdict,
     verify as verify,
 )
-from projections.branching.metrics import RouterMetrics as RouterMetrics
-from projections.spark.archive.metrics import ArchiveMetrics as ArchiveMetrics
 from projections.running.follower import Follower as Follower
 from projections.running.metrics import RunMetrics as RunMetrics
 from projections.running.restarts import Restarts as Restarts
