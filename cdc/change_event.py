@@ -49,8 +49,8 @@ class ChangeEvent:
 
     `after` lacks the columns named in `unavailable`: the update left them alone and the log does not repeat
     them. `before` holds the key columns only, unless the table has REPLICA IDENTITY FULL and the decoder was
-    told so. A tombstone has a key and no position: it takes that of its key's previous record. A truncation has neither
-    key nor rows. A changed primary key is two changes: a delete of the old one, an insert of the new one.
+    set up with that. A tombstone has a key and no position: it takes that of its key's previous record. A truncation
+    has neither key nor rows. A changed primary key is two changes: a delete of the old one, an insert of the new one.
     """
 
     op: Op
@@ -63,7 +63,7 @@ class ChangeEvent:
 
     @property
     def removes(self) -> bool:
-        """Whether the row is gone after this change, or all rows are."""
+        """Whether the row is deleted after this change, or all rows are."""
         return self.after is None
 
     def completed(self, stored: Row | None) -> dict[str, Any]:
@@ -236,7 +236,7 @@ class ChangeDecoder:
         except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
             raise _undecodable(
                 f"column {name!r} of table {self._name} cannot hold {str(value)[:60]!r}",
-                "compare the declared type with the database's; in JSON without schemas dates, times and decimals must "
+                "compare the declared type with the database's. In JSON without schemas dates, times and decimals must "
                 "arrive as text (time.precision.mode=isostring, decimal.handling.mode=string)",
                 place,
             ) from error

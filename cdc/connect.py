@@ -63,9 +63,10 @@ class ConnectClient:
     """One Connect cluster, spoken to through one worker's URL.
 
     `timeout` bounds one request and `patience` all retries of one call, both in seconds. Lost connections, rebalances
-    (409) and a worker that is starting (404 everywhere, 5xx) are asked again. Raises ConnectUnavailable when nobody
-    answers, at once where TLS fails. Raises ConnectRejected (UnknownConnector) when a worker says no, or what answers
-    is none, as one that redirects. Raises InvalidConnector for a URL, a header or a certificate that cannot be used.
+    (409) and a worker that is starting (404 everywhere, 5xx) are asked again. Raises ConnectUnavailable if no
+    worker answers, at once where TLS fails. Raises ConnectRejected (UnknownConnector) when a worker says no, or what
+    answers is none, as one that redirects. Raises InvalidConnector for a URL, a header or a certificate that cannot be
+    used.
 
     `auth` is a user and a password for basic authentication. One in the URL is taken out of it. `verify` is a file of
     certificate authorities, or False for none. `certificate` the client's own, as a file or a pair of files. `headers`
@@ -180,11 +181,11 @@ class ConnectClient:
         return self._read("GET", _path(name, "tasks"), each_of(TaskInfo.of))
 
     def task_status(self, name: str, task: int) -> TaskStatus:
-        """Return the state of one task. Raises UnknownConnector, also where the connector has no such task."""
+        """Return the state of one task. Raises UnknownConnector, also if the connector has no such task."""
         return self._read("GET", _path(name, "tasks", str(task), "status"), TaskStatus.of)
 
     def restart_task(self, name: str, task: int) -> None:
-        """Ask for a restart of one task. Raises UnknownConnector, also where the connector has no such task."""
+        """Ask for a restart of one task. Raises UnknownConnector, also if the connector has no such task."""
         self._call("POST", _path(name, "tasks", str(task), "restart"))
 
     def topics(self, name: str) -> tuple[str, ...]:
@@ -378,7 +379,7 @@ class ConnectClient:
     def _slow(self, method: str, path: str, seconds: float) -> ConnectUnavailable:
         return ConnectUnavailable(
             f"the Kafka Connect worker at {self.url} took a request and did not answer it within {seconds:.0f} s",
-            remedy="read the worker's log; a configuration is checked by connecting to its database: see that the "
+            remedy="read the worker's log. A configuration is checked by connecting to its database: see that the "
             "worker can reach it, or allow more time",
             place=f"{method} {path}",
         )
@@ -388,7 +389,7 @@ class ConnectClient:
         return ConnectUnavailable(
             f"no TLS with the Kafka Connect worker at {self.url}: {reason.group(1) if reason else 'refused'}",
             remedy="give the file of the worker's authority as verify=, and one's own as certificate= if it asks for "
-            "one; the URL's host must stand in the worker's certificate, and https: only where it speaks TLS",
+            "one. The URL's host must stand in the worker's certificate, and https: only where it speaks TLS",
             place=f"{method} {path}",
         )
 

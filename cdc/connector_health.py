@@ -44,7 +44,7 @@ class ConnectorHealth:
 def health(client: ConnectClient, connector: Connector | str, *, source: Engine | None = None) -> ConnectorHealth:
     """Look at one connector, and at its slot where `source`, an engine of its database, is given. Changes nothing.
 
-    UnknownConnector, also for one so new that Connect has no state of it yet. Raises SourceNotReady or
+    Raises UnknownConnector, also for one so new that Connect has no state of it yet. Raises SourceNotReady or
     ConnectUnavailable.
     """
     name = connector if isinstance(connector, str) else connector.name

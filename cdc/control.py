@@ -72,7 +72,7 @@ def apply(
     with an event of another store. `timeout` in seconds bounds the whole call. A new connector that fails is removed
     again with its offsets and, with `source`, the slot it made, unless it has offsets of an earlier life.
 
-    Errors: SourceNotReady, ConnectUnavailable, ConnectRejected (Connect's reason, such as a refused password. Nothing
+    Raises SourceNotReady, ConnectUnavailable or ConnectRejected (Connect's reason, such as a refused password. Nothing
     was changed), ConnectorFailed (causes in short), ConnectorTimeout. Raises ForeignRecord or BrokerUnreachable.
     """
     name, declared = connector.name, {"name": connector.name, **connector.config()}
@@ -123,8 +123,8 @@ def restart(
 def move(client: ConnectClient, name: str, state: State, *, timeout: float = TIMEOUT) -> ConnectorStatus:
     """Bring a connector to RUNNING, PAUSED or STOPPED and wait until it and all its tasks are there.
 
-    UnknownConnector, ConnectorTimeout. Raises ConnectorFailed if it was to run. Raises InvalidConnector for another
-    state.
+    Raises UnknownConnector or ConnectorTimeout. Raises ConnectorFailed if it was to run. Raises InvalidConnector for
+    another state.
     """
     if state not in get_args(State):
         raise InvalidConnector(
@@ -160,10 +160,10 @@ def reset_offsets(client: ConnectClient, name: str, *, timeout: float = TIMEOUT)
 
 
 def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: float = TIMEOUT) -> bool:
-    """Remove a connector and wait until it is gone. False where there was none.
+    """Remove a connector and wait until it is deleted. False where there was none.
 
     `forget` removes its offsets too: made again, it takes a new initial snapshot. Its topics and the source's
-    replication slot stay. A slot nobody reads holds the source's log: drop it (cdc.grants.drop_slot) unless
+    replication slot stay. A slot without a reader holds the source's log: drop it (cdc.grants.drop_slot) unless
     the connector comes back.
     """
     deadline = Deadline(name, timeout)
@@ -255,7 +255,7 @@ def _is_dropped(source: Engine, slot: str) -> bool:
 def _with_slot(error: ConnectorFailed, slot: str) -> ConnectorFailed:
     """The same failure, which says too that the slot may have stayed."""
     told = f"it may have made slot {slot}, which holds the source's log: SELECT pg_drop_replication_slot('{slot}')"
-    return ConnectorFailed(error.message, remedy=f"{error.remedy}; {told}", place=error.place, trace=error.trace)
+    return ConnectorFailed(error.message, remedy=f"{error.remedy}. {told}", place=error.place, trace=error.trace)
 
 
 def _config(client: ConnectClient, name: str) -> dict[str, str] | None:

@@ -60,10 +60,10 @@ class Plan:
 
 
 def plan(client: ConnectClient, connectors: Iterable[Connector], *, source: Engine | None = None) -> tuple[Plan, ...]:
-    """Compare declared connectors with the cluster's, in the order given, then those that nobody declared, by name.
+    """Compare declared connectors with the cluster's, in the order given, then those that are not declared, by name.
 
-    Nothing is changed. With `source`, an engine of their database, what it lacks is told too, of those that read it.
-    ConnectUnavailable, ConnectRejected.
+    Nothing is changed. With `source`, an engine of their database, what it lacks is reported too, for those that read
+    it. Raises ConnectUnavailable or ConnectRejected.
     """
     running = client.overview()
     declared = {connector.name: connector for connector in connectors}

@@ -174,7 +174,7 @@ def _typed(path: Path, *, may: str = "replace") -> Iterator[None]:
     except PermissionError as error:
         raise InvalidConnector(
             f"this user may not {may} the secrets file as it is: {error.strerror}",
-            remedy="run this as the file's owner, who has to be in its group, or as root",
+            remedy="run this as the file's owner, a member of its group, or as root",
             place=str(path),
         ) from error
 

@@ -109,7 +109,7 @@ class Flatten(Transform):
     headers: tuple[str, ...] = ()
 
     def settings(self) -> Settings:
-        """Return how deletes are told and what is kept."""
+        """Return how deletes are written and which fields are added."""
         kept = {"add.fields": ",".join(self.fields), "add.headers": ",".join(self.headers)}
         given = {key: value for key, value in kept.items() if value}
         return {"delete.tombstone.handling.mode": self.deletes, **_NULLS_STAY, **given}
@@ -256,7 +256,7 @@ class Custom(Transform):
                 refuse_literal(key, value, connector=self.name or self.class_name, place=place, allowable=False)
 
     def settings(self) -> Settings:
-        """Return the settings as given, NULLs kept where the class can."""
+        """Return the settings as given, and keep NULLs where the class can."""
         keeps = _NULLS_STAY if self.class_name.partition("$")[0] in _HAVE_IT else {}
         return {**keeps, **self.options}
 

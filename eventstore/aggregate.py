@@ -111,7 +111,7 @@ class Aggregate:
 
     @classmethod
     def state_fields(cls) -> dict[str, Any]:
-        """Return the type of each state field, `Annotated` kept, in the order of declaration."""
+        """Return the type of each state field, with `Annotated`, in the order of declaration."""
         return dict(cls._fields)
 
     def state(self) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class Aggregate:
     def events_of(cls, recorded: RecordedEvent) -> list[Any]:
         """Return what a recorded event is today: one object of its class, unless an upcaster makes it others.
 
-        UnknownEventType where no class claims it, and the errors of `EventType.upcast`.
+        Raises UnknownEventType if no class claims it, and the errors of `EventType.upcast`.
         """
         return cls.stored_type(recorded.type).events(recorded.schema_version, recorded.data)
 
@@ -176,7 +176,7 @@ class Aggregate:
         return emitted
 
     def emit(self, event: object) -> None:
-        """Decide that something happened. The state evolves at once, so the rest of the command sees it."""
+        """Decide that something happened. The state evolves at once, and the rest of the command sees it."""
         self.evolve(self, event)
         self.pending.append(event)
 
@@ -230,7 +230,7 @@ def aggregate_of(command: Callable[..., object]) -> type[Aggregate]:
         return owner
     raise UnknownAggregate(
         f"{getattr(command, '__qualname__', command)!r} is not a command of an aggregate",
-        remedy="decorate the method with @command and pass it unbound, for example Order.place; "
+        remedy="decorate the method with @command and pass it unbound, for example Order.place. "
         "or give the function to decider(decide=[…])",
     )
 
@@ -276,7 +276,7 @@ def claim_command(function: Callable[..., object], owner: type[Aggregate]) -> Ca
     if known.category != owner.category:
         raise DeclarationError(
             f"{function.__qualname__} is a command of {known.category} already",
-            remedy="write a function for each aggregate; what they share may be called by both",
+            remedy="write a function for each aggregate. What they share may be called by both",
             place=owner.category,
         )
     setattr(function, _OWNER, owner)

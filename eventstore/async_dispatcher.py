@@ -54,12 +54,12 @@ class AsyncDispatcher:
         """Return a dispatcher for one command that may be sent again, by whomever: its events are appended once.
 
         A repetition gets the events of the first. A command that was refused, or that led to no event, left nothing
-        behind: it is decided again. CommandIdTaken where the id was another command's, or another aggregate's.
+        behind: it is decided again. Raises CommandIdTaken if the id was another command's, or another aggregate's.
         """
         return replace(self, command_id=command_id)
 
     def within(self, connection: AsyncConnection) -> AsyncDispatcher:
-        """Return a dispatcher that loads and appends in the caller's transaction, beside rows of ordinary tables.
+        """Return a dispatcher that loads and appends in the caller's transaction, with rows of ordinary tables.
 
         Nothing is stored until the caller commits. A lost race is WrongExpectedVersion at once: what to do then is the
         caller's to decide, and PostgreSQL lets the transaction only be rolled back. Aggregate snapshots are used, and
@@ -77,8 +77,8 @@ class AsyncDispatcher:
     ) -> Result:
         """Send `Order.place`, or a decider's function, with its arguments to one aggregate.
 
-        WrongExpectedVersion only after ``attempts`` lost races, or ten seconds of them. Raises InvalidIdentifier,
-        InvalidEventData, UnknownAggregate, CommandIdTaken, and the store's own errors.
+        Raises WrongExpectedVersion only after ``attempts`` lost races, or ten seconds of them. Raises
+        InvalidIdentifier, InvalidEventData, UnknownAggregate, CommandIdTaken, and the store's own errors.
         """
         return await self._run(lambda dispatcher: dispatcher.send(aggregate_id, command, *args, **kwargs))
 

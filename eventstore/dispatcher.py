@@ -81,16 +81,16 @@ class Dispatcher:
         """Return a dispatcher for one command that may be sent again, by whomever: its events are appended once.
 
         A repetition gets the events of the first. A command that was refused, or that led to no event, left nothing
-        behind: it is decided again. CommandIdTaken where the id was another command's, or another aggregate's.
+        behind: it is decided again. Raises CommandIdTaken if the id was another command's, or another aggregate's.
         """
         return replace(self, command_id=command_id)
 
     def within(self, connection: Connection) -> Dispatcher:
-        """Return a dispatcher that loads and appends in the caller's transaction, beside rows of ordinary tables.
+        """Return a dispatcher that loads and appends in the caller's transaction, with rows of ordinary tables.
 
         Nothing is stored until the caller commits. A lost race is WrongExpectedVersion at once: what to do then is the
         caller's to decide, and PostgreSQL lets the transaction only be rolled back. Aggregate snapshots are used, and
-        not taken. DeclarationError for a store that takes part in no transaction.
+        not taken. Raises DeclarationError for a store that takes part in no transaction.
         """
         if not isinstance(self.store, TransactionalStore):
             raise DeclarationError(
@@ -110,8 +110,8 @@ class Dispatcher:
     ) -> Result:
         """Send `Order.place`, or a decider's function, with its arguments to one aggregate.
 
-        WrongExpectedVersion only after ``attempts`` lost races, or ten seconds of them. Raises InvalidIdentifier,
-        InvalidEventData, UnknownAggregate, CommandIdTaken, and the store's own errors.
+        Raises WrongExpectedVersion only after ``attempts`` lost races, or ten seconds of them. Raises
+        InvalidIdentifier, InvalidEventData, UnknownAggregate, CommandIdTaken, and the store's own errors.
         """
         kind = aggregate_of(command)
         stream = StreamName(kind.category, aggregate_id)
@@ -134,7 +134,7 @@ class Dispatcher:
     ) -> Accepted:
         """Do as `send`, and raise Refused with the reason instead of returning a refusal.
 
-        In a transaction a refusal that nobody looks at cannot pass: the caller's block ends, and nothing is committed.
+        In a transaction an ignored refusal cannot pass: the caller's block ends, and nothing is committed.
         """
         result = self.send(aggregate_id, command, *args, **kwargs)
         if isinstance(result, Refusal):

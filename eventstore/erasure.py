@@ -81,7 +81,7 @@ OUT_OF_REACH: Final = (
 
 @runtime_checkable
 class KeyStore(Protocol):
-    """Where the data keys of subjects are kept. The default is a table of the event store, wrapped by a master key."""
+    """Where the data keys of subjects are stored. By default a table of the event store, wrapped by a master key."""
 
     def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
         """Return the key of each subject, a new one where it has none or its last was destroyed.
@@ -96,10 +96,10 @@ class KeyStore(Protocol):
         """
 
     def erase(self, subject: str) -> int:
-        """Destroy the keys of a subject for good. Return how many there were. StoreUnavailable."""
+        """Destroy the keys of a subject for good. Return how many there were. Raises StoreUnavailable."""
 
     def rotate(self) -> int:
-        """Wrap every data key by the current master key. Return how many were not. StoreUnavailable."""
+        """Wrap every data key by the current master key. Return how many were not. Raises StoreUnavailable."""
 
 
 class FollowedKeys(KeyStore, Protocol):
@@ -155,7 +155,7 @@ class MasterKeys:
         if name not in self._keys:
             raise KeysMissing(
                 f"a data key is wrapped by the master key {name!r}, which is not here",
-                remedy="keep former master keys in the list until `factfold keys rotate` has wrapped every key anew",
+                remedy="keep former master keys in the list until `factfold keys rotate` has wrapped every key again",
             )
         nonce, body = wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:]
         secret = decrypted(self._keys[name], nonce, body, key_id.bytes, place=f"data key {key_id}")

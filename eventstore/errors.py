@@ -438,4 +438,4 @@ class RecordsUnreadable(KafkaError):
 
 
 class GroupActive(KafkaError):
-    """A group has members, so its offsets cannot be moved."""
+    """A group has members, and its offsets cannot be moved."""

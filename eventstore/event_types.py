@@ -256,7 +256,7 @@ class EventType:
         if subject is None or subject == "":
             raise InvalidEventData(
                 f"{self.name}.{field.name} is personal, and its subject {named} is empty",
-                remedy="say whom it is about, or give the field the aggregate's id for a subject",
+                remedy="name its subject, or give the field the aggregate's id for a subject",
                 place=f"{self.name}.{named}",
             )
         return check_subject(str(subject), place=f"{self.name}.{field.name}")

@@ -55,7 +55,7 @@ class FunctionalAggregate(Aggregate, Generic[S]):
 
     @classmethod
     def state_fields(cls) -> dict[str, Any]:
-        """Return the type of each field of `value`, `Annotated` kept, in the order of declaration."""
+        """Return the type of each field of `value`, with `Annotated`, in the order of declaration."""
         return {name: cls._hints[name] for name in cls._ways.defaults}
 
     @classmethod
@@ -114,7 +114,7 @@ def decider(
     ``evolve(state, event: A | B) → state`` names the aggregate's events by the annotation of its second parameter.
     Each function of ``decide`` is a command: it takes the state and its own arguments, and returns an event, several,
     or none, or raises Refused. Functions are sent by themselves: ``dispatcher.send("1", deposit, 10)``.
-    DeclarationError where the annotation names no events, the state is no class of fields, or a function is another
+    Raises DeclarationError if the annotation names no events, the state is no class of fields, or a function is another
     aggregate's command.
     """
     names, state = visible_names(inspect.currentframe()), type(initial_state())
@@ -163,7 +163,7 @@ def _ways_of(state: type, category: str) -> RecordClass:
     if ways is not None:
         return ways
     raise DeclarationError(
-        f"the state of {category} is a {state.__name__}, whose fields nobody can list",
+        f"the state of {category} is a {state.__name__}, whose fields cannot be listed",
         remedy="make it a frozen dataclass",
         place=category,
     )
@@ -179,5 +179,5 @@ def _events(returned: object) -> list[object]:
         return list(returned)
     raise InvalidEventData(
         f"a command returned {returned!r}, which is no event",
-        remedy="return an event, several, or None; raise Refused to say no",
+        remedy="return an event, several, or None. Raise Refused to say no",
     )

@@ -28,7 +28,7 @@ __all__ = ["logged", "required", "traced"]
 
 
 def required(rule: Callable[[Command], str | None]) -> Middleware:
-    """Refuse what a rule gives a reason against: who may do this, which arguments make sense.
+    """Refuse what a rule gives a reason against: which user may do this, which arguments make sense.
 
     The rule is asked before anything is loaded, and once, however often a lost race is decided again.
     """

@@ -48,7 +48,7 @@ class Schedule:
         return replace(self, metadata=metadata)
 
     def at(self, moment: datetime) -> Later:
-        """Send at a moment. One in the past is due at once. InvalidEventData without a time zone."""
+        """Send at a moment. One in the past is due at once. Raises InvalidEventData without a time zone."""
         return Later(self, aware_utc(moment))
 
     def after(self, delay: timedelta) -> Later:

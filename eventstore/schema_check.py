@@ -35,7 +35,7 @@ class SchemaCheck:
 
 
 def check_schemas(aggregates: Iterable[type[Aggregate]], stored: Iterable[RegisteredSchema]) -> SchemaCheck:
-    """Hold aggregates against the kept schemas of their categories. Those of other categories are passed over."""
+    """Compare aggregates with the stored schemas of their categories. Those of other categories are passed over."""
     owners = {aggregate.category: aggregate for aggregate in aggregates}
     known = list(stored)
     broken: list[Misfit] = []

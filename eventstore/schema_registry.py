@@ -113,16 +113,16 @@ def is_sealed(avro: Any) -> bool:
 
 
 class SchemaRegistry(Protocol):
-    """Who checks schemas and gives them ids, where these are not to be fingerprints."""
+    """What checks schemas and gives them ids, where these are not to be fingerprints."""
 
     @property
     def address(self) -> str:
-        """Whose ids these are. Kept with every schema, and shown to everyone who reads the schemas topic."""
+        """Whose ids these are. Stored with every schema, and shown to every reader of the schemas topic."""
 
     def register(self, schemas: Sequence[RegisteredSchema]) -> list[RegisteredSchema]:
         """Keep schemas for ever, and return them in their order under the ids they have here.
 
-        SchemaIncompatible, UnknownSchema (one that it may not register), RegistryUnreachable, RegistryRefused.
+        Raises SchemaIncompatible or UnknownSchema (one that it may not register), RegistryUnreachable, RegistryRefused.
         """
 
     def schema(self, schema_id: int) -> RegisteredSchema:

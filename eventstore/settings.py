@@ -154,7 +154,7 @@ class RegistrySettings(BaseModel):
 
 
 class Settings(BaseSettings):
-    """Everything a service of Factfold is told from outside. Raises InvalidSettings names the first that is wrong."""
+    """All settings of a service. InvalidSettings names the first that is wrong."""
 
     model_config = SettingsConfigDict(
         env_prefix="FACTFOLD_", env_nested_delimiter="__", frozen=True, extra="forbid", hide_input_in_errors=True

@@ -92,9 +92,10 @@ class Streams(Protocol):
     ) -> AppendResult:
         """Append to one stream.
 
-        WrongExpectedVersion, StreamDeleted, StreamArchived, InvalidAppend, InvalidEventData, EventIdTaken. Raises
-        SchemaIncompatible if an event's class is new here, and could not read what was appended under its type name.
-        Where every event comes with an id of its own (NewEvent), a repetition gets the result of the first append.
+        Raises WrongExpectedVersion, StreamDeleted, StreamArchived, InvalidAppend, InvalidEventData or EventIdTaken.
+        Raises SchemaIncompatible if an event's class is new here, and could not read what was appended under its type
+        name. Where every event comes with an id of its own (NewEvent), a repetition gets the result of the first
+        append.
         """
 
     def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
@@ -114,7 +115,7 @@ class Streams(Protocol):
 
         ``until`` ends before the first event recorded after a moment: later ones stay out even where a clock went
         backwards, so that what is read can be folded. ``backwards`` begins at the highest version, and ``limit``
-        counts from where reading begins. InvalidEventData for a moment without a time zone, InvalidBound for a
+        counts from where reading begins. Raises InvalidEventData for a moment without a time zone, InvalidBound for a
         version or limit below zero.
         """
 
@@ -131,12 +132,15 @@ class EventStore(Streams, Protocol):
     def read_all(
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
     ) -> Iterator[RecordedEvent]:
-        """Yield events in store order behind the fence: none is skipped, no stream out of order. InvalidBound."""
+        """Yield events in store order behind the fence: none is skipped, no stream out of order.
+
+        Raises InvalidBound.
+        """
 
     def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
         """Close a finished stream: it is read as ever, and appending to it is StreamArchived.
 
-        WrongExpectedVersion, also for a stream without events. Raises StreamDeleted.
+        Raises WrongExpectedVersion, also for a stream without events. Raises StreamDeleted.
         """
 
     def unarchive_stream(self, stream: StreamName | str) -> None:
@@ -148,7 +152,7 @@ class EventStore(Streams, Protocol):
     def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
         """Delete a stream for good: it reads as nothing, and appending to it is StreamDeleted.
 
-        Returns how many events it had, 0 where there is none or it was deleted before. WrongExpectedVersion.
+        Returns how many events it had, 0 where there is none or it was deleted before. Raises WrongExpectedVersion.
         """
 
 

@@ -39,8 +39,8 @@ def open_subscriber(
     """Join a subscription's group on Kafka. The inbox and the dead-letter topic are made if they are missing.
 
     `engine` is that of the database the handler writes to, `keys` open personal fields, `around` opens what stands
-    around each call of the handler, such as a span. TopicMissing, BrokerUnreachable, BrokerRefused, StoreUnavailable.
-    Raises DeclarationError for a handler with `tx` without an engine.
+    around each call of the handler, such as a span. Raises TopicMissing, BrokerUnreachable, BrokerRefused or
+    StoreUnavailable. Raises DeclarationError for a handler with `tx` without an engine.
     """
     return Subscriber(subscription, _source(subscription, settings, keys), engine=engine, around=around)
 
@@ -55,8 +55,8 @@ def open_async_subscriber(
 ) -> AsyncSubscriber:
     """Return what joins a subscription's group on Kafka in its `async with`. Raises the errors of `open_subscriber`.
 
-    `engine` is that of the database the coroutine handler writes to, `keys` open personal fields: they are asked in the
-    thread that reads, so a synchronous key store is right.
+    `engine` is that of the database the coroutine handler writes to, `keys` open personal fields. They are asked in the
+    thread that reads: give a synchronous key store.
     """
     from eventstore.delivery.async_subscriber import AsyncSubscriber
 
@@ -78,7 +78,7 @@ def run_subscription(
 ) -> DeliveryReport:
     """Deliver a subscription's events until `stop` is set, over failures that pass by themselves.
 
-    A broker or a database that is away, before the start or later, leads to another start by `restarts`.
+    A broker or a database that is away, before the start or later, leads to another start by `restarts`. Raises
     SubscriptionGaveUp after too many in a row. Other errors of `open_subscriber` and `Subscriber.run` end it at once.
     `around` opens what stands around each call of the handler, and `metrics` counts for Prometheus.
     """

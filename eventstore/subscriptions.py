@@ -138,7 +138,7 @@ class Subscription(Generic[P, R]):
 
     @property
     def dead_letter_topic(self) -> str:
-        """Where records of its only topic are kept that could not be handled. Raises the errors of `topic`."""
+        """Where unhandled records of its only topic are stored. Raises the errors of `topic`."""
         return self.dead_letter_topic_of(self.topic)
 
     @property
@@ -147,7 +147,7 @@ class Subscription(Generic[P, R]):
         return self.retry_topic_of(self.topic)
 
     def dead_letter_topic_of(self, topic: str) -> str:
-        """Return where records of a topic are kept that could not be handled."""
+        """Return where unhandled records of a topic are stored."""
         return dead_letter_topic_of(topic, self.group)
 
     def retry_topic_of(self, topic: str) -> str:
@@ -195,7 +195,7 @@ def subscription(
     An aggregate in place of the topic means the topic of its events, as the store of the service `source` names it.
     Give several in a list, or a `pattern`: a regular expression that the whole name of a topic matches. `guarantee` is
     effectively once for a handler that takes `tx`, at least once for one that does not. At most once is a choice. The
-    other options are the fields of Subscription. DeclarationError, InvalidIdentifier.
+    other options are the fields of Subscription. Raises DeclarationError or InvalidIdentifier.
     """
     names = visible_names(inspect.currentframe())
     read = _topics(topic, options.get("source"))
@@ -229,7 +229,7 @@ def queue(
     A handler that returns acknowledges its record. One that raises gives it back, up to `deliveries` times. Then it is
     a dead letter. A `Delivery` parameter tells the count, and releases or rejects the record. Options are `start`
     (beginning, end), `timeout`, `batch`, `remember`, `source`, `attempts` and `backoff` of one delivery.
-    DeclarationError, InvalidIdentifier.
+    Raises DeclarationError or InvalidIdentifier.
     """
     names = visible_names(inspect.currentframe())
     read = _topics(topic, options.get("source"))

@@ -28,7 +28,7 @@ class Environment(Closing):
 
     ``keys`` open personal columns. They stay the caller's to close.
 
-    Raises UnsupportedMaster where the executors of ``spark`` could not reach the table store.
+    Raises UnsupportedMaster if the executors of ``spark`` could not reach the table store.
     """
 
     spark: SparkSession
@@ -51,12 +51,12 @@ class Environment(Closing):
         archive: str | Path | None = None,
         spark: SparkSettings | None = None,
     ) -> Environment:
-        """Topics in Kafka, views in PostgreSQL or Delta Lake: start Spark and prepare what the views are kept in.
+        """Topics in Kafka, views in PostgreSQL or Delta Lake: start Spark and prepare where the views are stored.
 
         ``views_url`` is SQLAlchemy's URL of the database, or `delta:` and a path or Hadoop URI. ``jars`` are the Kafka
         and Avro jars of the versions file. What ``archive`` holds of the topics is read from there. Both this and Delta
         tables need the jars of Delta Lake too. ``spark`` says where Spark runs, the environment's variables unless
-        given. ArchiveUnusable, TableStoreUnavailable.
+        given. Raises ArchiveUnusable or TableStoreUnavailable.
         """
         from projections.spark.lakehouse.store import DeltaTableStore
         from projections.spark.reading.kafka_source import KafkaLog

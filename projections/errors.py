@@ -136,10 +136,10 @@ class OffsetsLost(ProjectionError):
 
 
 def offsets_lost(place: str | None) -> OffsetsLost:
-    """The error of a read whose records are gone."""
+    """The error of a read whose records are deleted."""
     return OffsetsLost(
         "the topic no longer holds records that this run still needs",
-        remedy="rebuild the projection; give the topic a longer retention than a run may stand still",
+        remedy="rebuild the projection. Give the topic a longer retention than a run may stand still",
         place=place,
     )
 
@@ -174,7 +174,7 @@ class RunSuperseded(ProjectionError):
 
 
 class StagingLost(ProjectionError):
-    """What a batch had staged was gone before its commit. Nothing was written."""
+    """The staged rows of a batch were missing before its commit. Nothing was written."""
 
 
 class RunRetired(ProjectionError):
@@ -225,7 +225,7 @@ class RightMissing(ProjectionError):
 
 
 class LoadClosed(ProjectionError):
-    """A task wants to write rows that nobody waits for any more."""
+    """A task would write rows of a batch that has ended."""
 
 
 class UnsupportedValue(ProjectionError):
@@ -255,7 +255,7 @@ class ArchiveUnusable(ProjectionError):
 
 
 class ArchiveMoved(ProjectionError):
-    """Another archiver has appended to this topic's archive meanwhile. Nothing of this append was kept."""
+    """Another archiver has appended to this topic's archive meanwhile. Nothing of this append was stored."""
 
 
 class ArchiveDiffers(ProjectionError):

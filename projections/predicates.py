@@ -202,7 +202,7 @@ class FieldReference:
     def __bool__(self) -> bool:
         raise InvalidPredicate(
             f"field {self.name!r} alone is no predicate",
-            remedy=f"compare it: field({self.name!r}) == True for a boolean; combine with &, | and ~",
+            remedy=f"compare it: field({self.name!r}) == True for a boolean. Combine with &, | and ~",
         )
 
     @property

@@ -237,7 +237,7 @@ class Table:
 
         With ``columns`` the fold runs inside the JVM: the last event that sets a column decides it. Without, the
         aggregate's own ``evolve`` folds its state fields in Python workers. Several aggregates of one id are one table,
-        which the store keeps as a view of that ``name``: an id has a row where any of them has a stream, and each
+        which the store keeps as a view of that ``name``. An id has a row where any of them has a stream, and each
         column is set by the events of one of them. ``source`` names the service whose events are meant, as its store
         does: it gives the topic, unless that is given, and records of another source are bad records. Raises
         InvalidDefinition, or InvalidIdentifier for a source that gives no topic.
@@ -281,7 +281,7 @@ class Table:
     ) -> ViewTopicTable:
         """The rows of a view that another group keeps, as its view topic has them.
 
-        ``model`` is a SQLAlchemy table or mapped class with the view's columns, or those that are wanted, and its key.
+        ``model`` is a SQLAlchemy table or mapped class with the view's columns, or some of them, and its key.
         A key column that may be null says ``nullable=True``. A nested column is an ARRAY, or JSON with its shape.
         """
         key, columns = key_and_columns(model, full_identity=True, shapes=shapes)

@@ -60,11 +60,11 @@ class View:
 
     ``declared`` are the references, or where to find them once the plan of the function has shown them.
     ``key`` identifies a row: the root's key and that of each unmatched side. Or the columns of ``by``, and after them
-    those that tell the rows of one partition apart, where its tables are partitioned. ``peers`` are roots beside the
-    first, whose key is the view's too. ``reach`` is how far in time it looks, where it says so. ``windows`` is set
-    where it gives rows their windows. The function must be deterministic and may look only at rows that ``references``
-    reach from a root row, or at those of one partition: then a batch of changes can be answered from the rows it
-    touches alone.
+    those that tell the rows of one partition apart, where its tables are partitioned. ``peers`` are roots in addition
+    to the first, whose key is the view's too. ``reach`` is how far in time it looks, where it says so. ``windows`` is
+    set where it gives rows their windows. The function must be deterministic and may look only at rows that
+    ``references`` reach from a root row, or at those of one partition: then a batch of changes can be answered from the
+    rows it touches alone.
     """
 
     name: str
@@ -257,11 +257,11 @@ def view(
     has one.
 
     ``by``, instead of all these, names columns that every table has, and the function looks at the rows of one value of
-    them at a time. It returns one row for each, or as many as ``key`` tells apart beside ``by``: the greatest orders of
-    each customer are ``by="customer_id", key="order_id"``, and the view's key is both.
-    ``tables`` overrides the look-up by parameter name. ``topic`` is where the view's rows are published too, and
-    ``final`` says when they do not change any more: then each is given out once. ``reach`` promises how far in time the
-    function looks, which a view of streams with ``retain`` needs that groups by no window.
+    them at a time. It returns one row for each, or as many as ``key`` distinguishes in addition to ``by``: the greatest
+    orders of each customer are ``by="customer_id", key="order_id"``, and the view's key is both. ``tables`` overrides
+    the look-up by parameter name. ``topic`` is where the view's rows are published too, and ``final`` says when they do
+    not change any more: then each is given out once. ``reach`` promises how far in time the function looks, which a
+    view of streams with ``retain`` needs that groups by no window.
 
     Raises InvalidDefinition or UnknownColumn.
     """

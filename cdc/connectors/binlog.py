@@ -101,7 +101,7 @@ class MySqlSource(BinlogConnector):
     """Tables of a MySQL server as changelog topics. See BinlogConnector, ChangelogConnector and LoginConnector.
 
     The server needs `binlog_format=ROW` and `binlog_row_image=FULL`, the user SELECT, RELOAD, SHOW DATABASES,
-    REPLICATION SLAVE and REPLICATION CLIENT, and LOCK TABLES where nobody may take a global read lock.
+    REPLICATION SLAVE and REPLICATION CLIENT, and LOCK TABLES where no login may take a global read lock.
     """
 
     JAVA_CLASS = "io.debezium.connector.mysql.MySqlConnector"

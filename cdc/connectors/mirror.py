@@ -183,7 +183,7 @@ class MirrorCheckpoint(MirrorConnector):
 
     Every `interval_seconds`, and only to groups without members at the target. Needs a MirrorSource of the same pair,
     which notes how offsets correspond. Of those notes a connector that starts knows the last one of each partition and
-    no older: a group is copied as soon as it has read beyond that, so begin both connectors before a move, not with
+    no older. A group is copied as soon as it has read beyond that. Begin both connectors before a move, not with
     it. What a group gets is never beyond its place. It may be before it, and then some records are read twice.
     """
 

@@ -28,7 +28,7 @@ class MongoSource(ChangelogConnector):
     must be a reference, unless `allow_literal_secrets`. `user` and `password` may stand apart from it. `collections`
     are written `database.collection`. Documents stand in the envelope as a text of MongoDB's own extended JSON, which
     names the types of its values, whatever the encoding. `capture_mode` and what each writes into `before` and `after`
-    are Debezium's. `before` needs images kept by the server.
+    are Debezium's. `before` needs images that the server stores.
     """
 
     JAVA_CLASS = "io.debezium.connector.mongodb.MongoDbConnector"

@@ -31,7 +31,7 @@ class OutboxSource(PostgresConnector):
 
     Records have the key, value, partition and headers of the fixed layout. `on_update` says what an UPDATE of
     an append-only row does: "fatal" stops the connector, since the topic no longer tells what the table says.
-    "error" and "warn" only log it. `partitions` serves topics that nobody created before.
+    "error" and "warn" only log it. `partitions` serves topics that do not exist yet.
     """
 
     tables: tuple[str, ...] = ("public.events", "public.schemas")

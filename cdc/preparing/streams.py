@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from cdc.connectors.outbox import OutboxSource
-from cdc.control import TIMEOUT, apply
+from cdc.control import TIMEOUT, apply, wait_for_worker
 from cdc.planning import plan
 from cdc.preparing.steps import Step
 from cdc.topics import require_own_topics, stores_of, topic_specs
@@ -74,6 +74,7 @@ class RunningConnector(Step):
 
     @override
     def look(self) -> str:
+        wait_for_worker(self._worker, timeout=self._timeout)
         planned, *_ = plan(self._worker, [self._connector])
         return "" if planned.is_no_op else _ACTIONS[planned.action]
 

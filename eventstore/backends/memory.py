@@ -46,7 +46,7 @@ _BEFORE_ALL = Position(_ORDER_XID, 0)
 class MemoryEventStore(Closing):
     """Everything an event store does, for threads of one process. Nothing is written anywhere.
 
-    Events pass through Avro as in every other store, so what one would refuse is refused here.
+    Events pass through Avro as in every other store, and what one would refuse is refused here.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class MemoryEventStore(Closing):
         return events[-1].position if events else None
 
     def fence(self) -> FenceStatus:
-        """Return that nobody waits: what is appended is seen at once."""
+        """Return that no reader waits: appended events are seen at once."""
         return FenceStatus(waiting=0, age=0.0, holder=None)
 
     def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:

@@ -30,7 +30,7 @@ class AsyncSubscriber:
     """Delivers what a source gives to a subscription's coroutine handler. Use it in `async with`.
 
     As Subscriber, with its guarantees and errors. `engine` is that of the database the handler writes to, needed by a
-    handler that takes `tx: AsyncConnection`. The source is read in a thread of its own, so it is a synchronous one.
+    handler that takes `tx: AsyncConnection`. The source is read in a thread of its own, and is a synchronous one.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class AsyncSubscriber:
     ) -> DeliveryReport:
         """Deliver until `stop` is set: the handler call at hand is finished, what is done of its batch is committed.
 
-        When this is cancelled, so is the handler call at hand, and its batch rolled back. This subscriber then delivers
-        no more. The errors of Subscriber.run. Whatever ended it: what was not acknowledged arrives again.
+        If this is cancelled, the current handler call is cancelled too, and its batch rolled back. This subscriber then
+        delivers no more. The errors of Subscriber.run. Whatever ended it: what was not acknowledged arrives again.
         """
         self._stop = Event()
         opened, tell = self._opened(), None if on_batch is None else _told(on_batch)

@@ -56,7 +56,7 @@ class Arrival(Protocol):
 
     @property
     def problem(self) -> FactfoldError | None:
-        """Why the record could not be read: NotFramedAvro, UnknownSchema."""
+        """Why the record could not be read. Raises NotFramedAvro or UnknownSchema."""
 
     @property
     def place(self) -> str:

@@ -84,8 +84,8 @@ class Subscriber(Closing):
     def run(self, *, stop: Event, on_batch: Callable[[DeliveryReport], None] | None = None) -> DeliveryReport:
         """Deliver until `stop` is set: the handler call at hand is finished, what is done of its batch is committed.
 
-        HandlerHung. Raises StoreUnavailable. Raises CheckpointMoved. Raises KafkaError. The record's own error where
-        unreadable ones stop the subscription. Whatever ended it: what was not acknowledged arrives again.
+        Raises HandlerHung. Raises StoreUnavailable. Raises CheckpointMoved. Raises KafkaError. The record's own error
+        where unreadable ones stop the subscription. Whatever ended it: what was not acknowledged arrives again.
         """
         self._stop = stop
         try:
@@ -199,12 +199,12 @@ class Subscriber(Closing):
         if step.handlers:
             return HandlerHung(
                 f"handler {name} did not return within {timeout:g} s",
-                remedy=f"find what it waits for, or give the subscription a longer timeout; {self._comes}",
+                remedy=f"find what it waits for, or give the subscription a longer timeout. {self._comes}",
                 place=arrival.place,
             )
         return StoreUnavailable(
             f"{name} waited for its database for too long, to {step.what}",
-            remedy=f"look for a lock that is held, or a connection whose other end is gone; {self._comes}",
+            remedy=f"look for a lock that is held, or a connection whose other end does not answer. {self._comes}",
             place=arrival.place,
         )
 

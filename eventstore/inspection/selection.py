@@ -16,7 +16,7 @@ from eventstore.messages import Metadata
 class Selection:
     """Events that have all of these. What is not given selects nothing away.
 
-    `types` are names as they are stored. Versions are those of an event in its stream. Bounds are included.
+    `types` are names as they are stored. Versions are those of an event in its stream. Bounds are included. Raises
     InvalidEventData for a time without a zone, InvalidBound for a version below zero, and if an upper bound is below
     the lower one, InvalidIdentifier for a correlation id that no metadata can have.
     """

@@ -92,7 +92,7 @@ class TopicLog(Closing):
                     return self._entry(record)
         raise EventsNotFound(
             f"{self._topic}[{partition}]@{offset} holds no record",
-            remedy="choose a place that `factfold events tail --topic` shows; compaction and retention remove records",
+            remedy="choose a place that `factfold events tail --topic` shows. Compaction and retention remove records",
             place=self._topic,
         )
 

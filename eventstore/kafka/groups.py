@@ -199,7 +199,7 @@ def _check_empty(admin: AdminClient, servers: str, group: str) -> None:
     found = _described(admin, servers, group)
     if found.state not in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
         raise GroupActive(
-            f"group {group!r} has {len(found.members)} members, so its offsets cannot be moved",
+            f"group {group!r} has {len(found.members)} members, and its offsets cannot be moved",
             remedy="stop every subscriber of the group, then try again",
             place=group,
         )

@@ -127,8 +127,8 @@ class Processes:
     def cancel(self, process: str, instance: str, *, compensate: bool = True) -> InstanceStatus:
         """End an instance: what it sent is undone, or left as it is without `compensate`.
 
-        A compensation that failed stays as it is, and the others follow. ProcessUnknown. Raises ProcessError for an
-        instance that has ended, or is compensating already.
+        A compensation that failed stays as it is, and the others follow. Raises ProcessUnknown. Raises ProcessError for
+        an instance that has ended, or is compensating already.
         """
         key = (process, instance)
         with self._database.writing() as tx:
@@ -152,8 +152,8 @@ class Processes:
     def migrate(self, process: str, instance: str) -> InstanceStatus:
         """Move an instance to the newest version of its code, whose state is what that makes of its inputs.
 
-        No command is sent again. Timers are set as the new code would have set them. ProcessUnknown, ProcessError for
-        one that has ended or is compensating. Raises the errors of its handlers.
+        No command is sent again. Timers are set as the new code would have set them. Raises ProcessUnknown or
+        ProcessError for one that has ended or is compensating. Raises the errors of its handlers.
         """
         key = (process, instance)
         with self._database.writing() as tx:
@@ -172,7 +172,7 @@ class Processes:
         if kind is None:
             known = ", ".join(sorted(self._engine.processes)) or "none"
             raise ProcessUnknown(
-                f"no process {process!r} was given; there is {known}", remedy="name its class, as module:Name"
+                f"no process {process!r} was given. There is {known}", remedy="name its class, as module:Name"
             )
         return kind
 

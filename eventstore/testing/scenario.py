@@ -56,7 +56,7 @@ class Outcome(Generic[A]):
 
 @dataclass(frozen=True)
 class Scenario(Generic[A]):
-    """An aggregate with a past. Each ``when`` begins at that past anew."""
+    """An aggregate with a past. Each ``when`` begins again at that past."""
 
     kind: type[A]
     past: Sequence[object]

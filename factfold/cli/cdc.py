@@ -106,7 +106,7 @@ def plan(
 
 @app.command()
 def grants(reference: Reference, stack: Stack = None, as_json: Json = False) -> None:
-    """Print the SQL of role, rights and publication that each source needs, and no more. Asks nobody."""
+    """Print the SQL of role, rights and publication that each source needs, and no more. Does not ask."""
     from cdc.connectors.postgres import PostgresConnector
 
     connectors = list(declared(reference, stack))

@@ -103,7 +103,7 @@ def _slot_cells(slot: ReplicationSlot | None) -> tuple[str, ...]:
 
 Groups = Annotated[
     list[str] | None,
-    typer.Option("--group", help="A projection group, as module:name, whose models are looked at; may be repeated."),
+    typer.Option("--group", help="A projection group, as module:name, whose models are looked at. May be repeated."),
 ]
 
 
@@ -185,7 +185,7 @@ def supervise(
     names: MaybeNames = None,
     connect_url: ConnectUrl = None,
     attempts: Annotated[int, typer.Option(min=1, help="Restarts in a row before a connector is given up.")] = 10,
-    healthy_after: Annotated[float, typer.Option(min=1, help="Seconds of running after which to count anew.")] = 120.0,
+    healthy_after: Annotated[float, typer.Option(min=1, help="Seconds of running that reset the count.")] = 120.0,
     source_url: SourceUrl = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOCAL,
@@ -231,11 +231,11 @@ def rotate_password(
     reference: Reference,
     source_url: Annotated[
         str,
-        typer.Option("--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL; its login may change roles."),
+        typer.Option("--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL. Its login may change roles."),
     ],
     connect_url: ConnectUrl = None,
     stack: Stack = None,
-    ask: Annotated[bool, typer.Option("--ask", help="Ask for the new password; without, one is made up.")] = False,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask for the new password. Without, one is made up.")] = False,
     timeout: Timeout = 90.0,
     as_json: Json = False,
 ) -> None:

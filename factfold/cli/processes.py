@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Process managers: what runs, what waits for what, what is stuck.", no_args_is_help=True)
 
-Name = Annotated[str | None, typer.Argument(help="The process's name, such as fulfilment; all without one.")]
+Name = Annotated[str | None, typer.Argument(help="The process's name, such as fulfilment. All without one.")]
 Stream = Annotated[str, typer.Argument(help="The instance's stream, such as fulfilment-o1.", metavar="PROCESS-ID")]
 Target = Annotated[str, typer.Argument(help="The process's class, as module:Name.", metavar="MODULE:NAME")]
 Instance = Annotated[str, typer.Argument(help="The instance's id.", metavar="ID")]
@@ -55,7 +55,7 @@ def run(
     ] = False,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topic", help="The topic of another service, as payment=billing.payment; for --kafka."),
+        typer.Option("--topic", help="The topic of another service, as payment=billing.payment. For --kafka."),
     ] = None,
     commands: Annotated[
         list[str] | None, typer.Option("--commands", help="An aggregate whose scheduled commands are sent too.")

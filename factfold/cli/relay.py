@@ -38,7 +38,7 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Stop when the topics hold every event.")] = False,
     ignored_slots: Annotated[
         list[str] | None,
-        typer.Option("--ignore-slot", help="A replication slot that is no outbox connector's; may be repeated."),
+        typer.Option("--ignore-slot", help="A replication slot that is no outbox connector's. May be repeated."),
     ] = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOCAL,
@@ -81,7 +81,7 @@ def _served(
 
 @app.command()
 def status(database: Database, schema: Schema = None, as_json: Json = False) -> None:
-    """Show who publishes, and what each topic does not hold yet. Exit code 3 where nobody publishes."""
+    """Show which relay publishes, and what each topic does not hold yet. Exit code 3 if no relay publishes."""
     from eventstore import Settings
     from eventstore.relay import relay_status
 

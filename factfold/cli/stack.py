@@ -97,7 +97,7 @@ def createdb(
 
 @app.command()
 def env(
-    database: Annotated[str, typer.Argument(help="The database of your service; see createdb.")] = "postgres",
+    database: Annotated[str, typer.Argument(help="The database of your service. See createdb.")] = "postgres",
     name: Name = "default",
     as_json: Json = False,
 ) -> None:
@@ -116,7 +116,7 @@ def env(
 
 @app.command()
 def psql(
-    database: Annotated[str, typer.Argument(help="The database; see createdb.")] = "postgres",
+    database: Annotated[str, typer.Argument(help="The database. See createdb.")] = "postgres",
     arguments: Annotated[
         list[str] | None, typer.Argument(help="Arguments of psql, after --.", metavar="-- ARGUMENTS")
     ] = None,

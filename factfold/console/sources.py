@@ -161,7 +161,7 @@ def _opened_views(opened: ExitStack, url: str) -> SqlTableStore:
 
     if delta_root(url) is not None:
         raise NotConfigured(
-            "these views are stored in Delta Lake, which only Spark reads; the console starts no Spark",
+            "these views are stored in Delta Lake, which only Spark reads. The console starts no Spark",
             remedy="factfold projections status --lag",
             place=url,
         )
@@ -184,14 +184,18 @@ def _not_configured(what: str, setting: str, variable: str) -> NotConfigured:
 
 @dataclass(frozen=True)
 class Reading(Generic[T]):
-    """How a part is read: a function of the clients and of arguments, which name the part."""
+    """How a part is read: a function of the clients and of arguments, which name the part.
+
+    A reading that takes long has `rest` seconds at least before the next one.
+    """
 
     read: Callable[..., T]
     arguments: tuple[Hashable, ...] = ()
+    rest: float = 0.0
 
     def of(self, *arguments: Hashable) -> Reading[T]:
         """Return the reading for arguments."""
-        return Reading(self.read, arguments)
+        return Reading(self.read, arguments, self.rest)
 
 
 class Sources(Closing):
@@ -228,7 +232,8 @@ class Sources(Closing):
             found = self._readers.get(reading)
             if found is None:
                 work = partial(reading.read, self.clients, *reading.arguments)
-                found = self._readers[reading] = Reader(work, self._pool, every=self._every)
+                every = max(self._every, reading.rest) if self._every else 0.0
+                found = self._readers[reading] = Reader(work, self._pool, every=every)
             self._readers.move_to_end(reading)
             while len(self._readers) > _READERS:
                 self._readers.popitem(last=False)

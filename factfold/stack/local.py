@@ -151,12 +151,12 @@ class LocalStack:
                 self._start(server)
 
     def stop(self, server: str) -> None:
-        """Stop one server in good order and wait until it is gone."""
+        """Stop one server in good order and wait until it is deleted."""
         with self._locked():
             self._stop(known_server(server))
 
     def kill(self, server: str) -> None:
-        """End one server and its children with SIGKILL and wait until all are gone."""
+        """End one server and its children with SIGKILL and wait until all have ended."""
         with self._locked():
             self._kill(known_server(server))
 

@@ -89,7 +89,7 @@ class StackInfo:
         return replace(self, processes=others if process is None else {**others, server: process})
 
     def public(self) -> dict[str, Any]:
-        """Return what may be shown to anyone who looks over the user's shoulder: no password."""
+        """Return what may be shown on a shared screen: no password."""
         return {
             "name": self.name,
             "folder": str(self.folder),

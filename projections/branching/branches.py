@@ -63,8 +63,8 @@ class Branches:
         """The branch of one event, in plain Python. ``schema`` is the one that its record was written by.
 
         Raises UnknownEventType for a type that the aggregate does not declare, InvalidEventData for an event that
-        cannot be read as of today, InvalidPredicate where a predicate cannot be put to records of the schema. All are
-        dead letters for whoever routes. Without a schema the values
+        the current code cannot read, InvalidPredicate if a predicate cannot be put to records of the schema. All are
+        dead letters of a router. Without a schema the values
         alone are looked at, of the predicates up to the one that matches.
         """
         return self._branch(event.type, event.schema_version, event.data, schema)
@@ -100,7 +100,7 @@ class Branches:
         return {name: matcher(predicate) for name, predicate in self.predicates.items()}
 
     def description(self) -> Mapping[str, str]:
-        """What decides where records go, as text: kept beside a Spark checkpoint, to tell what has changed."""
+        """What decides where records go, as text: stored next to a Spark checkpoint, to find what has changed."""
         tried = {f"branch {number} {name}": str(p) for number, (name, p) in enumerate(self.predicates.items(), 1)}
         own = {} if self.source is None else {"source": self.source}
         return {"topic": self.topic, **own, **tried, "otherwise": self.otherwise}
@@ -173,7 +173,7 @@ def _check_name(name: str, place: str) -> None:
     if not isinstance(name, str) or not _BRANCH_NAME.fullmatch(name) or name == DEAD_LETTER:
         raise InvalidDefinition(
             f"{name!r} cannot be a branch",
-            remedy="use a lower-case word such as suspicious, at most 40 letters, digits, dashes and underscores; "
+            remedy="use a lower-case word such as suspicious, at most 40 letters, digits, dashes and underscores. "
             f"{DEAD_LETTER} is taken",
             place=place,
         )
@@ -183,7 +183,7 @@ def _check_predicate(declared: Branches, name: str, predicate: Predicate) -> Non
     if not isinstance(predicate, Predicate):
         raise InvalidDefinition(
             f"branch {name!r} has {predicate!r} for a predicate",
-            remedy='write one, such as field("amount") > 900; what no predicate matches goes to the otherwise',
+            remedy='write one, such as field("amount") > 900. What no predicate matches goes to the otherwise',
             place=f"branches of {declared.topic}",
         )
     check_predicate(predicate, list(declared.aggregate.event_types.values()))

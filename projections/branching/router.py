@@ -284,7 +284,7 @@ def require_slots(slots: int, partitions: int, *, place: str) -> None:
             f"real-time mode needs {slots_needed(partitions)} slots for {partitions} partitions, "
             f"this Spark session has {slots}",
             remedy=f"use master local[{slots_needed(partitions)}] or a cluster with that many cores, in a process of "
-            "its own; or mode micro-batch",
+            "its own, or mode micro-batch",
             place=place,
         )
 

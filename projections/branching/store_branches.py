@@ -23,7 +23,7 @@ def branch_source(
 
     The predicates are evaluated in Python. An event that they cannot be put to is a dead letter of the subscription.
     With a source, an event of another service is one, too. ``engine`` is that of the handler's database, the store's
-    own by default. InvalidDefinition where the topic is none of the branches', or the two name different sources.
+    own by default. Raises InvalidDefinition if the topic is none of the branches', or the two name different sources.
     """
     from eventstore.backends.sql.source import StoreSource
 

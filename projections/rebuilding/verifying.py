@@ -44,9 +44,9 @@ class ViewVerdict:
 def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewVerdict]:
     """Compare every view of the group with its recomputation at the run's own progress.
 
-    The views and the progress are copied in one snapshot, so the run may go on meanwhile. Rows are compared in the
-    database, digests computed as in ``projections.tablestore.digest``. ErasureWaiting. Raises RunAlreadyActive if
-    another process verifies the group. Raises the errors of `rebuild`.
+    The views and the progress are copied in one snapshot. The run goes on meanwhile. Rows are compared in the
+    database, digests computed as in ``projections.tablestore.digest``. Raises ErasureWaiting. Raises RunAlreadyActive
+    if another process verifies the group. Raises the errors of `rebuild`.
     """
     store = environment.store
     require_inputs(environment, group)

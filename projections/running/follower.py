@@ -76,8 +76,8 @@ class Follower:
     def run(self, *, stop: Event) -> None:
         """Apply batches until ``stop`` is set.
 
-        RunnerGaveUp after too many failures in a row. At once the errors of ``open_runner`` and of batches that do not
-        pass by themselves.
+        Raises RunnerGaveUp after too many failures in a row. At once the errors of ``open_runner`` and of batches that
+        do not pass by themselves.
         """
         while not stop.is_set():
             with self._outwaiting.over(stop):

@@ -112,7 +112,7 @@ class Runner:
     def run_once(self, *, max_records: int | None = None, ends: Progress | None = None) -> BatchReport | None:
         """Apply one batch of what is new, up to ``ends`` where they are given. ``max_records`` replaces the batch size.
 
-        Returns None where nothing is new, or the run is to stand still. Raises RunRetired where it serves no more.
+        Returns None where nothing is new, or the run is to stand still. Raises RunRetired if it serves no more.
         """
         report = self._apply_once(max_records=max_records, ends=ends)
         self._let_go()
@@ -219,7 +219,7 @@ class Runner:
     ) -> list[BatchReport]:
         """Apply batches up to the given offsets (by default, the ends of the topics now). Returns their reports.
 
-        NotCaughtUp where that takes longer than ``deadline``, in seconds. Raises RunPaused.
+        Raises NotCaughtUp if that takes longer than ``deadline``, in seconds. Raises RunPaused.
         """
         reports: list[BatchReport] = []
         until, late = time.monotonic() + deadline, Event()
@@ -232,8 +232,8 @@ class Runner:
 
         if not self.run_to(ends, stop=late, on_look=in_time):
             raise NotCaughtUp(
-                f"the views did not come to where they are wanted within {deadline:g} s",
-                remedy="see in the log what the batches wait for; nothing is lost: try again, or with more memory",
+                f"the views did not reach the requested place within {deadline:g} s",
+                remedy="see in the log what the batches wait for. Nothing is lost: try again, or with more memory",
                 place=f"projection group {self._group.name}",
             )
         return reports
@@ -272,7 +272,7 @@ def open_runner(
 ) -> Iterator[Runner]:
     """Hold a group's serving generation for live batches, or the given one, which then need not serve.
 
-    ``metrics`` is told of each batch. Raises RunAlreadyActive where another runner holds it, NoServingGeneration,
+    ``metrics`` is called for each batch. Raises RunAlreadyActive if another runner holds it, NoServingGeneration,
     GenerationMissing, DefinitionChanged, TopicMissing, TopicMismatch, OffsetsLost, HistoryNotKept, KeysMissing, and
     InvalidDefinition for dead letters and view topics where there are no topics.
     """

@@ -39,14 +39,15 @@ class AppliedVersions(Closing):
     def version_of(self, stream: str) -> int | None:
         """The version that a stream stands at in the serving views, None where they have none of its events.
 
-        InvalidIdentifier, NoServingGeneration, InvalidDefinition, TableStoreUnavailable.
+        Raises InvalidIdentifier, NoServingGeneration, InvalidDefinition or TableStoreUnavailable.
         """
         return self._versions.version_of(StreamName.parse(stream))
 
     def wait_for(self, stream: str, version: int, *, timeout: float = _TIMEOUT) -> int:
         """Return once the views show a stream at a version or later, and return the version it stands at.
 
-        NotYetApplied after ``timeout`` seconds, with the version it stands at then. Raises the errors of `version_of`.
+        Raises NotYetApplied after ``timeout`` seconds, with the version it stands at then. Raises the errors of
+        `version_of`.
         """
         until, pause = time.monotonic() + timeout, _FIRST_PAUSE
         while (found := self.version_of(stream)) is None or found < version:

@@ -69,7 +69,7 @@ def _versions(name: str, table: Table) -> VersionTable | EventVersions:
             return EventVersions(table.topic, table.key, table.columns, folded=table)
         case EventTable():
             raise InvalidDefinition(
-                f"history {name!r} is of a table that evolve folds, whose states between events are not kept",
+                f"history {name!r} is of a table that evolve folds, whose states between events are not stored",
                 remedy=f"declare the columns: Table.from_events({table.aggregate.__name__}, …, columns={{…}})",
             )
     raise InvalidDefinition(

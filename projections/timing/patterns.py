@@ -60,7 +60,7 @@ class Step:
         for one in (self, _step(following)):
             if one.shape.may_be_empty:
                 raise InvalidDefinition(
-                    f"{one} may be without rows, beside followed_by",
+                    f"{one} may be without rows, next to followed_by",
                     remedy="name both cases: a.followed_by(b) | a instead of a.followed_by(b.optional())",
                 )
         return FollowedBy(self, following)
@@ -247,7 +247,10 @@ class Skip:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """A step with what holds for the whole match. ``limit`` is in microseconds. InvalidDefinition if it cannot work."""
+    """A step with what holds for the whole match.
+
+    ``limit`` is in microseconds. Raises InvalidDefinition if it cannot work.
+    """
 
     step: Step
     limit: int | None = None
@@ -316,7 +319,7 @@ class Pattern:
         return None if looks_back or self.skip.to != "next row" else self.limit
 
     def require_labels(self, names: tuple[str, ...], what: str) -> None:
-        """InvalidDefinition for a label that it does not have."""
+        """Raises InvalidDefinition for a label that it does not have."""
         for name in names:
             if name not in self.labels:
                 raise InvalidDefinition(
@@ -413,7 +416,7 @@ def _step(value: object) -> Step:
     if isinstance(value, Step):
         return value
     raise InvalidDefinition(
-        f"{value} is no step of a pattern", remedy="name a condition by label('name', condition); within comes last"
+        f"{value} is no step of a pattern", remedy="name a condition by label('name', condition). Within comes last"
     )
 
 

@@ -163,10 +163,10 @@ def windowed(
     """The rows of a table or view with the window that each is in: a view, which others group or join.
 
     ``on`` is the column of a row's time, which decides: of an event, of a business, or, as a stream without a time of
-    its own has it, of the record. ``columns`` chooses others of the table beside its key and ``on``. All by default.
-    The window is in ``window_start`` and ``window_end`` (exclusive), or as ``named`` says. A row without a time is in
-    none. The key is the table's. Where a row is in several windows, it begins with that and says which. Raises
-    InvalidDefinition. And UnknownColumn once the columns of the table are known.
+    its own has it, of the record. ``columns`` chooses others of the table in addition to its key and ``on``. All by
+    default. The window is in ``window_start`` and ``window_end`` (exclusive), or as ``named`` says. A row without a
+    time is in none. The key is the table's. Where a row is in several windows, it begins with that and says which.
+    Raises InvalidDefinition. And UnknownColumn once the columns of the table are known.
     """
     from projections.spark.timing.windowing import Windowing
 
@@ -226,8 +226,8 @@ def _grid(step: Length, offset: Lasting, zone: str | None) -> Grid:
     if not step.is_of_days and (moved or not (HOUR % step.micros == 0 or _divides_a_day(step))):
         raise InvalidDefinition(
             f"windows every {step}{f' from {offset} on' if moved else ''} do not fit the clocks of {zone}",
-            remedy="with a zone, choose a step that divides an hour, hours that divide a day, or days; an offset is for"
-            " days; or leave zone out",
+            remedy="with a zone, choose a step that divides an hour, hours that divide a day, or days. An offset is for"
+            " days, or leave zone out",
         )
     return Grid(step, moved, zone)
 

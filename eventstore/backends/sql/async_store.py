@@ -168,7 +168,7 @@ class AsyncSqlEventStore:
     async def erase(self, subject: str) -> Erasure:
         """Destroy the keys of a subject: every event about it shows placeholders from now on, wherever it was copied.
 
-        Aggregate snapshots of its streams are dropped. Safe to call again. StoreUnavailable.
+        Aggregate snapshots of its streams are dropped. Safe to call again. Raises StoreUnavailable.
         """
         return await in_greenlet(self.sync_store.erase, subject)
 
@@ -185,7 +185,7 @@ class AsyncSqlEventStore:
         """Yield one stream's events by version, both bounds included. Nothing for an unknown stream.
 
         ``until`` ends before the first event recorded after a moment, ``backwards`` begins at the highest version, and
-        ``limit`` counts from where reading begins. InvalidEventData for a moment without a time zone.
+        ``limit`` counts from where reading begins. Raises InvalidEventData for a moment without a time zone.
         """
         return one_by_one(
             self.sync_store.read_stream(
@@ -222,14 +222,16 @@ class AsyncSqlEventStore:
     async def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
         """Delete a stream for good. Returns how many events it had, 0 where there is none or it was deleted before.
 
-        Nobody can append to it any more (StreamDeleted). WrongExpectedVersion, StoreUnavailable, StoreNotPrepared.
+        No more events can be appended to it (StreamDeleted). Raises WrongExpectedVersion, StoreUnavailable or
+        StoreNotPrepared.
         """
         return await in_greenlet(self.sync_store.delete_stream, stream, expected=expected)
 
     async def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
-        """Close a finished stream: it is read as ever, and nobody can append to it (StreamArchived).
+        """Close a finished stream: it is read as ever, and no event can be appended to it (StreamArchived).
 
-        Its aggregate snapshot goes. WrongExpectedVersion, also for a stream without events. Raises StreamDeleted.
+        Its aggregate snapshot goes. Raises WrongExpectedVersion, also for a stream without events. Raises
+        StreamDeleted.
         """
         await in_greenlet(self.sync_store.archive_stream, stream, expected=expected)
 
@@ -258,7 +260,7 @@ class AsyncSqlEventStore:
         return await in_greenlet(self.sync_store.last_position, category, before=before)
 
     async def fence(self) -> FenceStatus:
-        """Return how long readers have been kept waiting, and by whom. Raises StoreUnavailable or StoreNotPrepared."""
+        """Return how long readers have waited, and for which session. Raises StoreUnavailable or StoreNotPrepared."""
         return await in_greenlet(self.sync_store.fence)
 
     async def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:

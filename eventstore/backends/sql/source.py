@@ -292,7 +292,7 @@ def _topics(subscription: Subscription[..., Any], category: str | Sequence[str])
     if subscription.pattern is not None or len(set(categories)) != len(subscription.topics):
         raise DeclarationError(
             f"{subscription.name} reads {subscription.reads}, the store's categories {', '.join(categories)}",
-            remedy="name one category for each topic, in the same order; a store has no patterns",
+            remedy="name one category for each topic, in the same order. A store has no patterns",
             place=subscription.name,
         )
     return {check_category(one): topic for one, topic in zip(categories, subscription.topics, strict=True)}

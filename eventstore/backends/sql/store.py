@@ -158,12 +158,13 @@ class SqlEventStore(Closing):
     ) -> list[AppendResult]:
         """Append to many streams, all or none, in one statement. Results in the order given.
 
-        With `connection`, inside the caller's transaction: after a lost race PostgreSQL lets that transaction
-        only be rolled back. Events that come with ids of their own (NewEvent) are appended once: a repetition of the
-        whole append gets the results of the first. WrongExpectedVersion, InvalidAppend, InvalidEventData,
-        StreamDeleted, StreamArchived, EventIdTaken, SchemaConflict, StoreUnavailable, OutcomeUnknown, StoreNotPrepared.
-        Before anything is written: SchemaIncompatible for a class that is new here and could not read what is stored
-        under its type name, or that a registry refuses. Raises RegistryUnreachable or RegistryRefused.
+        With `connection`, inside the caller's transaction: after a lost race PostgreSQL lets that transaction only be
+        rolled back. Events that come with ids of their own (NewEvent) are appended once: a repetition of the whole
+        append gets the results of the first. Raises WrongExpectedVersion, InvalidAppend, InvalidEventData,
+        StreamDeleted, StreamArchived, EventIdTaken, SchemaConflict, StoreUnavailable, OutcomeUnknown or
+        StoreNotPrepared. Before anything is written. Raises SchemaIncompatible for a class that is new here and could
+        not read what is stored under its type name, or that a registry refuses. Raises RegistryUnreachable or
+        RegistryRefused.
         """
         if not appends:
             return []
@@ -200,7 +201,7 @@ class SqlEventStore(Closing):
         """Destroy the keys of a subject: every event about it shows placeholders from now on, wherever it was copied.
 
         Aggregate snapshots of its streams are dropped. Then former rows are removed from the database's files. What
-        keeps them is told in `Erasure.left`. Safe to call again. StoreUnavailable, InvalidIdentifier. Raises
+        keeps them is listed in `Erasure.left`. Safe to call again. Raises StoreUnavailable or InvalidIdentifier. Raises
         KeysMissing if the store was opened without keys and the subject, which stands in its streams, never had one in
         the store itself.
         """
@@ -233,7 +234,7 @@ class SqlEventStore(Closing):
 
         ``until`` ends before the first event recorded after a moment: later ones stay out even where a clock went
         backwards, so that what is read can be folded. ``backwards`` begins at the highest version, and ``limit``
-        counts from where reading begins. InvalidEventData for a moment without a time zone.
+        counts from where reading begins. Raises InvalidEventData for a moment without a time zone.
         """
         check_bounds(from_version=from_version, to_version=to_version, limit=limit)
         part = Part(str(stream_name(stream)), from_version, to_version, None if until is None else aware_utc(until))
@@ -244,7 +245,7 @@ class SqlEventStore(Closing):
     ) -> Iterator[RecordedEvent]:
         """Yield events in store order behind the fence: none is skipped, no stream out of order.
 
-        `after` is the position of the last event seen: a reader's checkpoint. InvalidIdentifier for no category,
+        `after` is the position of the last event seen: a reader's checkpoint. Raises InvalidIdentifier for no category,
         InvalidBound.
         """
         check_bounds(limit=limit)
@@ -262,7 +263,7 @@ class SqlEventStore(Closing):
         """Yield the events of a selection in store order behind the fence, or from the newest down.
 
         `after` and `before` are positions that are left out. The database looks at every event for a selection without
-        streams, categories and positions. InvalidBound, InvalidIdentifier.
+        streams, categories and positions. Raises InvalidBound or InvalidIdentifier.
         """
         check_bounds(limit=limit)
         selection.require_names()
@@ -271,7 +272,7 @@ class SqlEventStore(Closing):
     def read_categories(self, after: Mapping[str, Position | None], *, limit: int) -> list[RecordedEvent]:
         """Return events of some categories in store order behind the fence, of each those after its own place.
 
-        InvalidIdentifier for no category, InvalidBound.
+        Raises InvalidIdentifier for no category, InvalidBound.
         """
         check_bounds(limit=limit)
         return self._reader.categories({check_category(one): place for one, place in after.items()}, limit)
@@ -296,16 +297,17 @@ class SqlEventStore(Closing):
     def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
         """Delete a stream for good. Returns how many events it had, 0 where there is none or it was deleted before.
 
-        Its events and its aggregate snapshot are gone. Rows without a payload, which become records without a value
-        under the same keys, take their places. Nobody can append to it any more (StreamDeleted). WrongExpectedVersion,
-        StoreUnavailable, StoreNotPrepared.
+        Its events and its aggregate snapshot are deleted. Rows without a payload, which become records without a value
+        under the same keys, take their places. No more events can be appended to it (StreamDeleted). Raises
+        WrongExpectedVersion, StoreUnavailable or StoreNotPrepared.
         """
         return self._deleter.delete(Deletion(str(stream_name(stream)), expected))
 
     def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
-        """Close a finished stream: it is read as ever, and nobody can append to it (StreamArchived).
+        """Close a finished stream: it is read as ever, and no event can be appended to it (StreamArchived).
 
-        Its aggregate snapshot goes. WrongExpectedVersion, also for a stream without events. Raises StreamDeleted.
+        Its aggregate snapshot goes. Raises WrongExpectedVersion, also for a stream without events. Raises
+        StreamDeleted.
         """
         self._archive.add(str(stream_name(stream)), expected)
 
@@ -337,7 +339,7 @@ class SqlEventStore(Closing):
         return self._reader.last(category, before=before)
 
     def fence(self) -> FenceStatus:
-        """Return how long readers have been kept waiting, and by whom. Raises StoreUnavailable or StoreNotPrepared."""
+        """Return how long readers have waited, and for which session. Raises StoreUnavailable or StoreNotPrepared."""
         return self._reader.fence()
 
     def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
@@ -357,7 +359,7 @@ class SqlEventStore(Closing):
 
         ``format`` is jsonl or parquet (which needs pyarrow), by default as the file's suffix says. With ``keys`` the
         data keys of personal fields go along, wrapped as they are. An erasure does not reach such a file.
-        DeclarationError for that where a key store elsewhere has them.
+        Raises DeclarationError for that where a key store elsewhere has them.
         """
         if keys:
             self._require_own_keys()
@@ -380,9 +382,9 @@ class SqlEventStore(Closing):
 
         With ``keys`` the data keys that came along are taken over. One that was destroyed here stays destroyed. With
         ``erasures`` a key that the file says was destroyed is destroyed here too. With ``topics`` new categories are
-        published to the topics that the file names. ImportConflict where one of the two would be needed, or an event
-        stands otherwise here. Raises InvalidExport names the line. Raises KeysMissing if events could not be read here,
-        for want of data keys or of the master keys that open them. Raises SchemaConflict.
+        published to the topics that the file names. Raises ImportConflict if one of the two would be needed, or an
+        event stands otherwise here. InvalidExport names the line. Raises KeysMissing if events could not be read
+        here, for want of data keys or of the master keys that open them. Raises SchemaConflict.
         """
         if keys:
             self._require_own_keys()
@@ -394,7 +396,7 @@ class SqlEventStore(Closing):
     def _require_own_keys(self) -> None:
         if self._keys is not None and self._keys is not self._subjects:
             raise DeclarationError(
-                "the keys of this store are kept elsewhere, and do not travel in its files",
+                "the keys of this store are stored elsewhere, and do not travel in its files",
                 remedy="export and import without keys, and open the other store with the same key store",
             )
 
@@ -405,7 +407,7 @@ class SqlEventStore(Closing):
     def renumber(self, *, published: bool = False) -> int:
         """Move a restored store's order behind its cluster's transaction ids. Returns by how much.
 
-        StoreRestored where a replication slot reads this database, unless `published` says that its connector takes
+        Raises StoreRestored if a replication slot reads this database, unless `published` says that its connector takes
         the updates (`OutboxSource(on_update="warn")`).
         """
         return renumber(self._database, published=published)

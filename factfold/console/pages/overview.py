@@ -11,6 +11,7 @@ from factfold.console.parts import Part, Problem
 from factfold.console.readings.branches import BRANCHES, BranchesState
 from factfold.console.readings.connectors import CONNECTORS, ConnectorState
 from factfold.console.readings.groups import GROUPS, GroupState
+from factfold.console.readings.letters import OPEN_COUNTS, OpenCount
 from factfold.console.readings.processes import PROCESSES, ProcessState
 from factfold.console.readings.store import STORE, StoreState
 from factfold.console.readings.subscriptions import SUBSCRIPTIONS, SubscriptionState
@@ -19,7 +20,7 @@ from factfold.console.trends import Trend
 
 Health = Literal["failed", "late", "unknown", "well"]
 
-WATCHED: Final[tuple[Reading[Any], ...]] = (GROUPS, CONNECTORS, SUBSCRIPTIONS, BRANCHES, PROCESSES, STORE)
+WATCHED: Final[tuple[Reading[Any], ...]] = (GROUPS, CONNECTORS, SUBSCRIPTIONS, BRANCHES, PROCESSES, STORE, OPEN_COUNTS)
 """The parts of the overview; they are sampled while no page is open."""
 
 LATE_SECONDS: Final = 60.0
@@ -78,7 +79,7 @@ def overview(look: Look, query: Query) -> Overview:
         watched += found
         if part.problem is not None:
             empty.append(Empty(kind, part.problem))
-        elif not found:
+        elif not found and command:
             empty.append(Empty(kind, Problem(f"there is no {kind}", command)))
     watched.sort(key=lambda one: (_ORDER.index(one.health), -(one.seconds or 0.0), one.kind, one.name))
     return Overview(tuple(watched), tuple(empty), tuple(look.definitions.problems))
@@ -148,15 +149,13 @@ def _subscriptions(look: Look, subscriptions: Iterable[SubscriptionState]) -> It
 
 def _branches(look: Look, branches: Iterable[BranchesState]) -> Iterator[Watched]:
     for one in branches:
-        dead = one.counts.get("dead-letter", 0)
-        health: Health = "late" if dead else "unknown" if one.routed and one.lag is None else "well"
+        health: Health = "unknown" if one.routed and one.lag is None else "well"
         says = f"{len(one.branches)} branches" + ("" if one.routed else ", read from the store without a router")
         yield Watched(
             kind="branches", name=one.topic, health=health, says=says, records=one.lag,
             trend=look.trend(f"branches {one.topic}"),
-            cause=one.problem.cause if one.problem else f"{dead:,} dead letters" if dead else None,
-            remedy=one.problem.remedy if one.problem else f"factfold dlq list {one.topic}" if dead else None,
-            page="map", query={},
+            cause=one.problem.cause if one.problem else None, remedy=one.problem.remedy if one.problem else None,
+            page="map",
         )  # fmt: skip
 
 
@@ -169,6 +168,15 @@ def _processes(look: Look, processes: Iterable[ProcessState]) -> Iterator[Watche
             cause=f"{stuck} stuck, {one.stuck[0].instance} for the longest" if stuck else None,
             remedy=f"factfold processes list {one.name} --stuck 1h" if stuck else None,
             page="subscriptions", query={"process": one.name},
+        )  # fmt: skip
+
+
+def _letters(look: Look, counts: Iterable[OpenCount]) -> Iterator[Watched]:
+    for one in counts:
+        yield Watched(
+            kind="dead letters", name=" ".join(filter(None, (one.home.topic, one.home.group))), health="failed",
+            says=f"{one.letters:,}{' or more' if one.more else ''} to settle", records=one.letters, cause=one.cause,
+            remedy=f"factfold dlq list {one.home.command}", page="letters", query={"home": one.home.key},
         )  # fmt: skip
 
 
@@ -193,6 +201,7 @@ _KINDS: Final[tuple[tuple[str, Reading[Any], _Rows, str], ...]] = (
     ("branches", BRANCHES, _branches, "factfold console PACKAGE"),
     ("process", PROCESSES, _processes, "factfold console PACKAGE"),
     ("store", STORE, _store, "factfold store migrate"),
+    ("dead letters", OPEN_COUNTS, _letters, ""),
 )
 
 PAGE: Final = Page("overview", "Overview", overview)

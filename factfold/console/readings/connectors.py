@@ -25,7 +25,10 @@ class TaskState:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorState:
-    """A connector with its tasks; `causes` say why one failed, the root last."""
+    """A connector with its tasks; `causes` say why one failed, the root last.
+
+    An `outbox` connector publishes the events of a store, each to the topic of its category.
+    """
 
     name: str
     state: str
@@ -36,6 +39,7 @@ class ConnectorState:
     topic_prefix: str | None
     tables: tuple[str, ...]
     slot: str | None
+    outbox: bool
 
     @property
     def failed(self) -> bool:
@@ -62,8 +66,10 @@ def _state(info: ConnectorInfo, status: ConnectorStatus) -> ConnectorState:
         causes=tuple(causes_of(status)),
         kind=config.get("connector.class", info.kind).rpartition(".")[2],
         topic_prefix=config.get("topic.prefix"),
-        tables=tuple(name.strip() for name in tables.split(",") if name.strip()),
+        # Regular expressions, of which ours escape the dot; those that match several tables stay what they are.
+        tables=tuple(name.strip().replace("\\.", ".") for name in tables.split(",") if name.strip()),
         slot=config.get("slot.name"),
+        outbox=any(name.endswith(".type") and value.endswith(".EventRouter") for name, value in config.items()),
     )
 
 

@@ -75,6 +75,26 @@ class OpenLetters:
     more: bool
 
 
+@dataclass(frozen=True, slots=True)
+class OpenCount:
+    """How many open letters a home has, and the most frequent cause; `more` says that only so many were read."""
+
+    home: Home
+    letters: int
+    more: bool
+    cause: str
+
+
+def read_open_counts(clients: Clients) -> tuple[OpenCount, ...]:
+    """Return the homes with open letters."""
+    found = ((home, read_letters(clients, home)) for home in read_homes(clients).homes)
+    return tuple(
+        OpenCount(home, len(one.letters), one.more, f"{one.causes[0].error}: {one.causes[0].pattern}")
+        for home, one in found
+        if one.causes
+    )
+
+
 def read_homes(clients: Clients) -> Homes:
     """Return every home that is there, with letters or without; a source that does not answer is a problem of it."""
     places = clients.places
@@ -174,3 +194,4 @@ def read_contents(clients: Clients, home: Home, letter: str) -> Mapping[str, Any
 HOMES: Final = Reading(read_homes)
 LETTERS: Final = Reading(read_letters)
 CONTENTS: Final = Reading(read_contents)
+OPEN_COUNTS: Final = Reading(read_open_counts, rest=15.0)

@@ -53,7 +53,7 @@ class ArchiveVerdict:
 def verify_archive(log: ArchivableLog, archive: DeltaArchive, topic: str) -> ArchiveVerdict:
     """Compare every archived record with the topic's, key, value, headers and time. Of what the topic still has.
 
-    Raises ArchiveUnusable where nothing is archived, OffsetsLost where the topic was made anew. Raises TopicMissing or
+    Raises ArchiveUnusable if nothing is archived, OffsetsLost if the topic was created again. Raises TopicMissing or
     BrokerUnreachable.
     """
     extent = _extent(archive, topic)
@@ -95,7 +95,7 @@ def release_topic(
         raise ArchiveDiffers(
             f"{verdict.missing} records of the topic are not in its archive, {verdict.repeated} are there twice, "
             f"{verdict.only_archived} only there",
-            remedy="keep the topic as it is; move its folder out of the archive, and archive it anew",
+            remedy="keep the topic as it is. Move its folder out of the archive, and archive it again",
             place=f"topic {topic}",
         )
     return verdict, limit_retention(settings, topic, retention_ms=int(retention / timedelta(milliseconds=1)))

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def read_views(spark: SparkSession, url: str, *, group: str) -> Mapping[str, DataFrame]:
     """Every view of a group's serving generation as of one moment, by name. Each call looks which moment that is.
 
-    ``url`` is that of the table store, ``spark`` a session with Delta Lake. NoServingGeneration, TableStoreUnavailable.
+    ``url`` is that of the table store, ``spark`` a session with Delta Lake. Raises NoServingGeneration or
+    TableStoreUnavailable.
     """
     store = DeltaTableStore(spark, url)
     run = store.serving_state(group).run

@@ -99,7 +99,7 @@ def _bounds(lower: Lasting, upper: Lasting) -> tuple[int, int]:
     if first > last:
         raise InvalidDefinition(
             f"join_within has no time between its lower bound, {lower}, and its upper one, {upper}",
-            remedy="exchange them; both count from the left's time, '-10 minutes' is before it",
+            remedy="exchange them. Both count from the left's time, '-10 minutes' is before it",
         )
     return first, last
 

@@ -118,7 +118,7 @@ def _require_key(view: View, columns: Mapping[str, ColumnType]) -> None:
         if key not in columns:
             raise UnknownColumn(
                 f"view {view.name!r} does not return its key {key!r}",
-                remedy=f"select it too; returned are: {', '.join(columns)}",
+                remedy=f"select it too. Returned are: {', '.join(columns)}",
                 place=f"view {view.name}",
             )
         require_flat(key, columns[key], place=f"view {view.name}")
@@ -126,7 +126,7 @@ def _require_key(view: View, columns: Mapping[str, ColumnType]) -> None:
         if may_not_match(columns[key], declared):
             raise InvalidDefinition(
                 f"view {view.name!r} returns its key {key!r} as {columns[key].ddl}, and its table as {declared.ddl}",
-                remedy="select it as it is there; a column of another name may hold what it is cast to",
+                remedy="select it as it is there. A column of another name may hold what it is cast to",
                 place=f"view {view.name}",
             )
 

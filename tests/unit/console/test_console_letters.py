@@ -178,3 +178,13 @@ def test_a_read_only_console_shows_letters_and_the_command(sources, letters):
 
 def test_a_console_with_nothing_configured_has_no_letters(nothing):
     assert "No record and no event was given up" in nothing.page("/letters").text()
+
+
+def test_the_overview_shows_what_is_to_settle_and_leads_to_it(browser):
+    page = browser.page("/")
+    (row,) = [row for row in cells(page, "#watched") if row[1] == "dead letters"]
+    assert (row[0], row[2], row[4]) == ("failed", "order kitchen", "3")
+    assert "ValueError: no tea for …" in row[3]
+    assert "factfold dlq list order kitchen" in row[3]
+    links = [link.attributes["href"] for link in page.css("#watched a") if "/letters" in link.attributes["href"]]
+    assert len(cells(browser.page(links[0]), "#causes")) == 1

@@ -22,7 +22,7 @@ def test_what_failed_comes_first_with_cause_and_command(browser):
 def test_a_group_shows_what_waits_in_its_log_and_for_how_long(browser):
     row = by_name(browser.page("/"))["teashop"]
     assert row[4] == "2"  # offsets 2 and 3 of the topic of orders
-    assert row[5].endswith(" s")
+    assert row[5] != "–"
 
 
 def test_each_kind_that_is_declared_has_its_row(browser):

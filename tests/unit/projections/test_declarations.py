@@ -114,7 +114,7 @@ class Patient(Aggregate):
 
 
 def test_a_nested_column_of_a_personal_field_is_refused():
-    with pytest.raises(InvalidDefinition, match="only flat values are kept sealed"):
+    with pytest.raises(InvalidDefinition, match="only flat values are stored sealed"):
         on(Patient.Admitted).take("allergies")
 
 

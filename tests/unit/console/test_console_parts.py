@@ -1,0 +1,104 @@
+"""Parts of a page: read side by side, once for all pages that ask, and no slow source holds up a page."""
+
+from __future__ import annotations
+
+import time
+from threading import Event
+
+import pytest
+import responses
+
+from factfold.console.sources import Places, Reading, Sources
+from factfold.console.trends import Trends, direction_of
+from tests.unit.console.conftest import Browser
+from tests.waiting import wait_until
+
+WORKER = "http://connect.test:8083"
+
+
+@pytest.fixture
+def slow():
+    """Sources with the console's own patience."""
+    with Sources(Places(connect_url=WORKER)) as opened:
+        yield opened
+
+
+def test_a_source_that_does_not_answer_holds_up_no_page(slow):
+    stopped = Event()
+    look = slow.look()
+    begun = time.perf_counter()
+    part = look.part(Reading(lambda clients: stopped.wait(30)))
+    assert time.perf_counter() - begun < slow.patience + 0.2
+    assert (part.value, part.problem.cause) == (None, "the source has not answered yet")
+    stopped.set()
+
+
+def test_parts_are_read_side_by_side(slow):
+    met = [Event(), Event()]
+
+    def meet(clients, own, other):
+        met[own].set()
+        return met[other].wait(20)  # one after the other, the first would wait for the second for ever
+
+    first, second = Reading(meet).of(0, 1), Reading(meet).of(1, 0)
+    slow.look().start(first, second)
+    assert wait_until(lambda: slow.look().part(first).value)
+    assert slow.look().part(second).value
+
+
+def test_a_part_is_read_once_however_many_pages_ask(slow):
+    read = []
+    once = Reading(lambda clients: read.append(1) or len(read))
+    for _ in range(100):
+        assert slow.look().part(once).value == 1
+    assert read == [1]
+
+
+def test_a_part_that_fails_later_keeps_its_value_and_says_why():
+    answers = [7, RuntimeError("away")]
+
+    def read(clients):
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    with Sources(Places(), every=0.0, patience=20.0) as sources:
+        reading = Reading(read)
+        assert sources.look().part(reading).value == 7
+        later = sources.look().part(reading)
+    assert (later.value, later.problem.cause) == (7, "reading failed: RuntimeError")
+
+
+def test_parts_of_single_rows_are_forgotten_when_there_are_many(slow):
+    for number in range(1_000):
+        slow.look().part(Reading(lambda clients, row: row).of(number))
+    assert len(slow._readers) == 500
+
+
+def test_all_connectors_are_asked_for_by_one_request(slow):
+    with responses.RequestsMock() as worker:
+        worker.get(f"{WORKER}/connectors", json={})
+        browser = Browser(slow)
+        wait_until(lambda: "there is no connector" in browser.page("/").text())
+        assert [call.request.path_url for call in worker.calls] == ["/connectors?expand=info&expand=status"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "direction"),
+    [
+        ((), "steady"),
+        ((5.0, 90.0), "steady"),
+        ((0.0, 0.0, 0.0, 0.0, 0.0, 9.0, 9.0, 9.0, 9.0, 9.0), "rising"),
+        ((9.0, 9.0, 9.0, 9.0, 9.0, 0.0, 0.0, 0.0, 0.0, 0.0), "falling"),
+        ((100.0, 101.0, 99.0, 100.0, 102.0, 101.0, 100.0), "steady"),
+    ],
+)
+def test_a_trend_moves_by_more_than_a_tenth_and_one(samples, direction):
+    assert direction_of(samples) == direction
+
+
+def test_a_trend_of_what_was_never_seen_is_empty():
+    trends = Trends()
+    trends.note("group shop", None)
+    assert trends.of("group shop").samples == ()
