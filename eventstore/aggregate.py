@@ -197,7 +197,11 @@ class Aggregate:
     @classmethod
     def _foreign(cls, event: object) -> UnknownEventType:
         kind = f"class {event.__qualname__}" if isinstance(event, type) else type(event).__qualname__
-        return unknown_event_type(kind, cls.event_types, cls.category)
+        return UnknownEventType(
+            f"{kind} is no event of aggregate {cls.category}; its events are {', '.join(sorted(cls.event_types))}",
+            remedy="emit an event that this aggregate declares, or send a command to the aggregate of the event",
+            place=cls.category,
+        )
 
     @classmethod
     def stored_types(cls) -> Mapping[str, EventType]:

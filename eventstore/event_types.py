@@ -278,7 +278,8 @@ class EventType:
 
     def _misfit(self, name: str, value: object, path: str = "") -> InvalidEventData:
         """Build the error for a value that has no place in its field; of a personal one it tells the type alone."""
-        told = f"a {type(value).__name__}" if name in self._personal_names else repr(value)
+        kind = type(value).__name__
+        told = f"a {kind}" if name in self._personal_names else f"{value!r} ({kind})"
         return InvalidEventData(
             f"{told} does not fit field {name} of {self.name}",
             remedy="give the field a value of its declared type",

@@ -197,6 +197,8 @@ def _said(named: object) -> str | None:
 
 
 def view(
+    bare: object = None,
+    /,
     *,
     key: Columns | None = None,
     by: Columns | None = None,
@@ -226,6 +228,11 @@ def view(
 
     Raises InvalidDefinition or UnknownColumn.
     """
+    if bare is not None:
+        raise InvalidDefinition(
+            f"view {getattr(bare, '__name__', bare)!r} has neither a key nor a partition",
+            remedy='write @view(key="…") above it, with the root\'s key',
+        )
 
     def declare(function: Callable[..., Any]) -> View:
         from projections.declaring.binding import bind, tables_of

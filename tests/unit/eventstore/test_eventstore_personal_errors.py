@@ -122,7 +122,7 @@ def test_a_clear_value_that_does_not_fit_is_told_as_ever() -> None:
             what: int
             by: Annotated[str | None, Personal()] = None
 
-    with pytest.raises(InvalidEventData, match=f"{SENTINEL!r} does not fit field what"):
+    with pytest.raises(InvalidEventData, match=rf"{SENTINEL!r} \(str\) does not fit field what"):
         MemoryEventStore().append("shelf-1", [Shelf.Filled(what=SENTINEL)], expected=ANY)  # type: ignore[arg-type]
 
 
