@@ -196,6 +196,14 @@ def _said(named: object) -> str | None:
     return None
 
 
+def _refuse_bare(function: object) -> None:
+    if function is not None:
+        raise InvalidDefinition(
+            f"view {getattr(function, '__name__', function)!r} has neither a key nor a partition",
+            remedy='write @view(key="…") above it, with the root\'s key',
+        )
+
+
 def view(
     bare: object = None,
     /,
@@ -228,11 +236,7 @@ def view(
 
     Raises InvalidDefinition or UnknownColumn.
     """
-    if bare is not None:
-        raise InvalidDefinition(
-            f"view {getattr(bare, '__name__', bare)!r} has neither a key nor a partition",
-            remedy='write @view(key="…") above it, with the root\'s key',
-        )
+    _refuse_bare(bare)
 
     def declare(function: Callable[..., Any]) -> View:
         from projections.declaring.binding import bind, tables_of
