@@ -86,10 +86,10 @@ def add_aggregates(graph: Graph, definitions: Definitions, topics: Mapping[str, 
 
 
 def add_connectors(graph: Graph, connectors: Iterable[ConnectorState]) -> None:
-    """Connectors fill a topic for each of their tables."""
+    """Connectors fill a topic for each of their tables; that of an outbox fills those of the aggregates."""
     for one in connectors:
         node = graph.node("connector", one.name, page="connectors", query={"name": one.name})
-        for table in one.tables if one.topic_prefix else ():
+        for table in one.tables if one.topic_prefix and not one.routes else ():
             if "$" not in table and "*" not in table:
                 graph.edge(node, graph.node("topic", f"{one.topic_prefix}.{table}"))
 

@@ -140,7 +140,7 @@ def _process(look: Look, processes: tuple[ProcessState, ...], name: str, query: 
         raise NotFound(f"there is no process {name[:80]!r}", remedy="choose one of the list")
     instance = query.get("instance") or None
     if instance is None:
-        return ProcessDetail(found, look.part(INSTANCES.of(name)), None, None)
+        return ProcessDetail(found, look.part(INSTANCES.of(name, query.get("ended") == "1")), None, None)
     return ProcessDetail(found, None, look.part(INSTANCE.of(name, instance)), instance)
 
 

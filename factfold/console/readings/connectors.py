@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from cdc.status import ConnectorInfo, ConnectorStatus
 
 # Of a configuration: the other settings may be secret.
+_ROUTER: Final = "io.debezium.transforms.outbox.EventRouter"
 _TABLES: Final = ("table.include.list", "collection.include.list")
 
 
@@ -25,7 +26,10 @@ class TaskState:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorState:
-    """A connector with its tasks; `causes` say why one failed, the root last."""
+    """A connector with its tasks; `causes` say why one failed, the root last.
+
+    `routes` says that its rows are events of an outbox, which go to the topics of their categories.
+    """
 
     name: str
     state: str
@@ -36,6 +40,7 @@ class ConnectorState:
     topic_prefix: str | None
     tables: tuple[str, ...]
     slot: str | None
+    routes: bool = False
 
     @property
     def failed(self) -> bool:
@@ -62,9 +67,15 @@ def _state(info: ConnectorInfo, status: ConnectorStatus) -> ConnectorState:
         causes=tuple(causes_of(status)),
         kind=config.get("connector.class", info.kind).rpartition(".")[2],
         topic_prefix=config.get("topic.prefix"),
-        tables=tuple(name.strip() for name in tables.split(",") if name.strip()),
+        tables=_names(tables),
+        routes=any(value == _ROUTER for value in config.values()),
         slot=config.get("slot.name"),
     )
+
+
+def _names(tables: str) -> tuple[str, ...]:
+    """The names in a list of regular expressions; those of our own declarations escape their dots alone."""
+    return tuple(name.strip().replace("\\.", ".") for name in tables.split(",") if name.strip())
 
 
 CONNECTORS: Final = Reading(read_connectors)
