@@ -191,8 +191,8 @@ def require_group(settings: Settings, group: str) -> None:
     if group not in names:
         near = difflib.get_close_matches(group, names, n=1)
         raise GroupUnknown(
-            f"no group {group!r} has read from this cluster" + (f"; did you mean {near[0]!r}?" if near else ""),
-            remedy="list the groups: factfold subscriptions list",
+            f"no group {group!r} has read from this cluster",
+            remedy=f"did you mean {near[0]!r}?" if near else "list the groups: factfold subscriptions list",
             place=settings.kafka.bootstrap_servers,
         )
 
