@@ -13,28 +13,43 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from eventstore import SqlEventStore
+from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import Subscriber
 from factfold.console.pages import PAGES
+from tests.unit.console.stub_connect import StubConnect, connect_worker
 from tests.unit.console.teashop import SCRIPT, fill
 from tests.unit.console.test_console_command import running
+from tests.unit.console.test_console_letters import cook
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 QUIET = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync")  # fmt: skip
 PAGE_PATHS = [page.path for page in PAGES]
 VIEW = "/view?group=teashop&view=order_details"
+SHOWN = {"view": f"{VIEW}&key.order_id=o1", "stream": "/stream?stream=order-o1&at=1",
+         "letters": "/letters?home=inbox:order:kitchen"}  # fmt: skip
 
 pytestmark = pytest.mark.skipif(not Path(CHROMIUM).exists(), reason=f"there is no Chromium at {CHROMIUM}")
 
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory):
-    """The URL of a console over the tea shop that allows actions."""
+    """The URL of a console over the tea shop that allows actions; with dead letters, and a connector that failed."""
     path = tmp_path_factory.mktemp("browser") / "teashop.db"
     fill(path)
     url = f"sqlite:///{path}"
-    given = ("tests.unit.console.teashop", "--store-url", url, "--views-url", url, "--allow-actions")
-    with running(*given) as (_, printed):
-        yield printed
+    with SqlEventStore(url) as store:
+        source = StoreSource(store, cook, category="order")
+        with Subscriber(cook, source, engine=store.engine) as subscriber:
+            subscriber.run_once(timeout=0)
+    stub = StubConnect()
+    stub.add("teashop_outbox")
+    stub.add("teashop_tables", failed=True)
+    with connect_worker(stub) as worker:
+        given = ("tests.unit.console.teashop", "--store-url", url, "--views-url", url, "--connect-url", worker)
+        with running(*given, "--allow-actions") as (_, printed):
+            yield printed
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +110,7 @@ def test_the_overview_leads_to_the_view_that_is_behind_and_to_the_rows_behind_a_
     wait_for(page, "no process applies changes")
     page.get_by_role("link", name="teashop", exact=True).click()
     page.get_by_role("link", name="why?").last.click()
-    assert page.locator("#why tbody tr").count() == 3
+    page.locator("#why tbody tr").nth(2).wait_for()
     assert "order[0]@" in page.locator("#why").inner_text()
 
 
@@ -115,6 +130,32 @@ def test_a_view_is_paused_by_its_button_and_resumed(visit):
     wait_for(page, "serving, paused")
     page.get_by_role("button", name="Resume").click()
     assert "goes on" in page.get_by_role("status").inner_text()
+
+
+def test_a_failed_connector_is_restarted_and_the_outcome_is_shown(visit):
+    page = visit().page
+    page.goto("/connectors?name=teashop_tables")
+    wait_for(page, "Connection refused")
+    page.get_by_role("button", name="Restart").first.click()
+    assert "RUNNING" in page.get_by_role("status").inner_text()
+
+
+def test_a_stream_is_stepped_through_version_by_version(visit):
+    page = visit().page
+    page.goto("/stream?stream=order-o1&at=0")
+    page.get_by_role("link", name="next →").click()
+    assert page.get_by_text("order.paid").first.is_visible()
+    assert "at=1" in page.url
+
+
+def test_dead_letters_are_reached_from_the_overview_and_discarded_after_a_look(visit):
+    page = visit().page
+    wait_for(page, "order kitchen")
+    page.get_by_role("link", name="order kitchen").click()
+    page.get_by_role("link", name="discard…").first.click()
+    assert page.get_by_role("button").count() >= 1
+    page.get_by_role("link", name="Cancel").click()
+    assert page.locator("#causes tbody tr").count() == 1
 
 
 def test_parts_are_refreshed_without_loading_the_page_again(visit):
@@ -189,6 +230,6 @@ def test_the_json_of_a_page_is_a_link_away(visit):
 def test_pictures_of_the_pages_are_kept(visit, page):
     folder = Path(os.environ["FACTFOLD_PICTURES"])
     opened = visit(viewport={"width": 1100, "height": 700}, color_scheme="light")
-    opened.page.goto(VIEW + "&key.order_id=o1" if page.name == "view" else page.path)
+    opened.page.goto(SHOWN.get(page.name, page.path))
     opened.page.wait_for_load_state("networkidle")
     opened.page.screenshot(path=folder / f"console-{page.name}.png", full_page=True)
