@@ -68,7 +68,7 @@ def run(
         engine, keys = opened.enter_context(_engine(database)), opened.enter_context(open_keys(master_keys, keys_url))
         report = run_subscription(
             declared, stop=stop, engine=engine, keys=keys, restarts=Restarts(limit=restarts),
-            on_open=partial(_tell_following, as_json=as_json), on_batch=partial(_tell, as_json=as_json),
+            on_open=partial(_print_following, as_json=as_json), on_batch=partial(_tell, as_json=as_json),
             metrics=metrics, around=[] if spans is None else [spans.handling],
         )  # fmt: skip
         _tell(report, as_json=as_json)
@@ -90,7 +90,7 @@ def _served(
     return served_metrics(make, port, host, look=look)
 
 
-def _tell_following(*, as_json: bool) -> None:
+def _print_following(*, as_json: bool) -> None:
     typer.echo(json.dumps({"state": "following"}) if as_json else "following", err=not as_json)
     sys.stdout.flush()
     # What is imported by now stays to the end; looking through it again and again took a third of the time.

@@ -15,7 +15,7 @@ from projections.errors import InvalidDefinition, UnknownColumn
 from projections.group import ProjectionGroup
 from projections.outputs.finals import require_time
 from projections.planner import plan as walk
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.scala import items
 from projections.spark.views.frames import handed
 from projections.spark.views.inference import compared, inferred, written
@@ -76,7 +76,7 @@ def _require_sound(view: View) -> None:
 
 
 def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
-    with told_plainly(f"view {view.name}"):
+    with described(f"view {view.name}"):
         empty = {name: spark.createDataFrame([], _ddl(table.opened)) for name, table in _tables(view).items()}
         # Made anew from their schemas: what we do to rows before the function sees them is not the function's.
         frames = zip(view.tables, handed(view, empty), strict=True)
