@@ -45,8 +45,7 @@ def require_served(served: Offsets, whole: Offsets, ends: Offsets, *, group: str
 
 
 def require_inputs(environment: Environment, group: ProjectionGroup) -> None:
-    """Raise KeysMissing where personal columns cannot be opened, HistoryNotRetained where a topic of versions is
-    compacted.
+    """Raise KeysMissing if personal columns cannot be opened, HistoryNotRetained if a topic of versions is compacted.
 
     A later rebuild would find fewer versions.
     """
