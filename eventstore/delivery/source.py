@@ -100,7 +100,12 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a group is behind, by partition."""
+    """How far a group is behind, by partition.
+
+    Example:
+        >>> subscriber.lag().records
+        0
+    """
 
     partitions: tuple[PartitionLag, ...]
 
@@ -111,7 +116,7 @@ class Lag:
 
     @property
     def seconds(self) -> float:
-        """Age of the oldest record that waits, in seconds."""
+        """The age of the oldest record that waits, in seconds."""
         return max((partition.seconds for partition in self.partitions), default=0.0)
 
 
