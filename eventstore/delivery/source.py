@@ -71,7 +71,15 @@ A = TypeVar("A", bound=Arrival)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter(Generic[A]):
-    """A record given up, and why. `attempts` is 0 where no handler was called."""
+    """A record that was given up.
+
+    Attributes:
+        arrival: The record.
+        group: The group that gave it up.
+        error: Why.
+        attempts: How often the handler was called, 0 for a record that could not be read.
+        time: When it was given up.
+    """
 
     arrival: A
     group: str
