@@ -46,7 +46,15 @@ _OWNER: Final = "__factfold_aggregate__"
 
 
 def command(method: Callable[P, R]) -> Callable[P, R]:
-    """Mark a method as a command: it looks at the state and either refuses or emits events."""
+    """Mark a method as a command: it reads the state, then refuses or emits events.
+
+    Example:
+        >>> @command
+        ... def pay(self, *, amount: int) -> None:
+        ...     if self.status != "placed":
+        ...         self.refuse(f"an order that is {self.status} cannot be paid")
+        ...     self.emit(self.Paid(amount=amount))
+    """
     setattr(method, _COMMAND, method.__name__)
     return method
 
@@ -54,9 +62,21 @@ def command(method: Callable[P, R]) -> Callable[P, R]:
 class Aggregate:
     """A stream's state and its rules. A subclass declares fields, events, commands and `on_…` handlers.
 
-    `category` is the class name in snake case unless given as a class keyword. `version` is -1 before the
-    first event. Raise the class keyword `state_version` when the handlers make another state of the same events,
-    so that aggregate snapshots taken before are ignored. A changed set of fields is noticed without it.
+    Class keywords: `category` names the streams, by default the class name in snake case. Raise `state_version` when
+    the handlers derive another state from the same events: aggregate snapshots taken before are then ignored. A changed
+    set of fields needs no new `state_version`.
+
+    Attributes:
+        id: The part of the stream's name after the category.
+        version: The version of the last event, -1 before the first.
+        pending: Events that the current command emitted and that are not stored yet.
+
+    Example:
+        >>> class Order(Aggregate):
+        ...     status: str = "new"
+        ...     @event
+        ...     class Paid: amount: int
+        ...     def on_paid(self, e: Paid) -> None: self.status = "paid"
     """
 
     category: ClassVar[str]
@@ -103,7 +123,13 @@ class Aggregate:
 
     @classmethod
     def restored(cls, values: Mapping[str, Any], *, id: str, version: int) -> Self:
-        """Return the state as it was when `state()` gave these values, at that version."""
+        """Return the state that `state()` gave as values.
+
+        Args:
+            values: The values of the state's fields.
+            id: The aggregate's id.
+            version: The version of the last event in that state.
+        """
         state = cls(id)
         state.__dict__.update({name: values[name] for name in cls._fields if name in values})
         state.__dict__["version"] = version
@@ -121,7 +147,11 @@ class Aggregate:
 
     @classmethod
     def evolve(cls, state: Self, event: object) -> Self:
-        """Let the state remember one event and count its version. Raises UnknownEventType for a foreign event."""
+        """Let the state take in one event and count its version.
+
+        Raises:
+            UnknownEventType: The event belongs to another aggregate.
+        """
         try:
             handler = cls._handlers[type(event)]
         except KeyError:
@@ -135,9 +165,13 @@ class Aggregate:
     def evolve_plain(
         cls, state: Self, type_name: str, values: Mapping[str, Any], *, schema_version: int | None = None
     ) -> Self:
-        """Evolve by a stored event still in plain values, as Avro gives them. The version is one more.
+        """Evolve by a stored event in plain values, as Avro gives them. The version grows by one.
 
-        ``schema_version`` is that of the class that wrote it, today's unless given.
+        Args:
+            state: The state to evolve.
+            type_name: The event type, current or former.
+            values: The event's fields.
+            schema_version: The version of the class that wrote the event, by default the current one.
         """
         kind, version = cls.stored_type(type_name), state.version
         for event in kind.events(schema_version or kind.version, values):
@@ -156,9 +190,11 @@ class Aggregate:
 
     @classmethod
     def events_of(cls, recorded: RecordedEvent) -> list[Any]:
-        """Return what a recorded event is today: one object of its class, unless an upcaster makes it others.
+        """Return the current form of a recorded event: one object of its class, unless an upcaster splits it.
 
-        Raises UnknownEventType if no class claims it, and the errors of `EventType.upcast`.
+        Raises:
+            UnknownEventType: No class of the aggregate has this event type.
+            SchemaError: An upcaster cannot read the event.
         """
         return cls.stored_type(recorded.type).events(recorded.schema_version, recorded.data)
 
@@ -166,9 +202,12 @@ class Aggregate:
     def decide(
         cls, state: Any, command: Callable[Concatenate[Any, P], object], *args: P.args, **kwargs: P.kwargs
     ) -> list[object]:
-        """Return the events a command leads to, or raise Refused. The state has evolved by them already.
+        """Return the events that a command leads to. The state has evolved by them already.
 
-        Throw the state away after Refused: it may hold what the command emitted before it was refused.
+        Discard the state after Refused: it may hold events that the command emitted before it refused.
+
+        Raises:
+            Refused: The command refused.
         """
         command(state, *args, **kwargs)
         emitted: list[object] = state.pending
@@ -176,12 +215,12 @@ class Aggregate:
         return emitted
 
     def emit(self, event: object) -> None:
-        """Decide that something happened. The state evolves at once, and the rest of the command sees it."""
+        """Emit an event from a command. The state evolves at once, and the rest of the command sees it."""
         self.evolve(self, event)
         self.pending.append(event)
 
     def refuse(self, reason: str) -> NoReturn:
-        """Decide that nothing may happen, and say why."""
+        """Refuse the command with a reason for the caller. Nothing of it is stored."""
         raise Refused(reason, place=f"{self.category}-{self.id}" if self.id else self.category)
 
     @property
@@ -191,7 +230,7 @@ class Aggregate:
 
     @classmethod
     def state_source(cls) -> str:
-        """Return the Python text that makes the state what it is."""
+        """Return the Python source of what derives the state."""
         return inspect.getsource(cls)
 
     @classmethod
@@ -211,7 +250,11 @@ class Aggregate:
 
     @classmethod
     def stored_type(cls, name: str) -> EventType:
-        """Return the event type that is or was stored under a name. Raises UnknownEventType."""
+        """Return the event type that is or was stored under a name.
+
+        Raises:
+            UnknownEventType: No class of the aggregate has or had this name.
+        """
         try:
             return cls._stored_types[name]
         except KeyError:

@@ -30,11 +30,21 @@ AsyncMiddleware = Callable[[Command, AsyncSend], Awaitable[Result]]
 
 @dataclass(frozen=True)
 class AsyncDispatcher:
-    """Sends commands to aggregates in one store, on an event loop. Otherwise as Dispatcher, with its errors.
+    """Sends commands to aggregates in one store, on an event loop. It otherwise works as Dispatcher, with its errors.
 
-    ``middleware`` may be asynchronous, synchronous, or some of each: a synchronous one runs on the loop, which goes on
-    while the command it sends is carried out, but not while it waits for something itself. ``snapshots`` is made of
-    ``store.sync_store``.
+    Args:
+        store: The store of the aggregates.
+        middleware: Asynchronous and synchronous middleware, the outermost first. A synchronous one runs on the loop:
+            other tasks go on while its command is carried out, but not while it waits for something itself.
+        metadata: The conversation, cause and trace of all commands.
+        attempts: How often a command is decided at most when it loses races.
+        snapshots: Aggregate snapshots, made of `store.sync_store`.
+        command_id: The id of the command. Use `once` instead.
+        new_id: Makes the ids of commands.
+
+    Example:
+        >>> service = AsyncDispatcher(store)
+        >>> result = await service.send("o1", Order.pay, amount=120)
     """
 
     store: AsyncSqlEventStore
@@ -47,23 +57,28 @@ class AsyncDispatcher:
     new_id: Callable[[], UUID] = uuid4
 
     def with_metadata(self, metadata: Metadata) -> AsyncDispatcher:
-        """Return a dispatcher whose commands belong to a conversation, a cause, a trace."""
+        """Return a dispatcher whose commands carry a conversation, a cause and a trace."""
         return replace(self, metadata=metadata)
 
     def once(self, command_id: UUID) -> AsyncDispatcher:
-        """Return a dispatcher for one command that may be sent again, by whomever: its events are appended once.
+        """Return a dispatcher for one command that may be sent several times: its events are appended once.
 
-        A repetition gets the events of the first. A command that was refused, or that led to no event, left nothing
-        behind: it is decided again. Raises CommandIdTaken if the id was another command's, or another aggregate's.
+        A repeated command gets the events of the first. A command that was refused, or that led to no event, is decided
+        again.
+
+        Raises:
+            CommandIdTaken: The id belongs to another command or another aggregate. Raised by `send`.
         """
         return replace(self, command_id=command_id)
 
     def within(self, connection: AsyncConnection) -> AsyncDispatcher:
         """Return a dispatcher that loads and appends in the caller's transaction, with rows of ordinary tables.
 
-        Nothing is stored until the caller commits. A lost race is WrongExpectedVersion at once: what to do then is the
-        caller's to decide, and PostgreSQL lets the transaction only be rolled back. Aggregate snapshots are used, and
-        not taken. SQLAlchemy's own error for a connection that is not open.
+        Nothing is stored until the caller commits. A lost race raises WrongExpectedVersion at once: in PostgreSQL the
+        transaction can then only be rolled back. Aggregate snapshots are read and not taken.
+
+        Args:
+            connection: An open connection. SQLAlchemy raises its own error for a closed one.
         """
         own = {one.name: getattr(self, one.name) for one in fields(self)}
         return _Joined(**own, connection=connection)
@@ -75,10 +90,17 @@ class AsyncDispatcher:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Result:
-        """Send `Order.place`, or a decider's function, with its arguments to one aggregate.
+        """Send a command, such as `Order.place` or a decider's function, with its arguments to one aggregate.
 
-        Raises WrongExpectedVersion only after ``attempts`` lost races, or ten seconds of them. Raises
-        InvalidIdentifier, InvalidEventData, UnknownAggregate, CommandIdTaken, and the store's own errors.
+        Returns:
+            Accepted with the events, or Refusal with the reason.
+
+        Raises:
+            WrongExpectedVersion: The command lost `attempts` races, or lost them for ten seconds.
+            UnknownAggregate: The function is no command of an aggregate.
+            CommandIdTaken: The id of `once` belongs to another command.
+            InvalidIdentifier: The id of the aggregate breaks the rules of names.
+            InvalidEventData: A value does not fit its field.
         """
         return await self._run(lambda dispatcher: dispatcher.send(aggregate_id, command, *args, **kwargs))
 
@@ -89,17 +111,18 @@ class AsyncDispatcher:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Accepted:
-        """Do as `send`, and raise Refused with the reason instead of returning a refusal."""
+        """Send a command as `send` does, and raise Refused with the reason if the aggregate refuses it."""
         return await self._run(lambda dispatcher: dispatcher.send_or_raise(aggregate_id, command, *args, **kwargs))
 
     async def load(self, kind: type[A], aggregate_id: str) -> A:
-        """Return an aggregate as its events made it. Version -1 where it has none."""
+        """Return an aggregate derived from its events. Its version is -1 if it has none."""
         return await self._run(lambda dispatcher: dispatcher.load(kind, aggregate_id))
 
     async def take_snapshot(self, kind: type[A], aggregate_id: str) -> A:
         """Take an aggregate snapshot now, whatever the interval is, and return the state it holds.
 
-        Raises StoreUnavailable.
+        Raises:
+            StoreUnavailable: The database did not answer.
         """
         return await self._run(lambda dispatcher: dispatcher.take_snapshot(kind, aggregate_id))
 

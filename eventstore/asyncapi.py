@@ -47,9 +47,18 @@ class Routed:
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """What a service declares. `source` names its topics, unless `topics` does, by category.
+    """What a service declares, for the document that describes it.
 
-    `partitions` are those of topics, where they are known.
+    Args:
+        title: The service's name.
+        version: The version of the document.
+        source: The CloudEvents source, which names topics that `topics` leaves out.
+        aggregates: Aggregates whose events the service publishes.
+        subscriptions: Subscriptions of the service.
+        routed: Branches that the service publishes.
+        topics: The topics of categories, by category.
+        partitions: The partition counts of topics, as far as they are known.
+        servers: The addresses of brokers.
     """
 
     title: str
@@ -72,9 +81,10 @@ class Service:
 
 
 def asyncapi(service: Service) -> Document:
-    """Return the document as values of JSON.
+    """Return the AsyncAPI document of a service as JSON values.
 
-    Raises DeclarationError for two events of one type name, and without any part.
+    Raises:
+        DeclarationError: Two events have one type name, or the service declares nothing.
     """
     if not (service.aggregates or service.subscriptions or service.routed):
         raise DeclarationError(

@@ -32,7 +32,14 @@ _SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The command led to these events (none if nothing had to happen). `version` is the stream's now."""
+    """The command was accepted and led to these events.
+
+    Attributes:
+        command: The command as it was sent.
+        stream: The aggregate's stream.
+        version: The stream's version after the command.
+        events: The recorded events, none if the command changed nothing.
+    """
 
     command: Command
     stream: str
@@ -42,7 +49,13 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The aggregate said no. `reason` is the sentence its author wrote, nothing was stored."""
+    """The aggregate refused the command, and nothing was stored.
+
+    Attributes:
+        command: The command as it was sent.
+        stream: The aggregate's stream.
+        reason: The sentence that the aggregate gave to `refuse`.
+    """
 
     command: Command
     stream: str
@@ -59,9 +72,20 @@ Middleware = Callable[[Command, Send], Result]
 class Dispatcher:
     """Sends commands to aggregates in one store.
 
-    ``middleware`` is asked in the order given, the first one outermost. See `eventstore.middleware`. A lost race is
-    decided again, at most ``attempts`` times within ten seconds. With ``snapshots`` an aggregate is loaded from the
-    newest one and the events after it. ``new_id`` makes the ids of commands.
+    A command that loses a race is decided again, at most `attempts` times within ten seconds.
+
+    Args:
+        store: The store of the aggregates.
+        middleware: What runs around each command, the outermost first. See `eventstore.middleware`.
+        metadata: The conversation, cause and trace of all commands.
+        attempts: How often a command is decided at most when it loses races.
+        snapshots: Aggregate snapshots: an aggregate is loaded from the newest one and the events after it.
+        command_id: The id of the command. Use `once` instead.
+        new_id: Makes the ids of commands.
+
+    Example:
+        >>> service = Dispatcher(store)
+        >>> service.send("o1", Order.place, customer_id=7, quantity=2)
     """
 
     store: Streams
@@ -74,23 +98,36 @@ class Dispatcher:
     new_id: Callable[[], UUID] = uuid4
 
     def with_metadata(self, metadata: Metadata) -> Dispatcher:
-        """Return a dispatcher whose commands belong to a conversation, a cause, a trace."""
+        """Return a dispatcher whose commands carry a conversation, a cause and a trace."""
         return replace(self, metadata=metadata)
 
     def once(self, command_id: UUID) -> Dispatcher:
-        """Return a dispatcher for one command that may be sent again, by whomever: its events are appended once.
+        """Return a dispatcher for one command that may be sent several times: its events are appended once.
 
-        A repetition gets the events of the first. A command that was refused, or that led to no event, left nothing
-        behind: it is decided again. Raises CommandIdTaken if the id was another command's, or another aggregate's.
+        A repeated command gets the events of the first. A command that was refused, or that led to no event, is decided
+        again.
+
+        Raises:
+            CommandIdTaken: The id belongs to another command or another aggregate. Raised by `send`.
+
+        Example:
+            >>> service.once(request_id).send("o1", Order.pay, amount=120)
         """
         return replace(self, command_id=command_id)
 
     def within(self, connection: Connection) -> Dispatcher:
         """Return a dispatcher that loads and appends in the caller's transaction, with rows of ordinary tables.
 
-        Nothing is stored until the caller commits. A lost race is WrongExpectedVersion at once: what to do then is the
-        caller's to decide, and PostgreSQL lets the transaction only be rolled back. Aggregate snapshots are used, and
-        not taken. Raises DeclarationError for a store that takes part in no transaction.
+        Nothing is stored until the caller commits. A lost race raises WrongExpectedVersion at once: in PostgreSQL the
+        transaction can then only be rolled back. Aggregate snapshots are read and not taken.
+
+        Raises:
+            DeclarationError: The store takes part in no transaction.
+
+        Example:
+            >>> with store.engine.begin() as tx:
+            ...     service.within(tx).send_or_raise("o1", Order.pay, amount=120)
+            ...     tx.execute(insert(receipts).values(order="o1"))
         """
         if not isinstance(self.store, TransactionalStore):
             raise DeclarationError(
@@ -108,10 +145,22 @@ class Dispatcher:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Result:
-        """Send `Order.place`, or a decider's function, with its arguments to one aggregate.
+        """Send a command, such as `Order.place` or a decider's function, with its arguments to one aggregate.
 
-        Raises WrongExpectedVersion only after ``attempts`` lost races, or ten seconds of them. Raises
-        InvalidIdentifier, InvalidEventData, UnknownAggregate, CommandIdTaken, and the store's own errors.
+        Returns:
+            Accepted with the events, or Refusal with the reason.
+
+        Raises:
+            WrongExpectedVersion: The command lost `attempts` races, or lost them for ten seconds.
+            UnknownAggregate: The function is no command of an aggregate.
+            CommandIdTaken: The id of `once` belongs to another command.
+            InvalidIdentifier: The id of the aggregate breaks the rules of names.
+            InvalidEventData: A value does not fit its field.
+
+        Example:
+            >>> match service.send("o1", Order.pay, amount=120):
+            ...     case Refusal(reason=reason):
+            ...         print(reason)
         """
         kind = aggregate_of(command)
         stream = StreamName(kind.category, aggregate_id)
@@ -132,9 +181,9 @@ class Dispatcher:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Accepted:
-        """Do as `send`, and raise Refused with the reason instead of returning a refusal.
+        """Send a command as `send` does, and raise Refused with the reason if the aggregate refuses it.
 
-        In a transaction an ignored refusal cannot pass: the caller's block ends, and nothing is committed.
+        Use it in a transaction: an unchecked refusal then ends the block, and nothing is committed.
         """
         result = self.send(aggregate_id, command, *args, **kwargs)
         if isinstance(result, Refusal):
@@ -142,13 +191,14 @@ class Dispatcher:
         return result
 
     def load(self, kind: type[A], aggregate_id: str) -> A:
-        """Return an aggregate as its events made it. Version -1 where it has none."""
+        """Return an aggregate derived from its events. Its version is -1 if it has none."""
         return self._load(kind, StreamName(kind.category, aggregate_id))
 
     def take_snapshot(self, kind: type[A], aggregate_id: str) -> A:
         """Take an aggregate snapshot now, whatever the interval is, and return the state it holds.
 
-        Raises StoreUnavailable.
+        Raises:
+            StoreUnavailable: The database did not answer.
         """
         if self.snapshots is None:
             raise DeclarationError(

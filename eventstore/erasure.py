@@ -51,9 +51,14 @@ Decoded = tuple[RegisteredSchema, dict[str, Any], Origin]
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What erasing a subject did: how many keys are destroyed, in which streams it stands, how many snapshots went.
+    """What erasing a subject did.
 
-    ``left`` says what the erasure could not remove from the database's files, and what to do about it.
+    Attributes:
+        subject: The subject.
+        keys: How many keys were destroyed.
+        streams: The streams that have events about the subject.
+        snapshots: How many aggregate snapshots were deleted.
+        left: What the erasure could not remove from the database's files, each with a remedy.
     """
 
     subject: str
@@ -81,7 +86,7 @@ OUT_OF_REACH: Final = (
 
 @runtime_checkable
 class KeyStore(Protocol):
-    """Where the data keys of subjects are stored. By default a table of the event store, wrapped by a master key."""
+    """Where the data keys of subjects are stored: by default in a table of the event store, wrapped by a master key."""
 
     def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
         """Return the key of each subject, a new one where it has none or its last was destroyed.
@@ -90,7 +95,7 @@ class KeyStore(Protocol):
         """
 
     def keys(self, ids: Collection[UUID]) -> Mapping[UUID, DataKey | None]:
-        """Return keys by id, None for those destroyed, nothing for those that were never here.
+        """Return keys by id, None for destroyed ones. Unknown ids are left out.
 
         Raises StoreUnavailable.
         """
@@ -103,7 +108,7 @@ class KeyStore(Protocol):
 
 
 class FollowedKeys(KeyStore, Protocol):
-    """A key store that projections follow: destroyed keys are numbered, and no number is seen before a lower one."""
+    """A key store that projections follow: destroyed keys are numbered, and readers see the numbers in their order."""
 
     def erasures(self) -> int:
         """Return how many keys were ever destroyed. Raises StoreUnavailable."""
@@ -115,11 +120,15 @@ class FollowedKeys(KeyStore, Protocol):
         """
 
     def close(self) -> None:
-        """Let connections go."""
+        """Close the connections."""
 
 
 class MasterKeys:
-    """The keys that wrap data keys, by name. The first one wraps, all unwrap."""
+    """The keys that wrap data keys, by name. The first one wraps, all unwrap.
+
+    Example:
+        >>> SqlEventStore(url, keys=MasterKeys({"2026": key}))
+    """
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         for name, key in keys.items():
@@ -135,7 +144,7 @@ class MasterKeys:
 
     @classmethod
     def parse(cls, text: str) -> MasterKeys:
-        """Read ``name:base64[,name:base64…]``, the current one first. Raises DeclarationError, which tells no key."""
+        """Read `name:base64[,name:base64…]`, the current key first. Raises DeclarationError, which shows no key."""
         pairs = [part.strip().partition(":") for part in text.split(",") if part.strip()]
         try:
             return cls({name: base64.b64decode(key, validate=True) for name, _, key in pairs})
@@ -163,7 +172,7 @@ class MasterKeys:
 
 
 def new_data_key(key_id: UUID) -> DataKey:
-    """Make a key out of the operating system's randomness."""
+    """Generate a key from the operating system's randomness."""
     return DataKey(key_id, os.urandom(_SECRET_BYTES))
 
 

@@ -325,8 +325,13 @@ def event(
 ) -> Any:
     """Make a class an event: a frozen dataclass of keyword arguments with a stable type name.
 
-    Inside an aggregate the name defaults to `category.class_name`. Elsewhere `name` is required. ``upcasters`` lead
-    from each version that the class had before to the next, the first being 1. See `eventstore.upcasting`.
+    Args:
+        name: The event type. Inside an aggregate it is `category.class_name` by default, elsewhere it is required.
+        upcasters: The step from each former version of the class to the next, counted from 1.
+
+    Example:
+        >>> @event(name="order.placed", upcasters={1: Default("currency", "EUR")})
+        ... class Placed: amount: int; currency: str
     """
     names = visible_names(inspect.currentframe())
     if cls is not None:

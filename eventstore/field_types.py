@@ -16,7 +16,12 @@ Avro = str | dict[str, Any] | list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """How many digits a Decimal field has in all, and how many of them follow the point."""
+    """The digits of a Decimal field: `Annotated[Decimal, Digits(12, 2)]`.
+
+    Attributes:
+        precision: The number of digits in all.
+        scale: The number of digits after the point.
+    """
 
     precision: int
     scale: int

@@ -33,9 +33,9 @@ S = TypeVar("S")
 
 
 class FunctionalAggregate(Aggregate, Generic[S]):
-    """An aggregate whose rules are functions. `value` is the state as they made it.
+    """An aggregate whose rules are functions. `value` is the state as the functions returned it.
 
-    The state's fields are those of `value`, a dataclass, pydantic model or msgspec struct.
+    The state's fields are those of `value`: a dataclass, pydantic model or msgspec struct.
     """
 
     _initial: ClassVar[Callable[..., Any]]
@@ -49,7 +49,7 @@ class FunctionalAggregate(Aggregate, Generic[S]):
 
     @property
     def value(self) -> S:
-        """The state. The functions give a new one for every event."""
+        """The state. The functions return a new one for every event."""
         value: S = self.__dict__["_value"]
         return value
 
@@ -60,7 +60,7 @@ class FunctionalAggregate(Aggregate, Generic[S]):
 
     @classmethod
     def restored(cls, values: Mapping[str, Any], *, id: str, version: int) -> Self:
-        """Return the state as it was when `state()` gave these values, at that version."""
+        """Return the state that `state()` gave as values, at that version."""
         state = cls(id)
         state.__dict__.update(_value=cls._ways.construct(dict(values)), version=version)
         return state
@@ -71,7 +71,7 @@ class FunctionalAggregate(Aggregate, Generic[S]):
 
     @classmethod
     def evolve(cls, state: Self, event: object) -> Self:
-        """Let the state remember one event and count its version. Raises UnknownEventType for a foreign event."""
+        """Let the state take in one event and count its version. Raises UnknownEventType for a foreign event."""
         if type(event) not in cls._handlers:
             raise cls._foreign(event)
         value = cls._evolve(state.__dict__["_value"], event)
@@ -89,7 +89,7 @@ class FunctionalAggregate(Aggregate, Generic[S]):
     def decide(
         cls, state: Any, command: Callable[Concatenate[Any, P], object], *args: P.args, **kwargs: P.kwargs
     ) -> list[object]:
-        """Return the events a command leads to, or raise Refused. The state has evolved by them already."""
+        """Return the events that a command leads to, or raise Refused. The state has evolved by them already."""
         emitted = _events(command(state.value, *args, **kwargs))
         for event in emitted:
             cls.evolve(state, event)
@@ -97,7 +97,7 @@ class FunctionalAggregate(Aggregate, Generic[S]):
 
     @classmethod
     def state_source(cls) -> str:
-        """Return the Python text that makes the state what it is."""
+        """Return the Python source of what derives the state."""
         return "".join(inspect.getsource(part) for part in (cls._evolve, type(cls._initial())))
 
 
@@ -111,11 +111,22 @@ def decider(
 ) -> type[FunctionalAggregate[S]]:
     """Make an aggregate of functions.
 
-    ``evolve(state, event: A | B) → state`` names the aggregate's events by the annotation of its second parameter.
-    Each function of ``decide`` is a command: it takes the state and its own arguments, and returns an event, several,
-    or none, or raises Refused. Functions are sent by themselves: ``dispatcher.send("1", deposit, 10)``.
-    Raises DeclarationError if the annotation names no events, the state is no class of fields, or a function is another
-    aggregate's command.
+    Args:
+        category: The name of the streams.
+        initial_state: Returns the state before the first event.
+        evolve: Returns the next state. The annotation of its second parameter, such as `Opened | Deposited`, names the
+            events.
+        decide: The commands. Each takes the state and its own arguments, and returns an event, several or none, or
+            raises Refused.
+        state_version: Raise it when `evolve` derives another state from the same events.
+
+    Raises:
+        DeclarationError: The annotation names no events, the state has no fields, or a function is another aggregate's
+            command.
+
+    Example:
+        >>> Account = decider("account", initial_state=Open, evolve=evolve, decide=[deposit])
+        >>> dispatcher.send("1", deposit, 10)
     """
     names, state = visible_names(inspect.currentframe()), type(initial_state())
     events = _events_of(evolve, names, category)

@@ -30,7 +30,12 @@ _CAMEL_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 @dataclass(frozen=True, slots=True)
 class StreamName:
-    """The name of one stream, written `category-id`."""
+    """The name of one stream, written `category-id`.
+
+    Example:
+        >>> StreamName.parse("order-o1").id
+        'o1'
+    """
 
     category: str
     id: str
@@ -41,7 +46,7 @@ class StreamName:
 
     @classmethod
     def parse(cls, text: str) -> StreamName:
-        """Split `category-id` at its first dash. Raises InvalidIdentifier if a rule is broken."""
+        """Split `category-id` at its first dash. Raises InvalidIdentifier if a part breaks the rules of names."""
         if not isinstance(text, str):
             raise _no_text("stream name", text)
         category, dash, stream_id = text.partition("-")
@@ -208,5 +213,5 @@ class Position(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The position as commands tell and take it: `0:17`."""
+        """The position as commands show and take it: `0:17`."""
         return f"{self.order_xid}:{self.position}"

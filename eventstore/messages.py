@@ -17,7 +17,13 @@ _WORDS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """Why a message exists: the conversation it belongs to, the message that caused it, its trace."""
+    """Why a message exists.
+
+    Attributes:
+        correlation_id: The conversation.
+        causation_id: The message that caused this one.
+        traceparent: The W3C trace context.
+    """
 
     correlation_id: str | None = None
     causation_id: str | None = None
@@ -29,7 +35,7 @@ class Metadata:
                 _check_metadata(value)
 
     def of_what_follows(self, cause: UUID) -> Metadata:
-        """Return the metadata of what a message of this metadata leads to: same conversation, itself as the cause."""
+        """Return the metadata of a message that this one leads to: the same conversation, with `cause` as the cause."""
         own_id = str(cause)
         return Metadata(correlation_id=self.correlation_id or own_id, causation_id=own_id, traceparent=self.traceparent)
 
@@ -95,7 +101,13 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event about to be appended under an id, or with metadata, of the caller's choosing."""
+    """An event to append under an id, or with metadata, of the caller's choice.
+
+    Attributes:
+        event: An object of an event class.
+        id: The event's id, by default a new one. Repeating an append under the same ids returns the first result.
+        metadata: The event's metadata, by default that of the append.
+    """
 
     event: object
     id: UUID | None = None
@@ -110,11 +122,20 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEvent:
-    """An event as the store keeps it.
+    """An event as the store has it. `Order.events_of(recorded)` turns it into its class.
 
-    `data` holds the field values as Avro gives them: enums as text, nested records as dictionaries, of an erased person
-    the writer's placeholders. `Order.events_of(recorded)` turns it into its class. `version` counts from 0 in its
-    stream, `schema_version` is that of the class that wrote it.
+    Attributes:
+        id: The event's id.
+        stream: The stream's name.
+        version: The place in the stream, counted from 0.
+        type: The event type.
+        schema_id: The id of the schema that wrote it.
+        schema_version: The version of the class that wrote it.
+        data: The fields as Avro gives them: enums as text, nested records as dictionaries, placeholders for an erased
+            person.
+        metadata: The conversation, cause and trace.
+        time: When it was recorded, UTC.
+        position: The place in the whole store.
     """
 
     id: UUID

@@ -28,9 +28,14 @@ __all__ = ["logged", "required", "traced"]
 
 
 def required(rule: Callable[[Command], str | None]) -> Middleware:
-    """Refuse what a rule gives a reason against: which user may do this, which arguments make sense.
+    """Refuse a command if the rule returns a reason, such as a missing permission.
 
-    The rule is asked before anything is loaded, and once, however often a lost race is decided again.
+    The rule is called once for a command, before anything is loaded, even if the command loses races.
+
+    Example:
+        >>> def staff_only(command: Command) -> str | None:
+        ...     return None if user.is_staff else "only staff may do this"
+        >>> service = Dispatcher(store, middleware=[required(staff_only)])
     """
 
     def middleware(command: Command, send: Send) -> Result:
@@ -41,7 +46,7 @@ def required(rule: Callable[[Command], str | None]) -> Middleware:
 
 
 def logged() -> Middleware:
-    """Log each command with what came of it and how long that took. Arguments stay out, they may be personal."""
+    """Log each command with its result and duration. Arguments stay out, since they may be personal."""
     log = structlog.get_logger("eventstore.commands")
 
     def middleware(command: Command, send: Send) -> Result:
@@ -62,9 +67,10 @@ def logged() -> Middleware:
 
 
 def traced(span: Callable[[Command], AbstractContextManager[str]]) -> Middleware:
-    """Send each command inside of a span. Its events carry the span's W3C ``traceparent``, and so does what they cause.
+    """Send each command inside a span. Its events, and what they cause, carry the span's W3C `traceparent`.
 
-    ``span`` opens one, as the child of ``command.metadata.traceparent`` where there is one, and gives its traceparent.
+    Args:
+        span: Opens a span, as a child of `command.metadata.traceparent` if there is one, and yields its traceparent.
     """
 
     def middleware(command: Command, send: Send) -> Result:

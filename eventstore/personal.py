@@ -12,10 +12,14 @@ from eventstore.errors import KeysMissing
 
 @dataclass(frozen=True, slots=True)
 class Personal:
-    """A field that is about a person: ``Annotated[str, Personal(subject="customer_id", erased="(erased)")]``.
+    """A field about a person, which `erase` makes unreadable.
 
-    ``subject`` names the event's field that holds the person's id, the aggregate's id without it. ``erased`` is what
-    readers see once the person was erased, None for an optional field.
+    Args:
+        subject: The event's field that holds the person's id, by default the aggregate's id.
+        erased: What readers see after the person was erased. None only for an optional field.
+
+    Example:
+        >>> name: Annotated[str, Personal(subject="customer_id", erased="(erased)")]
     """
 
     subject: str | None = None
@@ -23,7 +27,7 @@ class Personal:
 
 
 class Sealed(bytes):
-    """A personal value that this process has not opened."""
+    """A personal value that this process cannot open."""
 
     __slots__ = ()
 

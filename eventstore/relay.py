@@ -56,7 +56,13 @@ _LOG = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RelayReport:
-    """What a relay has published since it was started: records, and the transactions they went in."""
+    """What a relay has published since it was started.
+
+    Attributes:
+        events: Records of events.
+        schemas: Records of schemas.
+        transactions: The Kafka transactions of these records.
+    """
 
     events: int = 0
     schemas: int = 0
@@ -76,11 +82,21 @@ class RelayStatus:
 
 
 class Relay:
-    """Publishes a store's events and schemas: the records Debezium's outbox would make of them.
+    """Publishes a store's events and schemas to Kafka, with the same records as Debezium's outbox connector.
 
-    Start it twice: the second one stands by. `ignored_slots` names replication slots that are no outbox connector's
-    though the store's tables are published. `metrics` counts for Prometheus. Raises UnsupportedBackend for a store that
-    is not in PostgreSQL.
+    Of several relays of one store, one publishes and the others stand by.
+
+    Args:
+        store: A store in PostgreSQL.
+        settings: The settings of Kafka.
+        ignored_slots: Replication slots that read the published tables and are no outbox connector's.
+        metrics: Counts for Prometheus.
+
+    Raises:
+        UnsupportedBackend: The store is not in PostgreSQL.
+
+    Example:
+        >>> Relay(store, Settings()).run(stop=Event())
     """
 
     def __init__(
@@ -99,12 +115,21 @@ class Relay:
     def run(
         self, *, stop: Event, once: bool = False, on_state: Callable[[str], None] = lambda state: None
     ) -> RelayReport:
-        """Publish until `stop` is set, or with `once` until nothing waits behind the fence.
+        """Publish until `stop` is set, or with `once` until everything behind the fence is published.
 
-        What passes by itself is waited for, a minute and a half long. What fails before anything has worked is not.
-        `on_state` hears "standing by" and "leading". Raises OutboxConnectorFound, StoreRestored, TopicNotRelayed,
-        TopicMismatch, UnsupportedBackend, StoreNotPrepared, StoreUnavailable, BrokerUnreachable, BrokerRefused or
-        ProducerFenced.
+        A temporary failure is waited out for a minute and a half, but not before the first success.
+
+        Args:
+            stop: Ends the run.
+            once: End when nothing waits.
+            on_state: Is called with "standing by" and "leading".
+
+        Raises:
+            OutboxConnectorFound: A connector publishes the store too.
+            StoreRestored: Another cluster numbered the events.
+            TopicNotRelayed: A topic was filled by something else. TopicMismatch: it has another partition count.
+            ProducerFenced: Another relay took over.
+            FactfoldError: The store or the brokers are not ready, not reachable or refuse.
         """
         failures = 0
         while not stop.is_set():
@@ -227,7 +252,7 @@ class Term(Closing):
 
 
 def relay_status(store: SqlEventStore, settings: Settings) -> RelayStatus:
-    """Return the leader, and what waits. Asks once. The errors of `Relay.run`."""
+    """Return the leader, and how much waits. Asks once. Raises the errors of `Relay.run`."""
     with Outbox(store.engine, store.tables) as outbox:
         waiting = outbox.waiting(partition_ends(store, outbox, settings))
         return RelayStatus(outbox.leader(), tuple(waiting))

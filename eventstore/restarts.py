@@ -29,7 +29,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Restarts:
-    """How often in a row what failed is started again, and after how many seconds: doubled each time."""
+    """How often in a row a failed run is started again, and after which pauses.
+
+    Attributes:
+        limit: The number of starts in a row.
+        first: The first pause in seconds. Each further one is twice as long.
+        longest: The longest pause in seconds.
+    """
 
     limit: int = 8
     first: float = 1.0

@@ -32,7 +32,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Commands to be sent later in one store. Raises StoreUnavailable."""
+    """Commands to send later, in one store.
+
+    Args:
+        store: The store that holds the schedule and the aggregates.
+        clock: Gives the current time.
+        metadata: The conversation, cause and trace of the commands.
+        connection: The caller's transaction. Use `within` instead.
+
+    Example:
+        >>> Schedule(store).after(timedelta(days=3)).send("o1", Order.cancel, reason="not paid")
+    """
 
     store: SqlEventStore
     clock: Callable[[], datetime] = utc_now
@@ -44,26 +54,26 @@ class Schedule:
         return replace(self, connection=connection)
 
     def with_metadata(self, metadata: Metadata) -> Schedule:
-        """Return a schedule whose commands belong to a conversation, a cause, a trace."""
+        """Return a schedule whose commands carry a conversation, a cause and a trace."""
         return replace(self, metadata=metadata)
 
     def at(self, moment: datetime) -> Later:
-        """Send at a moment. One in the past is due at once. Raises InvalidEventData without a time zone."""
+        """Send at a moment, at once if it has passed. Raises InvalidEventData for a moment without a time zone."""
         return Later(self, aware_utc(moment))
 
     def after(self, delay: timedelta) -> Later:
-        """Send after some time. Raises InvalidEventData below zero."""
+        """Send after some time. Raises InvalidEventData for a time below zero."""
         return Later(self, aware_utc(self.clock() + not_negative(delay, "a delay")))
 
     def cancel(self, command_id: UUID) -> bool:
-        """Take a command back. Returns whether it was still to be sent."""
+        """Cancel a command. Return whether it was still to be sent."""
         with self.writing() as tx:
             return ProcessRows(self.store.tables).remove(tx, [command_id]) > 0
 
     def pending(self, *, failed: bool = False, limit: int = 1000) -> list[Scheduled]:
-        """Return the commands that are still to be sent, without those of processes. `failed` only what failed.
+        """Return the commands that are still to be sent, without those of processes. With `failed`, only failed ones.
 
-        What was set aside after too many failures comes first: it has no `due`, and `error` says why.
+        Commands that failed too often come first. They have no `due`, and `error` says why.
         """
         rows = ProcessRows(self.store.tables)
         if self.connection is not None:
@@ -72,13 +82,13 @@ class Schedule:
             return rows.alone(reading, failed=failed, limit=limit)
 
     def retry(self, command_id: UUID) -> bool:
-        """Send a command that failed or was set aside at once. Returns whether there was one of this id."""
+        """Send a failed command at once. Return whether there was one with this id."""
         with self.writing() as tx:
             return ProcessRows(self.store.tables).again_alone(tx, command_id, now=self.clock()) > 0
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Lend the caller's transaction, or one of our own."""
+        """Yield the caller's transaction, or a new one."""
         if self.connection is not None:
             yield self.connection
             return

@@ -113,16 +113,19 @@ def is_sealed(avro: Any) -> bool:
 
 
 class SchemaRegistry(Protocol):
-    """What checks schemas and gives them ids, where these are not to be fingerprints."""
+    """A registry that checks schemas and gives them ids."""
 
     @property
     def address(self) -> str:
-        """Whose ids these are. Stored with every schema, and shown to every reader of the schemas topic."""
+        """The registry's address. It is stored with every schema, and every reader of the schemas topic sees it."""
 
     def register(self, schemas: Sequence[RegisteredSchema]) -> list[RegisteredSchema]:
-        """Keep schemas for ever, and return them in their order under the ids they have here.
+        """Store schemas, and return them in their order with the ids of this registry.
 
-        Raises SchemaIncompatible or UnknownSchema (one that it may not register), RegistryUnreachable, RegistryRefused.
+        Raises:
+            SchemaIncompatible: The registry's rule forbids the schema.
+            UnknownSchema: The schema is new, and may not be registered.
+            RegistryUnreachable: The registry did not answer. RegistryRefused: it refused.
         """
 
     def schema(self, schema_id: int) -> RegisteredSchema:

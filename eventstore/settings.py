@@ -46,7 +46,14 @@ _LOGIN_MODULES: Final = {
 
 
 class KafkaSettings(BaseModel):
-    """How to reach Kafka. `extra` holds settings under names both clients share, which may be secret: none is shown."""
+    """How to reach Kafka.
+
+    Attributes:
+        bootstrap_servers: Brokers, as `host:port`, separated by commas.
+        extra: Further settings of both clients, by the names that they share. They may be secret and are never shown.
+        extra_librdkafka: Further settings of Python clients.
+        extra_jvm: Further settings of Java clients.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -64,7 +71,7 @@ class KafkaSettings(BaseModel):
     extra_jvm: dict[str, str] = Field(default_factory=dict, repr=False)
 
     def librdkafka(self) -> dict[str, str]:
-        """Return the settings as confluent_kafka spells them, without a producer's partitioner."""
+        """Return the settings by confluent_kafka's names, without a producer's partitioner."""
         spelled = {
             "bootstrap.servers": self.bootstrap_servers,
             "security.protocol": self.security_protocol,
@@ -79,11 +86,11 @@ class KafkaSettings(BaseModel):
         return _given(spelled) | self.extra | self.extra_librdkafka
 
     def librdkafka_producer(self) -> dict[str, str]:
-        """Return the settings of a Python producer, which places keys as the Java client does."""
+        """Return the settings of a Python producer, which partitions keys as the Java client does."""
         return {**self.librdkafka(), "partitioner": PARTITIONER}
 
     def jvm(self) -> dict[str, str]:
-        """Return the settings as Kafka's Java clients spell them. Certificates as PEM files."""
+        """Return the settings by the names of Kafka's Java clients. Certificates are PEM files."""
         spelled = {
             "bootstrap.servers": self.bootstrap_servers,
             "security.protocol": self.security_protocol,
@@ -108,10 +115,15 @@ class KafkaSettings(BaseModel):
 
 
 class RegistrySettings(BaseModel):
-    """How to reach a Confluent-compatible schema registry, and what it is to check.
+    """How to reach a Confluent-compatible schema registry, and what it checks.
 
-    ``compatibility`` has the rule for the events of a category. Those of others keep the registry's own. Without
-    ``auto_register`` a schema must have been registered before its first event is appended.
+    Attributes:
+        url: The registry's URL.
+        user: The user of basic authentication, with `password`.
+        ca_location: The file of certificate authorities to trust.
+        timeout_seconds: The time for one request.
+        auto_register: Register a new schema with its first event. If false, register it before.
+        compatibility: The rule for the events of a category. Other categories have the registry's own.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -142,7 +154,7 @@ class RegistrySettings(BaseModel):
         return self
 
     def confluent(self) -> dict[str, Any]:
-        """Return the settings as confluent_kafka's registry client spells them."""
+        """Return the settings by the names of confluent_kafka's registry client."""
         spelled = {
             "url": self.url,
             "basic.auth.user.info": None if self.user is None else f"{self.user}:{_clear(self.password)}",
@@ -154,7 +166,18 @@ class RegistrySettings(BaseModel):
 
 
 class Settings(BaseSettings):
-    """All settings of a service. InvalidSettings names the first that is wrong."""
+    """All settings of a service, from arguments or from variables such as FACTFOLD_KAFKA__BOOTSTRAP_SERVERS.
+
+    Attributes:
+        kafka: How to reach Kafka.
+        registry: How to reach a schema registry. Without one, schema ids are fingerprints.
+
+    Raises:
+        InvalidSettings: A setting is unknown or wrong. The error names the first one.
+
+    Example:
+        >>> Settings(kafka=KafkaSettings(bootstrap_servers="broker:9092"))
+    """
 
     model_config = SettingsConfigDict(
         env_prefix="FACTFOLD_", env_nested_delimiter="__", frozen=True, extra="forbid", hide_input_in_errors=True
@@ -177,7 +200,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def for_broker(cls, bootstrap_servers: str) -> Settings:
-        """Return settings for a broker without security, as the local stack's."""
+        """Return settings for a broker without security, such as that of the local stack."""
         return cls(kafka=KafkaSettings(bootstrap_servers=bootstrap_servers))
 
 

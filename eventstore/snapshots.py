@@ -48,21 +48,28 @@ class AggregateSnapshot:
 
 
 class SnapshotStore(Protocol):
-    """Keeps at most one aggregate snapshot a stream."""
+    """Stores at most one aggregate snapshot for each stream."""
 
     def snapshot(self, stream: str) -> AggregateSnapshot | None:
         """Return a stream's snapshot, None without one. Raises StoreUnavailable."""
 
     def keep_snapshot(self, snapshot: AggregateSnapshot) -> None:
-        """Keep a snapshot, unless a newer one of the same shape is there. Raises StoreUnavailable."""
+        """Store a snapshot, unless a newer one of the same shape exists. Raises StoreUnavailable."""
 
 
 class Snapshots:
-    """Takes an aggregate snapshot every so many events of a stream, and loads from the newest that is known.
+    """Takes aggregate snapshots, and loads aggregates from the newest one and the events after it.
 
-    ``cached`` states stay in memory, the last used ones. Either kind is brought up to date by what the stream holds
-    beyond it. Another process may write the same streams. An aggregate with personal events has neither: it is
-    loaded from its events, and a warning says so once where a snapshot would have been due.
+    An aggregate with personal events is loaded from its events. A warning says this once, when the first snapshot is
+    due.
+
+    Args:
+        store: Where snapshots are stored.
+        every: The number of events of a stream between two snapshots.
+        cached: The number of states in memory, those used last. Other processes may write the same streams.
+
+    Example:
+        >>> service = Dispatcher(store, snapshots=Snapshots(store, every=100))
     """
 
     def __init__(self, store: SnapshotStore, *, every: int = EVERY, cached: int = 0) -> None:
@@ -72,10 +79,15 @@ class Snapshots:
         self._warned: set[type] = set()
 
     def latest(self, kind: type[A], stream: StreamName, *, cached: bool = True) -> A | None:
-        """Return a state to go on from, the caller's own, or None without one.
+        """Return a state to go on from, or None. The caller may change it.
 
-        ``cached`` false forgets what is in memory, as after a lost race: the stream may have been restored from a
-        backup, and stand before it. Raises UnsupportedFieldType for a state field that has no place in Avro.
+        Args:
+            kind: The aggregate.
+            stream: The stream.
+            cached: Use a state in memory. False forgets it, as after a lost race: a restored backup may be older.
+
+        Raises:
+            UnsupportedFieldType: A field of the state has no Avro type.
         """
         if has_personal_events(kind):  # what an earlier release kept would outlive an erasure
             return None

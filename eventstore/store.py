@@ -14,7 +14,14 @@ from eventstore.messages import Metadata, RecordedEvent
 
 @dataclass(frozen=True, slots=True)
 class StreamAppend:
-    """Events for one stream, under one expectation. `events` are event objects or NewEvent."""
+    """Events to append to one stream.
+
+    Attributes:
+        stream: The stream.
+        events: Objects of event classes, or NewEvent.
+        expected: The expected version of the stream.
+        metadata: The conversation, cause and trace of the events.
+    """
 
     stream: StreamName | str
     events: Sequence[object]
@@ -24,9 +31,16 @@ class StreamAppend:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """What one stream's events were recorded as, in their order. `schema_ids` are those they are framed by.
+    """How one stream's events were recorded, in their order.
 
-    `repeated` says that they were there already: this is the result of the first append.
+    Attributes:
+        stream: The stream.
+        versions: Their versions.
+        positions: Their positions in the store.
+        ids: Their ids.
+        time: When they were recorded.
+        schema_ids: The ids of the schemas that wrote them.
+        repeated: The events were appended before, and this is the result of the first append.
     """
 
     stream: str
@@ -45,7 +59,14 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """A category's topic. `partitions` is fixed for life, `generation` counts its republished topics."""
+    """A category and its topic.
+
+    Attributes:
+        name: The category.
+        topic: The topic.
+        partitions: The partition count, which never changes.
+        generation: The number of its current topic. Publishing again makes the next one.
+    """
 
     name: str
     topic: str
@@ -55,10 +76,12 @@ class Category:
 
 @dataclass(frozen=True, slots=True)
 class FenceStatus:
-    """What readers of the store do not see yet: `waiting` events that are committed, and why.
+    """Committed events that readers do not see yet.
 
-    `age` is for how many seconds the oldest transaction that writes has been open, 0.0 without one, and `holder` says
-    whose it is, None without one. Where this user may not know the age, that is None too.
+    Attributes:
+        waiting: How many events wait.
+        age: For how many seconds the oldest writing transaction has been open: 0.0 without one, None if unknown.
+        holder: The session of that transaction, None without one.
     """
 
     waiting: int
@@ -68,14 +91,19 @@ class FenceStatus:
 
 @dataclass(frozen=True, slots=True)
 class StoreVersion:
-    """The number of the last migration of a store's tables, None without one, and of the newest of this release."""
+    """The version of a store's tables.
+
+    Attributes:
+        found: The last migration of the tables, None without tables.
+        newest: The newest migration of this release.
+    """
 
     found: str | None
     newest: str
 
     @property
     def is_current(self) -> bool:
-        """Whether the tables are what this release wants."""
+        """Whether the tables are at the newest version."""
         return self.found == self.newest
 
 
@@ -92,10 +120,25 @@ class Streams(Protocol):
     ) -> AppendResult:
         """Append to one stream.
 
-        Raises WrongExpectedVersion, StreamDeleted, StreamArchived, InvalidAppend, InvalidEventData or EventIdTaken.
-        Raises SchemaIncompatible if an event's class is new here, and could not read what was appended under its type
-        name. Where every event comes with an id of its own (NewEvent), a repetition gets the result of the first
-        append.
+        Events with ids of their own (NewEvent) are appended once: repeating the append returns the first result.
+
+        Args:
+            stream: The stream.
+            events: Objects of event classes, or NewEvent.
+            expected: The version that the stream must have, or NO_STREAM, STREAM_EXISTS or ANY.
+            metadata: The conversation, cause and trace of the events.
+
+        Raises:
+            WrongExpectedVersion: The stream is at another version.
+            StreamDeleted: The stream was deleted.
+            StreamArchived: The stream is archived.
+            InvalidAppend: There are no events.
+            InvalidEventData: A value does not fit its field.
+            EventIdTaken: An event of the same id was appended before.
+            SchemaIncompatible: A new class cannot read the stored events of its type.
+
+        Example:
+            >>> store.append("order-o1", [Order.Paid(amount=120)], expected=0)
         """
 
     def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
@@ -111,12 +154,19 @@ class Streams(Protocol):
         backwards: bool = False,
         limit: int | None = None,
     ) -> Iterator[RecordedEvent]:
-        """Yield one stream's events by version, both bounds included. Nothing for an unknown stream.
+        """Yield one stream's events by version, both bounds included. An unknown stream has none.
 
-        ``until`` ends before the first event recorded after a moment: later ones stay out even where a clock went
-        backwards, so that what is read can be folded. ``backwards`` begins at the highest version, and ``limit``
-        counts from where reading begins. Raises InvalidEventData for a moment without a time zone, InvalidBound for a
-        version or limit below zero.
+        Args:
+            stream: The stream.
+            from_version: The first version.
+            to_version: The last version, by default the newest.
+            until: Stop before the first event recorded after this moment, even if a clock went backwards.
+            backwards: Begin at the highest version.
+            limit: The number of events at most.
+
+        Raises:
+            InvalidEventData: The moment has no time zone.
+            InvalidBound: A version or the limit is below zero.
         """
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
@@ -127,7 +177,7 @@ class Streams(Protocol):
 
 
 class EventStore(Streams, Protocol):
-    """Streams of events, the order of them all, and what becomes of finished ones."""
+    """Streams of events with one order, and operations on finished streams."""
 
     def read_all(
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
@@ -138,21 +188,21 @@ class EventStore(Streams, Protocol):
         """
 
     def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
-        """Close a finished stream: it is read as ever, and appending to it is StreamArchived.
+        """Close a finished stream: it can be read as before, and appending to it raises StreamArchived.
 
-        Raises WrongExpectedVersion, also for a stream without events. Raises StreamDeleted.
+        Raises WrongExpectedVersion also for a stream without events. Raises StreamDeleted.
         """
 
     def unarchive_stream(self, stream: StreamName | str) -> None:
-        """Let an archived stream take events again. Nothing for one that is not archived."""
+        """Let an archived stream take events again. Do nothing if it is not archived."""
 
     def is_archived(self, stream: StreamName | str) -> bool:
         """Say whether a stream is archived."""
 
     def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
-        """Delete a stream for good: it reads as nothing, and appending to it is StreamDeleted.
+        """Delete a stream for good: it has no events any more, and appending to it raises StreamDeleted.
 
-        Returns how many events it had, 0 where there is none or it was deleted before. Raises WrongExpectedVersion.
+        Return how many events it had, 0 if there were none or it was deleted before. Raises WrongExpectedVersion.
         """
 
 

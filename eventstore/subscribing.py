@@ -36,11 +36,20 @@ def open_subscriber(
     keys: KeyStore | None = None,
     around: Sequence[Around] = (),
 ) -> Subscriber:
-    """Join a subscription's group on Kafka. The inbox and the dead-letter topic are made if they are missing.
+    """Join a subscription's group on Kafka. The inbox and the dead-letter topic are created if they are missing.
 
-    `engine` is that of the database the handler writes to, `keys` open personal fields, `around` opens what stands
-    around each call of the handler, such as a span. Raises TopicMissing, BrokerUnreachable, BrokerRefused or
-    StoreUnavailable. Raises DeclarationError for a handler with `tx` without an engine.
+    Args:
+        subscription: The subscription.
+        settings: The settings of Kafka, by default from the environment.
+        engine: The database that the handler writes to.
+        keys: The key store that opens personal fields.
+        around: Context managers around each call of the handler, such as a span.
+
+    Raises:
+        DeclarationError: The handler takes `tx`, and there is no engine.
+        TopicMissing: A topic does not exist.
+        BrokerUnreachable: No broker answered. BrokerRefused: a broker refused.
+        StoreUnavailable: The database did not answer.
     """
     return Subscriber(subscription, _source(subscription, settings, keys), engine=engine, around=around)
 
@@ -53,10 +62,17 @@ def open_async_subscriber(
     keys: KeyStore | None = None,
     around: Sequence[Around] = (),
 ) -> AsyncSubscriber:
-    """Return what joins a subscription's group on Kafka in its `async with`. Raises the errors of `open_subscriber`.
+    """Return a subscriber that joins a subscription's group on Kafka in its `async with`.
 
-    `engine` is that of the database the coroutine handler writes to, `keys` open personal fields. They are asked in the
-    thread that reads: give a synchronous key store.
+    Args:
+        subscription: The subscription.
+        settings: The settings of Kafka, by default from the environment.
+        engine: The database that the coroutine handler writes to.
+        keys: A synchronous key store, which the reading thread calls.
+        around: Context managers around each call of the handler, such as a span.
+
+    Raises:
+        FactfoldError: The errors of `open_subscriber`.
     """
     from eventstore.delivery.async_subscriber import AsyncSubscriber
 
@@ -76,11 +92,26 @@ def run_subscription(
     around: Sequence[Around] = (),
     metrics: SubscriptionMetrics | None = None,
 ) -> DeliveryReport:
-    """Deliver a subscription's events until `stop` is set, over failures that pass by themselves.
+    """Deliver a subscription's events until `stop` is set. Temporary failures lead to another start.
 
-    A broker or a database that is away, before the start or later, leads to another start by `restarts`. Raises
-    SubscriptionGaveUp after too many in a row. Other errors of `open_subscriber` and `Subscriber.run` end it at once.
-    `around` opens what stands around each call of the handler, and `metrics` counts for Prometheus.
+    Args:
+        subscription: The subscription.
+        stop: Ends the run.
+        settings: The settings of Kafka, by default from the environment.
+        engine: The database that the handler writes to.
+        keys: The key store that opens personal fields.
+        on_batch: Is called after each batch with records.
+        on_open: Is called when the group is joined.
+        restarts: How often, and after which pauses, it starts again if a broker or the database does not answer.
+        around: Context managers around each call of the handler, such as a span.
+        metrics: Counts for Prometheus.
+
+    Raises:
+        SubscriptionGaveUp: It failed too often in a row. Other errors of `open_subscriber` and `Subscriber.run` end it
+            at once.
+
+    Example:
+        >>> run_subscription(notify, stop=stop, engine=engine)
     """
     outwaiting, total = _outwaiting(subscription, restarts, metrics), DeliveryReport()
     tell, around = _counting(outwaiting, on_batch, metrics), _timed(around, metrics)
@@ -107,7 +138,7 @@ async def run_async_subscription(
     around: Sequence[Around] = (),
     metrics: SubscriptionMetrics | None = None,
 ) -> DeliveryReport:
-    """Deliver a subscription's events to a coroutine handler until `stop` is set. As `run_subscription`."""
+    """Deliver a subscription's events to a coroutine handler until `stop` is set, as `run_subscription` does."""
     outwaiting, total = _outwaiting(subscription, restarts, metrics), DeliveryReport()
     tell, around = _counting(outwaiting, on_batch, metrics), _timed(around, metrics)
     while not stop.is_set():

@@ -64,17 +64,23 @@ AT_MOST_ONCE: Final = "at-most-once"
 
 @dataclass(frozen=True, kw_only=True)
 class Subscription(Generic[P, R]):
-    """A handler and how it wants its events. Called like the handler itself.
+    """A handler and how it gets its events. Call it like the handler itself.
 
-    `start` counts where the group has no place yet. `timeout` and `backoff` are seconds: a handler is given up after
-    the one, the first retry waits the other, each further one twice as long, a minute at most. `batch` bounds the
-    records of one transaction. `unreadable` says what becomes of a record without a readable event. The inbox forgets
-    an event after `remember`. With `source` a record of another service is not readable either. It reads `topics`, or
-    every topic whose whole name matches `pattern`, those included that are made later. With `retry` a record that
-    failed waits in the retry topic for the first of these times, then for the next, and others of its key overtake it.
-    `parallel` handlers work at once, each on streams of its own. `intake` bounds the bytes of records in memory,
-    roughly: one that is larger comes alone. With `share`, as `queue` declares it, members share records instead of
-    partitions, and each is delivered up to `deliveries` times.
+    Attributes:
+        start: Where a group without a place begins.
+        attempts: How often a record is delivered before it becomes a dead letter.
+        backoff: Seconds before the first retry. Each further pause is twice as long, a minute at most.
+        timeout: Seconds after which a handler is given up.
+        batch: The number of records of a transaction at most.
+        unreadable: What happens to a record without a readable event.
+        remember: How long the inbox remembers an event.
+        source: The only service whose records are read.
+        retry: How long a failed record waits in the retry topic, for each further attempt. Records of its key overtake
+            it.
+        parallel: How many handlers work at once, each on streams of its own.
+        intake: The bytes of records in memory, roughly. A larger record comes alone.
+        share: Members share records instead of partitions, as `queue` declares it.
+        deliveries: How often a shared record is delivered at most.
     """
 
     handler: Callable[P, R]
@@ -155,13 +161,13 @@ class Subscription(Generic[P, R]):
         return retry_topic_of(topic, self.group)
 
     def chosen(self, existing: Iterable[str]) -> list[str]:
-        """Return the topics it reads among those that exist. Of declared ones the missing too."""
+        """Return the topics it reads among those that exist, and declared ones that are missing."""
         if self.pattern is None:
             return list(self.topics)
         return sorted(name for name in existing if re.fullmatch(self.pattern, name) and not is_of_a_group(name))
 
     def put_off(self, retries: int) -> timedelta | None:
-        """Return how long a record waits that was put off so often and failed again, None if it is given up."""
+        """Return how long a failed record waits after so many retries, None if it is given up."""
         if self.share:
             return timedelta(0) if retries + 1 < self.deliveries else None
         return self.retry[retries] if retries < len(self.retry) else None
@@ -173,7 +179,7 @@ class Subscription(Generic[P, R]):
 
     @property
     def keeps_place(self) -> bool:
-        """Whether the place in the log moves in the handler's own transaction: with several, no one knows it."""
+        """Whether the place in the log is stored in the handler's own transaction. With parallel handlers it is not."""
         return self.signature.tx and self.parallel == 1
 
     @property
@@ -190,12 +196,22 @@ def subscription(
     guarantee: Guarantee | None = None,
     **options: Any,
 ) -> Callable[[Callable[P, R]], Subscription[P, R]]:
-    """Subscribe a handler to a topic. Members of one group share its partitions, each group gets every event.
+    """Subscribe a handler to a topic. Members of a group share its partitions, and each group gets every event.
 
-    An aggregate in place of the topic means the topic of its events, as the store of the service `source` names it.
-    Give several in a list, or a `pattern`: a regular expression that the whole name of a topic matches. `guarantee` is
-    effectively once for a handler that takes `tx`, at least once for one that does not. At most once is a choice. The
-    other options are the fields of Subscription. Raises DeclarationError or InvalidIdentifier.
+    Args:
+        topic: A topic, or an aggregate for the topic of its events, as `source` names it. A list names several.
+        group: The group.
+        pattern: A regular expression that the whole names of topics match, instead of `topic`.
+        guarantee: By default effectively once for a handler that takes `tx`, and at least once for another.
+        **options: Fields of Subscription, such as `batch` or `retry`.
+
+    Raises:
+        DeclarationError: An option is wrong, or the handler has another signature. InvalidIdentifier: a name is wrong.
+
+    Example:
+        >>> @subscription("shop.order", group="mails")
+        ... def notify(event: Order.Paid, tx: Connection) -> None:
+        ...     tx.execute(insert(mails).values(amount=event.amount))
     """
     names = visible_names(inspect.currentframe())
     read = _topics(topic, options.get("source"))
@@ -226,10 +242,21 @@ def queue(
 ) -> Callable[[Callable[P, R]], Subscription[P, R]]:
     """Let any number of workers share the records of a topic one by one, in no order, by a share group of Kafka.
 
-    A handler that returns acknowledges its record. One that raises gives it back, up to `deliveries` times. Then it is
-    a dead letter. A `Delivery` parameter tells the count, and releases or rejects the record. Options are `start`
-    (beginning, end), `timeout`, `batch`, `remember`, `source`, `attempts` and `backoff` of one delivery.
-    Raises DeclarationError or InvalidIdentifier.
+    A handler that returns acknowledges its record. A handler that raises releases it for another delivery.
+
+    Args:
+        topic: A topic or an aggregate, or a list of them.
+        group: The share group.
+        guarantee: As in `subscription`.
+        deliveries: How often a record is delivered before it becomes a dead letter.
+        **options: `start`, `timeout`, `batch`, `remember`, `source`, and `attempts` and `backoff` within one delivery.
+
+    Raises:
+        DeclarationError: An option is wrong, or the handler has another signature. InvalidIdentifier: a name is wrong.
+
+    Example:
+        >>> @queue("shop.order", group="labels")
+        ... def print_label(event: Order.Paid, delivery: Delivery) -> None: ...
     """
     names = visible_names(inspect.currentframe())
     read = _topics(topic, options.get("source"))

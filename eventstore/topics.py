@@ -112,7 +112,7 @@ def event_topic(name: str, *, partitions: int) -> TopicSpec:
 
 
 def changelog_topic(name: str, *, partitions: int) -> TopicSpec:
-    """Describe a topic of row changes: compacted by primary key, deletions retained for a week at least."""
+    """Describe a topic of row changes: compacted by primary key, with tombstones for at least a week."""
     return TopicSpec(name, partitions, {**_COMPACT, **DELETIONS_KEPT})
 
 
@@ -174,12 +174,12 @@ def schemas_topic() -> TopicSpec:
 
 
 def message_key(stream: str, version: int) -> str:
-    """Return the key of an event's record: unique for each event. Therefore compaction never removes history."""
+    """Return the key of an event's record, unique for each event: compaction never removes history."""
     return f"{stream}@{version}"
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """Return the partition Kafka's Java client chooses for this key."""
+    """Return the partition that Kafka's Java client chooses for a key."""
     return (murmur2(key.encode()) & 0x7FFFFFFF) % partitions
 
 

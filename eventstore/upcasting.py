@@ -26,7 +26,7 @@ FIRST: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """A field has another name."""
+    """A field was renamed."""
 
     field: str
     to: str
@@ -34,7 +34,12 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """A field that was not there has this value. Where it was there, it keeps its own."""
+    """A field was added. Events without it get this value.
+
+    Example:
+        >>> @event(upcasters={1: Default("currency", "EUR")})
+        ... class Placed: amount: int; currency: str
+    """
 
     field: str
     value: Any
@@ -42,14 +47,14 @@ class Default:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A field is there no more."""
+    """A field was removed."""
 
     field: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A field has another type. A value that the new type cannot hold exactly is refused when it is read."""
+    """A field has another type. Reading a value that the new type cannot hold exactly raises an error."""
 
     field: str
     to: Any
@@ -57,7 +62,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Retype:
-    """The event was stored under another type name until then."""
+    """The event was stored under another type name until this version."""
 
     was: str
 

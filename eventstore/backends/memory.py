@@ -44,9 +44,18 @@ _BEFORE_ALL = Position(_ORDER_XID, 0)
 
 
 class MemoryEventStore(Closing):
-    """Everything an event store does, for threads of one process. Nothing is written anywhere.
+    """An event store for threads of one process. Nothing is written anywhere.
 
-    Events pass through Avro as in every other store, and what one would refuse is refused here.
+    Events pass through Avro as in every other store. What another store would refuse is refused here.
+
+    Args:
+        source: The CloudEvents source of all events.
+        clock: Gives the time of events.
+        new_id: Makes the ids of events that come without one, by default UUIDs of version 7.
+        keys: A key store, for events with personal fields.
+
+    Example:
+        >>> service = Dispatcher(MemoryEventStore())
     """
 
     def __init__(
@@ -72,10 +81,10 @@ class MemoryEventStore(Closing):
         self._decoder = AvroDecoder(self._catalogue.schema)
 
     def create_tables(self) -> None:
-        """Nothing: there are none."""
+        """Do nothing: this store has no tables."""
 
     def register(self, *aggregates: type[Aggregate]) -> None:
-        """Keep the categories and schemas of aggregates before their first event."""
+        """Store the categories and schemas of aggregates before their first event."""
         for aggregate in aggregates:
             self._catalogue.ensure(aggregate.category)
             self._catalogue.keep(aggregate.event_types.values())
@@ -229,7 +238,7 @@ class MemoryEventStore(Closing):
         return self._snapshots.get(stream)
 
     def keep_snapshot(self, snapshot: AggregateSnapshot) -> None:
-        """Keep an aggregate snapshot, unless a newer one of the same shape is there."""
+        """Store an aggregate snapshot, unless a newer one of the same shape exists."""
         with self._lock:
             known = self._snapshots.get(snapshot.stream)
             same_shape = known is not None and schema_id_of(known.payload) == schema_id_of(snapshot.payload)
@@ -237,7 +246,7 @@ class MemoryEventStore(Closing):
                 self._snapshots[snapshot.stream] = snapshot
 
     def last_position(self, category: str, *, before: datetime | None = None) -> Position | None:
-        """Return the place of a category's last event, or of the one before the first, by position, of a moment."""
+        """Return the position of a category's last event, or of the last one before the first event of a moment."""
         events = self._present(None, category)
         if before is not None:
             moment = aware_utc(before)
@@ -245,16 +254,16 @@ class MemoryEventStore(Closing):
         return events[-1].position if events else None
 
     def fence(self) -> FenceStatus:
-        """Return that no reader waits: appended events are seen at once."""
+        """Return that no reader waits: appended events are visible at once."""
         return FenceStatus(waiting=0, age=0.0, holder=None)
 
     def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
-        """Return how many events of a category come after a place, and the time of the first of them."""
+        """Return how many events of a category come after a position, and the time of the first of them."""
         events = self._present(after, category)
         return len(events), events[0].time if events else None
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the store holds no connection."""
 
     def _present(self, after: Position | None, category: str | None) -> list[RecordedEvent]:
         reached = after or _BEFORE_ALL

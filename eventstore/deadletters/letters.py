@@ -91,12 +91,17 @@ class Settled:
 
 
 class Letters(Closing):
-    """The dead letters of one group of one topic, or of one topic's branches. Use it in `with`."""
+    """The dead letters of one group of one topic, or of one topic's branches. Use it in `with`.
+
+    Example:
+        >>> with group_letters(settings, "payment.suspicious", group="fraud") as letters:
+        ...     letters.replay(to="group")
+    """
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """How messages name the home."""
+        """The name of the letters' topic or table in messages."""
 
     @abstractmethod
     def open(self, *, on_progress: OnProgress = lambda done, total: None) -> Iterator[Letter]:
@@ -104,7 +109,7 @@ class Letters(Closing):
 
     @abstractmethod
     def show(self, letter_id: str) -> Contents:
-        """Return what a letter holds, personal values masked. Raises LetterMissing."""
+        """Return the contents of a letter, personal values masked. Raises LetterMissing for an unknown id."""
 
     @abstractmethod
     def replay(
@@ -116,9 +121,19 @@ class Letters(Closing):
         by: str | None = None,
         on_progress: OnProgress = lambda done, total: None,
     ) -> Settled:
-        """Send letters back, all that are open without `ids`. With `edit` a single one gets another payload.
+        """Send letters back.
 
-        Raises LetterMissing, ReplayRefused, InvalidEventData.
+        Args:
+            ids: The letters, by default all that are open.
+            to: Where they go: to the group alone, the topic or the branch.
+            edit: Another payload for a single letter.
+            by: The person, for the record of the action. By default the user and host.
+            on_progress: Is called with the number of letters that are done and of all.
+
+        Raises:
+            LetterMissing: No open letter has one of the ids.
+            ReplayRefused: A letter cannot be sent there.
+            InvalidEventData: The edited payload does not fit the event.
         """
 
     @abstractmethod
@@ -130,7 +145,17 @@ class Letters(Closing):
         by: str | None = None,
         on_progress: OnProgress = lambda done, total: None,
     ) -> Settled:
-        """Settle letters without handling them, all that are open without `ids`. Raises LetterMissing."""
+        """Settle letters without handling them.
+
+        Args:
+            ids: The letters, by default all that are open.
+            why: The reason, for the record of the action.
+            by: The person, by default the user and host.
+            on_progress: Is called with the number of letters that are done and of all.
+
+        Raises:
+            LetterMissing: No open letter has one of the ids.
+        """
 
     @abstractmethod
     def actions(self) -> Iterator[Action]:

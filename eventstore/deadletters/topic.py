@@ -55,7 +55,17 @@ Act = Callable[[ListedLetter, TopicRecord], SentRecord | None]
 def group_letters(
     settings: Settings, topic: str, *, group: str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> TopicLetters:
-    """Return the dead letters of a group of a topic: a subscription's, or a projection's. Raises LetterMissing."""
+    """Return the dead letters of a group of a topic: those of a subscription or of a projection.
+
+    Args:
+        settings: The settings of Kafka.
+        topic: The topic that the group reads.
+        group: The group.
+        clock: Gives the times of actions.
+
+    Raises:
+        LetterMissing: The group has no dead-letter topic.
+    """
     return TopicLetters(
         settings,
         dead_letter_topic_of(topic, group),

@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HandlerCall:
-    """A call of a handler: its subscription, the topic of its first record, and its records.
+    """A call of a handler, as `around` gets it. If the call fails, the handler's error passes through the block.
 
-    A handler of single events is called for one record at a time. If the call fails, the handler's error passes through
-    the block.
+    A handler of single events is called for one record at a time.
+
+    Attributes:
+        subscription: The subscription.
+        topic: The topic of the first record.
+        arrivals: The records.
     """
 
     subscription: Subscription[..., Any]

@@ -29,8 +29,14 @@ _POLL_SECONDS: Final = 0.5
 class AsyncSubscriber:
     """Delivers what a source gives to a subscription's coroutine handler. Use it in `async with`.
 
-    As Subscriber, with its guarantees and errors. `engine` is that of the database the handler writes to, needed by a
-    handler that takes `tx: AsyncConnection`. The source is read in a thread of its own, and is a synchronous one.
+    It has the guarantees and errors of Subscriber. A thread reads the source, which is a synchronous one.
+
+    Args:
+        subscription: The subscription.
+        source: Where records come from.
+        engine: The database that the handler writes to. A handler that takes `tx: AsyncConnection` needs it.
+        patience: How long to wait for a database that does not answer, in seconds.
+        around: Context managers that are opened around each call of the handler, such as a span.
     """
 
     def __init__(
@@ -59,10 +65,13 @@ class AsyncSubscriber:
     async def run(
         self, *, stop: asyncio.Event | None = None, on_batch: Callable[[DeliveryReport], None] | None = None
     ) -> DeliveryReport:
-        """Deliver until `stop` is set: the handler call at hand is finished, what is done of its batch is committed.
+        """Deliver until `stop` is set. The current handler call is finished, and its batch up to there is committed.
 
-        If this is cancelled, the current handler call is cancelled too, and its batch rolled back. This subscriber then
-        delivers no more. The errors of Subscriber.run. Whatever ended it: what was not acknowledged arrives again.
+        Cancelling it cancels the current handler call and rolls its batch back. This subscriber then delivers no more.
+        Records that were not acknowledged arrive again, however the run ended.
+
+        Raises:
+            FactfoldError: The errors of `Subscriber.run`.
         """
         self._stop = Event()
         opened, tell = self._opened(), None if on_batch is None else _told(on_batch)
@@ -74,7 +83,7 @@ class AsyncSubscriber:
                 watching.cancel()
 
     async def run_once(self, *, timeout: float = _POLL_SECONDS) -> DeliveryReport:
-        """Deliver the next batch, if one arrives within `timeout` seconds. As `run`."""
+        """Deliver the next batch, if one arrives within `timeout` seconds. Raises the errors of `run`."""
         opened = self._opened()
         return await self._in_thread(lambda: opened.run_once(timeout=timeout))
 

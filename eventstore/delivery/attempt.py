@@ -25,7 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class DeliveryReport:
-    """What became of records: handled, known already, of no interest, tried again, given up, put off."""
+    """How many records a subscription delivered, by what became of them.
+
+    Attributes:
+        handled: Delivered, and the handler returned.
+        duplicates: Delivered before, and acknowledged without a call.
+        skipped: Of no interest to the handler.
+        retried: Attempts that failed and were repeated.
+        dead: Stored as dead letters.
+        postponed: Moved to the retry topic.
+    """
 
     handled: int = 0
     duplicates: int = 0

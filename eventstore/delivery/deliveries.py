@@ -26,13 +26,18 @@ class Rejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One delivery of a record: `count` says the how-manieth it is, `place` where the record lies."""
+    """One delivery of a record.
+
+    Attributes:
+        count: How often the record was delivered, counted from 1.
+        place: The record's address, such as `payments[2]@17`.
+    """
 
     count: int = 1
     place: str = ""
 
     def release(self) -> NoReturn:
-        """Give the record back, to be delivered again. Ends the handler."""
+        """Release the record for another delivery. Ends the handler."""
         raise Released(f"released at delivery {self.count}")
 
     def reject(self, cause: str) -> NoReturn:

@@ -71,7 +71,15 @@ A = TypeVar("A", bound=Arrival)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter(Generic[A]):
-    """A record given up, and why. `attempts` is 0 where no handler was called."""
+    """A record that was given up.
+
+    Attributes:
+        arrival: The record.
+        group: The group that gave it up.
+        error: Why.
+        attempts: How often the handler was called, 0 for a record that could not be read.
+        time: When it was given up.
+    """
 
     arrival: A
     group: str
@@ -100,7 +108,12 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a group is behind, by partition."""
+    """How far a group is behind, by partition.
+
+    Example:
+        >>> subscriber.lag().records
+        0
+    """
 
     partitions: tuple[PartitionLag, ...]
 
@@ -111,7 +124,7 @@ class Lag:
 
     @property
     def seconds(self) -> float:
-        """Age of the oldest record that waits, in seconds."""
+        """The age of the oldest record that waits, in seconds."""
         return max((partition.seconds for partition in self.partitions), default=0.0)
 
 

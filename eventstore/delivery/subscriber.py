@@ -33,9 +33,13 @@ _FORGETTING_SECONDS: Final = 3600.0
 class Subscriber(Closing):
     """Delivers what a source gives to a subscription's handler. Close it, or use it in `with`.
 
-    `engine` is that of the database the handler writes to, needed by a handler that takes `tx`. `runners` are where the
-    handler runs, as many as the subscription has handlers in parallel: threads if none are given. `around` opens what
-    stands around each call of the handler. `report` counts since the beginning.
+    Args:
+        subscription: The subscription.
+        source: Where records come from.
+        engine: The database that the handler writes to. A handler that takes `tx` needs it.
+        patience: How long to wait for a database that does not answer, in seconds.
+        runners: Where the handler runs, one for each handler in parallel. By default threads.
+        around: Context managers that are opened around each call of the handler, such as a span.
     """
 
     def __init__(
@@ -82,10 +86,20 @@ class Subscriber(Closing):
         return replace(self._total)
 
     def run(self, *, stop: Event, on_batch: Callable[[DeliveryReport], None] | None = None) -> DeliveryReport:
-        """Deliver until `stop` is set: the handler call at hand is finished, what is done of its batch is committed.
+        """Deliver until `stop` is set. The current handler call is finished, and its batch up to there is committed.
 
-        Raises HandlerHung. Raises StoreUnavailable. Raises CheckpointMoved. Raises KafkaError. The record's own error
-        where unreadable ones stop the subscription. Whatever ended it: what was not acknowledged arrives again.
+        Records that were not acknowledged arrive again, however the run ended.
+
+        Args:
+            stop: Ends the run.
+            on_batch: Is called after each batch with records.
+
+        Raises:
+            HandlerHung: A handler ran longer than the subscription's timeout.
+            CheckpointMoved: Another subscriber of the group advanced the checkpoint.
+            StoreUnavailable: The database did not answer.
+            KafkaError: Kafka did not answer or refused. An unreadable record raises its own error if it stops the
+                subscription.
         """
         self._stop = stop
         try:

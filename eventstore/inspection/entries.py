@@ -18,9 +18,17 @@ Form = Literal["event", "avro", "json", "text", "bytes", "deleted"]
 class Entry:
     """An event of a store, or a record of a topic.
 
-    `log` names the store or the topic, and `place` where in it: `order-o1@3`, `order[2]@17`. `form` says what `data`
-    is: an event's fields, an Avro or JSON value, a text, bytes, or None for a record without a value. `problem` says
-    why a record whose Avro cannot be decoded is shown as bytes.
+    Attributes:
+        log: The store or the topic.
+        place: The place in the log: `order-o1@3`, `order[2]@17`.
+        time: When it was stored.
+        form: What `data` is: an event's fields, an Avro or JSON value, a text, bytes, or None for a record without a
+            value.
+        data: The fields or the value.
+        event: The event, if it is one.
+        key: The record's key.
+        headers: The record's headers.
+        problem: Why a record that is not decodable Avro is shown as bytes.
     """
 
     log: str
@@ -35,7 +43,7 @@ class Entry:
 
     @property
     def happened(self) -> datetime:
-        """When the event took place. Of a record that is none, its own time."""
+        """The event's time. For a record without an event, the record's time."""
         return self.time if self.event is None else self.event.time
 
     @staticmethod

@@ -14,11 +14,22 @@ from eventstore.messages import Metadata
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Events that have all of these. What is not given selects nothing away.
+    """Events that match all given conditions. A condition that is not given selects everything. Bounds are included.
 
-    `types` are names as they are stored. Versions are those of an event in its stream. Bounds are included. Raises
-    InvalidEventData for a time without a zone, InvalidBound for a version below zero, and if an upper bound is below
-    the lower one, InvalidIdentifier for a correlation id that no metadata can have.
+    Attributes:
+        streams: Names of streams.
+        categories: Names of categories.
+        types: Event types, as they are stored.
+        since: The earliest time, which needs a time zone.
+        until: The latest time.
+        correlation_id: The conversation.
+        from_version: The lowest version of an event in its stream.
+        to_version: The highest version.
+
+    Raises:
+        InvalidEventData: A time has no time zone.
+        InvalidBound: A version is below zero, or an upper bound below the lower one.
+        InvalidIdentifier: No metadata can have this correlation id.
     """
 
     streams: tuple[str, ...] = ()
@@ -62,7 +73,7 @@ class Selection:
         return not self.categories or (stream or "").partition("-")[0] in self.categories
 
     def has_version(self, version: int | None) -> bool:
-        """Say whether a version is within the bounds. A record without one is not, where there are bounds."""
+        """Say whether a version is within the bounds. With bounds, a record without a version is not."""
         if self.from_version is None and self.to_version is None:
             return True
         first, last = self.from_version or 0, self.to_version

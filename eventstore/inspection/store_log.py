@@ -20,7 +20,7 @@ _GLANCE_SECONDS: Final = 0.25
 
 
 class StoreLog:
-    """A store, read in pages behind the fence. The store stays the caller's to close."""
+    """A store, read in pages behind the fence. The caller closes the store."""
 
     def __init__(self, store: SqlEventStore, *, name: str | None = None) -> None:
         self._store = store

@@ -54,10 +54,13 @@ def event_at(store: Streams, stream: StreamName | str, *, version: int | None = 
 def stream_state(
     store: Streams, kind: type[Aggregate], stream: StreamName | str, *, version: int | None = None
 ) -> StreamState:
-    """Fold a stream up to a version, the last one without, and compare with the version before.
+    """Fold a stream up to a version, by default the last one, and compare the state with the version before.
 
-    Raises EventsNotFound. Raises DeclarationError for a stream of another aggregate. Raises KeysMissing if an event has
-    personal values and the store was opened without keys: a state computed from masked values would be another one.
+    Raises:
+        EventsNotFound: The stream has no event of this version.
+        DeclarationError: The stream belongs to another aggregate.
+        KeysMissing: An event has personal values, and the store was opened without keys. Masked values would give
+            another state.
     """
     name = stream if isinstance(stream, StreamName) else StreamName.parse(stream)
     _require_own(kind, name)

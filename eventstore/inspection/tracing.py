@@ -74,8 +74,13 @@ class Trace:
 def trace(correlation_id: str, logs: Iterable[ReadLog], *, inboxes: Iterable[Inboxes] = ()) -> Trace:
     """Read the events of a correlation id from stores and topics, and put each behind its cause.
 
-    An event that several of them hold is taken from the first. Raises EventsNotFound if none holds any. Raises the
-    errors of logs.
+    Args:
+        correlation_id: The conversation.
+        logs: Stores and topics. An event that several of them hold is taken from the first.
+        inboxes: Inboxes of subscriptions, which say which events were handled.
+
+    Raises:
+        EventsNotFound: No log holds an event of the conversation.
     """
     read = list(logs)
     selection = Selection(correlation_id=correlation_id)

@@ -205,10 +205,12 @@ def _partition_counts(admin: AdminClient, topics: list[str], servers: str, deadl
 
 
 def ensure_topics(settings: Settings, specs: Iterable[TopicSpec], *, deadline: float = DEADLINE_SECONDS) -> list[str]:
-    """Create the topics that are missing and check the others. Return the names created.
+    """Create the topics that are missing, and check the others. Return the names of the created ones.
 
-    Raises TopicMismatch if a topic has other partitions or another cleanup policy. Raises BrokerUnreachable.
-    Raises BrokerRefused.
+    Raises:
+        TopicMismatch: A topic has another partition count or cleanup policy.
+        BrokerUnreachable: No broker answered within `deadline` seconds.
+        BrokerRefused: A broker refused to create a topic.
     """
     wanted = list(specs)
     compared = compare_topics(settings, wanted, deadline=deadline)

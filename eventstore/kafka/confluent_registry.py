@@ -34,7 +34,7 @@ _MESSAGE_LENGTH: Final = 500
 
 
 class ConfluentRegistry(Closing):
-    """Registers schemas and finds them again. Close it, or use it in `with`. Safe for threads.
+    """A client of a Confluent-compatible schema registry. Close it, or use it in `with`. Safe for threads.
 
     Raises RegistryUnreachable if the certificates to trust cannot be read.
     """
@@ -49,10 +49,14 @@ class ConfluentRegistry(Closing):
         return self._settings.url
 
     def register(self, schemas: Sequence[RegisteredSchema]) -> list[RegisteredSchema]:
-        """Register schemas under their event type names. Return them in their order under the ids they got.
+        """Register schemas under their event types. Return them in their order, with the ids that the registry gave.
 
-        What is registered already is found. Without `auto_register`, UnknownSchema for what is not. Raises
-        SchemaIncompatible, RegistryUnreachable or RegistryRefused. What came before in the order is registered then.
+        A schema that is registered already gets its id again. Schemas before a refused one stay registered.
+
+        Raises:
+            SchemaIncompatible: The registry's rule forbids the schema.
+            UnknownSchema: The schema is new, and `auto_register` is off.
+            RegistryUnreachable: The registry did not answer. RegistryRefused: it refused.
         """
         find = self._registered if self._settings.auto_register else self._looked_up
         return [RegisteredSchema(find(s.name, _spelled(s)), s.name, s.schema, self.address) for s in schemas]
@@ -78,7 +82,7 @@ class ConfluentRegistry(Closing):
         return [self._version(s, number) for s in subjects for number in self._numbers(s)]
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._client.close()
 
     def _registered(self, subject: str, schema: Schema) -> int:
@@ -185,7 +189,7 @@ def _client(settings: RegistrySettings) -> SchemaRegistryClient:
 
 
 def configured_registry(settings: Settings) -> ConfluentRegistry | None:
-    """Return the registry that the settings name. None where ids are fingerprints."""
+    """Return the registry that the settings name, None if they name none and ids are fingerprints."""
     return None if settings.registry is None else ConfluentRegistry(settings.registry)
 
 

@@ -40,9 +40,14 @@ Offsets = Mapping[int, int]
 
 
 class TopicLog(Closing):
-    """A topic, read without a group. Close it, or use it in `with`. Without `keys` personal values stay sealed.
+    """A topic, read without a group. Close it, or use it in `with`.
 
-    The times of a selection are compared with the time of the record, which the broker orders a topic by.
+    The times of a selection are compared with the records' time, by which the broker orders a topic.
+
+    Args:
+        topic: The topic.
+        settings: The settings of Kafka.
+        keys: The key store that opens personal values. Without one they stay sealed.
     """
 
     def __init__(self, topic: str, settings: Settings, *, keys: KeyStore | None = None) -> None:
@@ -97,7 +102,7 @@ class TopicLog(Closing):
         )
 
     def records_at(self, offset: int) -> list[TopicRecord]:
-        """Return the record of an offset in each partition that holds one there, as it was written."""
+        """Return the records at an offset, as they were written: at most one for each partition."""
         begins, ends = self._bounds(Selection())
         places = {partition: offset for partition, end in ends.items() if begins.get(partition, 0) <= offset < end}
         if not places:
@@ -106,7 +111,7 @@ class TopicLog(Closing):
             return list(self._between(reader, places, dict.fromkeys(places, offset + 1)))
 
     def find(self, event_id: UUID) -> Entry | None:
-        """Return the record of an event, by its id in the header. None without one. Every record is looked at."""
+        """Return the record of an event, by the id in its header, or None. It reads the whole topic."""
         wanted = str(event_id).encode()
         begins, ends = self._bounds(Selection())
         with RangeReader(self._settings) as reader:
@@ -116,7 +121,7 @@ class TopicLog(Closing):
         return None
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._offsets.close()
         for opened in (self._schemas, self._registry):
             if opened is not None:

@@ -37,7 +37,21 @@ _OPEN: Final = (UNSTARTED, RUNNING, COMPENSATING, COMPENSATION_FAILED)
 
 @dataclass(frozen=True, slots=True)
 class InstanceStatus:
-    """An instance as it stands: `waits_for` says in words what has to come next, `idle` for how long nothing did."""
+    """An instance of a process.
+
+    Attributes:
+        process: The process.
+        instance: The instance's id.
+        status: What the instance is doing.
+        version: The number of its last step.
+        code: The version of the process's code that it runs by.
+        problem: Why it cannot go on, empty if it can.
+        started: When it started.
+        stepped: When it took its last step.
+        idle: The time since its last step.
+        waits_for: What has to come next, in words.
+        scheduled: Its timers and commands that are still to come.
+    """
 
     process: str
     instance: str
@@ -63,7 +77,11 @@ class ProcessCount:
 
 
 class Processes:
-    """The instances of processes in a store. Those whose classes are given can be repaired too."""
+    """The instances of processes in a store. Instances of the given classes can also be repaired.
+
+    Example:
+        >>> Processes(store, [Shipping]).instances(stuck=timedelta(days=1))
+    """
 
     def __init__(
         self,
@@ -81,10 +99,14 @@ class Processes:
     def instances(
         self, process: str | None = None, *, stuck: timedelta | None = None, ended: bool = False, limit: int = _LIMIT
     ) -> list[InstanceStatus]:
-        """Return instances that have not ended, those that stand still for the longest first.
+        """Return instances that have not ended, those that are idle longest first.
 
-        `ended` shows ended ones too. `stuck` shows only instances with a problem, with something that was set aside or
-        is overdue for so long, ended or not. And those that took no step for so long and wait for no timer.
+        Args:
+            process: Only those of this process.
+            stuck: Only those that have a problem, that have something set aside or overdue for so long, or that took no
+                step for so long and wait for no timer.
+            ended: Include ended instances.
+            limit: The number of instances at most.
         """
         now = self._clock()
         condition = None if stuck is None else self._rows.stuck(_OPEN, since=now - stuck, now=now)
@@ -107,14 +129,14 @@ class Processes:
         return found
 
     def stats(self, process: str | None = None) -> list[ProcessCount]:
-        """Return how many instances have which status."""
+        """Return how many instances have each status."""
         with self._database.transaction() as tx:
             return [ProcessCount(*counted) for counted in self._rows.counts(tx, process)]
 
     def retry(self, process: str, instance: str) -> InstanceStatus:
-        """Do again what was set aside, or the compensation that failed.
+        """Repeat what was set aside, or the compensation that failed.
 
-        Raises ProcessUnknown, the errors of its handlers.
+        Raises ProcessUnknown, or the errors of the handlers.
         """
         key = (process, instance)
         with self._database.writing() as tx:
@@ -125,10 +147,16 @@ class Processes:
         return self.show(process, instance)
 
     def cancel(self, process: str, instance: str, *, compensate: bool = True) -> InstanceStatus:
-        """End an instance: what it sent is undone, or left as it is without `compensate`.
+        """End an instance.
 
-        A compensation that failed stays as it is, and the others follow. Raises ProcessUnknown. Raises ProcessError for
-        an instance that has ended, or is compensating already.
+        Args:
+            process: The process.
+            instance: The instance's id.
+            compensate: Undo what it sent. A compensation that failed stays as it is, and the others follow.
+
+        Raises:
+            ProcessUnknown: The process or the instance does not exist.
+            ProcessError: The instance has ended, or is compensating already.
         """
         key = (process, instance)
         with self._database.writing() as tx:
@@ -150,10 +178,13 @@ class Processes:
         return self.show(process, instance)
 
     def migrate(self, process: str, instance: str) -> InstanceStatus:
-        """Move an instance to the newest version of its code, whose state is what that makes of its inputs.
+        """Move an instance to the newest version of its code, which derives its state from the inputs so far.
 
-        No command is sent again. Timers are set as the new code would have set them. Raises ProcessUnknown or
-        ProcessError for one that has ended or is compensating. Raises the errors of its handlers.
+        No command is sent again. Timers are set as the new code would have set them.
+
+        Raises:
+            ProcessUnknown: The process or the instance does not exist.
+            ProcessError: The instance has ended, or is compensating. An error of a handler is raised as it is.
         """
         key = (process, instance)
         with self._database.writing() as tx:

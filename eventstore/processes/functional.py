@@ -57,22 +57,26 @@ Decision = Callable[[Process], object]
 
 
 def send(aggregate_id: str, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> Decision:
-    """Decide to send a command."""
+    """Decide to send a command.
+
+    Example:
+        >>> return state, [undone_by(send(e.sku, Item.reserve, "o1"), Item.release, "o1")]
+    """
     return lambda process: process.send(aggregate_id, command, *args, **kwargs)
 
 
 def undone_by(sent: Decision, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> Decision:
-    """Decide to send a command that another one compensates."""
+    """Name the command that compensates a sent one."""
     return lambda process: _sending(sent, process).undone_by(command, *args, **kwargs)
 
 
 def delayed(sent: Decision, after: timedelta) -> Decision:
-    """Decide to send a command so much later."""
+    """Send a command later, by this delay."""
     return lambda process: _sending(sent, process).delayed(after)
 
 
 def expiring(sent: Decision, after: timedelta) -> Decision:
-    """Decide to send a command within this time after it is due, or never."""
+    """Send a command within this time after it is due, or never."""
     return lambda process: _sending(sent, process).expiring(after)
 
 
@@ -91,12 +95,12 @@ def set_timer(name: str, *, after: timedelta | None = None, at: datetime | None 
 
 
 def take_back(name: str) -> Decision:
-    """Decide to take back a timer."""
+    """Decide to cancel a timer."""
     return lambda process: process.cancel(name)
 
 
 def done() -> Decision:
-    """Decide that the instance has come to its end."""
+    """Decide that the instance has ended."""
     return lambda process: process.done()
 
 
@@ -123,10 +127,25 @@ def process_of(
     version: int = 1,
     earlier: Sequence[type[Process]] = (),
 ) -> type[Process]:
-    """Make a process of a function, which gets the state and an event, a `Reply`, a `TimeOut` or `Compensated`.
+    """Make a process of a function.
 
-    Each mapping says how an event names its instance, None for the id of its stream. ``answers`` are commands whose
-    replies are requested, ``timers`` the names of timers. Raises DeclarationError if the state is no dataclass.
+    Args:
+        category: The name of the process.
+        initial_state: Returns the state before the start.
+        decide: Gets the state and an event, a `Reply`, a `TimeOut` or `Compensated`. It returns the next state and
+            decisions.
+        starts: The events that start an instance. Each value names the instance: a field, a function, or None for the
+            id of the event's stream.
+        reacts: Events of running instances.
+        late: Events that come after the end of an instance, or while it is compensating.
+        answers: The commands whose replies `decide` gets.
+        timers: The names of timers.
+        sends: The aggregates that get commands.
+        version: The version of this code.
+        earlier: Processes of former versions, by which their instances end.
+
+    Raises:
+        DeclarationError: The state is no dataclass.
     """
     state = type(initial_state())
     if not dataclasses.is_dataclass(state):

@@ -46,7 +46,7 @@ _MOST_STEPS: Final = 10_000
 
 @dataclass
 class Sending:
-    """A command that a handler decided to send; each method returns it, so that they can be chained."""
+    """A command that a handler decided to send. Each method returns it, for chaining."""
 
     process: Process = field(repr=False)
     command: Callable[..., object]
@@ -57,12 +57,12 @@ class Sending:
     undo: Sending | None = None
 
     def undone_by(self, command: Callable[..., object], /, *args: Any, to: str | None = None, **kwargs: Any) -> Sending:
-        """Say which command compensates it; it goes to the same aggregate, unless ``to`` names another."""
+        """Name the command that compensates it, for the same aggregate unless `to` names another."""
         self.undo = self.process.sending(to or self.to, command, args, kwargs)
         return self
 
     def delayed(self, after: timedelta) -> Sending:
-        """Send it so much later."""
+        """Send it later, by this delay."""
         self.delay = not_negative(after, "a delay")
         return self
 
@@ -103,7 +103,13 @@ class AtHand:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What became of a command: `outcome` is accepted, refused or expired; `reason` is the aggregate's own sentence."""
+    """The reply to a command of a process.
+
+    Attributes:
+        command: The name of the command.
+        outcome: `accepted`, `refused` or `expired`.
+        reason: The aggregate's reason for a refusal.
+    """
 
     command: str
     outcome: str
@@ -116,11 +122,18 @@ class Reply:
 
 
 class Process(Aggregate, category="process"):
-    """A process manager: fields with defaults are its state, methods marked by reactions are what it does.
+    """A process manager. Fields with defaults are its state, and decorated methods handle its inputs.
 
-    Class keywords: ``sends`` lists the aggregates it sends commands to. ``version`` numbers its code, and ``earlier``
-    holds the classes of former versions, by which their instances end. ``max_steps`` ends a process that runs in a
-    circle. `standing` says what the instance is at.
+    Class keywords: `sends` lists the aggregates that get commands. `version` numbers the code, and `earlier` lists the
+    classes of former versions, by which their instances end. `max_steps` ends a process that runs in a circle.
+    `standing` holds the instance's status.
+
+    Example:
+        >>> class Shipping(Process, sends=[Item, Order]):
+        ...     sku: str = ""
+        ...     @starts(Order.Placed)
+        ...     def placed(self, event: Order.Placed) -> None:
+        ...         self.send(event.sku, Item.reserve, self.id)
     """
 
     code_version: ClassVar[int] = 1

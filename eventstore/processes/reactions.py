@@ -39,26 +39,49 @@ class _Mark:
 
 
 def starts(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
-    """Begin an instance with this event; `id` names the field of its id, by default it is the id of the event's stream.
+    """Start an instance with this event.
 
-    @starts(Order.Placed)
-    def placed(self, event: Order.Placed) -> None: ...
+    Args:
+        event: The event class.
+        id: How the event names the instance: a field, or a function of the event. By default the id of the event's
+            stream.
+
+    Example:
+        >>> @starts(Order.Placed)
+        ... def placed(self, event: Order.Placed) -> None: ...
     """
     return _marking(_Mark(STARTS, event, id))
 
 
 def reacts(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
-    """Handle this event while the instance runs; one that comes before the start is kept, and handled after it."""
+    """Handle this event while the instance runs. An event that comes before the start is stored, and handled after it.
+
+    Args:
+        event: The event class.
+        id: How the event names the instance: a field, or a function of the event. By default the id of the event's
+            stream.
+    """
     return _marking(_Mark(REACTS, event, id))
 
 
 def late(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
-    """Handle this event where it comes after the end of the instance, or while it is compensating."""
+    """Handle this event if it comes after the end of the instance, or while the instance is compensating.
+
+    Args:
+        event: The event class.
+        id: How the event names the instance: a field, or a function of the event. By default the id of the event's
+            stream.
+    """
     return _marking(_Mark(LATE, event, id))
 
 
 def replies(command: Callable[..., object], /) -> Callable[[H], H]:
-    """Handle what became of a command that this process sent: a `Reply`."""
+    """Handle the `Reply` to a command that this process sent.
+
+    Example:
+        >>> @replies(Item.reserve)
+        ... def reserved(self, reply: Reply) -> None: ...
+    """
     return _marking(_Mark(REPLIES, command))
 
 

@@ -47,11 +47,21 @@ def process_subscription(
     around: StepAround | None = None,
     **options: Any,
 ) -> Subscription[..., None]:
-    """Return the subscription by which a process gets its events. `options` are those of a subscription.
+    """Return the subscription that delivers events to a process. Its group is `<process>-process`.
 
-    Its group is `<process>-process`. `topics` names the topic of a category that another service publishes. A step is
-    stored in the store's own database, in the transaction of the inbox. `around` opens what stands around each step.
-    Raises StoreUnavailable or StoreNotPrepared.
+    A step is stored in the store's own database, in the transaction of the inbox.
+
+    Args:
+        store: The process's store.
+        process: The process.
+        topics: The topics of categories that other services publish.
+        clock: Gives the time of steps.
+        around: A context manager around each step, such as a span.
+        **options: The options of a subscription.
+
+    Raises:
+        StoreUnavailable: The database did not answer.
+        StoreNotPrepared: The database has no tables of an event store.
     """
     engine = ProcessEngine(store, [process], around=around)
     read = {**store.topics_of(_categories(process)), **topics}
@@ -72,7 +82,10 @@ def open_process(
     clock: Callable[[], datetime] = utc_now,
     **options: Any,
 ) -> Subscriber:
-    """Open what delivers a process its events: of the store itself, or of Kafka's topics where settings are given."""
+    """Open a subscriber that delivers events to a process.
+
+    With settings, events come from Kafka's topics. Without settings, they come from the store itself.
+    """
     declared = process_subscription(store, process, topics=topics, clock=clock, **options)
     if settings is not None:
         return open_subscriber(declared, settings=settings, engine=store.engine)
@@ -94,13 +107,25 @@ def run_processes(
     metrics: ProcessMetrics | None = None,
     spans: Spans | None = None,
 ) -> WorkReport:
-    """Deliver events to processes and do what is due until `stop` is set, over failures that pass by themselves.
+    """Deliver events to processes and do what is due until `stop` is set. Temporary failures lead to another start.
 
-    Start it several times to share the work: workers pass over what another one holds. With `settings` events come from
-    Kafka's topics, without from the store itself, where one runner at a time delivers to a process. `topics` names the
-    topic of a category that another service publishes. `commands` are aggregates whose scheduled commands are sent too.
-    `metrics` counts for Prometheus. `spans` opens a span for each step, and for each command unless a dispatcher is
-    given. Raises SubscriptionGaveUp after too many failures in a row. Other errors end it.
+    Start it several times to share the work: a worker skips what another one holds.
+
+    Args:
+        store: The processes' store.
+        processes: The processes.
+        stop: Ends the run.
+        settings: Read events from Kafka's topics. Without settings, one runner at a time reads them from the store.
+        topics: The topics of categories that other services publish.
+        commands: Aggregates whose scheduled commands are sent too.
+        dispatcher: Sends the commands, by default one of the store.
+        restarts: How often, and after which pauses, failed work is started again.
+        on_batch: Is called after each batch of work.
+        metrics: Counts for Prometheus.
+        spans: Opens a span for each step, and for each command unless a dispatcher is given.
+
+    Raises:
+        SubscriptionGaveUp: The work failed too often in a row. Other errors end the run at once.
     """
     around = None if spans is None else spans.step
     sender = dispatcher or Dispatcher(store, middleware=() if spans is None else [spans.command])

@@ -66,10 +66,10 @@ class WorkReport:
 
 
 class ProcessWorker:
-    """Sends what is due for some processes, and scheduled commands of these aggregates. Several work side by side.
+    """Sends due commands and timers of processes, and scheduled commands of aggregates. Several workers share the work.
 
-    A batch is one transaction: a command's events, the reply's step and the row that is done with commit together. A
-    worker that dies leaves everything to the next one. `around` opens what stands around each step, such as a span.
+    A batch is one transaction: a command's events, the step of the reply and the finished row commit together. If a
+    worker dies, the next one does its work.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class ProcessWorker:
         self.report = WorkReport()
 
     def run(self, *, stop: Event, on_batch: Callable[[WorkReport], None] | None = None) -> WorkReport:
-        """Work until `stop` is set. Raises StoreUnavailable, HandlerHung if a batch takes longer than the timeout."""
+        """Work until `stop` is set. Raises StoreUnavailable, or HandlerHung if a batch exceeds the timeout."""
         thread = HandlerThread("worker of processes")
         try:
             while not stop.is_set():

@@ -31,4 +31,4 @@ __all__ = [
 
 
 class StoreConformance(StreamConformance, EvolutionConformance, SnapshotConformance, ClosedStreamConformance):
-    """Every part that needs nothing but a store. `store` must be ready for use."""
+    """Tests that every event store passes. Subclass it and give it a fixture `store`."""

@@ -39,13 +39,21 @@ def deliver(
     engine: Engine | AsyncEngine | None = None,
     stream_id: str = "1",
 ) -> DeliveryReport:
-    """Deliver events in their order, all of them so many times over, and return what became of them.
+    """Deliver events in their order to a subscription's handler, and return the report.
 
-    Events are objects of event classes, recorded first in a stream of their category, or recorded ones, such as a
-    dispatcher's `Accepted.events`. ``engine`` is that of the handler's database, where it takes a transaction. What the
-    handler raised is raised, after the attempts that the subscription allows. They follow each other at once.
-    A coroutine function runs on an event loop of its own, with an AsyncEngine. In a test that is a coroutine itself,
-    await `deliver_async`.
+    An error of the handler is raised after the attempts that the subscription allows, without pauses. A coroutine
+    handler runs on an event loop of its own, with an AsyncEngine. In an asynchronous test, await `deliver_async`.
+
+    Args:
+        subscription: The subscription.
+        *events: Objects of event classes, or recorded events such as `Accepted.events`.
+        times: How often to deliver all of them.
+        engine: The handler's database, if it takes a transaction.
+        stream_id: The id of the stream in which event objects are recorded.
+
+    Example:
+        >>> deliver(notify, Order.Paid(amount=120), times=2, engine=engine).duplicates
+        1
     """
     if subscription.signature.awaits:
         _require_no_loop(subscription)
@@ -64,7 +72,7 @@ async def deliver_async(
     engine: AsyncEngine | None = None,
     stream_id: str = "1",
 ) -> DeliveryReport:
-    """Do as `deliver` for a handler that is a coroutine function, on the event loop of the test."""
+    """Deliver events to a coroutine handler on the event loop of the test, as `deliver` does."""
     from eventstore.delivery.async_subscriber import AsyncSubscriber
 
     records = _List(_arrivals(events, stream_id) * times, subscription)

@@ -9,7 +9,13 @@ __all__ = ["FixedClock", "FixedIds"]
 
 
 class FixedClock:
-    """Tells the same moment until it is moved. For ``MemoryEventStore(clock=…)`` and ``SqlEventStore(clock=…)``."""
+    """A clock that stands still until it is moved, for the `clock` of stores.
+
+    Example:
+        >>> clock = FixedClock()
+        >>> store = MemoryEventStore(clock=clock)
+        >>> clock.advance(timedelta(days=1))
+    """
 
     def __init__(self, moment: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self.moment = moment
@@ -19,13 +25,13 @@ class FixedClock:
         return self.moment
 
     def advance(self, by: timedelta) -> datetime:
-        """Move on, or back for less than nothing, and return the new moment."""
+        """Move the clock, backwards if `by` is negative, and return the new moment."""
         self.moment += by
         return self.moment
 
 
 class FixedIds:
-    """Gives UUIDs that count from 1. For the ``new_id`` of stores and dispatchers."""
+    """UUIDs that count from 1, for the `new_id` of stores and dispatchers."""
 
     def __init__(self) -> None:
         self._last = 0

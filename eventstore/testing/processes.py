@@ -85,22 +85,28 @@ def command(aggregate_id: str, function: Callable[..., object], /, *args: Any, *
 
 
 def accepted(function: Callable[..., object]) -> Answered:
-    """Say that the first command of this kind that waits was accepted."""
+    """Say that the first waiting command of this kind was accepted."""
     return Answered(Reply(command_name(function), ACCEPTED))
 
 
 def refused(function: Callable[..., object], reason: str = "refused") -> Answered:
-    """Say that the first command of this kind that waits was refused."""
+    """Say that the first waiting command of this kind was refused."""
     return Answered(Reply(command_name(function), REFUSED, reason))
 
 
 def expired(function: Callable[..., object]) -> Answered:
-    """Say that the first command of this kind that waits was not sent in its time."""
+    """Say that the first waiting command of this kind was not sent in time."""
     return Answered(Reply(command_name(function), EXPIRED))
 
 
 def given(process: type[Process], *past: object, id: str = "1") -> ProcessScenario:
-    """Return an instance to which these events, answers and times have come, in this order."""
+    """Return an instance after these events, replies and times, in this order.
+
+    Example:
+        >>> given(Shipping, Order.Placed(sku="s1")).when(refused(Item.reserve)).then(
+        ...     commands=[command("1", Order.cancel, reason="sold out")]
+        ... )
+    """
     scenario = ProcessScenario(process, id)
     for one in past:
         scenario = scenario.when(one)
@@ -109,7 +115,7 @@ def given(process: type[Process], *past: object, id: str = "1") -> ProcessScenar
 
 @dataclass(frozen=True)
 class ProcessScenario:
-    """An instance with a past. Each ``when`` returns another one, and the past stays as it was."""
+    """An instance with a past. Each `when` returns a new scenario and leaves this one unchanged."""
 
     kind: type[Process]
     id: str
@@ -120,7 +126,7 @@ class ProcessScenario:
     now: datetime = field(default=_START)
 
     def when(self, *what: object) -> ProcessScenario:
-        """Let events and answers come and time pass. `then` sees what they lead to, together."""
+        """Deliver events and replies, and let time pass. `then` sees everything that they lead to."""
         scenario: ProcessScenario = replace(self, commands=())
         for one in what:
             scenario = _after(scenario, one)
@@ -134,7 +140,7 @@ class ProcessScenario:
         state: dict[str, Any] | None = None,
         status: str | None = None,
     ) -> Self:
-        """Exactly these commands were sent. These timers are set, these fields have these values, where given."""
+        """Check that exactly these commands were sent, and check timers, fields and status if they are given."""
         sent = [ExpectedCommand(one.to, one.command, one.arguments) for one in self.commands]
         assert sent == list(commands), _difference("commands", list(commands), sent)
         if timers is not None:

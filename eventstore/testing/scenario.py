@@ -28,26 +28,26 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class Outcome(Generic[A]):
-    """What a command led to: its events and the state after them, or the reason why it was refused."""
+    """The result of a command: the events and the state after them, or the reason for a refusal."""
 
     state: A
     events: Sequence[object]
     reason: str | None = None
 
     def then(self, *events: object) -> Self:
-        """The command was accepted and led to exactly these events, none if nothing had to happen."""
+        """Check that the command was accepted and led to exactly these events, none if it changed nothing."""
         assert self.reason is None, f"refused: {self.reason}"
         assert list(self.events) == list(events), _difference("events", list(events), list(self.events))
         return self
 
     def then_refused(self, reason: str | None = None) -> Self:
-        """The command was refused. ``reason`` is a part of the sentence that says why."""
+        """Check that the command was refused. `reason` is a part of its reason."""
         assert self.reason is not None, f"accepted: {list(self.events)}"
         assert reason is None or reason in self.reason, _difference("reason", reason, self.reason)
         return self
 
     def then_state(self, **fields: object) -> Self:
-        """These fields of the state have these values."""
+        """Check fields of the state."""
         values = self.state.state()
         found = {name: values[name] if name in values else getattr(self.state, name) for name in fields}
         assert found == fields, _difference("state", fields, found)
@@ -56,14 +56,14 @@ class Outcome(Generic[A]):
 
 @dataclass(frozen=True)
 class Scenario(Generic[A]):
-    """An aggregate with a past. Each ``when`` begins again at that past."""
+    """An aggregate with a past. Each `when` begins at that past."""
 
     kind: type[A]
     past: Sequence[object]
     id: str
 
     def when(self, command: Callable[Concatenate[Any, P], object], *args: P.args, **kwargs: P.kwargs) -> Outcome[A]:
-        """Let the aggregate decide about one command. AssertionError where it changed more than its events say."""
+        """Send one command. Raises AssertionError if it changes the state beyond its events."""
         state = self.state()
         try:
             emitted = self.kind.decide(state, command, *args, **kwargs)
@@ -76,7 +76,7 @@ class Scenario(Generic[A]):
         return Outcome(replayed, emitted)
 
     def state(self) -> A:
-        """The aggregate as its past made it."""
+        """The aggregate after its past."""
         return self._evolved(self.past)
 
     def _evolved(self, events: Sequence[object]) -> A:
@@ -97,7 +97,11 @@ def _through_avro(declared: EventType, event: object) -> dict[str, Any]:
 
 
 def given(kind: type[A], *past: object, id: str = "1") -> Scenario[A]:
-    """Return an aggregate to which these events have happened, in this order."""
+    """Return an aggregate to which these events have happened, in this order.
+
+    Example:
+        >>> given(Order, Order.Placed(quantity=2)).when(Order.pay, amount=9).then(Order.Paid(amount=9))
+    """
     return Scenario(kind, past, id)
 
 

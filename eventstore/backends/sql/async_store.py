@@ -68,12 +68,26 @@ class _KeysInThreads:
 
 
 class AsyncSqlEventStore:
-    """Events in PostgreSQL (`postgresql+psycopg://…`) or SQLite (`sqlite+aiosqlite:///shop.db`), for asyncio.
+    """An event store in PostgreSQL (`postgresql+psycopg://…`) or SQLite (`sqlite+aiosqlite:///shop.db`), for asyncio.
 
-    Every method does what that of SqlEventStore does, with its errors. A call that is cancelled has no effect, or all
-    of it: an append under ids of its own (NewEvent) may be repeated. `sync_store` is the store that does the work, for
-    `run_sync`, and for what takes a store and is itself run so, as Snapshots is by AsyncDispatcher. A KeyStore of
-    one's own is asked in a thread. An engine given instead of a URL stays the caller's to dispose of.
+    Every method does what that of SqlEventStore does, with its errors. A cancelled call has no effect or its whole
+    effect: an append of events with ids of their own (NewEvent) may be repeated. `sync_store` is the synchronous store,
+    for `run_sync` and for Snapshots.
+
+    Args:
+        database: A URL, or an engine. The caller disposes of an engine.
+        schema: A database schema (PostgreSQL).
+        source: The CloudEvents source of all events, which names the service.
+        topic_prefix: The prefix of new topics, instead of one from `source`.
+        registry: Checks the schemas of new event types and gives their ids. Without one, ids are fingerprints.
+        clock: Gives the time of events.
+        new_id: Makes the ids of events that come without one, by default UUIDs of version 7.
+        keys: Master keys for data keys in this store, or a key store, which is called in a thread.
+
+    Example:
+        >>> async with AsyncSqlEventStore("sqlite+aiosqlite:///shop.db") as store:
+        ...     await store.create_tables()
+        ...     result = await AsyncDispatcher(store).send("o1", Order.pay, amount=120)
     """
 
     def __init__(
@@ -102,7 +116,7 @@ class AsyncSqlEventStore:
         )
 
     async def run_sync(self, work: Callable[Concatenate[SqlEventStore, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a synchronous function of the store, whose waiting for the database lets other tasks work."""
+        """Run a synchronous function of the store. Other tasks work while it waits for the database."""
         return await in_greenlet(work, self.sync_store, *args, **kwargs)
 
     async def create_tables(self) -> None:
@@ -145,10 +159,15 @@ class AsyncSqlEventStore:
     async def append_batch(
         self, appends: Sequence[StreamAppend], *, connection: AsyncConnection | None = None
     ) -> list[AppendResult]:
-        """Append to many streams, all or none, in one statement. Results in the order given.
+        """Append to many streams, all or none, in one statement. Results have the order of the appends.
 
-        With `connection`, inside the caller's transaction, whose tables and events then commit together. The errors of
-        SqlEventStore.append_batch. SQLAlchemy's own for a connection that is not open.
+        Args:
+            appends: The appends, one for each stream.
+            connection: Append in the caller's transaction, which commits the events. SQLAlchemy raises its own error
+                for a closed connection.
+
+        Raises:
+            FactfoldError: The errors of `SqlEventStore.append_batch`.
         """
         if connection is None:
             return await in_greenlet(self.sync_store.append_batch, appends)
@@ -161,7 +180,7 @@ class AsyncSqlEventStore:
     def within(self, connection: AsyncConnection) -> AsyncJoinedStreams:
         """Return the streams as the caller's transaction sees and writes them, as `AsyncDispatcher.within` does.
 
-        What is appended becomes visible to others when the caller commits, together with the rows of that transaction.
+        Other readers see what is appended when the caller commits, together with the rows of that transaction.
         """
         return AsyncJoinedStreams(self.sync_store, connection)
 
@@ -252,11 +271,11 @@ class AsyncSqlEventStore:
         return await in_greenlet(self.sync_store.snapshot, stream)
 
     async def keep_snapshot(self, snapshot: AggregateSnapshot) -> None:
-        """Keep an aggregate snapshot, unless a newer one of the same shape is there."""
+        """Store an aggregate snapshot, unless a newer one of the same shape exists."""
         await in_greenlet(self.sync_store.keep_snapshot, snapshot)
 
     async def last_position(self, category: str, *, before: datetime | None = None) -> Position | None:
-        """Return the place of a category's last event behind the fence, or of the one before a moment's first."""
+        """Return the position of a category's last event behind the fence, or of the last one before a moment."""
         return await in_greenlet(self.sync_store.last_position, category, before=before)
 
     async def fence(self) -> FenceStatus:
@@ -264,11 +283,11 @@ class AsyncSqlEventStore:
         return await in_greenlet(self.sync_store.fence)
 
     async def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
-        """Return how many events of a category come after a place, and the time of the first of them."""
+        """Return how many events of a category come after a position, and the time of the first of them."""
         return await in_greenlet(self.sync_store.waiting, after, category=category)
 
     async def close(self) -> None:
-        """Close connections the store opened itself."""
+        """Close the connections that the store opened itself."""
         if self._owns_engine:
             await self.engine.dispose()
 

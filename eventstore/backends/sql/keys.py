@@ -191,7 +191,12 @@ class SqlKeys:
 class SqlKeyStore(SqlKeys, Closing):
     """The keys of an event store, for services that read its topics and not the store itself.
 
-    A role that may read `subject_keys` is enough. An engine given instead of a URL stays the caller's to dispose of.
+    Its database role needs only SELECT on `subject_keys`.
+
+    Args:
+        database: The URL of the store's database, or an engine. The caller disposes of an engine.
+        master: The master keys that wrapped the data keys.
+        schema: The store's database schema (PostgreSQL).
     """
 
     def __init__(self, database: str | URL | Engine, master: MasterKeys, *, schema: str | None = None) -> None:

@@ -57,7 +57,12 @@ def store_letters(
 ) -> SqlLetters:
     """Return the dead letters of a group that reads a topic's category from a store.
 
-    `engine` is that of the handler's database, the store's own by default.
+    Args:
+        store: The store of the events.
+        topic: The topic that the subscription names.
+        group: The subscription's group.
+        engine: The handler's database, by default the store's.
+        clock: Gives the times of actions.
     """
     return SqlLetters(store, topic, group=group, engine=engine or store.engine, clock=clock)
 

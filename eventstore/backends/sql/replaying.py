@@ -56,12 +56,24 @@ class ReplayReport:
 
 
 class Replay:
-    """Chosen events of a store for one subscription, up to the newest event of now.
+    """Delivers chosen events of a store to one subscription again, up to the store's newest event at that time.
 
-    `engine` is that of the handler's database, the store's own by default. `after` leaves out what an earlier replay
-    reached. For a subscription to a branch topic, give the branch's `category` and `branch`, which says yes to its
-    events. Raises DeclarationError if the handler is a coroutine function, reads none of the store's topics, or takes
-    none of the events that are chosen.
+    Args:
+        store: The store of the events.
+        subscription: The subscription whose handler is called.
+        selection: Which events to deliver.
+        engine: The handler's database, by default the store's.
+        after: Leave out the events up to this position, which an earlier replay reached.
+        category: The category behind a branch topic.
+        branch: Says yes to the events of the branch.
+
+    Raises:
+        DeclarationError: The handler is a coroutine function, reads no topic of the store, or takes none of the events.
+
+    Example:
+        >>> replay = Replay(store, notify, Selection(streams=("order-o1",)))
+        >>> replay.plan().events
+        3
     """
 
     def __init__(
@@ -86,7 +98,7 @@ class Replay:
         self._inboxes: dict[str, Inbox] = {}
 
     def plan(self, *, show: int = 20) -> ReplayPlan:
-        """Return what would be delivered, `show` events of it whole. Nothing is called and nothing changes."""
+        """Return what would be delivered, with the first `show` events. Nothing is called and nothing changes."""
         plan, inboxes = ReplayPlan(), SqlInboxes(self._engine)
         for page in self._pages():
             reactions = inboxes.reactions([event.id for event in page])
@@ -101,10 +113,16 @@ class Replay:
         return plan
 
     def run(self, *, on_progress: Callable[[ReplayReport], None] = lambda report: None) -> ReplayReport:
-        """Deliver the events, one a transaction, or a batch for a handler that takes lists.
+        """Deliver the events, one for each transaction, or a batch for a handler that takes lists.
 
-        It ends at the first failure, and what was delivered before stays. Raises SubscriptionError for an error of the
-        handler, else the error itself. Raises KeysMissing, ForeignRecord, NewerEvent or StoreUnavailable.
+        The replay ends at the first failure. What was delivered before stays.
+
+        Raises:
+            SubscriptionError: The handler raised an error.
+            KeysMissing: An event has personal values, and the store was opened without keys.
+            ForeignRecord: Another service wrote an event.
+            NewerEvent: A newer version of the code wrote an event.
+            StoreUnavailable: The database did not answer.
         """
         report = ReplayReport()
         size = self._subscription.batch if self._subscription.signature.many else 1

@@ -57,15 +57,23 @@ def _now() -> datetime:
 
 
 class SqlEventStore(Closing):
-    """Events in PostgreSQL (`postgresql+psycopg://…`) or SQLite (`sqlite:///shop.db`).
+    """An event store in PostgreSQL (`postgresql+psycopg://…`) or SQLite (`sqlite:///shop.db`).
 
-    `schema` names a database schema (PostgreSQL). `source` is the CloudEvents source of all appended here: it names the
-    service. New categories without a topic of their own get `shop.order` for the source `/shop`, or `order` behind
-    `topic_prefix`, where that is given. Categories that exist keep their topics.
-    `keys` seal and open personal fields: master keys for data keys in the store itself, or a key store elsewhere.
-    `registry` checks the schemas of new kinds of events and gives them their ids, which are fingerprints without one.
-    `new_id` makes the ids of events that come without one, by default UUIDs of version 7.
-    An engine given instead of a URL stays the caller's to dispose of.
+    Args:
+        database: A URL, or an engine. The caller disposes of an engine.
+        schema: A database schema (PostgreSQL).
+        source: The CloudEvents source of all events, which names the service. New categories get topics such as
+            `shop.order` for the source `/shop`.
+        topic_prefix: The prefix of new topics, instead of one from `source`.
+        registry: Checks the schemas of new event types and gives their ids. Without one, ids are fingerprints.
+        clock: Gives the time of events.
+        new_id: Makes the ids of events that come without one, by default UUIDs of version 7.
+        keys: Master keys for data keys in this store, or a key store. They seal and open personal fields.
+
+    Example:
+        >>> with SqlEventStore("sqlite:///shop.db", source="/shop") as store:
+        ...     store.create_tables()
+        ...     store.register(Order)
     """
 
     def __init__(
@@ -97,18 +105,19 @@ class SqlEventStore(Closing):
         self._snapshots = SqlSnapshots(self._database)
 
     def create_tables(self) -> None:
-        """Create what is missing, or bring an older store up to date. Raises StoreNewer or StoreNotPrepared.
+        """Create the tables that are missing, or migrate those of an older release.
 
-        Safe to call again and from many processes at once. Two queries where there is nothing to do.
+        Safe to call again, and from many processes at once. It costs two queries if there is nothing to do. Raises
+        StoreNewer if a newer release migrated the tables, and StoreNotPrepared if a table or schema cannot be used.
         """
         self._database.create_tables()
 
     def version(self) -> StoreVersion:
-        """Return which version the tables are of, and which one this release wants."""
+        """Return the version of the tables, and the version that this release needs."""
         return self._database.version()
 
     def migration_sql(self) -> str:
-        """Return the SQL by which `create_tables` would bring the tables up to date. Nothing where they are."""
+        """Return the SQL that `create_tables` would run, empty if the tables are current."""
         return self._database.migration_sql()
 
     def register(self, *aggregates: type[Aggregate]) -> None:
@@ -156,15 +165,19 @@ class SqlEventStore(Closing):
     def append_batch(
         self, appends: Sequence[StreamAppend], *, connection: Connection | None = None
     ) -> list[AppendResult]:
-        """Append to many streams, all or none, in one statement. Results in the order given.
+        """Append to many streams, all or none, in one statement. Results have the order of the appends.
 
-        With `connection`, inside the caller's transaction: after a lost race PostgreSQL lets that transaction only be
-        rolled back. Events that come with ids of their own (NewEvent) are appended once: a repetition of the whole
-        append gets the results of the first. Raises WrongExpectedVersion, InvalidAppend, InvalidEventData,
-        StreamDeleted, StreamArchived, EventIdTaken, SchemaConflict, StoreUnavailable, OutcomeUnknown or
-        StoreNotPrepared. Before anything is written. Raises SchemaIncompatible for a class that is new here and could
-        not read what is stored under its type name, or that a registry refuses. Raises RegistryUnreachable or
-        RegistryRefused.
+        Events with ids of their own (NewEvent) are appended once: repeating the whole append returns the first results.
+
+        Args:
+            appends: The appends, one for each stream.
+            connection: Append in the caller's transaction. After a lost race, PostgreSQL can only roll it back.
+
+        Raises:
+            WrongExpectedVersion: A stream is at another version than expected.
+            FactfoldError: StreamDeleted or StreamArchived of a stream, InvalidAppend, InvalidEventData or EventIdTaken
+                of an event, SchemaIncompatible, SchemaConflict, RegistryUnreachable or RegistryRefused of a new schema,
+                StoreUnavailable, OutcomeUnknown or StoreNotPrepared of the database.
         """
         if not appends:
             return []
@@ -177,9 +190,9 @@ class SqlEventStore(Closing):
         return self._appender.append(batch, connection)
 
     def within(self, connection: Connection) -> BatchedStreams:
-        """Return the streams as the caller's transaction sees and writes them. `Dispatcher.within` sends commands so.
+        """Return the streams as the caller's transaction sees and writes them. `Dispatcher.within` uses it.
 
-        What is appended becomes visible to others when the caller commits, together with the rows of that transaction.
+        Other readers see what is appended when the caller commits, together with the rows of that transaction.
         """
         # A schema or a key that is new may be in this transaction only, where one writer locks out all others.
         shared = connection if self._database.dialect.single_writer else None
@@ -198,12 +211,11 @@ class SqlEventStore(Closing):
         return PersonalData(subjects if self._keys is self._subjects else self._keys)
 
     def erase(self, subject: str) -> Erasure:
-        """Destroy the keys of a subject: every event about it shows placeholders from now on, wherever it was copied.
+        """Destroy the keys of a subject: every event about it shows placeholders from now on, in every copy.
 
-        Aggregate snapshots of its streams are dropped. Then former rows are removed from the database's files. What
-        keeps them is listed in `Erasure.left`. Safe to call again. Raises StoreUnavailable or InvalidIdentifier. Raises
-        KeysMissing if the store was opened without keys and the subject, which stands in its streams, never had one in
-        the store itself.
+        Aggregate snapshots of its streams are deleted, and former rows are removed from the database's files.
+        `Erasure.left` lists what still holds some. Safe to call again. Raises KeysMissing if the store was opened
+        without keys and never had a key of the subject. Raises InvalidIdentifier or StoreUnavailable.
         """
         streams = self._subjects.streams(check_subject(subject))
         held = self._keys or self._subjects
@@ -230,11 +242,16 @@ class SqlEventStore(Closing):
         backwards: bool = False,
         limit: int | None = None,
     ) -> Iterator[RecordedEvent]:
-        """Yield one stream's events by version, both bounds included. Nothing for an unknown stream.
+        """Yield one stream's events by version, both bounds included. An unknown stream has none.
 
-        ``until`` ends before the first event recorded after a moment: later ones stay out even where a clock went
-        backwards, so that what is read can be folded. ``backwards`` begins at the highest version, and ``limit``
-        counts from where reading begins. Raises InvalidEventData for a moment without a time zone.
+        Args:
+            stream: The stream.
+            from_version: The first version.
+            to_version: The last version, by default the newest.
+            until: Stop before the first event recorded after this moment, even if a clock went backwards. Raises
+                InvalidEventData for a moment without a time zone.
+            backwards: Begin at the highest version.
+            limit: The number of events at most.
         """
         check_bounds(from_version=from_version, to_version=to_version, limit=limit)
         part = Part(str(stream_name(stream)), from_version, to_version, None if until is None else aware_utc(until))
@@ -243,10 +260,10 @@ class SqlEventStore(Closing):
     def read_all(
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
     ) -> Iterator[RecordedEvent]:
-        """Yield events in store order behind the fence: none is skipped, no stream out of order.
+        """Yield events in store order behind the fence: none is skipped, and each stream is in order.
 
-        `after` is the position of the last event seen: a reader's checkpoint. Raises InvalidIdentifier for no category,
-        InvalidBound.
+        `after` is the position of the last event read: a reader's checkpoint. Raises InvalidIdentifier for a name that
+        no category can have, and InvalidBound for a limit below zero.
         """
         check_bounds(limit=limit)
         return self._reader.everything(after, None if category is None else check_category(category), limit)
@@ -270,10 +287,7 @@ class SqlEventStore(Closing):
         return self._reader.selected(selection, (after, before), newest=newest_first, limit=limit)
 
     def read_categories(self, after: Mapping[str, Position | None], *, limit: int) -> list[RecordedEvent]:
-        """Return events of some categories in store order behind the fence, of each those after its own place.
-
-        Raises InvalidIdentifier for no category, InvalidBound.
-        """
+        """Return events of several categories in store order behind the fence, each category after its own position."""
         check_bounds(limit=limit)
         return self._reader.categories({check_category(one): place for one, place in after.items()}, limit)
 
@@ -282,11 +296,11 @@ class SqlEventStore(Closing):
         return self._reader.find(event_id)
 
     def known(self, ids: Sequence[UUID]) -> set[UUID]:
-        """Return those ids under which an event was recorded, events that were deleted since included."""
+        """Return those of the ids under which an event was recorded, including events that were deleted since."""
         return self._reader.known(ids)
 
     def sources(self, ids: Sequence[UUID]) -> dict[UUID, str]:
-        """Return the CloudEvents source of each event: an imported one keeps that of the store that recorded it."""
+        """Return the CloudEvents source of each event. An imported event has that of the store that recorded it."""
         return self._reader.sources(ids)
 
     def head(self, stream: StreamName | str) -> int | None:
@@ -295,24 +309,24 @@ class SqlEventStore(Closing):
         return None if head <= NO_VERSION else head
 
     def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
-        """Delete a stream for good. Returns how many events it had, 0 where there is none or it was deleted before.
+        """Delete a stream for good. Return how many events it had, 0 if there were none or it was deleted before.
 
-        Its events and its aggregate snapshot are deleted. Rows without a payload, which become records without a value
-        under the same keys, take their places. No more events can be appended to it (StreamDeleted). Raises
+        Its events and its aggregate snapshot are deleted. Rows without a payload take their places, and become
+        tombstones of the same keys in topics. Appending to the stream raises StreamDeleted from now on. Raises
         WrongExpectedVersion, StoreUnavailable or StoreNotPrepared.
         """
         return self._deleter.delete(Deletion(str(stream_name(stream)), expected))
 
     def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
-        """Close a finished stream: it is read as ever, and no event can be appended to it (StreamArchived).
+        """Close a finished stream: it can be read as before, and appending to it raises StreamArchived.
 
-        Its aggregate snapshot goes. Raises WrongExpectedVersion, also for a stream without events. Raises
+        Its aggregate snapshot is deleted. Raises WrongExpectedVersion also for a stream without events. Raises
         StreamDeleted.
         """
         self._archive.add(str(stream_name(stream)), expected)
 
     def unarchive_stream(self, stream: StreamName | str) -> None:
-        """Let an archived stream take events again. Nothing for one that is not archived."""
+        """Let an archived stream take events again. Do nothing if it is not archived."""
         self._archive.remove(str(stream_name(stream)))
 
     def is_archived(self, stream: StreamName | str) -> bool:
@@ -328,13 +342,13 @@ class SqlEventStore(Closing):
         return self._snapshots.find(stream)
 
     def keep_snapshot(self, snapshot: AggregateSnapshot) -> None:
-        """Keep an aggregate snapshot, unless a newer one of the same shape is there."""
+        """Store an aggregate snapshot, unless a newer one of the same shape exists."""
         self._snapshots.keep(snapshot)
 
     def last_position(self, category: str, *, before: datetime | None = None) -> Position | None:
-        """Return the place of a category's last event behind the fence, or of the one before a moment's first.
+        """Return the position of a category's last event behind the fence, or of the last one before a moment.
 
-        A moment's first event is the first by position that is not older, whatever the clocks of writers.
+        A moment's first event is the first by position that is not older, whatever the clocks of writers say.
         """
         return self._reader.last(category, before=before)
 
@@ -343,7 +357,7 @@ class SqlEventStore(Closing):
         return self._reader.fence()
 
     def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
-        """Return how many events of a category come after a place, and the time of the first of them."""
+        """Return how many events of a category come after a position, and the time of the first of them."""
         return self._reader.waiting(after, category)
 
     def export_file(
@@ -405,14 +419,14 @@ class SqlEventStore(Closing):
         return restored(self._database)
 
     def renumber(self, *, published: bool = False) -> int:
-        """Move a restored store's order behind its cluster's transaction ids. Returns by how much.
+        """Move a restored store's order behind its cluster's transaction ids. Return by how much.
 
-        Raises StoreRestored if a replication slot reads this database, unless `published` says that its connector takes
-        the updates (`OutboxSource(on_update="warn")`).
+        Raises StoreRestored if a replication slot reads this database, unless `published` confirms that its connector
+        takes the updates (`OutboxSource(on_update="warn")`).
         """
         return renumber(self._database, published=published)
 
     def close(self) -> None:
-        """Close connections the store opened itself."""
+        """Close the connections that the store opened itself."""
         if self._owns_engine:
             self.engine.dispose()

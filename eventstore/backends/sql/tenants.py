@@ -40,11 +40,20 @@ def tenant_store(
     new_id: Callable[[], UUID] | None = None,
     keys: KeyStore | MasterKeys | None = None,
 ) -> SqlEventStore:
-    """Open the store of one tenant. `create_tables()` makes it. Raises InvalidIdentifier or UnsupportedBackend.
+    """Open the event store of one tenant. `create_tables()` creates it.
 
-    Give an engine, so that tenants share connections. Categories get topics of the tenant's own, unless
-    `declare_category` says otherwise. `source` is the CloudEvents source, by default `/` and the tenant. `keys` are
-    as in SqlEventStore. With master keys, each tenant has data keys of its own.
+    Args:
+        database: A URL, or an engine that all tenants share.
+        tenant: The tenant's name.
+        source: The CloudEvents source, by default `/` and the tenant. Categories get topics of the tenant.
+        registry: Checks the schemas of new event types and gives their ids.
+        clock: Gives the time of events.
+        new_id: Makes the ids of events that come without one.
+        keys: As in SqlEventStore. With master keys, each tenant has data keys of its own.
+
+    Raises:
+        InvalidIdentifier: The tenant's name is no name of a database schema.
+        UnsupportedBackend: The database is not PostgreSQL.
     """
     schema = tenant_schema(tenant)
     _require_schemas(database)
