@@ -47,10 +47,17 @@ class Op(StrEnum):
 class ChangeEvent:
     """One change of one row.
 
-    `after` lacks the columns named in `unavailable`: the update left them alone and the log does not repeat
-    them. `before` holds the key columns only, unless the table has REPLICA IDENTITY FULL and the decoder was
-    set up with that. A tombstone has a key and no position: it takes that of its key's previous record. A truncation
-    has neither key nor rows. A changed primary key is two changes: a delete of the old one, an insert of the new one.
+    A changed primary key is two changes: a delete of the old row, an insert of the new one.
+
+    Attributes:
+        op: What happened.
+        key: The key columns. A truncation has none.
+        before: The old row: only its key columns, unless the table has REPLICA IDENTITY FULL and the decoder expects
+            that.
+        after: The new row, without the columns in `unavailable`.
+        unavailable: Columns that the update left unchanged and the log does not repeat.
+        position: The place in the source's log. A tombstone has none and takes that of its key's previous record.
+        time: The time of the commit.
     """
 
     op: Op
@@ -67,7 +74,10 @@ class ChangeEvent:
         return self.after is None
 
     def completed(self, stored: Row | None) -> dict[str, Any]:
-        """Return the whole row after this change, unavailable columns from the stored. Raises UndecodableChange."""
+        """Return the whole row after this change, with unavailable columns from the stored row.
+
+        Raises UndecodableChange if the change removes the row, or if an unavailable column has no stored row.
+        """
         if self.after is None:
             raise _undecodable(f"a {self.op.name.lower()} leaves no row", "ask `removes` first", None)
         if self.unavailable and stored is None:
@@ -80,15 +90,21 @@ class ChangeEvent:
 
 
 class ChangeDecoder:
-    """Decodes the records of one table's changelog topic. Columns and key come from a SQLAlchemy table or mapped class.
+    """Decodes the records of one table's changelog topic: JSON with or without schemas, or Avro.
 
-    Records are JSON alone, JSON with their schema, or Avro, whose schemas ``schemas`` finds by their ids. Columns that
-    the table does not declare are left out. `full_identity` says that the table has REPLICA IDENTITY FULL: without it
-    the log has no old values but the key's, and Debezium fills columns that may not be null with defaults that look
-    like values. `null_if_absent` names columns that are null in a row that lacks them. A row that lacks any other
-    declared column is refused. PostgreSQL's infinite dates and times are Python's first and last ones. Raises
-    UndecodableChange with the record's place, UnsupportedEncoding for a column whose values leave two readings,
-    InvalidConnector if a column of `null_if_absent` must have a value.
+    PostgreSQL's infinite dates and times become Python's first and last ones.
+
+    Args:
+        model: A SQLAlchemy table or mapped class, which gives the columns and the key. Other columns are left out.
+        full_identity: The table has REPLICA IDENTITY FULL. Without it the log has only the old key, and Debezium fills
+            required columns with defaults that look like values.
+        schemas: Finds the schemas of Avro records by their ids.
+        null_if_absent: Columns that are null if a row lacks them. Another missing column is an error.
+
+    Raises:
+        UndecodableChange: A record is no change of the table. Raised by `decode`.
+        UnsupportedEncoding: The values of a column could be read in two ways.
+        InvalidConnector: A column of `null_if_absent` may not be null.
     """
 
     def __init__(
@@ -133,9 +149,14 @@ class ChangeDecoder:
         epoch: int = 0,
         place: str | None = None,
     ) -> ChangeEvent:
-        """Decode one record. `place` is its address for messages, such as `topic[partition]@offset`.
+        """Decode one record.
 
-        `epoch` is that of records that name none.
+        Args:
+            key: The record's key.
+            value: The record's value.
+            offset: The record's offset.
+            epoch: The epoch of records that name none.
+            place: The address for messages, such as `topic[partition]@offset`.
         """
         at = place or f"offset {offset}"
         if value is None:
@@ -244,7 +265,7 @@ class ChangeDecoder:
 
 @dataclass(frozen=True, slots=True)
 class LogMessage:
-    """What a service wrote into its database's log and into no table (`pg_logical_emit_message`)."""
+    """A message that a service wrote into its database's log with `pg_logical_emit_message`."""
 
     prefix: str
     content: bytes
@@ -255,7 +276,7 @@ class LogMessage:
 def decode_message(
     value: bytes, *, offset: int, schemas: Lookup | None = None, epoch: int = 0, place: str | None = None
 ) -> LogMessage:
-    """Decode one record of a connector's topic `{topic_prefix}.message`. Raises UndecodableChange."""
+    """Decode a record of a connector's topic `{topic_prefix}.message`. Raises UndecodableChange for another record."""
     at = place or f"offset {offset}"
     body, form = RecordReader("value", schemas).read(value, at)
     message = body.get("message")

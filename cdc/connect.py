@@ -60,17 +60,19 @@ class _Again(Exception):
 
 
 class ConnectClient:
-    """One Connect cluster, spoken to through one worker's URL.
+    """A Kafka Connect cluster, reached through one worker's URL.
 
-    `timeout` bounds one request and `patience` all retries of one call, both in seconds. Lost connections, rebalances
-    (409) and a worker that is starting (404 everywhere, 5xx) are asked again. Raises ConnectUnavailable if no
-    worker answers, at once where TLS fails. Raises ConnectRejected (UnknownConnector) when a worker says no, or what
-    answers is none, as one that redirects. Raises InvalidConnector for a URL, a header or a certificate that cannot be
-    used.
+    Starting workers, rebalances and lost connections are tried again. Raises InvalidConnector for wrong arguments,
+    ConnectUnavailable if no worker answers or TLS fails, ConnectRejected if a worker refuses or redirects.
 
-    `auth` is a user and a password for basic authentication. One in the URL is taken out of it. `verify` is a file of
-    certificate authorities, or False for none. `certificate` the client's own, as a file or a pair of files. `headers`
-    go with every request, and may be secret: neither is ever shown, and no redirect takes them to another host.
+    Args:
+        url: The worker's URL. A login in it becomes `auth`.
+        timeout: Seconds for one request.
+        patience: Seconds for all attempts of one call.
+        auth: User and password of basic authentication, never shown.
+        verify: A file of certificate authorities, or False for none.
+        certificate: A client certificate, as one file or a pair of files.
+        headers: Headers of every request, never shown and never sent to another host.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class ConnectClient:
         self.close()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._session.close()
 
     def root(self) -> WorkerInfo:
@@ -129,7 +131,7 @@ class ConnectClient:
         return self._read("GET", _plugin_path(plugin, "config"), each_of(ConfigKey.of))
 
     def validate(self, config: Mapping[str, str]) -> tuple[ConfigProblem, ...]:
-        """Return what the worker finds wrong with a configuration (name included), which it does not keep."""
+        """Return what the worker finds wrong with a configuration, the name included. Nothing is stored."""
         path = _plugin_path(config["connector.class"].rpartition(".")[2], "config", "validate")
         return self._read("PUT", path, ConfigProblem.all_of, body=dict(config))
 
@@ -142,17 +144,17 @@ class ConnectClient:
         return self._read("GET", "/connectors", overview_of, params={"expand": ["info", "status"]})
 
     def info(self, name: str) -> ConnectorInfo:
-        """Return a connector as the cluster keeps it. Raises UnknownConnector."""
+        """Return a connector as the cluster stores it. Raises UnknownConnector."""
         return self._read("GET", _path(name), ConnectorInfo.of)
 
     def config(self, name: str) -> dict[str, str]:
-        """Return a connector's configuration as the worker keeps it. Raises UnknownConnector."""
+        """Return a connector's configuration as the worker stores it. Raises UnknownConnector."""
         return self._read("GET", _path(name, "config"), dict)
 
     def create(self, name: str, config: Mapping[str, str], *, state: InitialState = "RUNNING") -> None:
         """Create a connector. Raises ConnectRejected if the configuration is wrong, or another connector has the name.
 
-        One of that very configuration may be there: an answer was lost, and the request was not.
+        A connector of exactly this configuration may exist: then an earlier answer was lost.
         """
         whole = {"name": name, **config}
         body = {"name": name, "config": whole, "initial_state": state}
@@ -164,12 +166,12 @@ class ConnectClient:
                 raise
 
     def put_config(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
-        """Create a connector or replace its configuration. Returns it as the worker keeps it."""
+        """Create a connector or replace its configuration. Return it as the worker stores it."""
         with self._reasons({"name": name, **config}):
             return dict(self._read("PUT", _path(name, "config"), ConnectorInfo.of, body=dict(config)).config)
 
     def patch_config(self, name: str, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """Change some settings of a connector, None takes one away. Returns the whole as the worker keeps it."""
+        """Change some settings of a connector, None removes one. Return all as the worker stores them."""
         return dict(self._read("PATCH", _path(name, "config"), ConnectorInfo.of, body=dict(changes)).config)
 
     def status(self, name: str) -> ConnectorStatus:
@@ -189,7 +191,7 @@ class ConnectClient:
         self._call("POST", _path(name, "tasks", str(task), "restart"))
 
     def topics(self, name: str) -> tuple[str, ...]:
-        """Return the topics a connector has written to or read since it was made, or since `reset_topics`."""
+        """Return the topics a connector has used since it was created, or since `reset_topics`."""
         return self._read("GET", _path(name, "topics"), lambda body: names_of(body[name]["topics"]))
 
     def reset_topics(self, name: str) -> None:
@@ -197,13 +199,13 @@ class ConnectClient:
         self._call("PUT", _path(name, "topics", "reset"))
 
     def offsets(self, name: str) -> tuple[SourceOffset, ...]:
-        """Say how far a connector has come. Raises UnknownConnector."""
+        """Return the offsets of a connector. Raises UnknownConnector."""
         return self._read("GET", _path(name, "offsets"), lambda body: each_of(SourceOffset.of)(body["offsets"]))
 
     def restart(self, name: str, *, include_tasks: bool = True, only_failed: bool = False) -> ConnectorStatus | None:
-        """Ask for a restart, and return what will be RESTARTING. The worker does it later.
+        """Ask for a restart. Return the state that will be RESTARTING, since the worker restarts later.
 
-        None where nothing but the connector itself was asked for: then Connect does not say.
+        None if only the connector itself was to restart, without its tasks: Connect then returns no state.
         """
         params = {"includeTasks": setting(include_tasks), "onlyFailed": setting(only_failed)}
         if not (include_tasks or only_failed):
@@ -216,7 +218,7 @@ class ConnectClient:
         self._call("PUT", _path(name, "pause"))
 
     def stop(self, name: str) -> None:
-        """Ask for a stop: tasks go, the configuration stays."""
+        """Ask for a stop: tasks end, the configuration stays."""
         self._call("PUT", _path(name, "stop"))
 
     def resume(self, name: str) -> None:
@@ -224,17 +226,17 @@ class ConnectClient:
         self._call("PUT", _path(name, "resume"))
 
     def delete(self, name: str) -> None:
-        """Remove a connector and its configuration. Raises UnknownConnector. The source's slot stays."""
+        """Delete a connector and its configuration. Raises UnknownConnector. The source's slot stays."""
         self._call("DELETE", _path(name))
 
     def delete_offsets(self, name: str) -> None:
-        """Forget how far a STOPPED connector has come: its next start takes an initial snapshot."""
+        """Delete the offsets of a STOPPED connector: its next start takes an initial snapshot."""
         self._call("DELETE", _path(name, "offsets"))
 
     def alter_offsets(self, name: str, offsets: Sequence[SourceOffset]) -> str:
-        """Set how far a STOPPED source connector has come, and return the worker's words on it.
+        """Set the offsets of a STOPPED source connector, and return the worker's answer.
 
-        A partition may be left out, and stays. Raises ConnectRejected for one that the connector does not know.
+        Partitions that are left out stay. Raises ConnectRejected for a partition that the connector does not know.
         """
         body = {"offsets": [{"partition": dict(o.partition), "offset": dict(o.offset)} for o in offsets]}
         return self._read("PATCH", _path(name, "offsets"), lambda answer: str(answer["message"]), body=body)

@@ -23,15 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorHealth:
-    """A connector's states, its replication slot, and the age of its last event in seconds.
+    """A connector's states, its replication slot, and the age of its last event.
 
-    The last event is the newest transaction of the source that came out of the connector and whose offset is committed.
-    Its age runs from its commit, by the source's clock where there is one to ask. Rows of a snapshot have the
-    snapshot's time. A source at rest makes it old without anything being wrong: then the slot is active and its lag
-    stays small, since heartbeats move the slot and are no events. ``slot`` is None without a source, or where the
-    source has no such slot. ``last_event_age`` where no event has come yet. ``well`` says whether it runs with all its
-    tasks. A connector of MirrorMaker may have none, as long as no topic or group matches. ``advice`` is about a row
-    that is larger than a request: its tables, the SQL that finds it, the remedy.
+    A quiet source makes the last event old although nothing is wrong: the slot is then active and its lag stays small,
+    since heartbeats move the slot and are no events.
+
+    Attributes:
+        status: The state of the connector and its tasks.
+        slot: The replication slot, None without a source or without a slot of this name.
+        last_event_age: Seconds since the commit of the newest transaction that the connector published, None before the
+            first event. The source's clock decides, if the source is given.
+        well: It runs with all its tasks. A connector of MirrorMaker may have none while nothing matches.
+        advice: For a row that is larger than a request: its tables, the SQL that finds it, the remedy.
     """
 
     status: ConnectorStatus
@@ -42,10 +45,17 @@ class ConnectorHealth:
 
 
 def health(client: ConnectClient, connector: Connector | str, *, source: Engine | None = None) -> ConnectorHealth:
-    """Look at one connector, and at its slot where `source`, an engine of its database, is given. Changes nothing.
+    """Return the health of a connector, and change nothing.
 
-    Raises UnknownConnector, also for one so new that Connect has no state of it yet. Raises SourceNotReady or
-    ConnectUnavailable.
+    Args:
+        client: The worker.
+        connector: The connector or its name.
+        source: An engine of its database, for the replication slot.
+
+    Raises:
+        UnknownConnector: Connect does not know it, or has no state of it yet.
+        SourceNotReady: The source cannot be asked.
+        ConnectUnavailable: No worker answered.
     """
     name = connector if isinstance(connector, str) else connector.name
     status = client.status(name)
@@ -55,7 +65,7 @@ def health(client: ConnectClient, connector: Connector | str, *, source: Engine 
 def healths(
     client: ConnectClient, names: Iterable[str] | None = None, *, source: Engine | None = None
 ) -> tuple[ConnectorHealth, ...]:
-    """Look at several connectors, in their order, or at all of the cluster, by name. As `health`."""
+    """Return the health of several connectors in their order, by default of all, by name. See `health`."""
     if names is not None:
         return tuple(health(client, name, source=source) for name in names)
     overview = client.overview().values()

@@ -37,8 +37,12 @@ TIMEOUT: Final = 90.0
 class Applied:
     """What `apply` did, and the connector's status afterwards.
 
-    `resumed` if it stood paused or stopped, `restarted` if something of it FAILED, though it was as declared. `notes`
-    say what was not done: rows that tables held before a running connector captured them are not read.
+    Attributes:
+        created: The connector is new.
+        changed: Its configuration was changed.
+        resumed: It was paused or stopped, and runs again.
+        restarted: Its configuration was as declared, and a part that had FAILED was restarted.
+        notes: What was not done: rows that a table had before a running connector captured it are not read.
     """
 
     name: str
@@ -51,7 +55,7 @@ class Applied:
 
     @property
     def was_no_op(self) -> bool:
-        """Whether everything stood as declared before."""
+        """Whether everything was as declared before."""
         return not (self.created or self.changed or self.resumed or self.restarted)
 
 
@@ -64,16 +68,32 @@ def apply(
     timeout: float = TIMEOUT,
     until: Until = Until.STREAMING,
 ) -> Applied:
-    """Bring a connector to its declared configuration and wait until it works. Nothing where it already does.
+    """Bring a connector to its declared configuration, restart what FAILED, and wait until it works.
 
-    One that FAILED is restarted, also where it is as declared: its cause may have been repaired. `source` is the source
-    database, whose role, rights, publication and tables are looked at first: Debezium says nothing of a table it cannot
-    see. `settings` are those of the brokers with its topics: with both, an outbox is not applied to a topic that ends
-    with an event of another store. `timeout` in seconds bounds the whole call. A new connector that fails is removed
-    again with its offsets and, with `source`, the slot it made, unless it has offsets of an earlier life.
+    A new connector that fails is deleted again with its offsets and, with `source`, its slot, unless it has offsets
+    from an earlier time.
 
-    Raises SourceNotReady, ConnectUnavailable or ConnectRejected (Connect's reason, such as a refused password. Nothing
-    was changed), ConnectorFailed (causes in short), ConnectorTimeout. Raises ForeignRecord or BrokerUnreachable.
+    Args:
+        client: The worker.
+        connector: The declaration.
+        source: The source database. Its role, rights, publication and tables are checked first, since Debezium reports
+            no table that it cannot see.
+        settings: The settings of the brokers. With `source`, a topic that ends with an event of another store is
+            refused.
+        timeout: Seconds for the whole call.
+        until: What to wait for.
+
+    Raises:
+        SourceNotReady: The source database lacks something.
+        ConnectRejected: Connect refused the configuration, for example its password. Nothing was changed.
+        ConnectUnavailable: No worker answered.
+        ConnectorFailed: The connector failed, with its causes.
+        ConnectorTimeout: It did not work in time.
+        ForeignRecord: A topic of the outbox has events of another store. BrokerUnreachable: no broker answered.
+
+    Example:
+        >>> apply(ConnectClient("http://connect:8083"), source, source=engine).status.running
+        True
     """
     name, declared = connector.name, {"name": connector.name, **connector.config()}
     watch = _watch(client, name, declared, until=until, source=source, timeout=timeout)
@@ -109,9 +129,14 @@ def restart(
     timeout: float = TIMEOUT,
     until: Until = Until.STREAMING,
 ) -> ConnectorStatus:
-    """Start a connector and its tasks again, whatever their state, and wait until they work.
+    """Restart a connector and its tasks, whatever their state, and wait until they work.
 
-    `source`, where it is given, is an engine of the connector's database: it is marked, and the mark waited for.
+    Args:
+        client: The worker.
+        name: The connector.
+        source: An engine of its database. A mark is then written there, and must come out of the connector.
+        timeout: Seconds for the whole call.
+        until: What to wait for.
     """
     watch = _watch(client, name, client.config(name), until=until, source=source, timeout=timeout)
     stop(client, name, watch.deadline)
@@ -121,10 +146,13 @@ def restart(
 
 
 def move(client: ConnectClient, name: str, state: State, *, timeout: float = TIMEOUT) -> ConnectorStatus:
-    """Bring a connector to RUNNING, PAUSED or STOPPED and wait until it and all its tasks are there.
+    """Bring a connector to RUNNING, PAUSED or STOPPED, and wait until it and all its tasks are.
 
-    Raises UnknownConnector or ConnectorTimeout. Raises ConnectorFailed if it was to run. Raises InvalidConnector for
-    another state.
+    Raises:
+        UnknownConnector: Connect does not know it.
+        ConnectorTimeout: It did not get there in time.
+        ConnectorFailed: It failed instead of running.
+        InvalidConnector: There is no such state.
     """
     if state not in get_args(State):
         raise InvalidConnector(
@@ -152,19 +180,24 @@ def _paused(client: ConnectClient, name: str, deadline: Deadline) -> ConnectorSt
 
 
 def reset_offsets(client: ConnectClient, name: str, *, timeout: float = TIMEOUT) -> None:
-    """Stop a connector and forget how far it has come. Raises UnknownConnector or ConnectorTimeout.
+    """Stop a connector and delete its offsets. Raises UnknownConnector or ConnectorTimeout.
 
-    Started again, a source takes a new initial snapshot: rows that were deleted meanwhile stay in its topics.
+    Its next start takes an initial snapshot. Rows that were deleted meanwhile stay in its topics.
     """
     _forget(client, name, Deadline(name, timeout))
 
 
 def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: float = TIMEOUT) -> bool:
-    """Remove a connector and wait until it is deleted. False where there was none.
+    """Delete a connector and wait until Connect has deleted it. Return False if there was none.
 
-    `forget` removes its offsets too: made again, it takes a new initial snapshot. Its topics and the source's
-    replication slot stay. A slot without a reader holds the source's log: drop it (cdc.grants.drop_slot) unless
-    the connector comes back.
+    Its topics and the replication slot stay. A slot without a reader retains the source's log: drop it with `drop_slot`
+    unless the connector comes back.
+
+    Args:
+        client: The worker.
+        name: The connector.
+        forget: Delete its offsets too. Created again, it takes an initial snapshot.
+        timeout: Seconds for the whole call.
     """
     deadline = Deadline(name, timeout)
     if name not in client.connectors():
@@ -179,7 +212,7 @@ def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: f
 
 
 def statuses(client: ConnectClient) -> tuple[ConnectorStatus, ...]:
-    """Return the status of every connector of the cluster, by name. One so new that it has none is left out."""
+    """Return the status of every connector of the cluster, by name. A connector without a status yet is left out."""
     return tuple(status for _, status in client.overview().values())
 
 

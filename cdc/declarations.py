@@ -65,8 +65,13 @@ _NESTED: Final = {"encoding": _ENCODINGS, "when": _PREDICATES, "transforms": _TR
 def load(path: str | Path) -> tuple[Connector, ...]:
     """Return the connectors that a TOML file declares, in its order.
 
-    Raises InvalidConnector and its kinds, InvalidIdentifier: each says the file, the connector and the field as its
-    place.
+    Raises:
+        InvalidConnector: A field is wrong. The place names the file, the connector and the field.
+        InvalidIdentifier: A name is wrong.
+
+    Example:
+        >>> for connector in load("connectors.toml"):
+        ...     apply(client, connector)
     """
     file = Path(path)
     document = _read(file)

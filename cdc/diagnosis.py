@@ -39,11 +39,14 @@ def diagnose(
     settings: Settings | None = None,
     models: Sequence[CapturedModel] = (),
 ) -> tuple[Finding, ...]:
-    """Look at a connector from every side that is given, and change nothing. What cannot be asked is a finding too.
+    """Check a connector from every side that is given, and change nothing. A side that does not answer is a finding.
 
-    `source` is an engine of its database (PostgreSQL), `client` its worker, `settings` those of the broker that has
-    its topics. Which topics an outbox fills stands in its database. `models` are those that groups declare over the
-    topics: with `source`, their columns are held against the tables'.
+    Args:
+        connector: The declaration.
+        source: An engine of its database (PostgreSQL).
+        client: The worker.
+        settings: The settings of the brokers. The topics of an outbox are read from its database.
+        models: Models that projection groups declare over the topics. Their columns are compared with the source's.
     """
     found: list[Finding] = []
     read_to = 0

@@ -11,7 +11,11 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Severity(StrEnum):
-    """OK. WARNING: capture works, and something may go wrong. ERROR: it does not, or loses rows."""
+    """How serious a finding is.
+
+    OK: nothing is wrong. WARNING: capture works, and something may go wrong. ERROR: capture does not work, or loses
+    rows.
+    """
 
     OK = "ok"
     WARNING = "warning"
@@ -20,7 +24,14 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: what was checked, the result, and the SQL or command that helps where it is not well."""
+    """The result of one check.
+
+    Attributes:
+        severity: How serious it is.
+        check: What was checked.
+        result: The result.
+        remedy: The SQL or command that helps, if something is wrong.
+    """
 
     severity: Severity
     check: str

@@ -48,12 +48,17 @@ class SnapshotKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """One notification.
+    """One notification of a connector.
 
-    `id` is the signal's for an incremental snapshot (the last signal's, where several wait), a random one otherwise.
-    `connector` is the topic prefix. `kind` and `stage` are Debezium's own words where it has new ones. `table` is the
-    one at hand, `tables` all of the snapshot. `status` and `rows` come with the end of a table's scan, `chunk` and
-    `chunks` with its progress.
+    Attributes:
+        id: The id of the signal for an incremental snapshot (of the last signal, if several wait), else a random one.
+        connector: The topic prefix.
+        kind: The kind of snapshot, or Debezium's own word.
+        stage: The stage, or Debezium's own word.
+        table: The current table.
+        tables: All tables of the snapshot.
+        status: The result of a table's scan, with `rows`, when it ends.
+        chunk: The current chunk of `chunks`.
     """
 
     id: str
@@ -112,10 +117,14 @@ def _number(text: str | None) -> int | None:
 
 
 class NotificationReader(Closing):
-    """Reads a notification topic from now on, or from its beginning. Committed records only.
+    """Reads a notification topic: committed records only. A topic that does not exist yet is empty.
 
-    A topic that the connector has not made yet is empty. `connector` leaves out what others say in the same topic.
-    `schemas` finds the schemas of Avro records, such as `ConfluentRegistry.schema`.
+    Args:
+        settings: The settings of Kafka.
+        topic: The topic.
+        connector: Only notifications of this topic prefix.
+        whole: Read from the topic's beginning instead of from now on.
+        schemas: Finds the schemas of Avro records, such as `ConfluentRegistry.schema`.
     """
 
     def __init__(
@@ -139,7 +148,7 @@ class NotificationReader(Closing):
             self._begin(whole=whole)
 
     def poll(self, timeout: float) -> list[Notification]:
-        """Return what has arrived, nothing after `timeout` s. Raises BrokerUnreachable or UndecodableChange."""
+        """Return what arrived within `timeout` seconds. Raises BrokerUnreachable or UndecodableChange."""
         if not self._begun and self._offsets.existing([self._topic]):
             self._begin(whole=True)
         if not self._begun:
@@ -149,7 +158,7 @@ class NotificationReader(Closing):
         return [one for one in found if self._connector in (None, one.connector)]
 
     def up_to_now(self) -> Iterator[Notification]:
-        """Yield what is in the topic and has not been read."""
+        """Yield what the topic holds now and was not read before."""
         if self._begun:
             ends = self._offsets.end_offsets([self._topic])
             for record in self._reader.read_up_to(ends):
@@ -158,7 +167,7 @@ class NotificationReader(Closing):
                     yield found
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._reader.close()
         self._offsets.close()
 

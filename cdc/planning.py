@@ -30,7 +30,7 @@ _ONCE: Final = frozenset({"initial", "initial_only", "when_needed"})
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """One setting as it runs and as it is declared. None where it is not there. Secrets are masked."""
+    """A setting as it runs and as it is declared, None if it is missing. Secrets are masked."""
 
     key: str
     running: str | None
@@ -41,9 +41,13 @@ class SettingChange:
 class Plan:
     """What `apply` would do with one connector.
 
-    ``restart``: it is as declared, and something of it FAILED. ``resume``: it stands paused or stopped. ``undeclared``:
-    it runs and was not declared, and `apply` leaves it alone. ``state`` is that of connector and tasks now, None where
-    there is none. ``notes`` say what `apply` will not do, ``problems`` why the source lets it do nothing.
+    Attributes:
+        action: What it would do. "restart": the configuration is as declared, and a part FAILED. "resume": it is paused
+            or stopped. "undeclared": it runs and is not declared, and `apply` leaves it alone.
+        changes: The settings that differ.
+        state: The current state of connector and tasks, None without one.
+        notes: What `apply` will not do.
+        problems: What the source lacks, which stops `apply`.
     """
 
     name: str
@@ -60,10 +64,13 @@ class Plan:
 
 
 def plan(client: ConnectClient, connectors: Iterable[Connector], *, source: Engine | None = None) -> tuple[Plan, ...]:
-    """Compare declared connectors with the cluster's, in the order given, then those that are not declared, by name.
+    """Compare declared connectors with those of the cluster, in the order given, then undeclared ones by name.
 
-    Nothing is changed. With `source`, an engine of their database, what it lacks is reported too, for those that read
-    it. Raises ConnectUnavailable or ConnectRejected.
+    Nothing is changed. With `source`, an engine of their database, the plan reports what the source lacks.
+
+    Raises:
+        ConnectUnavailable: No worker answered.
+        ConnectRejected: A worker refused.
     """
     running = client.overview()
     declared = {connector.name: connector for connector in connectors}

@@ -19,11 +19,13 @@ _LIMIT: Final = 1 << 63
 class SourcePosition:
     """The place of a change among the changes of its key: the greater one is newer.
 
-    `epoch` counts the source's lives: it rises with another system identifier or timeline, or other GTIDs, and a new
-    initial snapshot comes with it. Rows of snapshots, also of incremental ones, lose (`streamed` False) to every
-    streamed change of their epoch. An LSN is where a change was written and not where its transaction committed. A
-    transaction that was open while the slot was made may be streamed with an LSN below the snapshot's. `position` is
-    PostgreSQL's LSN, or the place in MySQL's binary log.
+    Attributes:
+        epoch: Counts the source's lives: another system identifier, timeline or GTID set begins the next, with a new
+            initial snapshot.
+        streamed: False for rows of snapshots, which are older than every streamed change of their epoch.
+        position: PostgreSQL's LSN of the write, or the place in MySQL's binary log. A transaction that was open while
+            the slot was created may have an LSN below the snapshot's.
+        offset: The record's offset.
     """
 
     epoch: int

@@ -74,19 +74,30 @@ def rotate_password(
 ) -> tuple[ConnectorStatus, ...]:
     """Give a connector's role a new password, in the database and behind its references, and bring it into use.
 
-    Every connector of the cluster that logs in as that role, and every one of `others` (declared and perhaps not
-    there), has part in it. The password is made up unless it is given. It is written into the files that their
-    references name, or by `write` where it is stored elsewhere, within the transaction that changes the role: a file
-    that cannot be written leaves all as it was. Then the worker tries it, and the connectors are restarted, one after
-    another, and waited for, `timeout` seconds each. Their statuses are returned. PAUSED or STOPPED ones stay so.
+    All connectors of the cluster that log in as the role take part. The password is written within the transaction that
+    changes the role: if a file cannot be written, nothing changes. The worker then tries it, and the connectors are
+    restarted one after another. PAUSED and STOPPED ones stay so. After a failure, call it again: connectors go on
+    meanwhile by their old sessions.
 
-    A commit that fails, or a `write` that fails after it wrote, leaves a password the role does not have: connectors
-    stream on over their old sessions meanwhile. Called again after any failure, it starts again and ends well.
+    Args:
+        client: The worker.
+        connector: The connector.
+        source: An engine whose login may change the role. The role's own login may.
+        others: Further declared connectors of the role, which may not exist.
+        password: The password, by default a generated one.
+        write: Stores the password, if the references do not name files.
+        timeout: Seconds for each restart.
 
-    `source` is an engine whose login may change the role: the role's own may. Raises InvalidConnector (no reference,
-    another one runs, or another role's connector has the same one), SourceNotReady, ConnectRejected (the worker does
-    not get in: before anything was changed, or with the new password and nothing was restarted), ConnectUnavailable,
-    ConnectorFailed, ConnectorTimeout.
+    Returns:
+        The statuses of the connectors.
+
+    Raises:
+        InvalidConnector: The password is no reference, another one runs, or another role has the same reference.
+        SourceNotReady: The role cannot be changed.
+        ConnectRejected: The worker cannot log in, before anything is changed or with the new password. Nothing is
+            restarted.
+        ConnectorFailed: A restarted connector failed. ConnectorTimeout: it did not run in time.
+        ConnectUnavailable: No worker answered.
     """
     logins = _sharing(client, [connector, *others])
     references = tuple(dict.fromkeys(login.reference for login in logins))

@@ -69,9 +69,13 @@ def refuse_literal(
 
 
 def write_secrets(directory: Path, name: str, *, values: Mapping[str, str | SecretStr]) -> dict[str, str]:
-    """Write `{directory}/{name}.properties`, readable by its owner only. Return a reference a key.
+    """Write `{directory}/{name}.properties`, readable by its owner only. Return a reference for each key.
 
-    The file is replaced whole and at once: a worker reads the old values or the new ones.
+    The file is replaced in one step: a worker reads the old values or the new ones.
+
+    Example:
+        >>> write_secrets(Path("/run/secrets"), "shop", values={"password": "…"})
+        {'password': '${file:/run/secrets/shop.properties:password}'}
     """
     for part in (name, *values):
         _check_name(part)

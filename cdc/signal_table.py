@@ -47,11 +47,13 @@ def signal_rights(connector: PostgresConnector) -> Iterator[str]:
 
 
 def prepare_signals(engine: Engine, connector: PostgresSource) -> bool:
-    """Make the declared signal table or bring an older one up to date, grant and publish it. False if all was there.
+    """Create the declared signal table or migrate an older one, grant and publish it. Return False if all was done.
 
-    For a source that runs already. `prepare_source` does it for a new one. Run by the tables' owner. InvalidConnector
-    where none is declared. Raises SourceNotReady if a table of that name is something else or if the role or the
-    publication is missing.
+    For a source that runs already, as the tables' owner. For a new source, `prepare_source` does it.
+
+    Raises:
+        InvalidConnector: No signal table is declared.
+        SourceNotReady: Another table has the name, or the role or the publication is missing.
     """
     table = signal_table_of(connector)
     if table is None:
@@ -96,9 +98,9 @@ def signal_findings(connection: Connection, connector: PostgresConnector) -> Ite
 
 
 def clear_signals(engine: Engine, connector: PostgresSource) -> int:
-    """Delete the rows of the signal table and return how many. They are not read again. Each delete is a change event.
+    """Delete the rows of the signal table, and return how many. Each delete is a change event.
 
-    Not while a snapshot runs: the marks of its chunk at hand would stay without effect on it, and be lost for reading.
+    Don't call it while a snapshot runs: the marks of the current chunk would be lost, and have no effect on it.
     """
     table = signal_table_of(connector)
     if table is None:

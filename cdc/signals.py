@@ -47,12 +47,22 @@ Listen = Callable[[Notification], None]
 
 @dataclass(frozen=True)
 class Signals:
-    """The signals of one source. `engine` belongs to a role that may insert into its signal table.
+    """Sends signals to the connector of one source.
 
-    With `client` an unanswered signal is explained by the connector's state. `schemas` finds the schemas of a source
-    whose records are Avro, such as `ConfluentRegistry.schema`. Raises InvalidConnector if the source declares no signal
-    table or no notification topic, UnsupportedEncoding if its notifications could not be read. Raises
-    SourceNotReady's kin from the database.
+    Args:
+        engine: A role that may insert into the signal table.
+        source: The declaration, with a signal table and a notification topic.
+        settings: The settings of Kafka.
+        client: The worker, whose connector state explains a missing answer.
+        schemas: Finds the schemas of Avro records, such as `ConfluentRegistry.schema`.
+
+    Raises:
+        InvalidConnector: The source declares no signal table or no notification topic.
+        UnsupportedEncoding: The notifications could not be read.
+        SourceNotReady: The database is not ready. Raised by the methods.
+
+    Example:
+        >>> Signals(engine, source, settings).snapshot(["public.customers"]).wait()
     """
 
     engine: Engine
@@ -74,10 +84,14 @@ class Signals:
     ) -> Signalled:
         """Ask for an incremental snapshot: chunks of rows between the changes, which go on arriving.
 
-        `where` gives for a table the condition of the requested rows. It is SQL that Debezium runs as its role: code,
-        to be written by a person with the right to run code there, and never made of values that come from elsewhere.
-        `surrogate_key` names the column to read by in place of the primary key. Raises InvalidConnector for a table
-        that is not captured.
+        Args:
+            tables: The tables.
+            where: The SQL condition of the rows, for a table. Debezium runs it as its role: never build it from values
+                of other people.
+            surrogate_key: The column to read by, instead of the primary key.
+
+        Raises:
+            InvalidConnector: A table is not captured.
         """
         named = self._captured(tables)
         conditions = self._conditions(named, where or {})
@@ -87,9 +101,9 @@ class Signals:
         return self._signalled("execute-snapshot", data, SnapshotKind.INCREMENTAL, named)
 
     def blocking_snapshot(self, tables: Collection[str], *, where: Mapping[str, str] | None = None) -> Signalled:
-        """Ask for a snapshot in one go, for which the stream of changes waits. It needs no primary key.
+        """Ask for a snapshot in one pass, during which the stream of changes waits. It needs no primary key.
 
-        `where` as for `snapshot`. Raises InvalidConnector for a table that is not captured.
+        `where` is as for `snapshot`. Raises InvalidConnector for a table that is not captured.
         """
         named = self._captured(tables)
         queries = {table: _query(table, condition) for table, condition in (where or {}).items()}
@@ -98,9 +112,9 @@ class Signals:
         return self._signalled("execute-snapshot", data, SnapshotKind.INITIAL, named)
 
     def stop(self, tables: Collection[str] = (), *, timeout: float = ANSWER_SECONDS) -> Notification:
-        """Stop the incremental snapshot, or leave some tables out of it, and wait until that is done.
+        """Stop the incremental snapshot, or remove some tables from it, and wait until that is done.
 
-        Raises SignalNotAnswered if none runs or if it is paused: Debezium stops when it comes to the next chunk.
+        Raises SignalNotAnswered if none runs, or if it is paused: Debezium stops at the next chunk.
         """
         data: dict[str, Any] = {"type": "incremental"}
         if tables:
@@ -108,11 +122,11 @@ class Signals:
         return self._answered("stop-snapshot", data, Stage.ABORTED, timeout=timeout, tables=tables)
 
     def pause(self, *, timeout: float = ANSWER_SECONDS) -> Notification:
-        """Let the incremental snapshot rest, and wait until it does. Raises SignalNotAnswered if none runs."""
+        """Pause the incremental snapshot, and wait until it pauses. Raises SignalNotAnswered if none runs."""
         return self._answered("pause-snapshot", {}, Stage.PAUSED, timeout=timeout)
 
     def resume(self, *, timeout: float = ANSWER_SECONDS) -> Notification:
-        """Let a paused incremental snapshot go on, and wait until it does. Raises SignalNotAnswered if none rests."""
+        """Resume a paused incremental snapshot, and wait until it runs. Raises SignalNotAnswered if none is paused."""
         return self._answered("resume-snapshot", {}, Stage.RESUMED, timeout=timeout)
 
     def listen(self, *, whole: bool = False) -> NotificationReader:
@@ -121,7 +135,7 @@ class Signals:
         return NotificationReader(self.settings, topic, connector=prefix, whole=whole, schemas=self.schemas)
 
     def unanswered(self, what: str, timeout: float, *, otherwise: str) -> SignalNotAnswered:
-        """Build the error for silence, with the cause as far as the worker knows it."""
+        """Build the error of a missing answer, with the cause as far as the worker knows it."""
         cause, remedy = self._cause() or ("", otherwise)
         return SignalNotAnswered(
             f"connector {self.source.name!r} said nothing to {what} in {timeout:g} s{cause}",
@@ -217,7 +231,7 @@ def _undeclared(source: PostgresSource, running: Mapping[str, str]) -> tuple[str
 
 
 class Signalled:
-    """A snapshot that was asked for. `id` is the signal's. Wait for it once. A block closes what listens."""
+    """A snapshot that was asked for. Call `wait` once, or `close`."""
 
     def __init__(self, signal: str, signals: Signals, reader: NotificationReader, awaited: AwaitedSnapshot) -> None:
         self.id = signal
@@ -232,10 +246,18 @@ class Signalled:
         answer_within: float = ANSWER_SECONDS,
         on_notification: Listen = lambda notification: None,
     ) -> tuple[TableRead, ...]:
-        """Wait until every table was read, and return for each how many rows.
+        """Wait until every table was read, and return how many rows each had.
 
-        `answer_within` bounds the wait for the first answer, `timeout` that for the last, both in seconds.
-        Raises SignalNotAnswered, SnapshotUnfinished, SnapshotAborted or SnapshotFailed.
+        Args:
+            timeout: Seconds until the snapshot ends.
+            answer_within: Seconds until the first answer.
+            on_notification: Is called with each notification.
+
+        Raises:
+            SignalNotAnswered: There was no answer.
+            SnapshotUnfinished: The snapshot did not end in time, and goes on.
+            SnapshotAborted: It was stopped.
+            SnapshotFailed: Some tables were not read.
         """
         with self._reader:
             if not self._hear(min(answer_within, timeout), on_notification, until_ended=timeout):
@@ -246,7 +268,7 @@ class Signalled:
         return self._awaited.result(self._signals.source.name)
 
     def close(self) -> None:
-        """Let go of the topic without waiting."""
+        """Close the reader without waiting for the snapshot."""
         self._reader.close()
 
     def _hear(self, until_taken: float, listen: Listen, *, until_ended: float) -> bool:

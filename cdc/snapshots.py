@@ -23,7 +23,7 @@ _DEFAULT_REMEDY: Final = "read the worker's log, then ask for the snapshot again
 
 @dataclass(frozen=True, slots=True)
 class TableRead:
-    """A table that a snapshot has read, and how many rows."""
+    """A table that a snapshot has read, with the number of rows."""
 
     table: str
     rows: int

@@ -151,7 +151,7 @@ class ConnectorStatus:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> ConnectorStatus:
-        """From Connect's answer."""
+        """Read Connect's answer."""
         connector = body["connector"]
         tasks = tuple(map(TaskStatus.of, body["tasks"]))
         return cls(
@@ -164,7 +164,7 @@ class ConnectorStatus:
 
     @property
     def running(self) -> bool:
-        """Whether the connector and at least one task run, and no task does anything else."""
+        """Whether the connector and at least one task run, and no task has another state."""
         return self.state == RUNNING and bool(self.tasks) and all(t.state == RUNNING for t in self.tasks)
 
     @property
@@ -174,7 +174,7 @@ class ConnectorStatus:
 
     @property
     def failure(self) -> tuple[str, str] | None:
-        """What FAILED first ("connector" or "task 0") and its trace, if anything did."""
+        """The first part that FAILED ("connector" or "task 0") with its trace, None if none did."""
         parts = [("connector", self.state, self.trace)]
         parts += [(f"task {task.id}", task.state, task.trace) for task in self.tasks]
         return next(((who, trace) for who, state, trace in parts if state == FAILED), None)

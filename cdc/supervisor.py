@@ -31,11 +31,17 @@ _MOST_DOUBLINGS: Final = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartPolicy:
-    """When to start what failed again: all times in seconds.
+    """When failed connectors are restarted. Times are in seconds.
 
-    The n-th restart in a row waits `first_wait` * 2ⁿ, at most `longest_wait`, and of that between half and all, so that
-    connectors that failed together do not start together. One that has run for `healthy_after` starts to count from
-    zero. As it stands, ten restarts take five minutes: a database that fails over is back by then.
+    With the defaults, ten restarts take five minutes: a database that fails over is then back.
+
+    Attributes:
+        attempts: The number of restarts in a row.
+        first_wait: The wait before the first restart. Each further one is twice as long. Up to half of it is
+            left out at random, so that connectors that failed together start at different times.
+        longest_wait: The longest wait.
+        healthy_after: How long a connector must run before counting begins again.
+        poll: The time between two checks.
     """
 
     attempts: int = 10
@@ -62,10 +68,18 @@ class _Watched:
 
 
 class Supervisor:
-    """Restarts what FAILED among connectors, by name, or among all of the cluster. PAUSED and STOPPED ones rest.
+    """Restarts connectors that FAILED. PAUSED and STOPPED ones stay as they are.
 
-    A worker that does not answer is waited for. A connector that is given up goes on being looked at, and is
-    supervised again once it is repaired and it has run for `healthy_after`.
+    A worker that does not answer is waited for. A connector that was given up is supervised again after a repair, once
+    it has run for `healthy_after`.
+
+    Args:
+        client: The worker.
+        names: The connectors, by default all of the cluster.
+        policy: When they are restarted.
+        clock: Gives seconds.
+        chance: Gives numbers between 0 and 1.
+        metrics: Counts for Prometheus.
     """
 
     def __init__(
@@ -89,14 +103,13 @@ class Supervisor:
 
     @property
     def given_up(self) -> tuple[ConnectorFailed, ...]:
-        """The last failures of those that are given up."""
+        """The last failures of the connectors that were given up."""
         return tuple(one.given_up for one in self._watched.values() if one.given_up is not None)
 
     def run(self, stop: threading.Event) -> None:
-        """Look again and again until `stop` is set, or nothing is left that is not given up.
+        """Check connectors repeatedly until `stop` is set, or until all were given up.
 
-        Raises RestartsExhausted, at the end, where connectors stand given up. Raises UnknownConnector for an unknown
-        name.
+        Raises RestartsExhausted at the end if connectors were given up. Raises UnknownConnector for an unknown name.
         """
         while not stop.is_set() and not self._is_hopeless():
             self.look()
@@ -105,7 +118,7 @@ class Supervisor:
             raise _exhausted(self.given_up)
 
     def look(self) -> None:
-        """Look at every connector once, and restart what is due."""
+        """Check every connector once, and restart what is due."""
         try:
             overview = self._client.overview()
             self._know(overview)

@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 def prepare_topics(
     settings: Settings, categories: Iterable[tuple[str, int]] = (), *, stores: Iterable[SqlEventStore] = ()
 ) -> list[str]:
-    """Create the schemas topic and the event topics that are missing. Return the names created.
+    """Create the schemas topic and the event topics that are missing, and check the others. Return the created ones.
 
-    `stores` are those that are to fill the topics of their categories. Raises ForeignRecord if one of these topics ends
-    with an event of none of them. `categories` are further topics as (topic, partitions), whose records are not looked
-    at. Existing topics are checked. Raises TopicMismatch if one has other partitions or another policy. Raises
-    BrokerUnreachable or BrokerRefused.
+    Args:
+        settings: The settings of Kafka.
+        categories: Further topics as (topic, partitions), whose records are not checked.
+        stores: The stores that fill the topics of their categories.
+
+    Raises:
+        ForeignRecord: A topic ends with an event of another store.
+        TopicMismatch: A topic has another partition count or policy.
+        BrokerUnreachable: No broker answered. BrokerRefused: a broker refused.
     """
     from eventstore.kafka.admin import ensure_topics
     from eventstore.topic_owners import topic_owners

@@ -59,10 +59,13 @@ class _Seen:
 
 
 class SourceTransactions(Closing):
-    """Ends batches over changelog topics of the connector with this topic prefix on transactions of its source.
+    """Ends batches over changelog topics of one connector at transactions of its source. Close it after use.
 
-    `topics` are the changelogs read. What a transaction did to other tables does not count. `schemas` finds the schemas
-    of Avro records, such as `ConfluentRegistry.schema`. Close it after use.
+    Args:
+        settings: The settings of Kafka.
+        prefix: The connector's topic prefix.
+        topics: The changelogs that are read. Changes of other tables in a transaction do not count.
+        schemas: Finds the schemas of Avro records, such as `ConfluentRegistry.schema`.
     """
 
     def __init__(
@@ -84,10 +87,10 @@ class SourceTransactions(Closing):
         self._ripe: deque[_End] = deque()
 
     def whole(self, start: Offsets, ends: Offsets, *, most: int) -> Offsets:
-        """The greatest ends, at most those given, that split no transaction. About `most` changes beyond `start`.
+        """Return the greatest ends, up to those given, that split no transaction: about `most` changes after `start`.
 
-        A transaction of more changes comes whole, and so does all there is where its marks have been removed. `start`
-        must not split one. Where the last is not complete yet, it is left for the next call. Raises BrokerUnreachable,
+        `start` must not split a transaction. A larger transaction is not split. Changes whose marks were removed come
+        in one range. An incomplete last transaction is left for the next call. Raises BrokerUnreachable,
         UndecodableChange or TopicMismatch.
         """
         if _flat(start) == _flat(ends):
@@ -104,7 +107,7 @@ class SourceTransactions(Closing):
         return cut
 
     def latest(self, start: Offsets) -> Offsets:
-        """The greatest ends as of now that split no transaction, `start` being one. Waits for a commit on its way.
+        """Return the greatest current ends after `start` that split no transaction. Waits for a commit on its way.
 
         Raises BrokerUnreachable, UndecodableChange or TopicMismatch.
         """
@@ -119,7 +122,7 @@ class SourceTransactions(Closing):
         return self._cut(start, ends)
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._reader.close()
         self._offsets.close()
 

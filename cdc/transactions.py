@@ -46,8 +46,12 @@ class Commit(NamedTuple):
 class TransactionMarker:
     """One record of the transaction topic.
 
-    `lsn` is where the source's log stood: at an END, the commit. `epoch` is the source's life. `events` counts the
-    change events by `schema.table`, before any transform, and is empty at a BEGIN.
+    Attributes:
+        status: BEGIN or END.
+        transaction: The transaction's id.
+        lsn: The place in the source's log, at an END that of the commit.
+        events: The number of change events by `schema.table`, before transforms. Empty at a BEGIN.
+        epoch: The source's life.
     """
 
     status: TransactionStatus
@@ -63,12 +67,12 @@ class TransactionMarker:
 
     @property
     def commit(self) -> Commit:
-        """The commit that an END tells of."""
+        """The commit that an END marks."""
         return Commit(self.epoch, self.lsn)
 
 
 def decode_marker(value: bytes | None, *, place: str, schemas: Lookup | None = None) -> TransactionMarker:
-    """Decode one record's value, JSON with or without a schema, or Avro by its `schemas`. Raises UndecodableChange."""
+    """Decode a record's value: JSON with or without a schema, or Avro by `schemas`. Raises UndecodableChange."""
     return read_marker(RecordReader("value", schemas), value, place)
 
 

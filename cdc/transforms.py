@@ -35,7 +35,7 @@ _HAVE_IT: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class RecordPredicate:
-    """A question about a record. Use TopicMatches, IsTombstone or HasHeader."""
+    """A condition on a record. Use TopicMatches, IsTombstone or HasHeader."""
 
     java_class: ClassVar[str]
 
@@ -77,9 +77,9 @@ class HasHeader(RecordPredicate):
 
 @dataclass(frozen=True, kw_only=True)
 class Transform:
-    """One step for the records that `when` says yes to (no to, with `negate`), or for all.
+    """A step for all records, or for those that match `when`, or do not match it with `negate`.
 
-    `name` is what Connect calls it. By default its kind and its place.
+    `name` is its name in Connect, by default its kind and its place.
     """
 
     java_class: ClassVar[str]
@@ -95,12 +95,16 @@ class Transform:
 
 @dataclass(frozen=True, kw_only=True)
 class Flatten(Transform):
-    """The row itself in place of the change event: Debezium's ExtractNewRecordState.
+    """Replaces the change event by the row itself: Debezium's ExtractNewRecordState.
 
-    For sinks and readers that know rows and no envelopes. Ours know envelopes, and cannot order flattened rows.
-    `deletes` says what a delete leaves. `fields` and `headers` name parts of the envelope to keep, such as `op` or
-    `source.lsn`. In place of a value that is not in the log, the row has the connector's `placeholder`. MongoDB's
-    documents need `Custom` with ExtractNewDocumentState.
+    For sinks and readers that know rows and no envelopes. Projections need envelopes, and cannot order flattened rows.
+    MongoDB's documents need `Custom` with ExtractNewDocumentState.
+
+    Attributes:
+        deletes: What a delete leaves.
+        fields: Parts of the envelope to add as fields, such as `op` or `source.lsn`.
+        headers: Parts of the envelope to add as headers. A value that is not in the log becomes the connector's
+            `placeholder`.
     """
 
     java_class = "io.debezium.transforms.ExtractNewRecordState"
@@ -117,14 +121,19 @@ class Flatten(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class EventRouter(Transform):
-    """Rows of an outbox table as records of their own topics: Debezium's EventRouter.
+    """Turns rows of an outbox table into records of their own topics: Debezium's EventRouter.
 
-    The columns of a row's id, message key, type and payload, and the one whose value replaces `${routedByValue}` in
-    `topic`. `placements` puts further columns into headers, the payload or the partition, as Debezium writes them:
-    `column:header:name`. Tables of our own event store need no more than `OutboxSource`.
+    The event store's own tables need only `OutboxSource`. In a nullable column with a DEFAULT, EventRouter writes the
+    default in place of a NULL: give a column of an outbox table no DEFAULT, or NOT NULL.
 
-    A NULL in a nullable column that has a DEFAULT comes out as the default: EventRouter has no setting against it. Give
-    such a column of an outbox table no DEFAULT, or NOT NULL. The event store's own tables have no such column.
+    Attributes:
+        id: The column of the row's id.
+        key: The column of the message key.
+        event_type: The column of the type.
+        payload: The column of the payload.
+        route_by: The column whose value replaces `${routedByValue}` in `topic`.
+        placements: Further columns for headers, the payload or the partition, as Debezium writes them:
+            `column:header:name`.
     """
 
     java_class = "io.debezium.transforms.outbox.EventRouter"
@@ -160,7 +169,7 @@ class EventRouter(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class Filter(Transform):
-    """Drop the records that `when` says yes to. Without `when` it would drop all, and is refused."""
+    """Drops the records that match `when`. Without `when` it would drop all, and is refused."""
 
     java_class = f"{_KAFKA}.Filter"
 
@@ -172,9 +181,9 @@ class Filter(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class RouteByRegex(Transform):
-    """Another topic for records whose topic matches a whole regular expression. `$1` is its first group.
+    """Sends records to another topic if their topic matches a whole regular expression. `$1` is its first group.
 
-    A connector's `topic(table)` goes on naming the topic as it was before.
+    The connector's `topic(table)` still returns the original topic.
     """
 
     java_class = f"{_KAFKA}.RegexRouter"
@@ -188,11 +197,11 @@ class RouteByRegex(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class Mask(Transform):
-    """Nothing, or `replacement`, in place of top-level fields of the value. Null stays null.
+    """Replaces top-level fields of the value by `replacement`. Null stays null.
 
     A change event's fields are `before` and `after`, not columns: mask after `Flatten`, or let Debezium mask columns
     (`extra={"column.mask.with.12.chars": "public.customers.email"}`), which leaves change events readable. Tombstones
-    have no fields and would stop the connector: they are let through unless `when` says otherwise.
+    have no fields and would stop the connector: they pass unchanged unless `when` is given.
     """
 
     java_class = f"{_KAFKA}.MaskField$Value"
@@ -209,7 +218,7 @@ class Mask(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class InsertField(Transform):
-    """One more top-level field in every value, the same text in all. Tombstones stay what they are."""
+    """Adds a top-level field with a fixed text to every value. Tombstones stay unchanged."""
 
     java_class = f"{_KAFKA}.InsertField$Value"
     field: str
@@ -222,7 +231,7 @@ class InsertField(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class InsertHeader(Transform):
-    """One more header in every record, the same text in all."""
+    """Adds a header with a fixed text to every record."""
 
     java_class = f"{_KAFKA}.InsertHeader"
     header: str
@@ -240,10 +249,14 @@ class InsertHeader(Transform):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Custom(Transform):
-    """Any other transform, by its Java class. `options` are its settings by their own names, secrets as references.
+    """Any other transform, by its Java class.
 
-    A class of Kafka's or Debezium's that can keep NULLs does, unless `options` says otherwise. Kafka's own Flatten
-    cannot: it writes a column's DEFAULT in place of a NULL.
+    A class of Kafka or Debezium that can retain NULLs does, unless `options` says otherwise. Kafka's Flatten cannot: it
+    writes a column's DEFAULT in place of a NULL.
+
+    Attributes:
+        class_name: The Java class.
+        options: Its settings by their own names, secrets as references.
     """
 
     class_name: str
@@ -256,7 +269,7 @@ class Custom(Transform):
                 refuse_literal(key, value, connector=self.name or self.class_name, place=place, allowable=False)
 
     def settings(self) -> Settings:
-        """Return the settings as given, and keep NULLs where the class can."""
+        """Return the settings as given, and retain NULLs if the class can."""
         keeps = _NULLS_STAY if self.class_name.partition("$")[0] in _HAVE_IT else {}
         return {**keeps, **self.options}
 

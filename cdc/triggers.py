@@ -36,14 +36,26 @@ _NOW_MS: Final = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEG
 
 
 def capture(engine: Engine, model: Any, *, topic: str) -> bool:
-    """Publish every change of an ordinary table of a SQLite file from now on. Rows it has come first, as a snapshot.
+    """Publish every change of a SQLite table from now on. Its current rows come first, as a snapshot.
 
-    `model` is a SQLAlchemy table or mapped class. Its columns are captured, its primary key is the record's key.
-    Calling again changes nothing and returns False, unless columns or triggers differ: then the table is captured
-    again. Not seen are rows that an INSERT OR REPLACE removes because of a unique column other than the key, and a
-    dropped table. Raises InvalidConnector (no primary key, no SQLite, topic or table captured otherwise),
-    UnsupportedEncoding, SourceNotReady (the table or a column is missing), InvalidIdentifier, StoreUnavailable (the
-    file is locked).
+    Calling it again changes nothing and returns False, unless columns or triggers differ: then the table is captured
+    again. Two changes are not seen: rows that INSERT OR REPLACE removes for a unique column other than the key, and a
+    dropped table.
+
+    Args:
+        engine: The SQLite file.
+        model: A SQLAlchemy table or mapped class. Its columns are captured, and its primary key is the record's key.
+        topic: The topic that readers name.
+
+    Raises:
+        InvalidConnector: There is no primary key, no SQLite, or the table or topic is captured otherwise.
+        SourceNotReady: The table or a column is missing.
+        UnsupportedEncoding: A column's type has no form in records. InvalidIdentifier: a name is wrong.
+        StoreUnavailable: The file is locked.
+
+    Example:
+        >>> capture(engine, Customer, topic="shop.public.customers")
+        True
     """
     from eventstore.backends.sql.changes import changing
 

@@ -60,12 +60,23 @@ def compare(
     repair: Signals | None = None,
     on_progress: OnProgress = lambda progress: None,
 ) -> tuple[TableComparison, ...]:
-    """Compare captured tables, all unless named, with every state that is made from them.
+    """Compare captured tables with every state that is made from them.
 
-    ``engine`` reads the source, ``settings`` name the brokers of its topics. ``patience`` bounds each wait for the
-    connector and for a state, in seconds. ``repair`` has the connector read the rows that differ again, and compares
-    them once more. Raises InvalidConnector for a table that is not captured, SourceNotReady, StateBehind if connector
-    or runner do not move on, and with ``repair`` the errors of a snapshot.
+    Args:
+        engine: The source database.
+        source: The connector.
+        states: The states, such as `ComparedGroup.tables`.
+        settings: The settings of the Kafka cluster that has the topics.
+        tables: The tables to compare, by default all.
+        chunk: The rows of one comparison.
+        patience: Seconds to wait for the connector or a state to catch up.
+        repair: Let the connector read differing rows again, and compare them once more.
+        on_progress: Is called as the comparison goes on.
+
+    Raises:
+        InvalidConnector: A table is not captured.
+        SourceNotReady: The source database lacks something.
+        StateBehind: The connector or a runner did not catch up. A repair raises the errors of a snapshot.
     """
     _require_servers(states)
     found: list[TableComparison] = []

@@ -42,10 +42,19 @@ def compare_embedded(
     repair: bool = False,
     on_progress: OnProgress = lambda progress: None,
 ) -> tuple[TableComparison, ...]:
-    """Compare the captured tables of a file, all unless named, with the states that are made from them.
+    """Compare the captured tables of a SQLite file with the states that are made from them.
 
-    ``patience`` bounds the wait for a runner, in seconds. Raises InvalidConnector for a table that is not captured,
-    SourceNotReady if a captured table is missing, StateBehind if changes are not applied.
+    Args:
+        states: The states.
+        tables: The tables to compare, by default all.
+        patience: Seconds to wait for a runner to catch up.
+        repair: Write differing rows to the changelog again.
+        on_progress: Is called as the comparison goes on.
+
+    Raises:
+        InvalidConnector: A table is not captured.
+        SourceNotReady: A captured table is missing.
+        StateBehind: Changes are not applied in time.
     """
     found = []
     for state in states:

@@ -10,7 +10,14 @@ from cdc.comparing.rows import Key
 
 @dataclass(frozen=True)
 class ComparisonProgress:
-    """How far the comparison of a table has come. ``total`` is an estimate of its rows, 0 where none is known."""
+    """How far the comparison of a table is.
+
+    Attributes:
+        table: The table.
+        step: What is being done.
+        rows: The rows compared so far.
+        total: An estimate of the table's rows, 0 if unknown.
+    """
 
     table: str
     step: str
@@ -23,14 +30,19 @@ OnProgress = Callable[[ComparisonProgress], None]
 
 @dataclass(frozen=True)
 class TableComparison:
-    """The rows of a table in its source, held against those of a state.
+    """A table of the source compared with a state. Keys are texts of the key columns, in the order of `key`.
 
-    Keys are the canonical texts of the key's columns, in the order of ``key``. ``missing`` keys are in the source
-    alone, ``extra`` ones in the state alone, those of ``differing`` have other values. ``changing`` ones changed in
-    the source each time they were looked at. ``differing_columns`` names the columns of some differing keys.
-    A table from which no state is made is not compared, and its ``state`` is empty.
-    ``faults`` are differences of the tables themselves, and ``not_compared`` are columns without a common form, with
-    the reason. ``repaired`` counts the keys that a repair made equal. ``unrepaired`` says why it left the others.
+    Attributes:
+        state: The state, empty if no state is made from the table.
+        missing: Keys that only the source has.
+        extra: Keys that only the state has.
+        differing: Keys whose rows have other values.
+        changing: Keys that changed in the source each time they were compared.
+        differing_columns: The columns that differ, for some keys.
+        faults: Differences of the tables themselves.
+        not_compared: Columns without a common form, with the reason.
+        repaired: How many keys a repair made equal.
+        unrepaired: Why a repair left the other keys.
     """
 
     table: str

@@ -30,21 +30,21 @@ class Connector(Protocol):
 
     @property
     def name(self) -> str:
-        """The name Connect knows it by."""
+        """The connector's name in Connect."""
 
     @property
     def has_heartbeats(self) -> bool:
-        """Whether it shows that it works though nothing happens at its source."""
+        """Whether it proves that it works while nothing happens at its source."""
 
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
-        """How the topics that the declaration names have to be."""
+        """The topics that the declaration names, as they have to be."""
 
     def config(self) -> dict[str, str]:
         """Return the whole configuration without the name."""
 
     def check_source(self, engine: Engine) -> None:
-        """Look whether the database is as the connector needs it. Raises SourceNotReady."""
+        """Check that the database is as the connector needs it. Raises SourceNotReady."""
 
 
 def setting(value: Value | float) -> str:

@@ -48,15 +48,15 @@ class Encoding:
     carries_schema: ClassVar[bool]
 
     def converter(self) -> dict[str, str]:
-        """Return the converter and its settings, without `key.` or `value.` before them."""
+        """Return the converter and its settings, without the prefix `key.` or `value.`."""
         raise NotImplementedError
 
     def converters(self) -> dict[str, str]:
-        """Return the settings of the converter of keys and that of values: always the same one."""
+        """Return the settings of the converters of keys and values, which are always the same."""
         return {f"{part}.{key}": value for part in ("key", "value") for key, value in self.converter().items()}
 
     def modes(self) -> dict[str, str]:
-        """Return what the encoding lets its user choose, by Debezium's keys."""
+        """Return the chosen modes, by Debezium's keys."""
         return {}
 
 
@@ -87,8 +87,12 @@ class _WithSchemas(Encoding):
 class JsonWithSchemas(_WithSchemas):
     """JSON with the schema in every key and every value, some kilobytes each.
 
-    The schema is a part of the key's bytes: another type of a key column is another key to compaction and to the choice
-    of a partition. `times` and `decimals` are Debezium's modes.
+    The schema is a part of the key's bytes: another type of a key column makes other keys for compaction and
+    partitions.
+
+    Attributes:
+        times: Debezium's mode of times.
+        decimals: Debezium's mode of decimals.
     """
 
     def converter(self) -> dict[str, str]:
@@ -98,15 +102,19 @@ class JsonWithSchemas(_WithSchemas):
 
 @dataclass(frozen=True, kw_only=True)
 class ApicurioAvro(_WithSchemas):
-    """Avro in Confluent framing (0, a schema id of 4 bytes, the body), its schemas in an Apicurio registry.
+    """Avro in Confluent framing (0, a schema id of 4 bytes, the body), with schemas in an Apicurio registry.
 
-    `registry_url` is the address of the registry's own interface as the worker sees it, without a login, such as
-    `http://127.0.0.1:8081/apis/registry/v3`. The ids are content ids, which the same registry knows under
-    `/apis/ccompat/v7/schemas/ids/…` too. The worker needs Apicurio's converter (apicurio-registry-distro-connect-
-    converter 3.0.9) in its plug-in path. `times` and `decimals` are Debezium's modes.
+    The worker needs Apicurio's converter (apicurio-registry-distro-connect-converter 3.0.9) in its plug-in path. Ids
+    are content ids, which the same registry also serves under `/apis/ccompat/v7/schemas/ids/…`.
 
     The converter writes a column's DEFAULT in place of a NULL. With the source, `apply`, `plan` and `factfold cdc
     doctor` refuse a captured table that has a nullable column with a DEFAULT. Without the source they cannot see it.
+
+    Attributes:
+        registry_url: The registry's own interface as the worker sees it, without a login, such as
+            `http://127.0.0.1:8081/apis/registry/v3`.
+        times: Debezium's mode of times.
+        decimals: Debezium's mode of decimals.
     """
 
     registry_url: str
@@ -121,7 +129,7 @@ class ApicurioAvro(_WithSchemas):
             )
 
     def converter(self) -> dict[str, str]:
-        """Return Apicurio's converter: it registers schemas, and puts the id in front of the body, not in a header."""
+        """Return Apicurio's converter: it registers schemas, and puts the id before the body instead of a header."""
         registry = {
             "url": self.registry_url,
             "auto-register": "true",
@@ -137,7 +145,7 @@ class ApicurioAvro(_WithSchemas):
         return {"converter": AVRO_CONVERTER, **settings}
 
     def modes(self) -> dict[str, str]:
-        """Return the modes, and names that Avro takes."""
+        """Return the modes, and names that Avro allows."""
         return {**super().modes(), "schema.name.adjustment.mode": "avro", "field.name.adjustment.mode": "avro"}
 
 

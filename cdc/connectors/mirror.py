@@ -133,12 +133,14 @@ class MirrorConnector:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class MirrorSource(MirrorConnector):
-    """Copies topics whose whole names match one of `topics`, regular expressions in Java's dialect.
+    """Copies topics from one Kafka cluster to another.
 
-    `exactly_once` copies each committed record once, though tasks die. Without it, at least once. New topics and
-    partitions are looked for every `refresh_seconds`. A group's offsets are copied from points where both clusters'
-    offsets are known: `offset_lag` is how many records may lie between two such points, and be read twice by a group
-    that moves. 0 makes one for every record.
+    Attributes:
+        topics: Regular expressions in Java's dialect that whole names of topics match.
+        exactly_once: Copy each committed record once, even if tasks die. Otherwise at least once.
+        refresh_seconds: How often new topics and partitions are looked for.
+        offset_lag: The records between two points at which both clusters' offsets are known. A group that moves may
+            read so many twice. 0 makes a point for each record.
     """
 
     JAVA_CLASS = f"{_MIRROR}.MirrorSourceConnector"
@@ -179,12 +181,16 @@ class MirrorSource(MirrorConnector):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class MirrorCheckpoint(MirrorConnector):
-    """Copies the committed offsets of groups whose whole names match one of `groups`, translated to the target's.
+    """Copies the committed offsets of groups, translated to the target's, for groups without members at the target.
 
-    Every `interval_seconds`, and only to groups without members at the target. Needs a MirrorSource of the same pair,
-    which notes how offsets correspond. Of those notes a connector that starts knows the last one of each partition and
-    no older. A group is copied as soon as it has read beyond that. Begin both connectors before a move, not with
-    it. What a group gets is never beyond its place. It may be before it, and then some records are read twice.
+    It needs a MirrorSource of the same pair, and knows only the points that this one notes after both have started:
+    start both connectors before a move. A group never gets an offset beyond its place. It may get an earlier one, and
+    then reads some records twice.
+
+    Attributes:
+        groups: Regular expressions that whole names of groups match.
+        interval_seconds: How often offsets are copied.
+        refresh_seconds: How often new groups are looked for.
     """
 
     JAVA_CLASS = f"{_MIRROR}.MirrorCheckpointConnector"

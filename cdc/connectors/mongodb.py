@@ -24,11 +24,15 @@ _URL: Final = "mongodb.connection.string"
 class MongoSource(ChangelogConnector):
     """Collections of a replica set or a sharded cluster as changelog topics `{topic_prefix}.{database}.{collection}`.
 
-    `connection_string` begins with mongodb:// or mongodb+srv://. One with a login in it, or a secret among its options,
-    must be a reference, unless `allow_literal_secrets`. `user` and `password` may stand apart from it. `collections`
-    are written `database.collection`. Documents stand in the envelope as a text of MongoDB's own extended JSON, which
-    names the types of its values, whatever the encoding. `capture_mode` and what each writes into `before` and `after`
-    are Debezium's. `before` needs images that the server stores.
+    Documents are texts of MongoDB's extended JSON, which names the types of values, whatever the encoding.
+
+    Attributes:
+        connection_string: Begins with mongodb:// or mongodb+srv://. With a login or a secret it must be a reference,
+            unless `allow_literal_secrets`.
+        collections: The collections, as `database.collection`.
+        user: The user, with `password`, if they are not in the connection string.
+        capture_mode: Debezium's mode, which decides what `before` and `after` hold. `before` needs images that the
+            server stores.
     """
 
     JAVA_CLASS = "io.debezium.connector.mongodb.MongoDbConnector"

@@ -27,11 +27,19 @@ _NOT_EVENTS: Final = f"{re.escape(SCHEMAS_TOPIC)}|{HEARTBEATS}"
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class OutboxSource(PostgresConnector):
-    """The tables `events` and `schemas` of event stores, published as event topics and the schemas topic.
+    """Publishes the tables `events` and `schemas` of event stores as event topics and the schemas topic.
 
-    Records have the key, value, partition and headers of the fixed layout. `on_update` says what an UPDATE of
-    an append-only row does: "fatal" stops the connector, since the topic no longer tells what the table says.
-    "error" and "warn" only log it. `partitions` serves topics that do not exist yet.
+    Records have the key, value, partition and headers of the fixed layout.
+
+    Attributes:
+        tables: The tables, as `schema.table`.
+        partitions: The partition count of topics that do not exist yet.
+        on_update: What an UPDATE of an append-only row does. "fatal" stops the connector, since topic and table would
+            differ. "error" and "warn" only log it.
+
+    Example:
+        >>> OutboxSource(name="shop_outbox", host="db", database="shop", user="shop_cdc",
+        ...              password="${file:/run/secrets/shop.properties:password}", topic_prefix="shop_outbox")
     """
 
     tables: tuple[str, ...] = ("public.events", "public.schemas")
@@ -40,7 +48,7 @@ class OutboxSource(PostgresConnector):
 
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
-        """How the schemas topic has to be. Those of events are the store's, see cdc.topics."""
+        """The schemas topic, as it has to be. The event topics are the store's, see `prepare_topics`."""
         return (schemas_topic(),)
 
     def _output(self) -> dict[str, str]:

@@ -105,13 +105,19 @@ class PostgresConnector(LoginConnector):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PostgresSource(ChangelogConnector, PostgresConnector):
-    """Tables captured as changelog topics `{topic_prefix}.{schema}.{table}`: JSON without schemas, compacted.
+    """Captures tables of PostgreSQL as changelog topics `{topic_prefix}.{schema}.{table}`: JSON, compacted.
 
-    Key: the primary key's columns. Value: the change event, a tombstone after a delete. Dates, times and intervals are
-    ISO text, decimals are text. `encoding` chooses otherwise. A TRUNCATE has no key, and a compacted topic takes no
-    record without one: the connector fails at it. With `truncates="skip"` it goes on, and the rows stay in the topic
-    until `factfold cdc compare --repair` deletes them. See ChangelogConnector, LoginConnector and PostgresConnector for
-    the fields.
+    A record's key holds the primary key's columns, its value the change event. A tombstone follows a delete. Dates,
+    times and intervals are ISO text, decimals are text. `encoding` chooses otherwise.
+
+    Attributes:
+        tables: The tables, as `schema.table`.
+        truncates: "stop" lets the connector fail at a TRUNCATE, which a compacted topic cannot express. With "skip" it
+            goes on, and the rows stay in the topic until `factfold cdc compare --repair` deletes them.
+
+    Example:
+        >>> PostgresSource(name="shop_tables", host="db", database="shop", user="shop_cdc", topic_prefix="shop",
+        ...                password="${file:/run/secrets/shop.properties:password}", tables=("public.customers",))
     """
 
     OWNED = ChangelogConnector.OWNED | PostgresConnector.OWNED | {"skipped.operations"}
@@ -135,7 +141,7 @@ class PostgresSource(ChangelogConnector, PostgresConnector):
 
     @property
     def operations(self) -> tuple[str, ...]:
-        """What its publication has to let through."""
+        """The operations that its publication must include."""
         return (*super().operations, *(["truncate"] if self.truncates == "stop" else []))
 
     def _capture(self) -> dict[str, str]:
@@ -144,7 +150,7 @@ class PostgresSource(ChangelogConnector, PostgresConnector):
 
     @property
     def table_names(self) -> tuple[TableName, ...]:
-        """The captured tables, parsed. The signal table is one: signals are read as changes."""
+        """The captured tables, parsed. The signal table is one of them: signals are read as changes."""
         return self._with_signals(self.tables)
 
 
