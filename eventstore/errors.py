@@ -59,6 +59,7 @@ FactfoldError                  message, remedy, place
     ├── ProducerFenced         another producer of the same transactional id was opened
     ├── OffsetsGone            records a group had not read were deleted
     ├── RecordsUnreadable      a batch of records that the client cannot unpack: offset
+    ├── GroupUnknown           no member of a group has ever read
     └── GroupActive            a group with members cannot be moved
 """
 
@@ -82,6 +83,7 @@ __all__ = [
     "FactfoldError",
     "ForeignRecord",
     "GroupActive",
+    "GroupUnknown",
     "HandlerHung",
     "ImportConflict",
     "InvalidAppend",
@@ -435,6 +437,10 @@ class RecordsUnreadable(KafkaError):
         self.topic = topic
         self.partition = partition
         self.offset = offset
+
+
+class GroupUnknown(KafkaError):
+    """No member of a group has ever read from the cluster."""
 
 
 class GroupActive(KafkaError):

@@ -69,6 +69,7 @@ class Clients(Closing):
         self.places, self.definitions = places, definitions
         self._opened = ExitStack()
         self._held: dict[str, Any] = {}
+        self._made: dict[Hashable, tuple[object, Any]] = {}
         self._locks: dict[str, Lock] = {}
         self.trends = Trends()
 
@@ -137,6 +138,14 @@ class Clients(Closing):
         url = _required(self.places.views_url, "the views", "views_url", "FACTFOLD_VIEWS_URL")
         settings = None if sqlite_path(url) else self.settings
         return self._hold("log", lambda: self._closing(open_log(url, settings)))
+
+    def unless_same(self, name: Hashable, stamp: object, make: Callable[[], T]) -> T:
+        """Return what was made last under a name and a stamp, such as a topic's end; make it if the stamp differs."""
+        stamped = self._made.get(name)
+        if stamped is None or stamped[0] != stamp:
+            stamped = self._made[name] = (stamp, make())
+        found: T = stamped[1]
+        return found
 
     def close(self) -> None:
         """Let every client go."""

@@ -57,7 +57,7 @@ def read_processes(clients: Clients) -> tuple[ProcessState, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """Instances of a process that have not ended, those that stand still for the longest first."""
+    """Instances of a process, those that stand still for the longest first."""
 
     instances: Sequence[Mapping[str, Any]]
     more: bool
@@ -72,11 +72,11 @@ class InstanceShown:
     more: bool
 
 
-def read_instances(clients: Clients, process: str) -> Instances:
-    """Return the instances of a process that have not ended."""
+def read_instances(clients: Clients, process: str, ended: bool) -> Instances:
+    """Return the instances of a process that have not ended, or all."""
     from eventstore.processes.administration import Processes
 
-    found = Processes(clients.store).instances(process, limit=_LIMIT + 1)
+    found = Processes(clients.store).instances(process, ended=ended, limit=_LIMIT + 1)
     return Instances(tuple(status_as_json(one) for one in found[:_LIMIT]), len(found) > _LIMIT)
 
 

@@ -81,7 +81,7 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
         # Made anew from their schemas: what we do to rows before the function sees them is not the function's.
         frames = zip(view.tables, handed(view, empty), strict=True)
         given = [spark.createDataFrame([], _marked(frame.schema, name)) for name, frame in frames]
-        result = view(*given)
+        result = _required(view, view(*given))
         _refuse_moments(view, result)
         _refuse_copies(view, result, given)
         rows = None if view.by else _refuse_unreached(view, result)
@@ -104,6 +104,18 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
             require_own_key(view, analysed_plan(result), rows)
             _refuse_unused(view, analysed_plan(result))
     return columns | partials_of(view, result)
+
+
+def _required(view: View, result: object) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    if isinstance(result, DataFrame):
+        return result
+    raise InvalidDefinition(
+        f"view {view.name!r} returns {type(result).__name__}, and no DataFrame",
+        remedy="return the DataFrame that has the view's rows",
+        place=view.place,
+    )
 
 
 def _marked(schema: StructType, name: str) -> StructType:
