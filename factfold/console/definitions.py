@@ -83,7 +83,7 @@ def find_definitions(targets: Sequence[str]) -> Definitions:
 def _nothing(target: str) -> DeclarationError:
     return DeclarationError(
         f"{target!r} is no definition that the console shows",
-        remedy="name a group, branches, a subscription, a process or an aggregate; or their package: shop",
+        remedy="name a group, branches, a subscription, a process, an aggregate, or their package: shop",
         place=target,
     )
 
