@@ -41,10 +41,11 @@ $(CLASSES): $(READY)
 test: setup $(CLASSES) ## Every test, with the real servers (ARGS="tests/unit -x" for some)
 	$(PY) -m pytest $(or $(ARGS),--numprocesses 3 --dist loadgroup --max-worker-restart 1)
 
-check: setup ## Lint, format, types, import contracts, the rules of the architecture
+check: setup ## Lint, format, types, plain English, import contracts, the rules of the architecture
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(PY) -m docs.language
 	$(VENV)/bin/lint-imports --no-logo
 	$(PY) -m pytest -q tests/architecture
 

@@ -49,8 +49,8 @@ class ChangeEvent:
 
     `after` lacks the columns named in `unavailable`: the update left them alone and the log does not repeat
     them. `before` holds the key columns only, unless the table has REPLICA IDENTITY FULL and the decoder was
-    told so. A tombstone has a key and no position: it takes that of its key's previous record. A truncation has neither
-    key nor rows. A changed primary key is two changes: a delete of the old one, an insert of the new one.
+    set up with that. A tombstone has a key and no position: it takes that of its key's previous record. A truncation
+    has neither key nor rows. A changed primary key is two changes: a delete of the old one, an insert of the new one.
     """
 
     op: Op
@@ -63,11 +63,11 @@ class ChangeEvent:
 
     @property
     def removes(self) -> bool:
-        """Whether the row is gone after this change, or all rows are."""
+        """Whether the row is deleted after this change, or all rows are."""
         return self.after is None
 
     def completed(self, stored: Row | None) -> dict[str, Any]:
-        """Return the whole row after this change, unavailable columns from the stored; UndecodableChange."""
+        """Return the whole row after this change, unavailable columns from the stored. Raises UndecodableChange."""
         if self.after is None:
             raise _undecodable(f"a {self.op.name.lower()} leaves no row", "ask `removes` first", None)
         if self.unavailable and stored is None:
@@ -80,12 +80,12 @@ class ChangeEvent:
 
 
 class ChangeDecoder:
-    """Decodes the records of one table's changelog topic; columns and key come from a SQLAlchemy table or mapped class.
+    """Decodes the records of one table's changelog topic. Columns and key come from a SQLAlchemy table or mapped class.
 
     Records are JSON alone, JSON with their schema, or Avro, whose schemas ``schemas`` finds by their ids. Columns that
     the table does not declare are left out. `full_identity` says that the table has REPLICA IDENTITY FULL: without it
     the log has no old values but the key's, and Debezium fills columns that may not be null with defaults that look
-    like values. `null_if_absent` names columns that are null in a row that lacks them; a row that lacks any other
+    like values. `null_if_absent` names columns that are null in a row that lacks them. A row that lacks any other
     declared column is refused. PostgreSQL's infinite dates and times are Python's first and last ones. Raises
     UndecodableChange with the record's place, UnsupportedEncoding for a column whose values leave two readings,
     InvalidConnector if a column of `null_if_absent` must have a value.
@@ -133,7 +133,7 @@ class ChangeDecoder:
         epoch: int = 0,
         place: str | None = None,
     ) -> ChangeEvent:
-        """Decode one record; `place` is its address for messages, such as `topic[partition]@offset`.
+        """Decode one record. `place` is its address for messages, such as `topic[partition]@offset`.
 
         `epoch` is that of records that name none.
         """
@@ -236,7 +236,7 @@ class ChangeDecoder:
         except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
             raise _undecodable(
                 f"column {name!r} of table {self._name} cannot hold {str(value)[:60]!r}",
-                "compare the declared type with the database's; in JSON without schemas dates, times and decimals must "
+                "compare the declared type with the database's. In JSON without schemas dates, times and decimals must "
                 "arrive as text (time.precision.mode=isostring, decimal.handling.mode=string)",
                 place,
             ) from error
@@ -255,7 +255,7 @@ class LogMessage:
 def decode_message(
     value: bytes, *, offset: int, schemas: Lookup | None = None, epoch: int = 0, place: str | None = None
 ) -> LogMessage:
-    """Decode one record of a connector's topic `{topic_prefix}.message`; UndecodableChange."""
+    """Decode one record of a connector's topic `{topic_prefix}.message`. Raises UndecodableChange."""
     at = place or f"offset {offset}"
     body, form = RecordReader("value", schemas).read(value, at)
     message = body.get("message")

@@ -63,7 +63,7 @@ class RecordReader:
     def _read_avro(self, data: bytes, place: str) -> Content:
         if self._avro is None:
             raise UndecodableChange(
-                f"the record's {self._part} is Avro, and nobody said where its schemas are",
+                f"the record's {self._part} is Avro, and the reader has no schemas",
                 remedy="give the registry's: schemas=ConfluentRegistry(…).schema",
                 place=place,
             )

@@ -262,7 +262,7 @@ def _interval(value: Any) -> timedelta:
     if found is None:
         raise ValueError("an interval is not written as P0Y0M0DT0H0M0S")
     if int(found["years"]) or int(found["months"]):
-        raise ValueError("an interval of months has no length of its own; declare the column as text")
+        raise ValueError("an interval of months has no length of its own. Declare the column as text")
     micros = int(Decimal(found["seconds"]).scaleb(6))
     return timedelta(int(found["days"]), 0, micros, 0, int(found["minutes"]), int(found["hours"]))
 

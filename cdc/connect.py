@@ -62,14 +62,14 @@ class _Again(Exception):
 class ConnectClient:
     """One Connect cluster, spoken to through one worker's URL.
 
-    `timeout` bounds one request and `patience` all retries of one call, both in seconds. Lost connections,
-    rebalances (409) and a worker that is starting (404 everywhere, 5xx) are asked again. Raises
-    ConnectUnavailable when nobody answers, at once where TLS fails; ConnectRejected (UnknownConnector) when a worker
-    says no, or what answers is none, as one that redirects; InvalidConnector for a URL, a header or a certificate that
-    cannot be used.
+    `timeout` bounds one request and `patience` all retries of one call, both in seconds. Lost connections, rebalances
+    (409) and a worker that is starting (404 everywhere, 5xx) are asked again. Raises ConnectUnavailable if no
+    worker answers, at once where TLS fails. Raises ConnectRejected (UnknownConnector) when a worker says no, or what
+    answers is none, as one that redirects. Raises InvalidConnector for a URL, a header or a certificate that cannot be
+    used.
 
-    `auth` is a user and a password for basic authentication; one in the URL is taken out of it. `verify` is a file of
-    certificate authorities, or False for none; `certificate` the client's own, as a file or a pair of files. `headers`
+    `auth` is a user and a password for basic authentication. One in the URL is taken out of it. `verify` is a file of
+    certificate authorities, or False for none. `certificate` the client's own, as a file or a pair of files. `headers`
     go with every request, and may be secret: neither is ever shown, and no redirect takes them to another host.
     """
 
@@ -112,7 +112,7 @@ class ConnectClient:
         return self._read("GET", "/", WorkerInfo.of)
 
     def health(self) -> WorkerHealth:
-        """Say whether the worker is ready; asks once, so that a caller can poll."""
+        """Say whether the worker is ready. Asks once, so that a caller can poll."""
         try:
             response = self._send("GET", "/health", params={}, body=None)
         except _Again as again:
@@ -125,7 +125,7 @@ class ConnectClient:
         return self._read("GET", "/connector-plugins", each_of(PluginInfo.of), params=params)
 
     def plugin_keys(self, plugin: str) -> tuple[ConfigKey, ...]:
-        """Return the settings that a plug-in reads, by its class or its short name; ConnectRejected for none."""
+        """Return the settings that a plug-in reads, by its class or its short name. Raises ConnectRejected for none."""
         return self._read("GET", _plugin_path(plugin, "config"), each_of(ConfigKey.of))
 
     def validate(self, config: Mapping[str, str]) -> tuple[ConfigProblem, ...]:
@@ -142,15 +142,15 @@ class ConnectClient:
         return self._read("GET", "/connectors", overview_of, params={"expand": ["info", "status"]})
 
     def info(self, name: str) -> ConnectorInfo:
-        """Return a connector as the cluster keeps it; UnknownConnector."""
+        """Return a connector as the cluster keeps it. Raises UnknownConnector."""
         return self._read("GET", _path(name), ConnectorInfo.of)
 
     def config(self, name: str) -> dict[str, str]:
-        """Return a connector's configuration as the worker keeps it; UnknownConnector."""
+        """Return a connector's configuration as the worker keeps it. Raises UnknownConnector."""
         return self._read("GET", _path(name, "config"), dict)
 
     def create(self, name: str, config: Mapping[str, str], *, state: InitialState = "RUNNING") -> None:
-        """Create a connector; ConnectRejected where the configuration is wrong, or another connector has the name.
+        """Create a connector. Raises ConnectRejected if the configuration is wrong, or another connector has the name.
 
         One of that very configuration may be there: an answer was lost, and the request was not.
         """
@@ -164,28 +164,28 @@ class ConnectClient:
                 raise
 
     def put_config(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
-        """Create a connector or replace its configuration; returns it as the worker keeps it."""
+        """Create a connector or replace its configuration. Returns it as the worker keeps it."""
         with self._reasons({"name": name, **config}):
             return dict(self._read("PUT", _path(name, "config"), ConnectorInfo.of, body=dict(config)).config)
 
     def patch_config(self, name: str, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """Change some settings of a connector, None takes one away; returns the whole as the worker keeps it."""
+        """Change some settings of a connector, None takes one away. Returns the whole as the worker keeps it."""
         return dict(self._read("PATCH", _path(name, "config"), ConnectorInfo.of, body=dict(changes)).config)
 
     def status(self, name: str) -> ConnectorStatus:
-        """Return the state of a connector and its tasks; UnknownConnector."""
+        """Return the state of a connector and its tasks. Raises UnknownConnector."""
         return self._read("GET", _path(name, "status"), ConnectorStatus.of)
 
     def tasks(self, name: str) -> tuple[TaskInfo, ...]:
-        """Return a connector's tasks with their configurations; UnknownConnector."""
+        """Return a connector's tasks with their configurations. Raises UnknownConnector."""
         return self._read("GET", _path(name, "tasks"), each_of(TaskInfo.of))
 
     def task_status(self, name: str, task: int) -> TaskStatus:
-        """Return the state of one task; UnknownConnector, also where the connector has no such task."""
+        """Return the state of one task. Raises UnknownConnector, also if the connector has no such task."""
         return self._read("GET", _path(name, "tasks", str(task), "status"), TaskStatus.of)
 
     def restart_task(self, name: str, task: int) -> None:
-        """Ask for a restart of one task; UnknownConnector, also where the connector has no such task."""
+        """Ask for a restart of one task. Raises UnknownConnector, also if the connector has no such task."""
         self._call("POST", _path(name, "tasks", str(task), "restart"))
 
     def topics(self, name: str) -> tuple[str, ...]:
@@ -193,15 +193,15 @@ class ConnectClient:
         return self._read("GET", _path(name, "topics"), lambda body: names_of(body[name]["topics"]))
 
     def reset_topics(self, name: str) -> None:
-        """Forget which topics a connector has used; the topics stay."""
+        """Forget which topics a connector has used. The topics stay."""
         self._call("PUT", _path(name, "topics", "reset"))
 
     def offsets(self, name: str) -> tuple[SourceOffset, ...]:
-        """Say how far a connector has come; UnknownConnector."""
+        """Say how far a connector has come. Raises UnknownConnector."""
         return self._read("GET", _path(name, "offsets"), lambda body: each_of(SourceOffset.of)(body["offsets"]))
 
     def restart(self, name: str, *, include_tasks: bool = True, only_failed: bool = False) -> ConnectorStatus | None:
-        """Ask for a restart, and return what will be RESTARTING; the worker does it later.
+        """Ask for a restart, and return what will be RESTARTING. The worker does it later.
 
         None where nothing but the connector itself was asked for: then Connect does not say.
         """
@@ -224,7 +224,7 @@ class ConnectClient:
         self._call("PUT", _path(name, "resume"))
 
     def delete(self, name: str) -> None:
-        """Remove a connector and its configuration; UnknownConnector. The source's slot stays."""
+        """Remove a connector and its configuration. Raises UnknownConnector. The source's slot stays."""
         self._call("DELETE", _path(name))
 
     def delete_offsets(self, name: str) -> None:
@@ -234,7 +234,7 @@ class ConnectClient:
     def alter_offsets(self, name: str, offsets: Sequence[SourceOffset]) -> str:
         """Set how far a STOPPED source connector has come, and return the worker's words on it.
 
-        A partition may be left out, and stays; ConnectRejected for one that the connector does not know.
+        A partition may be left out, and stays. Raises ConnectRejected for one that the connector does not know.
         """
         body = {"offsets": [{"partition": dict(o.partition), "offset": dict(o.offset)} for o in offsets]}
         return self._read("PATCH", _path(name, "offsets"), lambda answer: str(answer["message"]), body=body)
@@ -244,11 +244,11 @@ class ConnectClient:
         return self._read("GET", "/admin/loggers", levels_of)
 
     def logger(self, name: str) -> LoggerLevel:
-        """Return the level of one logger of this worker; ConnectRejected for one that is not there."""
+        """Return the level of one logger of this worker. Raises ConnectRejected for one that is not there."""
         return self._read("GET", _logger_path(name), lambda body: LoggerLevel.of(name, body))
 
     def set_logger(self, name: str, level: str, *, everywhere: bool = False) -> tuple[str, ...]:
-        """Set the level of a logger and those below it, until the worker ends; returns which were changed.
+        """Set the level of a logger and those below it, until the worker ends. Returns which were changed.
 
         `everywhere` reaches every worker of the cluster, and says nothing of what it changed there.
         """
@@ -379,7 +379,7 @@ class ConnectClient:
     def _slow(self, method: str, path: str, seconds: float) -> ConnectUnavailable:
         return ConnectUnavailable(
             f"the Kafka Connect worker at {self.url} took a request and did not answer it within {seconds:.0f} s",
-            remedy="read the worker's log; a configuration is checked by connecting to its database: see that the "
+            remedy="read the worker's log. A configuration is checked by connecting to its database: see that the "
             "worker can reach it, or allow more time",
             place=f"{method} {path}",
         )
@@ -389,7 +389,7 @@ class ConnectClient:
         return ConnectUnavailable(
             f"no TLS with the Kafka Connect worker at {self.url}: {reason.group(1) if reason else 'refused'}",
             remedy="give the file of the worker's authority as verify=, and one's own as certificate= if it asks for "
-            "one; the URL's host must stand in the worker's certificate, and https: only where it speaks TLS",
+            "one. The URL's host must stand in the worker's certificate, and https: only where it speaks TLS",
             place=f"{method} {path}",
         )
 

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 class ConnectorHealth:
     """A connector's states, its replication slot, and the age of its last event in seconds.
 
-    The last event is the newest transaction of the source that came out of the connector and whose offset is committed;
-    its age runs from its commit, by the source's clock where there is one to ask. Rows of a snapshot have the
+    The last event is the newest transaction of the source that came out of the connector and whose offset is committed.
+    Its age runs from its commit, by the source's clock where there is one to ask. Rows of a snapshot have the
     snapshot's time. A source at rest makes it old without anything being wrong: then the slot is active and its lag
     stays small, since heartbeats move the slot and are no events. ``slot`` is None without a source, or where the
-    source has no such slot; ``last_event_age`` where no event has come yet. ``well`` says whether it runs with all its
-    tasks; a connector of MirrorMaker may have none, as long as no topic or group matches. ``advice`` is about a row
+    source has no such slot. ``last_event_age`` where no event has come yet. ``well`` says whether it runs with all its
+    tasks. A connector of MirrorMaker may have none, as long as no topic or group matches. ``advice`` is about a row
     that is larger than a request: its tables, the SQL that finds it, the remedy.
     """
 
@@ -42,9 +42,10 @@ class ConnectorHealth:
 
 
 def health(client: ConnectClient, connector: Connector | str, *, source: Engine | None = None) -> ConnectorHealth:
-    """Look at one connector, and at its slot where `source`, an engine of its database, is given; changes nothing.
+    """Look at one connector, and at its slot where `source`, an engine of its database, is given. Changes nothing.
 
-    UnknownConnector, also for one so new that Connect has no state of it yet; SourceNotReady, ConnectUnavailable.
+    Raises UnknownConnector, also for one so new that Connect has no state of it yet. Raises SourceNotReady or
+    ConnectUnavailable.
     """
     name = connector if isinstance(connector, str) else connector.name
     status = client.status(name)
@@ -54,7 +55,7 @@ def health(client: ConnectClient, connector: Connector | str, *, source: Engine 
 def healths(
     client: ConnectClient, names: Iterable[str] | None = None, *, source: Engine | None = None
 ) -> tuple[ConnectorHealth, ...]:
-    """Look at several connectors, in their order, or at all of the cluster, by name; as `health`."""
+    """Look at several connectors, in their order, or at all of the cluster, by name. As `health`."""
     if names is not None:
         return tuple(health(client, name, source=source) for name in names)
     overview = client.overview().values()

@@ -37,7 +37,7 @@ TIMEOUT: Final = 90.0
 class Applied:
     """What `apply` did, and the connector's status afterwards.
 
-    `resumed` if it stood paused or stopped, `restarted` if something of it FAILED, though it was as declared; `notes`
+    `resumed` if it stood paused or stopped, `restarted` if something of it FAILED, though it was as declared. `notes`
     say what was not done: rows that tables held before a running connector captured them are not read.
     """
 
@@ -64,7 +64,7 @@ def apply(
     timeout: float = TIMEOUT,
     until: Until = Until.STREAMING,
 ) -> Applied:
-    """Bring a connector to its declared configuration and wait until it works; nothing where it already does.
+    """Bring a connector to its declared configuration and wait until it works. Nothing where it already does.
 
     One that FAILED is restarted, also where it is as declared: its cause may have been repaired. `source` is the source
     database, whose role, rights, publication and tables are looked at first: Debezium says nothing of a table it cannot
@@ -72,8 +72,8 @@ def apply(
     with an event of another store. `timeout` in seconds bounds the whole call. A new connector that fails is removed
     again with its offsets and, with `source`, the slot it made, unless it has offsets of an earlier life.
 
-    Errors: SourceNotReady, ConnectUnavailable, ConnectRejected (Connect's reason, such as a refused password;
-    nothing was changed), ConnectorFailed (causes in short), ConnectorTimeout; ForeignRecord, BrokerUnreachable.
+    Raises SourceNotReady, ConnectUnavailable or ConnectRejected (Connect's reason, such as a refused password. Nothing
+    was changed), ConnectorFailed (causes in short), ConnectorTimeout. Raises ForeignRecord or BrokerUnreachable.
     """
     name, declared = connector.name, {"name": connector.name, **connector.config()}
     watch = _watch(client, name, declared, until=until, source=source, timeout=timeout)
@@ -123,7 +123,8 @@ def restart(
 def move(client: ConnectClient, name: str, state: State, *, timeout: float = TIMEOUT) -> ConnectorStatus:
     """Bring a connector to RUNNING, PAUSED or STOPPED and wait until it and all its tasks are there.
 
-    UnknownConnector, ConnectorTimeout; ConnectorFailed where it was to run; InvalidConnector for another state.
+    Raises UnknownConnector or ConnectorTimeout. Raises ConnectorFailed if it was to run. Raises InvalidConnector for
+    another state.
     """
     if state not in get_args(State):
         raise InvalidConnector(
@@ -151,7 +152,7 @@ def _paused(client: ConnectClient, name: str, deadline: Deadline) -> ConnectorSt
 
 
 def reset_offsets(client: ConnectClient, name: str, *, timeout: float = TIMEOUT) -> None:
-    """Stop a connector and forget how far it has come; UnknownConnector, ConnectorTimeout.
+    """Stop a connector and forget how far it has come. Raises UnknownConnector or ConnectorTimeout.
 
     Started again, a source takes a new initial snapshot: rows that were deleted meanwhile stay in its topics.
     """
@@ -159,10 +160,10 @@ def reset_offsets(client: ConnectClient, name: str, *, timeout: float = TIMEOUT)
 
 
 def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: float = TIMEOUT) -> bool:
-    """Remove a connector and wait until it is gone; False where there was none.
+    """Remove a connector and wait until it is deleted. False where there was none.
 
     `forget` removes its offsets too: made again, it takes a new initial snapshot. Its topics and the source's
-    replication slot stay. A slot nobody reads holds the source's log: drop it (cdc.grants.drop_slot) unless
+    replication slot stay. A slot without a reader holds the source's log: drop it (cdc.grants.drop_slot) unless
     the connector comes back.
     """
     deadline = Deadline(name, timeout)
@@ -178,7 +179,7 @@ def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: f
 
 
 def statuses(client: ConnectClient) -> tuple[ConnectorStatus, ...]:
-    """Return the status of every connector of the cluster, by name; one so new that it has none is left out."""
+    """Return the status of every connector of the cluster, by name. One so new that it has none is left out."""
     return tuple(status for _, status in client.overview().values())
 
 
@@ -254,7 +255,7 @@ def _is_dropped(source: Engine, slot: str) -> bool:
 def _with_slot(error: ConnectorFailed, slot: str) -> ConnectorFailed:
     """The same failure, which says too that the slot may have stayed."""
     told = f"it may have made slot {slot}, which holds the source's log: SELECT pg_drop_replication_slot('{slot}')"
-    return ConnectorFailed(error.message, remedy=f"{error.remedy}; {told}", place=error.place, trace=error.trace)
+    return ConnectorFailed(error.message, remedy=f"{error.remedy}. {told}", place=error.place, trace=error.trace)
 
 
 def _config(client: ConnectClient, name: str) -> dict[str, str] | None:

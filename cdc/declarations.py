@@ -65,7 +65,8 @@ _NESTED: Final = {"encoding": _ENCODINGS, "when": _PREDICATES, "transforms": _TR
 def load(path: str | Path) -> tuple[Connector, ...]:
     """Return the connectors that a TOML file declares, in its order.
 
-    InvalidConnector and its kinds, InvalidIdentifier: each says the file, the connector and the field as its place.
+    Raises InvalidConnector and its kinds, InvalidIdentifier: each says the file, the connector and the field as its
+    place.
     """
     file = Path(path)
     document = _read(file)

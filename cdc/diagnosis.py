@@ -39,7 +39,7 @@ def diagnose(
     settings: Settings | None = None,
     models: Sequence[CapturedModel] = (),
 ) -> tuple[Finding, ...]:
-    """Look at a connector from every side that is given, and change nothing; what cannot be asked is a finding too.
+    """Look at a connector from every side that is given, and change nothing. What cannot be asked is a finding too.
 
     `source` is an engine of its database (PostgreSQL), `client` its worker, `settings` those of the broker that has
     its topics. Which topics an outbox fills stands in its database. `models` are those that groups declare over the

@@ -51,7 +51,7 @@ class CdcError(FactfoldError):
 
 
 class InvalidConnector(CdcError):
-    """A connector is declared in a way that cannot work; raised while it is being declared."""
+    """A connector is declared in a way that cannot work. Raised while it is being declared."""
 
 
 class LiteralSecret(InvalidConnector):
@@ -71,7 +71,7 @@ class ConnectUnavailable(CdcError):
 
 
 class ConnectRejected(CdcError):
-    """A worker answered, and the answer was no; `status` is the HTTP status."""
+    """A worker answered, and the answer was no. `status` is the HTTP status."""
 
     def __init__(self, message: str, *, remedy: str, place: str | None = None, status: int) -> None:
         super().__init__(message, remedy=remedy, place=place)
@@ -83,7 +83,7 @@ class UnknownConnector(ConnectRejected):
 
 
 class ConnectorFailed(CdcError):
-    """A connector or one of its tasks stands FAILED; `trace` holds the causes, the root last."""
+    """A connector or one of its tasks stands FAILED. `trace` holds the causes, the root last."""
 
     def __init__(self, message: str, *, remedy: str, place: str | None = None, trace: tuple[str, ...] = ()) -> None:
         super().__init__(message, remedy=remedy, place=place)
@@ -91,7 +91,7 @@ class ConnectorFailed(CdcError):
 
 
 class RestartsExhausted(CdcError):
-    """A supervisor restarted connectors as often as it may; `failures` are their last ones."""
+    """A supervisor restarted connectors as often as it may. `failures` are their last ones."""
 
     def __init__(self, message: str, *, remedy: str, failures: tuple[ConnectorFailed, ...]) -> None:
         super().__init__(message, remedy=remedy)
@@ -111,11 +111,11 @@ class SignalNotAnswered(CdcError):
 
 
 class SnapshotUnfinished(CdcError):
-    """A connector took a snapshot on and had not finished it before the deadline; it goes on."""
+    """A connector took a snapshot on and had not finished it before the deadline. It goes on."""
 
 
 class SnapshotFailed(CdcError):
-    """A snapshot ended without having read some tables; `tables` gives for each what Debezium said of it."""
+    """A snapshot ended without having read some tables. `tables` gives for each what Debezium said of it."""
 
     def __init__(self, message: str, *, remedy: str, place: str | None = None, tables: Mapping[str, str]) -> None:
         super().__init__(message, remedy=remedy, place=place)

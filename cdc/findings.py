@@ -11,7 +11,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Severity(StrEnum):
-    """OK; WARNING: capture works, and something may go wrong; ERROR: it does not, or loses rows."""
+    """OK. WARNING: capture works, and something may go wrong. ERROR: it does not, or loses rows."""
 
     OK = "ok"
     WARNING = "warning"

@@ -47,7 +47,7 @@ _VERIFIER = re.compile(r"SCRAM-SHA-256\$[0-9]+:[A-Za-z0-9+/=]+\$[A-Za-z0-9+/=]+:
 
 
 def grant_statements(connector: PostgresConnector) -> tuple[str, ...]:
-    """Return the SQL of role, rights and publication, without a password, for those who run it by hand."""
+    """Return the SQL of role, rights and publication, without a password, to be run by hand."""
     return (
         role_statement(connector.user),
         *signal_statements(connector),
@@ -68,15 +68,15 @@ def grant_notes(connector: PostgresConnector) -> tuple[str, ...]:
 
 
 def prepare_source(engine: Engine, connector: PostgresConnector, *, password: str | SecretStr | None = None) -> None:
-    """Make role, rights and publication as the connector needs them; again and again with the same result.
+    """Make role, rights and publication as the connector needs them. Again and again with the same result.
 
-    What is there already stays: a role that exists keeps its password unless one is given, a publication keeps the
-    tables that others read from it. The password travels as a SCRAM verifier, so it stands in no server log.
+    Existing objects stay: a role that exists keeps its password unless one is given, a publication keeps the
+    tables that others read from it. The password travels as a SCRAM verifier, and no server log contains it.
 
-    Errors: SourceNotReady where the role is new and has no password, the login lacks a right, the server's wal_level is
-    not logical, a captured table does not exist, has no primary key or a replica identity without it, or the
-    publication hides rows or columns of it; nothing is made then: once a table without a key is published, the
-    database refuses its updates.
+    Raises SourceNotReady if the role is new and has no password, if the login lacks a right, or if the server's
+    wal_level is not logical. It does so too if a captured table does not exist, has no primary key or a replica
+    identity without it, or if the publication hides rows or columns of it. Nothing is made then: once a table without
+    a key is published, the database refuses its updates.
     """
     with typed_errors(engine, denied=_DENIED), engine.begin() as connection:
         ensure_signal_table(connection, connector)
@@ -90,7 +90,7 @@ def prepare_source(engine: Engine, connector: PostgresConnector, *, password: st
 
 
 def check_source(engine: Engine, connector: PostgresConnector) -> None:
-    """Look whether the source is as the connector needs it; SourceNotReady names all that is missing."""
+    """Look whether the source is as the connector needs it. SourceNotReady names all that is missing."""
     with typed_errors(engine), engine.connect() as connection:
         problems = errors(source_findings(connection, connector))
     _refuse(
@@ -114,10 +114,10 @@ def check_life(engine: Engine, connector: str, offsets: Iterable[SourceOffset]) 
 
 
 def drop_slot(engine: Engine, slot: str, *, timeout: float = 15.0) -> bool:
-    """Drop a replication slot that nobody reads any more; False where there is none.
+    """Drop a replication slot without a reader. False where there is none.
 
     A task that was just stopped lets its slot go a moment later: waits up to `timeout` seconds.
-    SourceNotReady where it is still being read.
+    Raises SourceNotReady if it is still being read.
     """
     end = time.monotonic() + timeout
     autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -139,7 +139,7 @@ def drop_slot(engine: Engine, slot: str, *, timeout: float = 15.0) -> bool:
 def mark_source(engine: Engine) -> None:
     """Write a mark into the source's log: an empty transaction that every connector sees and no topic gets.
 
-    After a restart Debezium looks for its place until a transaction goes by; heartbeats are none, and pause.
+    After a restart Debezium looks for its place until a transaction goes by. Heartbeats are none, and pause.
     """
     with typed_errors(engine), engine.begin() as connection:
         _one(connection, "SELECT pg_logical_emit_message(true, %s, '')", MARK_PREFIX)

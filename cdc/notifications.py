@@ -24,7 +24,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Stage(StrEnum):
-    """How far a snapshot is; TABLE_SCAN_COMPLETED and the stages of chunks speak of one table."""
+    """How far a snapshot is. TABLE_SCAN_COMPLETED and the stages of chunks speak of one table."""
 
     STARTED = "STARTED"
     RESOLVED = "DATA_COLLECTIONS_RESOLVED"
@@ -40,7 +40,7 @@ class Stage(StrEnum):
 
 
 class SnapshotKind(StrEnum):
-    """Which snapshot is meant; a blocking one goes by the name of the initial one."""
+    """Which snapshot is meant. A blocking one goes by the name of the initial one."""
 
     INITIAL = "Initial Snapshot"
     INCREMENTAL = "Incremental Snapshot"
@@ -52,7 +52,7 @@ class Notification:
 
     `id` is the signal's for an incremental snapshot (the last signal's, where several wait), a random one otherwise.
     `connector` is the topic prefix. `kind` and `stage` are Debezium's own words where it has new ones. `table` is the
-    one at hand, `tables` all of the snapshot; `status` and `rows` come with the end of a table's scan, `chunk` and
+    one at hand, `tables` all of the snapshot. `status` and `rows` come with the end of a table's scan, `chunk` and
     `chunks` with its progress.
     """
 
@@ -112,7 +112,7 @@ def _number(text: str | None) -> int | None:
 
 
 class NotificationReader(Closing):
-    """Reads a notification topic from now on, or from its beginning; committed records only.
+    """Reads a notification topic from now on, or from its beginning. Committed records only.
 
     A topic that the connector has not made yet is empty. `connector` leaves out what others say in the same topic.
     `schemas` finds the schemas of Avro records, such as `ConfluentRegistry.schema`.
@@ -139,7 +139,7 @@ class NotificationReader(Closing):
             self._begin(whole=whole)
 
     def poll(self, timeout: float) -> list[Notification]:
-        """Return what has arrived, nothing after `timeout` s; BrokerUnreachable, UndecodableChange."""
+        """Return what has arrived, nothing after `timeout` s. Raises BrokerUnreachable or UndecodableChange."""
         if not self._begun and self._offsets.existing([self._topic]):
             self._begin(whole=True)
         if not self._begun:

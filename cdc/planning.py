@@ -30,7 +30,7 @@ _ONCE: Final = frozenset({"initial", "initial_only", "when_needed"})
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """One setting as it runs and as it is declared; None where it is not there. Secrets are masked."""
+    """One setting as it runs and as it is declared. None where it is not there. Secrets are masked."""
 
     key: str
     running: str | None
@@ -41,7 +41,7 @@ class SettingChange:
 class Plan:
     """What `apply` would do with one connector.
 
-    ``restart``: it is as declared, and something of it FAILED; ``resume``: it stands paused or stopped; ``undeclared``:
+    ``restart``: it is as declared, and something of it FAILED. ``resume``: it stands paused or stopped. ``undeclared``:
     it runs and was not declared, and `apply` leaves it alone. ``state`` is that of connector and tasks now, None where
     there is none. ``notes`` say what `apply` will not do, ``problems`` why the source lets it do nothing.
     """
@@ -60,10 +60,10 @@ class Plan:
 
 
 def plan(client: ConnectClient, connectors: Iterable[Connector], *, source: Engine | None = None) -> tuple[Plan, ...]:
-    """Compare declared connectors with the cluster's, in the order given, then those that nobody declared, by name.
+    """Compare declared connectors with the cluster's, in the order given, then those that are not declared, by name.
 
-    Nothing is changed. With `source`, an engine of their database, what it lacks is told too, of those that read it.
-    ConnectUnavailable, ConnectRejected.
+    Nothing is changed. With `source`, an engine of their database, what it lacks is reported too, for those that read
+    it. Raises ConnectUnavailable or ConnectRejected.
     """
     running = client.overview()
     declared = {connector.name: connector for connector in connectors}

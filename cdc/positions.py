@@ -21,9 +21,9 @@ class SourcePosition:
 
     `epoch` counts the source's lives: it rises with another system identifier or timeline, or other GTIDs, and a new
     initial snapshot comes with it. Rows of snapshots, also of incremental ones, lose (`streamed` False) to every
-    streamed change of their epoch: an LSN is where a change was written and not where its transaction committed, so one
-    that was open while the slot was made may be streamed with an LSN below the snapshot's. `position` is PostgreSQL's
-    LSN, or the place in MySQL's binary log.
+    streamed change of their epoch. An LSN is where a change was written and not where its transaction committed. A
+    transaction that was open while the slot was made may be streamed with an LSN below the snapshot's. `position` is
+    PostgreSQL's LSN, or the place in MySQL's binary log.
     """
 
     epoch: int

@@ -76,14 +76,14 @@ def rotate_password(
 
     Every connector of the cluster that logs in as that role, and every one of `others` (declared and perhaps not
     there), has part in it. The password is made up unless it is given. It is written into the files that their
-    references name, or by `write` where it is kept elsewhere, within the transaction that changes the role: a file that
-    cannot be written leaves all as it was. Then the worker tries it, and the connectors are restarted, one after
-    another, and waited for, `timeout` seconds each; their statuses are returned. PAUSED or STOPPED ones stay so.
+    references name, or by `write` where it is stored elsewhere, within the transaction that changes the role: a file
+    that cannot be written leaves all as it was. Then the worker tries it, and the connectors are restarted, one after
+    another, and waited for, `timeout` seconds each. Their statuses are returned. PAUSED or STOPPED ones stay so.
 
     A commit that fails, or a `write` that fails after it wrote, leaves a password the role does not have: connectors
-    stream on over their old sessions meanwhile. Called again after any failure, it begins anew and ends well.
+    stream on over their old sessions meanwhile. Called again after any failure, it starts again and ends well.
 
-    `source` is an engine whose login may change the role: the role's own may. Errors: InvalidConnector (no reference,
+    `source` is an engine whose login may change the role: the role's own may. Raises InvalidConnector (no reference,
     another one runs, or another role's connector has the same one), SourceNotReady, ConnectRejected (the worker does
     not get in: before anything was changed, or with the new password and nothing was restarted), ConnectUnavailable,
     ConnectorFailed, ConnectorTimeout.
@@ -199,7 +199,7 @@ def _try(client: ConnectClient, login: _Login) -> None:
         raise _rejected(
             problems[0],
             "the worker does not get into the database",
-            "let the worker read the new password behind the connector's reference, and rotate again; until it is "
+            "let the worker read the new password behind the connector's reference, and rotate again. Until it is "
             "restarted, the connector streams on over its old session",
         )
 

@@ -69,7 +69,7 @@ def refuse_literal(
 
 
 def write_secrets(directory: Path, name: str, *, values: Mapping[str, str | SecretStr]) -> dict[str, str]:
-    """Write `{directory}/{name}.properties`, readable by its owner only; return a reference a key.
+    """Write `{directory}/{name}.properties`, readable by its owner only. Return a reference a key.
 
     The file is replaced whole and at once: a worker reads the old values or the new ones.
     """
@@ -174,7 +174,7 @@ def _typed(path: Path, *, may: str = "replace") -> Iterator[None]:
     except PermissionError as error:
         raise InvalidConnector(
             f"this user may not {may} the secrets file as it is: {error.strerror}",
-            remedy="run this as the file's owner, who has to be in its group, or as root",
+            remedy="run this as the file's owner, a member of its group, or as root",
             place=str(path),
         ) from error
 

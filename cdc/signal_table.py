@@ -35,7 +35,7 @@ def signal_table_of(connector: PostgresConnector) -> TableName | None:
 
 
 def signal_statements(connector: PostgresConnector) -> Iterator[str]:
-    """Yield the SQL that makes the signal table, for those who run it by hand; nothing where none is declared."""
+    """Yield the SQL that makes the signal table, to be run by hand; nothing where none is declared."""
     if table := signal_table_of(connector):
         yield _create(table)
 
@@ -47,10 +47,10 @@ def signal_rights(connector: PostgresConnector) -> Iterator[str]:
 
 
 def prepare_signals(engine: Engine, connector: PostgresSource) -> bool:
-    """Make the declared signal table or bring an older one up to date, grant and publish it; False if all was there.
+    """Make the declared signal table or bring an older one up to date, grant and publish it. False if all was there.
 
-    For a source that runs already; `prepare_source` does it for a new one. Run by the tables' owner. InvalidConnector
-    where none is declared; SourceNotReady where a table of that name is something else, and where the role or the
+    For a source that runs already. `prepare_source` does it for a new one. Run by the tables' owner. InvalidConnector
+    where none is declared. Raises SourceNotReady if a table of that name is something else or if the role or the
     publication is missing.
     """
     table = signal_table_of(connector)
@@ -96,7 +96,7 @@ def signal_findings(connection: Connection, connector: PostgresConnector) -> Ite
 
 
 def clear_signals(engine: Engine, connector: PostgresSource) -> int:
-    """Delete the rows of the signal table and return how many; nobody reads them again. Each delete is a change event.
+    """Delete the rows of the signal table and return how many. They are not read again. Each delete is a change event.
 
     Not while a snapshot runs: the marks of its chunk at hand would stay without effect on it, and be lost for reading.
     """

@@ -47,12 +47,12 @@ Listen = Callable[[Notification], None]
 
 @dataclass(frozen=True)
 class Signals:
-    """The signals of one source; `engine` belongs to someone who may insert into its signal table.
+    """The signals of one source. `engine` belongs to a role that may insert into its signal table.
 
     With `client` an unanswered signal is explained by the connector's state. `schemas` finds the schemas of a source
-    whose records are Avro, such as `ConfluentRegistry.schema`. InvalidConnector where the source declares no signal
-    table or no notification topic, UnsupportedEncoding where its notifications could not be read; SourceNotReady's kin
-    from the database.
+    whose records are Avro, such as `ConfluentRegistry.schema`. Raises InvalidConnector if the source declares no signal
+    table or no notification topic, UnsupportedEncoding if its notifications could not be read. Raises
+    SourceNotReady's kin from the database.
     """
 
     engine: Engine
@@ -74,9 +74,10 @@ class Signals:
     ) -> Signalled:
         """Ask for an incremental snapshot: chunks of rows between the changes, which go on arriving.
 
-        `where` gives for a table the condition of the rows wanted. It is SQL that Debezium runs as its role: code, to
-        be written by whoever may run code there, and never made of values that come from elsewhere. `surrogate_key`
-        names the column to read by in place of the primary key. InvalidConnector for a table that is not captured.
+        `where` gives for a table the condition of the requested rows. It is SQL that Debezium runs as its role: code,
+        to be written by a person with the right to run code there, and never made of values that come from elsewhere.
+        `surrogate_key` names the column to read by in place of the primary key. Raises InvalidConnector for a table
+        that is not captured.
         """
         named = self._captured(tables)
         conditions = self._conditions(named, where or {})
@@ -86,9 +87,9 @@ class Signals:
         return self._signalled("execute-snapshot", data, SnapshotKind.INCREMENTAL, named)
 
     def blocking_snapshot(self, tables: Collection[str], *, where: Mapping[str, str] | None = None) -> Signalled:
-        """Ask for a snapshot in one go, for which the stream of changes waits; it needs no primary key.
+        """Ask for a snapshot in one go, for which the stream of changes waits. It needs no primary key.
 
-        `where` as for `snapshot`. InvalidConnector for a table that is not captured.
+        `where` as for `snapshot`. Raises InvalidConnector for a table that is not captured.
         """
         named = self._captured(tables)
         queries = {table: _query(table, condition) for table, condition in (where or {}).items()}
@@ -99,7 +100,7 @@ class Signals:
     def stop(self, tables: Collection[str] = (), *, timeout: float = ANSWER_SECONDS) -> Notification:
         """Stop the incremental snapshot, or leave some tables out of it, and wait until that is done.
 
-        SignalNotAnswered where none runs, and where it is paused: Debezium stops when it comes to the next chunk.
+        Raises SignalNotAnswered if none runs or if it is paused: Debezium stops when it comes to the next chunk.
         """
         data: dict[str, Any] = {"type": "incremental"}
         if tables:
@@ -107,15 +108,15 @@ class Signals:
         return self._answered("stop-snapshot", data, Stage.ABORTED, timeout=timeout, tables=tables)
 
     def pause(self, *, timeout: float = ANSWER_SECONDS) -> Notification:
-        """Let the incremental snapshot rest, and wait until it does; SignalNotAnswered where none runs."""
+        """Let the incremental snapshot rest, and wait until it does. Raises SignalNotAnswered if none runs."""
         return self._answered("pause-snapshot", {}, Stage.PAUSED, timeout=timeout)
 
     def resume(self, *, timeout: float = ANSWER_SECONDS) -> Notification:
-        """Let a paused incremental snapshot go on, and wait until it does; SignalNotAnswered where none rests."""
+        """Let a paused incremental snapshot go on, and wait until it does. Raises SignalNotAnswered if none rests."""
         return self._answered("resume-snapshot", {}, Stage.RESUMED, timeout=timeout)
 
     def listen(self, *, whole: bool = False) -> NotificationReader:
-        """Open the connector's notifications, from now on or from the topic's beginning; close it after use."""
+        """Open the connector's notifications, from now on or from the topic's beginning. Close it after use."""
         topic, prefix = self.source.notifications_topic or "", self.source.topic_prefix
         return NotificationReader(self.settings, topic, connector=prefix, whole=whole, schemas=self.schemas)
 
@@ -216,7 +217,7 @@ def _undeclared(source: PostgresSource, running: Mapping[str, str]) -> tuple[str
 
 
 class Signalled:
-    """A snapshot that was asked for; `id` is the signal's. Wait for it once; a block closes what listens."""
+    """A snapshot that was asked for. `id` is the signal's. Wait for it once. A block closes what listens."""
 
     def __init__(self, signal: str, signals: Signals, reader: NotificationReader, awaited: AwaitedSnapshot) -> None:
         self.id = signal
@@ -234,7 +235,7 @@ class Signalled:
         """Wait until every table was read, and return for each how many rows.
 
         `answer_within` bounds the wait for the first answer, `timeout` that for the last, both in seconds.
-        SignalNotAnswered, SnapshotUnfinished, SnapshotAborted, SnapshotFailed.
+        Raises SignalNotAnswered, SnapshotUnfinished, SnapshotAborted or SnapshotFailed.
         """
         with self._reader:
             if not self._hear(min(answer_within, timeout), on_notification, until_ended=timeout):

@@ -174,7 +174,7 @@ class ConnectorStatus:
 
     @property
     def failure(self) -> tuple[str, str] | None:
-        """Who FAILED first ("connector" or "task 0") and its trace, if anyone did."""
+        """What FAILED first ("connector" or "task 0") and its trace, if anything did."""
         parts = [("connector", self.state, self.trace)]
         parts += [(f"task {task.id}", task.state, task.trace) for task in self.tasks]
         return next(((who, trace) for who, state, trace in parts if state == FAILED), None)

@@ -34,8 +34,8 @@ class RestartPolicy:
     """When to start what failed again: all times in seconds.
 
     The n-th restart in a row waits `first_wait` * 2ⁿ, at most `longest_wait`, and of that between half and all, so that
-    connectors that failed together do not start together. One that has run for `healthy_after` starts to count anew.
-    As it stands, ten restarts take five minutes: a database that fails over is back by then.
+    connectors that failed together do not start together. One that has run for `healthy_after` starts to count from
+    zero. As it stands, ten restarts take five minutes: a database that fails over is back by then.
     """
 
     attempts: int = 10
@@ -45,7 +45,7 @@ class RestartPolicy:
     poll: float = 2.0
 
     def wait(self, restarts: int, *, chance: float) -> float:
-        """Return how long to wait after so many restarts; `chance` is between 0 and 1."""
+        """Return how long to wait after so many restarts. `chance` is between 0 and 1."""
         whole = min(self.longest_wait, math.ldexp(self.first_wait, min(restarts, _MOST_DOUBLINGS)))
         return whole * (0.5 + chance / 2)
 
@@ -62,10 +62,10 @@ class _Watched:
 
 
 class Supervisor:
-    """Restarts what FAILED among connectors, by name, or among all of the cluster; PAUSED and STOPPED ones rest.
+    """Restarts what FAILED among connectors, by name, or among all of the cluster. PAUSED and STOPPED ones rest.
 
     A worker that does not answer is waited for. A connector that is given up goes on being looked at, and is
-    supervised again once somebody has repaired it and it has run for `healthy_after`.
+    supervised again once it is repaired and it has run for `healthy_after`.
     """
 
     def __init__(
@@ -95,7 +95,8 @@ class Supervisor:
     def run(self, stop: threading.Event) -> None:
         """Look again and again until `stop` is set, or nothing is left that is not given up.
 
-        RestartsExhausted, at the end, where connectors stand given up; UnknownConnector for a name nobody knows.
+        Raises RestartsExhausted, at the end, where connectors stand given up. Raises UnknownConnector for an unknown
+        name.
         """
         while not stop.is_set() and not self._is_hopeless():
             self.look()
@@ -167,7 +168,7 @@ class Supervisor:
             return None
         return ConnectorFailed(
             f"connector {status.name!r} runs without a task",
-            remedy="the worker lost its request for tasks; a restart makes another",
+            remedy="the worker lost its request for tasks. A restart makes another",
             place=f"{status.name} on worker {status.worker_id}",
         )
 
@@ -223,6 +224,6 @@ def _exhausted(failures: tuple[ConnectorFailed, ...]) -> RestartsExhausted:
     remedies = dict.fromkeys(failure.remedy for failure in failures)
     return RestartsExhausted(
         f"given up after the last restart: {told}",
-        remedy=f"{'; '.join(remedies)}; then factfold cdc restart --failed, and supervise again",
+        remedy=f"{', '.join(remedies)}, then factfold cdc restart --failed, and supervise again",
         failures=failures,
     )

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 def prepare_topics(
     settings: Settings, categories: Iterable[tuple[str, int]] = (), *, stores: Iterable[SqlEventStore] = ()
 ) -> list[str]:
-    """Create the schemas topic and the event topics that are missing; return the names created.
+    """Create the schemas topic and the event topics that are missing. Return the names created.
 
-    `stores` are those that are to fill the topics of their categories: ForeignRecord if one of these topics ends with
-    an event of none of them. `categories` are further topics as (topic, partitions), whose records are not looked at.
-    Existing topics are checked: TopicMismatch if one has other partitions or another policy. BrokerUnreachable,
-    BrokerRefused.
+    `stores` are those that are to fill the topics of their categories. Raises ForeignRecord if one of these topics ends
+    with an event of none of them. `categories` are further topics as (topic, partitions), whose records are not looked
+    at. Existing topics are checked. Raises TopicMismatch if one has other partitions or another policy. Raises
+    BrokerUnreachable or BrokerRefused.
     """
     from eventstore.kafka.admin import ensure_topics
     from eventstore.topic_owners import topic_owners

@@ -61,7 +61,7 @@ class _Seen:
 class SourceTransactions(Closing):
     """Ends batches over changelog topics of the connector with this topic prefix on transactions of its source.
 
-    `topics` are the changelogs read; what a transaction did to other tables does not count. `schemas` finds the schemas
+    `topics` are the changelogs read. What a transaction did to other tables does not count. `schemas` finds the schemas
     of Avro records, such as `ConfluentRegistry.schema`. Close it after use.
     """
 
@@ -84,11 +84,11 @@ class SourceTransactions(Closing):
         self._ripe: deque[_End] = deque()
 
     def whole(self, start: Offsets, ends: Offsets, *, most: int) -> Offsets:
-        """The greatest ends, at most those given, that split no transaction; about `most` changes beyond `start`.
+        """The greatest ends, at most those given, that split no transaction. About `most` changes beyond `start`.
 
         A transaction of more changes comes whole, and so does all there is where its marks have been removed. `start`
-        must not split one. Where the last is not complete yet, it is left for the next call. BrokerUnreachable,
-        UndecodableChange, TopicMismatch.
+        must not split one. Where the last is not complete yet, it is left for the next call. Raises BrokerUnreachable,
+        UndecodableChange or TopicMismatch.
         """
         if _flat(start) == _flat(ends):
             return ends
@@ -104,9 +104,9 @@ class SourceTransactions(Closing):
         return cut
 
     def latest(self, start: Offsets) -> Offsets:
-        """The greatest ends as of now that split no transaction, `start` being one; waits for a commit on its way.
+        """The greatest ends as of now that split no transaction, `start` being one. Waits for a commit on its way.
 
-        BrokerUnreachable, UndecodableChange, TopicMismatch.
+        Raises BrokerUnreachable, UndecodableChange or TopicMismatch.
         """
         committed = self._offsets.end_offsets(self.topics)
         if self._forgotten():
@@ -312,7 +312,7 @@ class _Window:
 def _several_partitions(topic: str, count: int) -> TopicMismatch:
     return TopicMismatch(
         f"topic {topic!r} has {count} partitions, and the marks of transactions stand in their order in one only",
-        remedy="delete the topic while the connector is stopped; the connector makes it anew, with one",
+        remedy="delete the topic while the connector is stopped. The connector creates it again, with one",
         place=topic,
     )
 

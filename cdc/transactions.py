@@ -46,7 +46,7 @@ class Commit(NamedTuple):
 class TransactionMarker:
     """One record of the transaction topic.
 
-    `lsn` is where the source's log stood: at an END, the commit; `epoch` is the source's life. `events` counts the
+    `lsn` is where the source's log stood: at an END, the commit. `epoch` is the source's life. `events` counts the
     change events by `schema.table`, before any transform, and is empty at a BEGIN.
     """
 
@@ -68,7 +68,7 @@ class TransactionMarker:
 
 
 def decode_marker(value: bytes | None, *, place: str, schemas: Lookup | None = None) -> TransactionMarker:
-    """Decode one record's value, JSON with or without a schema, or Avro by its `schemas`; UndecodableChange."""
+    """Decode one record's value, JSON with or without a schema, or Avro by its `schemas`. Raises UndecodableChange."""
     return read_marker(RecordReader("value", schemas), value, place)
 
 

@@ -35,7 +35,7 @@ _HAVE_IT: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class RecordPredicate:
-    """A question about a record; use TopicMatches, IsTombstone or HasHeader."""
+    """A question about a record. Use TopicMatches, IsTombstone or HasHeader."""
 
     java_class: ClassVar[str]
 
@@ -79,7 +79,7 @@ class HasHeader(RecordPredicate):
 class Transform:
     """One step for the records that `when` says yes to (no to, with `negate`), or for all.
 
-    `name` is what Connect calls it; by default its kind and its place.
+    `name` is what Connect calls it. By default its kind and its place.
     """
 
     java_class: ClassVar[str]
@@ -97,7 +97,7 @@ class Transform:
 class Flatten(Transform):
     """The row itself in place of the change event: Debezium's ExtractNewRecordState.
 
-    For sinks and readers that know rows and no envelopes; ours know envelopes, and cannot order flattened rows.
+    For sinks and readers that know rows and no envelopes. Ours know envelopes, and cannot order flattened rows.
     `deletes` says what a delete leaves. `fields` and `headers` name parts of the envelope to keep, such as `op` or
     `source.lsn`. In place of a value that is not in the log, the row has the connector's `placeholder`. MongoDB's
     documents need `Custom` with ExtractNewDocumentState.
@@ -109,7 +109,7 @@ class Flatten(Transform):
     headers: tuple[str, ...] = ()
 
     def settings(self) -> Settings:
-        """Return how deletes are told and what is kept."""
+        """Return how deletes are written and which fields are added."""
         kept = {"add.fields": ",".join(self.fields), "add.headers": ",".join(self.headers)}
         given = {key: value for key, value in kept.items() if value}
         return {"delete.tombstone.handling.mode": self.deletes, **_NULLS_STAY, **given}
@@ -160,7 +160,7 @@ class EventRouter(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class Filter(Transform):
-    """Drop the records that `when` says yes to; without `when` it would drop all, and is refused."""
+    """Drop the records that `when` says yes to. Without `when` it would drop all, and is refused."""
 
     java_class = f"{_KAFKA}.Filter"
 
@@ -172,7 +172,7 @@ class Filter(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class RouteByRegex(Transform):
-    """Another topic for records whose topic matches a whole regular expression; `$1` is its first group.
+    """Another topic for records whose topic matches a whole regular expression. `$1` is its first group.
 
     A connector's `topic(table)` goes on naming the topic as it was before.
     """
@@ -188,7 +188,7 @@ class RouteByRegex(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class Mask(Transform):
-    """Nothing, or `replacement`, in place of top-level fields of the value; null stays null.
+    """Nothing, or `replacement`, in place of top-level fields of the value. Null stays null.
 
     A change event's fields are `before` and `after`, not columns: mask after `Flatten`, or let Debezium mask columns
     (`extra={"column.mask.with.12.chars": "public.customers.email"}`), which leaves change events readable. Tombstones
@@ -209,7 +209,7 @@ class Mask(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class InsertField(Transform):
-    """One more top-level field in every value, the same text in all; tombstones stay what they are."""
+    """One more top-level field in every value, the same text in all. Tombstones stay what they are."""
 
     java_class = f"{_KAFKA}.InsertField$Value"
     field: str
@@ -240,7 +240,7 @@ class InsertHeader(Transform):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Custom(Transform):
-    """Any other transform, by its Java class; `options` are its settings by their own names, secrets as references.
+    """Any other transform, by its Java class. `options` are its settings by their own names, secrets as references.
 
     A class of Kafka's or Debezium's that can keep NULLs does, unless `options` says otherwise. Kafka's own Flatten
     cannot: it writes a column's DEFAULT in place of a NULL.
@@ -256,7 +256,7 @@ class Custom(Transform):
                 refuse_literal(key, value, connector=self.name or self.class_name, place=place, allowable=False)
 
     def settings(self) -> Settings:
-        """Return the settings as given, NULLs kept where the class can."""
+        """Return the settings as given, and keep NULLs where the class can."""
         keeps = _NULLS_STAY if self.class_name.partition("$")[0] in _HAVE_IT else {}
         return {**keeps, **self.options}
 

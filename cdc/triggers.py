@@ -36,14 +36,14 @@ _NOW_MS: Final = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEG
 
 
 def capture(engine: Engine, model: Any, *, topic: str) -> bool:
-    """Publish every change of an ordinary table of a SQLite file from now on; rows it has come first, as a snapshot.
+    """Publish every change of an ordinary table of a SQLite file from now on. Rows it has come first, as a snapshot.
 
-    `model` is a SQLAlchemy table or mapped class; its columns are captured, its primary key is the record's key.
-    Calling again changes nothing and returns False, unless columns or triggers differ: then the table is captured anew.
-    Not seen are rows that an INSERT OR REPLACE removes because of a unique column other than the key, and a dropped
-    table.
-    Errors: InvalidConnector (no primary key, no SQLite, topic or table captured otherwise), UnsupportedEncoding,
-    SourceNotReady (the table or a column is missing), InvalidIdentifier, StoreUnavailable (the file is locked).
+    `model` is a SQLAlchemy table or mapped class. Its columns are captured, its primary key is the record's key.
+    Calling again changes nothing and returns False, unless columns or triggers differ: then the table is captured
+    again. Not seen are rows that an INSERT OR REPLACE removes because of a unique column other than the key, and a
+    dropped table. Raises InvalidConnector (no primary key, no SQLite, topic or table captured otherwise),
+    UnsupportedEncoding, SourceNotReady (the table or a column is missing), InvalidIdentifier, StoreUnavailable (the
+    file is locked).
     """
     from eventstore.backends.sql.changes import changing
 

@@ -32,7 +32,7 @@ Offsets = tuple[SourceOffset, ...]
 class Until(Enum):
     """What to wait for.
 
-    RUNNING: Connect says so; tasks do before they have tried anything. STREAMING: the initial snapshot is
+    RUNNING: Connect says so. Tasks do before they have tried anything. STREAMING: the initial snapshot is
     over and a mark written into the source's log came out of the connector as a committed offset, which
     proves the whole way. Without a connection to the source only a connector's own heartbeats are marks, and
     Debezium has none after a restart until a change goes by: then 3 s of RUNNING have to do.
@@ -171,7 +171,7 @@ def failure_of(status: ConnectorStatus) -> ConnectorFailed | None:
 
 
 def check(status: ConnectorStatus) -> ConnectorStatus:
-    """Return a status in which nothing stands FAILED; else ConnectorFailed with the causes in short."""
+    """Return a status in which nothing stands FAILED. Else ConnectorFailed with the causes in short."""
     failure = failure_of(status)
     if failure is not None:
         raise failure

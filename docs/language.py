@@ -17,9 +17,10 @@ from docs.sentences import Sentence, of_messages, of_page
 
 ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = ("eventstore", "cdc", "projections", "factfold")
-LONGEST: Final = 32
-"""Words in the longest sentence. The rule is 20 on average, and a page's average is checked, too."""
+LONGEST: Final = 42
+"""Words in the longest sentence. The rule is 20 on average, which is checked for each file."""
 AVERAGE: Final = 20.0
+FEWEST: Final = 8  # sentences that an average is taken of
 
 INSTEAD: Final = {
     r"who|whom|whoever|nobody|somebody": "name the person or the program, or say 'you'",
@@ -50,8 +51,8 @@ def findings(sentences: list[Sentence]) -> Iterator[Finding]:
     for place, line, text, kind in sentences:
         for problem in _problems(text, kind):
             yield Finding(place, line, problem, text)
-    lengths = [length for sentence in sentences if (length := words(sentence.text)) > 2]
-    if lengths and sum(lengths) / len(lengths) > AVERAGE:
+    lengths = [length for one in sentences if one.kind != "cell" and (length := words(one.text)) > 2]
+    if len(lengths) >= FEWEST and sum(lengths) / len(lengths) > AVERAGE:
         average = sum(lengths) / len(lengths)
         yield Finding(sentences[0].place, 1, f"{average:.0f} words a sentence on average: at most {AVERAGE:.0f}", "")
 
@@ -60,17 +61,18 @@ def _problems(text: str, kind: str) -> Iterator[str]:
     for word, instead in INSTEAD.items():
         for match in re.finditer(rf"\b(?:{word})\b", text, re.IGNORECASE):
             yield f"{match[0]!r}: {instead}"
-    if words(text) > LONGEST:
-        yield f"{words(text)} words: at most {LONGEST}; make it two sentences"
-    if kind != "page" and ";" in text:
+    longest = max(words(clause) for clause in text.split(";"))
+    if longest > LONGEST and kind != "cell":  # which may be a list
+        yield f"{longest} words: at most {LONGEST}; make it two sentences"
+    if kind in ("message", "docstring") and ";" in text:
         yield "a semicolon in a message or docstring: make it two sentences"
     if re.search(r"\bRaises \w+ where\b", text):
         yield "'Raises … where': say 'Raises … if'"
 
 
 def words(text: str) -> int:
-    """Count the words of a sentence; a piece of code is one word."""
-    return len(re.findall(r"[\w’'/.-]*\w", text))
+    """Count the words of a sentence; a piece of code is one word, and a figure is none."""
+    return sum(not word[0].isdigit() for word in re.findall(r"[\w’'/.-]*\w", text))
 
 
 def checked(root: Path = ROOT) -> Iterator[Finding]:
@@ -93,7 +95,7 @@ def main(places: list[str]) -> int:
     """Print what breaks a rule, in the files whose paths begin with one of the places if any are given."""
     found = [one for one in checked() if not places or one.place.startswith(tuple(places))]
     for one in found:
-        print(f"{one.place}:{one.line}: {one.problem}\n    {one.sentence[:160]}")  # noqa: T201
+        print(f"{one.place}:{one.line}: {one.problem}\n    {one.sentence[:400]}")  # noqa: T201
     if found:
         print(f"error: {len(found)} sentences break the rules of CONTRIBUTING.md\n  remedy: write them as it says")  # noqa: T201
     return min(len(found), 1)

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-Kind = Literal["page", "message", "docstring"]
-_END: Final = re.compile(r"(?<=[.!?])[\"')]*\s+(?=[A-Z`\"'(…0-9])|:\s*$")
+Kind = Literal["page", "cell", "message", "docstring"]
+_END: Final = re.compile(r"(?<=[.!?])[\"')*]*\s+(?=[A-Z`\"'(*…0-9])|:\s*$")
 _LOGS: Final = frozenset({"debug", "info", "warning", "error", "exception"})
 
 
@@ -26,9 +26,10 @@ def of_page(page: Path, root: Path) -> Iterator[Sentence]:
     """Return the sentences of a Markdown page: paragraphs, items of lists, cells of tables."""
     place = str(page.relative_to(root))
     for line, block in _blocks(page.read_text("utf-8")):
-        for part in block.split("|"):
+        cells = block.split("|")
+        for part in cells:
             for text in _sentences(part):
-                yield Sentence(place, line, text, "page")
+                yield Sentence(place, line, text, "page" if len(cells) == 1 else "cell")
 
 
 def _blocks(text: str) -> Iterator[tuple[int, str]]:

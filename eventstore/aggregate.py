@@ -52,11 +52,11 @@ def command(method: Callable[P, R]) -> Callable[P, R]:
 
 
 class Aggregate:
-    """A stream's state and its rules; a subclass declares fields, events, commands and `on_…` handlers.
+    """A stream's state and its rules. A subclass declares fields, events, commands and `on_…` handlers.
 
-    `category` is the class name in snake case unless given as a class keyword; `version` is -1 before the
+    `category` is the class name in snake case unless given as a class keyword. `version` is -1 before the
     first event. Raise the class keyword `state_version` when the handlers make another state of the same events,
-    so that aggregate snapshots taken before are ignored; a changed set of fields is noticed without it.
+    so that aggregate snapshots taken before are ignored. A changed set of fields is noticed without it.
     """
 
     category: ClassVar[str]
@@ -111,7 +111,7 @@ class Aggregate:
 
     @classmethod
     def state_fields(cls) -> dict[str, Any]:
-        """Return the type of each state field, `Annotated` kept, in the order of declaration."""
+        """Return the type of each state field, with `Annotated`, in the order of declaration."""
         return dict(cls._fields)
 
     def state(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class Aggregate:
 
     @classmethod
     def evolve(cls, state: Self, event: object) -> Self:
-        """Let the state remember one event and count its version; UnknownEventType for a foreign event."""
+        """Let the state remember one event and count its version. Raises UnknownEventType for a foreign event."""
         try:
             handler = cls._handlers[type(event)]
         except KeyError:
@@ -135,7 +135,7 @@ class Aggregate:
     def evolve_plain(
         cls, state: Self, type_name: str, values: Mapping[str, Any], *, schema_version: int | None = None
     ) -> Self:
-        """Evolve by a stored event still in plain values, as Avro gives them; the version is one more.
+        """Evolve by a stored event still in plain values, as Avro gives them. The version is one more.
 
         ``schema_version`` is that of the class that wrote it, today's unless given.
         """
@@ -158,7 +158,7 @@ class Aggregate:
     def events_of(cls, recorded: RecordedEvent) -> list[Any]:
         """Return what a recorded event is today: one object of its class, unless an upcaster makes it others.
 
-        UnknownEventType where no class claims it, and the errors of `EventType.upcast`.
+        Raises UnknownEventType if no class claims it, and the errors of `EventType.upcast`.
         """
         return cls.stored_type(recorded.type).events(recorded.schema_version, recorded.data)
 
@@ -166,7 +166,7 @@ class Aggregate:
     def decide(
         cls, state: Any, command: Callable[Concatenate[Any, P], object], *args: P.args, **kwargs: P.kwargs
     ) -> list[object]:
-        """Return the events a command leads to, or raise Refused; the state has evolved by them already.
+        """Return the events a command leads to, or raise Refused. The state has evolved by them already.
 
         Throw the state away after Refused: it may hold what the command emitted before it was refused.
         """
@@ -176,7 +176,7 @@ class Aggregate:
         return emitted
 
     def emit(self, event: object) -> None:
-        """Decide that something happened; the state evolves at once, so the rest of the command sees it."""
+        """Decide that something happened. The state evolves at once, and the rest of the command sees it."""
         self.evolve(self, event)
         self.pending.append(event)
 
@@ -211,7 +211,7 @@ class Aggregate:
 
     @classmethod
     def stored_type(cls, name: str) -> EventType:
-        """Return the event type that is or was stored under a name; UnknownEventType."""
+        """Return the event type that is or was stored under a name. Raises UnknownEventType."""
         try:
             return cls._stored_types[name]
         except KeyError:
@@ -230,7 +230,7 @@ def aggregate_of(command: Callable[..., object]) -> type[Aggregate]:
         return owner
     raise UnknownAggregate(
         f"{getattr(command, '__qualname__', command)!r} is not a command of an aggregate",
-        remedy="decorate the method with @command and pass it unbound, for example Order.place; "
+        remedy="decorate the method with @command and pass it unbound, for example Order.place. "
         "or give the function to decider(decide=[…])",
     )
 
@@ -276,7 +276,7 @@ def claim_command(function: Callable[..., object], owner: type[Aggregate]) -> Ca
     if known.category != owner.category:
         raise DeclarationError(
             f"{function.__qualname__} is a command of {known.category} already",
-            remedy="write a function for each aggregate; what they share may be called by both",
+            remedy="write a function for each aggregate. What they share may be called by both",
             place=owner.category,
         )
     setattr(function, _OWNER, owner)

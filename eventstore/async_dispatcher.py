@@ -30,7 +30,7 @@ AsyncMiddleware = Callable[[Command, AsyncSend], Awaitable[Result]]
 
 @dataclass(frozen=True)
 class AsyncDispatcher:
-    """Sends commands to aggregates in one store, on an event loop; otherwise as Dispatcher, with its errors.
+    """Sends commands to aggregates in one store, on an event loop. Otherwise as Dispatcher, with its errors.
 
     ``middleware`` may be asynchronous, synchronous, or some of each: a synchronous one runs on the loop, which goes on
     while the command it sends is carried out, but not while it waits for something itself. ``snapshots`` is made of
@@ -54,12 +54,12 @@ class AsyncDispatcher:
         """Return a dispatcher for one command that may be sent again, by whomever: its events are appended once.
 
         A repetition gets the events of the first. A command that was refused, or that led to no event, left nothing
-        behind: it is decided again. CommandIdTaken where the id was another command's, or another aggregate's.
+        behind: it is decided again. Raises CommandIdTaken if the id was another command's, or another aggregate's.
         """
         return replace(self, command_id=command_id)
 
     def within(self, connection: AsyncConnection) -> AsyncDispatcher:
-        """Return a dispatcher that loads and appends in the caller's transaction, beside rows of ordinary tables.
+        """Return a dispatcher that loads and appends in the caller's transaction, with rows of ordinary tables.
 
         Nothing is stored until the caller commits. A lost race is WrongExpectedVersion at once: what to do then is the
         caller's to decide, and PostgreSQL lets the transaction only be rolled back. Aggregate snapshots are used, and
@@ -77,8 +77,8 @@ class AsyncDispatcher:
     ) -> Result:
         """Send `Order.place`, or a decider's function, with its arguments to one aggregate.
 
-        WrongExpectedVersion only after ``attempts`` lost races, or ten seconds of them; InvalidIdentifier,
-        InvalidEventData, UnknownAggregate, CommandIdTaken, and the store's own errors.
+        Raises WrongExpectedVersion only after ``attempts`` lost races, or ten seconds of them. Raises
+        InvalidIdentifier, InvalidEventData, UnknownAggregate, CommandIdTaken, and the store's own errors.
         """
         return await self._run(lambda dispatcher: dispatcher.send(aggregate_id, command, *args, **kwargs))
 
@@ -93,11 +93,14 @@ class AsyncDispatcher:
         return await self._run(lambda dispatcher: dispatcher.send_or_raise(aggregate_id, command, *args, **kwargs))
 
     async def load(self, kind: type[A], aggregate_id: str) -> A:
-        """Return an aggregate as its events made it; version -1 where it has none."""
+        """Return an aggregate as its events made it. Version -1 where it has none."""
         return await self._run(lambda dispatcher: dispatcher.load(kind, aggregate_id))
 
     async def take_snapshot(self, kind: type[A], aggregate_id: str) -> A:
-        """Take an aggregate snapshot now, whatever the interval is, and return the state it holds; StoreUnavailable."""
+        """Take an aggregate snapshot now, whatever the interval is, and return the state it holds.
+
+        Raises StoreUnavailable.
+        """
         return await self._run(lambda dispatcher: dispatcher.take_snapshot(kind, aggregate_id))
 
     async def _run(self, work: Callable[[Dispatcher], R]) -> R:

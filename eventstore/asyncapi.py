@@ -72,7 +72,10 @@ class Service:
 
 
 def asyncapi(service: Service) -> Document:
-    """Return the document as values of JSON; DeclarationError for two events of one type name, and without any part."""
+    """Return the document as values of JSON.
+
+    Raises DeclarationError for two events of one type name, and without any part.
+    """
     if not (service.aggregates or service.subscriptions or service.routed):
         raise DeclarationError(
             "there is nothing to describe",

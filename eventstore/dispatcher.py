@@ -32,7 +32,7 @@ _SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The command led to these events (none if nothing had to happen); `version` is the stream's now."""
+    """The command led to these events (none if nothing had to happen). `version` is the stream's now."""
 
     command: Command
     stream: str
@@ -42,7 +42,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The aggregate said no; `reason` is the sentence its author wrote, nothing was stored."""
+    """The aggregate said no. `reason` is the sentence its author wrote, nothing was stored."""
 
     command: Command
     stream: str
@@ -59,7 +59,7 @@ Middleware = Callable[[Command, Send], Result]
 class Dispatcher:
     """Sends commands to aggregates in one store.
 
-    ``middleware`` is asked in the order given, the first one outermost; see `eventstore.middleware`. A lost race is
+    ``middleware`` is asked in the order given, the first one outermost. See `eventstore.middleware`. A lost race is
     decided again, at most ``attempts`` times within ten seconds. With ``snapshots`` an aggregate is loaded from the
     newest one and the events after it. ``new_id`` makes the ids of commands.
     """
@@ -81,16 +81,16 @@ class Dispatcher:
         """Return a dispatcher for one command that may be sent again, by whomever: its events are appended once.
 
         A repetition gets the events of the first. A command that was refused, or that led to no event, left nothing
-        behind: it is decided again. CommandIdTaken where the id was another command's, or another aggregate's.
+        behind: it is decided again. Raises CommandIdTaken if the id was another command's, or another aggregate's.
         """
         return replace(self, command_id=command_id)
 
     def within(self, connection: Connection) -> Dispatcher:
-        """Return a dispatcher that loads and appends in the caller's transaction, beside rows of ordinary tables.
+        """Return a dispatcher that loads and appends in the caller's transaction, with rows of ordinary tables.
 
         Nothing is stored until the caller commits. A lost race is WrongExpectedVersion at once: what to do then is the
         caller's to decide, and PostgreSQL lets the transaction only be rolled back. Aggregate snapshots are used, and
-        not taken. DeclarationError for a store that takes part in no transaction.
+        not taken. Raises DeclarationError for a store that takes part in no transaction.
         """
         if not isinstance(self.store, TransactionalStore):
             raise DeclarationError(
@@ -110,8 +110,8 @@ class Dispatcher:
     ) -> Result:
         """Send `Order.place`, or a decider's function, with its arguments to one aggregate.
 
-        WrongExpectedVersion only after ``attempts`` lost races, or ten seconds of them; InvalidIdentifier,
-        InvalidEventData, UnknownAggregate, CommandIdTaken, and the store's own errors.
+        Raises WrongExpectedVersion only after ``attempts`` lost races, or ten seconds of them. Raises
+        InvalidIdentifier, InvalidEventData, UnknownAggregate, CommandIdTaken, and the store's own errors.
         """
         kind = aggregate_of(command)
         stream = StreamName(kind.category, aggregate_id)
@@ -134,7 +134,7 @@ class Dispatcher:
     ) -> Accepted:
         """Do as `send`, and raise Refused with the reason instead of returning a refusal.
 
-        In a transaction a refusal that nobody looks at cannot pass: the caller's block ends, and nothing is committed.
+        In a transaction an ignored refusal cannot pass: the caller's block ends, and nothing is committed.
         """
         result = self.send(aggregate_id, command, *args, **kwargs)
         if isinstance(result, Refusal):
@@ -142,11 +142,14 @@ class Dispatcher:
         return result
 
     def load(self, kind: type[A], aggregate_id: str) -> A:
-        """Return an aggregate as its events made it; version -1 where it has none."""
+        """Return an aggregate as its events made it. Version -1 where it has none."""
         return self._load(kind, StreamName(kind.category, aggregate_id))
 
     def take_snapshot(self, kind: type[A], aggregate_id: str) -> A:
-        """Take an aggregate snapshot now, whatever the interval is, and return the state it holds; StoreUnavailable."""
+        """Take an aggregate snapshot now, whatever the interval is, and return the state it holds.
+
+        Raises StoreUnavailable.
+        """
         if self.snapshots is None:
             raise DeclarationError(
                 "this dispatcher takes no aggregate snapshots",

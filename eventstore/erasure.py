@@ -81,36 +81,45 @@ OUT_OF_REACH: Final = (
 
 @runtime_checkable
 class KeyStore(Protocol):
-    """Where the data keys of subjects are kept; the default is a table of the event store, wrapped by a master key."""
+    """Where the data keys of subjects are stored. By default a table of the event store, wrapped by a master key."""
 
     def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
-        """Return the key of each subject, a new one where it has none or its last was destroyed; StoreUnavailable."""
+        """Return the key of each subject, a new one where it has none or its last was destroyed.
+
+        Raises StoreUnavailable.
+        """
 
     def keys(self, ids: Collection[UUID]) -> Mapping[UUID, DataKey | None]:
-        """Return keys by id, None for those destroyed, nothing for those that were never here; StoreUnavailable."""
+        """Return keys by id, None for those destroyed, nothing for those that were never here.
+
+        Raises StoreUnavailable.
+        """
 
     def erase(self, subject: str) -> int:
-        """Destroy the keys of a subject for good; return how many there were. StoreUnavailable."""
+        """Destroy the keys of a subject for good. Return how many there were. Raises StoreUnavailable."""
 
     def rotate(self) -> int:
-        """Wrap every data key by the current master key; return how many were not. StoreUnavailable."""
+        """Wrap every data key by the current master key. Return how many were not. Raises StoreUnavailable."""
 
 
 class FollowedKeys(KeyStore, Protocol):
     """A key store that projections follow: destroyed keys are numbered, and no number is seen before a lower one."""
 
     def erasures(self) -> int:
-        """Return how many keys were ever destroyed; StoreUnavailable."""
+        """Return how many keys were ever destroyed. Raises StoreUnavailable."""
 
     def destroyed(self, first: int, last: int) -> Sequence[UUID]:
-        """Return the keys of some erasures in their order, counted from 0, ``last`` exclusive; StoreUnavailable."""
+        """Return the keys of some erasures in their order, counted from 0, ``last`` exclusive.
+
+        Raises StoreUnavailable.
+        """
 
     def close(self) -> None:
         """Let connections go."""
 
 
 class MasterKeys:
-    """The keys that wrap data keys, by name; the first one wraps, all unwrap."""
+    """The keys that wrap data keys, by name. The first one wraps, all unwrap."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         for name, key in keys.items():
@@ -126,7 +135,7 @@ class MasterKeys:
 
     @classmethod
     def parse(cls, text: str) -> MasterKeys:
-        """Read ``name:base64[,name:base64…]``, the current one first; DeclarationError, which tells no key."""
+        """Read ``name:base64[,name:base64…]``, the current one first. Raises DeclarationError, which tells no key."""
         pairs = [part.strip().partition(":") for part in text.split(",") if part.strip()]
         try:
             return cls({name: base64.b64decode(key, validate=True) for name, _, key in pairs})
@@ -142,11 +151,11 @@ class MasterKeys:
         return nonce + body
 
     def unwrap(self, name: str, key_id: UUID, wrapped: bytes) -> DataKey:
-        """Decrypt a data key that the named master key wrapped; KeysMissing, InvalidSeal."""
+        """Decrypt a data key that the named master key wrapped. Raises KeysMissing or InvalidSeal."""
         if name not in self._keys:
             raise KeysMissing(
                 f"a data key is wrapped by the master key {name!r}, which is not here",
-                remedy="keep former master keys in the list until `factfold keys rotate` has wrapped every key anew",
+                remedy="keep former master keys in the list until `factfold keys rotate` has wrapped every key again",
             )
         nonce, body = wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:]
         secret = decrypted(self._keys[name], nonce, body, key_id.bytes, place=f"data key {key_id}")

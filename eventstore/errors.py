@@ -59,6 +59,7 @@ FactfoldError                  message, remedy, place
     ├── ProducerFenced         another producer of the same transactional id was opened
     ├── OffsetsGone            records a group had not read were deleted
     ├── RecordsUnreadable      a batch of records that the client cannot unpack: offset
+    ├── GroupUnknown           no member of a group has ever read
     └── GroupActive            a group with members cannot be moved
 """
 
@@ -82,6 +83,7 @@ __all__ = [
     "FactfoldError",
     "ForeignRecord",
     "GroupActive",
+    "GroupUnknown",
     "HandlerHung",
     "ImportConflict",
     "InvalidAppend",
@@ -161,7 +163,7 @@ def _rebuild(kind: type[FactfoldError], attributes: dict[str, object]) -> Factfo
 
 
 class WrongExpectedVersion(FactfoldError):
-    """The stream does not stand where the writer believed; `actual` is None for a stream without events."""
+    """The stream does not stand where the writer believed. `actual` is None for a stream without events."""
 
     def __init__(self, stream: str, expected: object, actual: int | None) -> None:
         stands = "has no events" if actual is None else f"is at version {actual}"
@@ -200,7 +202,7 @@ class StreamArchived(FactfoldError):
 
 
 class Refused(FactfoldError):
-    """An aggregate refused a command; `reason` is the sentence its author wrote."""
+    """An aggregate refused a command. `reason` is the sentence its author wrote."""
 
     def __init__(self, reason: str, *, place: str | None = None) -> None:
         super().__init__(reason, remedy="change the command or wait until the state allows it", place=place)
@@ -212,7 +214,7 @@ class InvalidIdentifier(FactfoldError):
 
 
 class InvalidSettings(FactfoldError):
-    """A setting that is unknown or has a wrong value; the value is never shown, since it may be secret."""
+    """A setting that is unknown or has a wrong value. The value is never shown, since it may be secret."""
 
 
 class EventsNotFound(FactfoldError):
@@ -224,7 +226,7 @@ class InvalidBound(FactfoldError):
 
 
 class DeclarationError(FactfoldError):
-    """A class is declared in a way that cannot work; raised while the class is being defined."""
+    """A class is declared in a way that cannot work. Raised while the class is being defined."""
 
 
 class UnsupportedFieldType(DeclarationError):
@@ -256,7 +258,7 @@ class UnknownSchema(SchemaError):
 
 
 class SchemaIncompatible(SchemaError):
-    """A new schema could not read what is stored, or breaks its registry's rule; nothing was appended."""
+    """A new schema could not read what is stored, or breaks its registry's rule. Nothing was appended."""
 
     def __init__(self, message: str, *, remedy: str, place: str | None = None, subject: str = "") -> None:
         super().__init__(message, remedy=remedy, place=place)
@@ -264,7 +266,7 @@ class SchemaIncompatible(SchemaError):
 
 
 class RegistryUnreachable(SchemaError):
-    """The schema registry did not answer before the deadline; nothing was appended."""
+    """The schema registry did not answer before the deadline. Nothing was appended."""
 
 
 class RegistryRefused(SchemaError):
@@ -316,7 +318,7 @@ class StoreUnavailable(FactfoldError):
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The connection was lost during an append, and the database stayed away; `ids` are those of its events."""
+    """The connection was lost during an append, and the database stayed away. `ids` are those of its events."""
 
     def __init__(self, message: str, *, remedy: str, place: str | None = None, ids: tuple[UUID, ...] = ()) -> None:
         super().__init__(message, remedy=remedy, place=place)
@@ -344,11 +346,11 @@ class StoreRestored(FactfoldError):
 
 
 class InvalidExport(FactfoldError):
-    """A file is no export of events, or it is damaged; the place names the line or row."""
+    """A file is no export of events, or it is damaged. The place names the line or row."""
 
 
 class ImportConflict(FactfoldError):
-    """An event of a file does not fit what the store holds; nothing of its batch was stored."""
+    """An event of a file does not fit what the store holds. Nothing of its batch was stored."""
 
 
 class DeadLetterError(FactfoldError):
@@ -364,15 +366,15 @@ class ReplayRefused(DeadLetterError):
 
 
 class SubscriptionError(FactfoldError):
-    """A subscription ended; what it had not acknowledged arrives again."""
+    """A subscription ended. What it had not acknowledged arrives again."""
 
 
 class SubscriptionGaveUp(SubscriptionError):
-    """A subscription failed too often in a row; started again, it goes on where it stood."""
+    """A subscription failed too often in a row. Started again, it goes on where it stood."""
 
 
 class HandlerHung(SubscriptionError):
-    """A handler ran longer than its timeout; its transaction was cut off."""
+    """A handler ran longer than its timeout. Its transaction was cut off."""
 
 
 class TransactionBroken(SubscriptionError):
@@ -420,7 +422,7 @@ class ForeignRecord(KafkaError):
 
 
 class ProducerFenced(KafkaError):
-    """Another producer of the same transactional id was opened; nothing of this one's is accepted any more."""
+    """Another producer of the same transactional id was opened. Nothing of this one's is accepted any more."""
 
 
 class OffsetsGone(KafkaError):
@@ -437,5 +439,9 @@ class RecordsUnreadable(KafkaError):
         self.offset = offset
 
 
+class GroupUnknown(KafkaError):
+    """No member of a group has ever read from the cluster."""
+
+
 class GroupActive(KafkaError):
-    """A group has members, so its offsets cannot be moved."""
+    """A group has members, and its offsets cannot be moved."""

@@ -256,7 +256,7 @@ class EventType:
         if subject is None or subject == "":
             raise InvalidEventData(
                 f"{self.name}.{field.name} is personal, and its subject {named} is empty",
-                remedy="say whom it is about, or give the field the aggregate's id for a subject",
+                remedy="name its subject, or give the field the aggregate's id for a subject",
                 place=f"{self.name}.{named}",
             )
         return check_subject(str(subject), place=f"{self.name}.{field.name}")
@@ -325,8 +325,8 @@ def event(
 ) -> Any:
     """Make a class an event: a frozen dataclass of keyword arguments with a stable type name.
 
-    Inside an aggregate the name defaults to `category.class_name`; elsewhere `name` is required. ``upcasters`` lead
-    from each version that the class had before to the next, the first being 1; see `eventstore.upcasting`.
+    Inside an aggregate the name defaults to `category.class_name`. Elsewhere `name` is required. ``upcasters`` lead
+    from each version that the class had before to the next, the first being 1. See `eventstore.upcasting`.
     """
     names = visible_names(inspect.currentframe())
     if cls is not None:
@@ -410,7 +410,7 @@ def is_event_class(value: object) -> bool:
 
 
 def event_type_of(event: object) -> EventType:
-    """Return the type of an event object or class; DeclarationError where it is no event or has no name."""
+    """Return the type of an event object or class. Raises DeclarationError if it is no event or has no name."""
     cls = event if isinstance(event, type) else type(event)
     declared = vars(cls).get(_DECLARED)
     if isinstance(declared, EventType):

@@ -33,7 +33,7 @@ S = TypeVar("S")
 
 
 class FunctionalAggregate(Aggregate, Generic[S]):
-    """An aggregate whose rules are functions; `value` is the state as they made it.
+    """An aggregate whose rules are functions. `value` is the state as they made it.
 
     The state's fields are those of `value`, a dataclass, pydantic model or msgspec struct.
     """
@@ -49,13 +49,13 @@ class FunctionalAggregate(Aggregate, Generic[S]):
 
     @property
     def value(self) -> S:
-        """The state; the functions give a new one for every event."""
+        """The state. The functions give a new one for every event."""
         value: S = self.__dict__["_value"]
         return value
 
     @classmethod
     def state_fields(cls) -> dict[str, Any]:
-        """Return the type of each field of `value`, `Annotated` kept, in the order of declaration."""
+        """Return the type of each field of `value`, with `Annotated`, in the order of declaration."""
         return {name: cls._hints[name] for name in cls._ways.defaults}
 
     @classmethod
@@ -71,7 +71,7 @@ class FunctionalAggregate(Aggregate, Generic[S]):
 
     @classmethod
     def evolve(cls, state: Self, event: object) -> Self:
-        """Let the state remember one event and count its version; UnknownEventType for a foreign event."""
+        """Let the state remember one event and count its version. Raises UnknownEventType for a foreign event."""
         if type(event) not in cls._handlers:
             raise cls._foreign(event)
         value = cls._evolve(state.__dict__["_value"], event)
@@ -89,7 +89,7 @@ class FunctionalAggregate(Aggregate, Generic[S]):
     def decide(
         cls, state: Any, command: Callable[Concatenate[Any, P], object], *args: P.args, **kwargs: P.kwargs
     ) -> list[object]:
-        """Return the events a command leads to, or raise Refused; the state has evolved by them already."""
+        """Return the events a command leads to, or raise Refused. The state has evolved by them already."""
         emitted = _events(command(state.value, *args, **kwargs))
         for event in emitted:
             cls.evolve(state, event)
@@ -114,7 +114,7 @@ def decider(
     ``evolve(state, event: A | B) → state`` names the aggregate's events by the annotation of its second parameter.
     Each function of ``decide`` is a command: it takes the state and its own arguments, and returns an event, several,
     or none, or raises Refused. Functions are sent by themselves: ``dispatcher.send("1", deposit, 10)``.
-    DeclarationError where the annotation names no events, the state is no class of fields, or a function is another
+    Raises DeclarationError if the annotation names no events, the state is no class of fields, or a function is another
     aggregate's command.
     """
     names, state = visible_names(inspect.currentframe()), type(initial_state())
@@ -163,7 +163,7 @@ def _ways_of(state: type, category: str) -> RecordClass:
     if ways is not None:
         return ways
     raise DeclarationError(
-        f"the state of {category} is a {state.__name__}, whose fields nobody can list",
+        f"the state of {category} is a {state.__name__}, whose fields cannot be listed",
         remedy="make it a frozen dataclass",
         place=category,
     )
@@ -179,5 +179,5 @@ def _events(returned: object) -> list[object]:
         return list(returned)
     raise InvalidEventData(
         f"a command returned {returned!r}, which is no event",
-        remedy="return an event, several, or None; raise Refused to say no",
+        remedy="return an event, several, or None. Raise Refused to say no",
     )

@@ -41,7 +41,7 @@ class StreamName:
 
     @classmethod
     def parse(cls, text: str) -> StreamName:
-        """Split `category-id` at its first dash; InvalidIdentifier where a rule is broken."""
+        """Split `category-id` at its first dash. Raises InvalidIdentifier if a rule is broken."""
         if not isinstance(text, str):
             raise _no_text("stream name", text)
         category, dash, stream_id = text.partition("-")
@@ -62,7 +62,7 @@ def _check_stream_id(stream_id: str, stream: str) -> None:
     if not stream_id or not stream_id.isprintable():
         raise InvalidIdentifier(
             f"stream id {stream_id[:80]!r} is empty or holds characters that cannot be printed",
-            remedy="use one or more printable characters; spaces inside are fine, control characters are not",
+            remedy="use one or more printable characters. Spaces inside are fine, control characters are not",
         )
     if len(stream) > MAX_STREAM_LENGTH:
         raise InvalidIdentifier(
@@ -77,7 +77,7 @@ def check_subject(subject: str, *, place: str | None = None) -> str:
         return subject
     raise InvalidIdentifier(
         f"subject {str(subject)[:80]!r} is not an id of one to {MAX_STREAM_LENGTH} printable characters",
-        remedy="name whom a personal field is about by an id, such as the key of a customer",
+        remedy="name the subject of a personal field by an id, such as the key of a customer",
         place=place,
     )
 
@@ -201,7 +201,7 @@ def _exact_head(version: int) -> tuple[int, int]:
 
 
 class Position(NamedTuple):
-    """A place in the whole store; the pair orders events and is a reader's checkpoint."""
+    """A place in the whole store. The pair orders events and is a reader's checkpoint."""
 
     order_xid: int
     position: int

@@ -244,7 +244,7 @@ class Inbox:
         if missing := {column.name for column in self._table.c} - found:
             raise StoreNotPrepared(
                 f"the table {self._table.name} is of an older version: it has no column {', '.join(sorted(missing))}",
-                remedy="stop its subscribers and drop it; they handle again what their groups have not acknowledged",
+                remedy="stop its subscribers and drop it. They handle again what their groups have not acknowledged",
                 place=shown_url(self._engine.url),
             )
 

@@ -113,7 +113,7 @@ class RecordedEvent:
     """An event as the store keeps it.
 
     `data` holds the field values as Avro gives them: enums as text, nested records as dictionaries, of an erased person
-    the writer's placeholders; `Order.events_of(recorded)` turns it into its class. `version` counts from 0 in its
+    the writer's placeholders. `Order.events_of(recorded)` turns it into its class. `version` counts from 0 in its
     stream, `schema_version` is that of the class that wrote it.
     """
 

@@ -28,7 +28,7 @@ __all__ = ["logged", "required", "traced"]
 
 
 def required(rule: Callable[[Command], str | None]) -> Middleware:
-    """Refuse what a rule gives a reason against: who may do this, which arguments make sense.
+    """Refuse what a rule gives a reason against: which user may do this, which arguments make sense.
 
     The rule is asked before anything is loaded, and once, however often a lost race is decided again.
     """
@@ -41,7 +41,7 @@ def required(rule: Callable[[Command], str | None]) -> Middleware:
 
 
 def logged() -> Middleware:
-    """Log each command with what came of it and how long that took; arguments stay out, they may be personal."""
+    """Log each command with what came of it and how long that took. Arguments stay out, they may be personal."""
     log = structlog.get_logger("eventstore.commands")
 
     def middleware(command: Command, send: Send) -> Result:
@@ -62,7 +62,7 @@ def logged() -> Middleware:
 
 
 def traced(span: Callable[[Command], AbstractContextManager[str]]) -> Middleware:
-    """Send each command inside of a span; its events carry the span's W3C ``traceparent``, and so does what they cause.
+    """Send each command inside of a span. Its events carry the span's W3C ``traceparent``, and so does what they cause.
 
     ``span`` opens one, as the child of ``command.metadata.traceparent`` where there is one, and gives its traceparent.
     """

@@ -23,7 +23,7 @@ class Personal:
 
 
 class Sealed(bytes):
-    """A personal value that nobody here has opened."""
+    """A personal value that this process has not opened."""
 
     __slots__ = ()
 

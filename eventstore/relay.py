@@ -69,7 +69,7 @@ class RelayReport:
 
 @dataclass(frozen=True, slots=True)
 class RelayStatus:
-    """Who leads, None where nobody does, and what each category's topic does not hold yet."""
+    """The leader, None if no relay leads, and what each category's topic does not hold yet."""
 
     leader: str | None
     waiting: tuple[Waiting, ...]
@@ -79,8 +79,8 @@ class Relay:
     """Publishes a store's events and schemas: the records Debezium's outbox would make of them.
 
     Start it twice: the second one stands by. `ignored_slots` names replication slots that are no outbox connector's
-    though the store's tables are published. `metrics` counts for Prometheus. UnsupportedBackend for a store that is not
-    in PostgreSQL.
+    though the store's tables are published. `metrics` counts for Prometheus. Raises UnsupportedBackend for a store that
+    is not in PostgreSQL.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class Relay:
     ) -> RelayReport:
         """Publish until `stop` is set, or with `once` until nothing waits behind the fence.
 
-        What passes by itself is waited for, a minute and a half long; what fails before anything has worked is not.
-        `on_state` hears "standing by" and "leading". OutboxConnectorFound, StoreRestored, TopicNotRelayed,
-        TopicMismatch, UnsupportedBackend, StoreNotPrepared, StoreUnavailable, BrokerUnreachable, BrokerRefused,
+        What passes by itself is waited for, a minute and a half long. What fails before anything has worked is not.
+        `on_state` hears "standing by" and "leading". Raises OutboxConnectorFound, StoreRestored, TopicNotRelayed,
+        TopicMismatch, UnsupportedBackend, StoreNotPrepared, StoreUnavailable, BrokerUnreachable, BrokerRefused or
         ProducerFenced.
         """
         failures = 0
@@ -227,7 +227,7 @@ class Term(Closing):
 
 
 def relay_status(store: SqlEventStore, settings: Settings) -> RelayStatus:
-    """Return who leads, and what waits; asks once. The errors of `Relay.run`."""
+    """Return the leader, and what waits. Asks once. The errors of `Relay.run`."""
     with Outbox(store.engine, store.tables) as outbox:
         waiting = outbox.waiting(partition_ends(store, outbox, settings))
         return RelayStatus(outbox.leader(), tuple(waiting))
@@ -264,7 +264,7 @@ def _event_id(record: TopicRecord) -> str:
 def _unknown_event(record: TopicRecord) -> TopicNotRelayed:
     return TopicNotRelayed(
         strange_end(record),
-        remedy="give the category a topic of its own; after a restore of an older backup, a new one",
+        remedy="give the category a topic of its own. After a restore of an older backup, a new one",
         place=record.place,
     )
 

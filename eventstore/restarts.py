@@ -109,7 +109,7 @@ class Outwaiting:
         if self.failures > self._policy.limit:
             raise self._gave_up(
                 f"the {self._what} failed {self.failures} times in a row, at last: {error.message}",
-                remedy=f"{error.remedy}; then start it again: {self._goes_on}",
+                remedy=f"{error.remedy}. Then start it again: {self._goes_on}",
                 place=self._place,
             ) from error
         self.restarts += 1

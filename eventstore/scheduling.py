@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Commands to be sent later in one store; StoreUnavailable."""
+    """Commands to be sent later in one store. Raises StoreUnavailable."""
 
     store: SqlEventStore
     clock: Callable[[], datetime] = utc_now
@@ -48,20 +48,20 @@ class Schedule:
         return replace(self, metadata=metadata)
 
     def at(self, moment: datetime) -> Later:
-        """Send at a moment; one in the past is due at once. InvalidEventData without a time zone."""
+        """Send at a moment. One in the past is due at once. Raises InvalidEventData without a time zone."""
         return Later(self, aware_utc(moment))
 
     def after(self, delay: timedelta) -> Later:
-        """Send after some time; InvalidEventData below zero."""
+        """Send after some time. Raises InvalidEventData below zero."""
         return Later(self, aware_utc(self.clock() + not_negative(delay, "a delay")))
 
     def cancel(self, command_id: UUID) -> bool:
-        """Take a command back; returns whether it was still to be sent."""
+        """Take a command back. Returns whether it was still to be sent."""
         with self.writing() as tx:
             return ProcessRows(self.store.tables).remove(tx, [command_id]) > 0
 
     def pending(self, *, failed: bool = False, limit: int = 1000) -> list[Scheduled]:
-        """Return the commands that are still to be sent, without those of processes; `failed` only what failed.
+        """Return the commands that are still to be sent, without those of processes. `failed` only what failed.
 
         What was set aside after too many failures comes first: it has no `due`, and `error` says why.
         """
@@ -72,7 +72,7 @@ class Schedule:
             return rows.alone(reading, failed=failed, limit=limit)
 
     def retry(self, command_id: UUID) -> bool:
-        """Send a command that failed or was set aside at once; returns whether there was one of this id."""
+        """Send a command that failed or was set aside at once. Returns whether there was one of this id."""
         with self.writing() as tx:
             return ProcessRows(self.store.tables).again_alone(tx, command_id, now=self.clock()) > 0
 
@@ -95,11 +95,11 @@ class Later:
     expires: datetime | None = None
 
     def expiring(self, after: timedelta) -> Later:
-        """Send it within this time after it is due, or never; InvalidEventData below zero."""
+        """Send it within this time after it is due, or never. Raises InvalidEventData below zero."""
         return replace(self, expires=self.due + not_negative(after, "the time after which a command expires"))
 
     def send(self, aggregate_id: str, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> UUID:
-        """Schedule a command, and return its id; InvalidEventData, InvalidIdentifier, UnknownAggregate."""
+        """Schedule a command, and return its id. Raises InvalidEventData, InvalidIdentifier or UnknownAggregate."""
         name = command_name(command)
         StreamName(name.partition(".")[0], aggregate_id)
         command_id = uuid4()

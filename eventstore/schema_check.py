@@ -35,7 +35,7 @@ class SchemaCheck:
 
 
 def check_schemas(aggregates: Iterable[type[Aggregate]], stored: Iterable[RegisteredSchema]) -> SchemaCheck:
-    """Hold aggregates against the kept schemas of their categories; those of other categories are passed over."""
+    """Compare aggregates with the stored schemas of their categories. Those of other categories are passed over."""
     owners = {aggregate.category: aggregate for aggregate in aggregates}
     known = list(stored)
     broken: list[Misfit] = []
@@ -66,7 +66,7 @@ def _unclaimed(schema: RegisteredSchema) -> Misfit:
 
 
 def read_schemas(path: Path) -> list[RegisteredSchema]:
-    """Read the schemas of a file that `write_schemas` made; DeclarationError where it is none."""
+    """Read the schemas of a file that `write_schemas` made. Raises DeclarationError if it is none."""
     try:
         found = json.loads(path.read_text("utf-8"))
         if not isinstance(found, list):
@@ -81,7 +81,7 @@ def read_schemas(path: Path) -> list[RegisteredSchema]:
 
 
 def write_schemas(path: Path, aggregates: Iterable[type[Aggregate]]) -> int:
-    """Add today's schemas to a file, which keeps the ones it has; return how many are new."""
+    """Add today's schemas to a file, which keeps the ones it has. Return how many are new."""
     kept = {schema.id: schema for schema in read_schemas(path)} if path.exists() else {}
     today = {k.schema_id: k.registered for owner in aggregates for k in owner.event_types.values()}
     every = sorted((kept | today).values(), key=lambda schema: (schema.name, schema.version, schema.id))

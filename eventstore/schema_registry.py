@@ -48,7 +48,7 @@ class RegisteredSchema:
 
     @classmethod
     def from_json(cls, payload: bytes) -> RegisteredSchema:
-        """Read what `to_json` wrote, which is also the value of a record of the schemas topic; NotFramedAvro."""
+        """Read what `to_json` wrote, which is also the value of a record of the schemas topic. Raises NotFramedAvro."""
         try:
             return cls.from_values(json.loads(payload))
         except (ValueError, RecursionError) as error:
@@ -56,7 +56,7 @@ class RegisteredSchema:
 
     @classmethod
     def from_values(cls, found: Any) -> RegisteredSchema:
-        """Read the same as values of JSON; NotFramedAvro."""
+        """Read the same as values of JSON. Raises NotFramedAvro."""
         try:
             schema = cls(found["id"], found["name"], found["schema"], found.get("registry"))
             if schema._is_sound():
@@ -113,20 +113,20 @@ def is_sealed(avro: Any) -> bool:
 
 
 class SchemaRegistry(Protocol):
-    """Who checks schemas and gives them ids, where these are not to be fingerprints."""
+    """What checks schemas and gives them ids, where these are not to be fingerprints."""
 
     @property
     def address(self) -> str:
-        """Whose ids these are; kept with every schema, and shown to everyone who reads the schemas topic."""
+        """Whose ids these are. Stored with every schema, and shown to every reader of the schemas topic."""
 
     def register(self, schemas: Sequence[RegisteredSchema]) -> list[RegisteredSchema]:
         """Keep schemas for ever, and return them in their order under the ids they have here.
 
-        SchemaIncompatible, UnknownSchema (one that it may not register), RegistryUnreachable, RegistryRefused.
+        Raises SchemaIncompatible or UnknownSchema (one that it may not register), RegistryUnreachable, RegistryRefused.
         """
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Return one schema; UnknownSchema where the id was never given, RegistryUnreachable, RegistryRefused."""
+        """Return one schema. Raises UnknownSchema if the id was never given, RegistryUnreachable, RegistryRefused."""
 
 
 def check_same(kept: RegisteredSchema, offered: RegisteredSchema) -> None:

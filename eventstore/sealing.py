@@ -141,7 +141,7 @@ def decrypted(secret: bytes, nonce: bytes, body: bytes, bound: bytes, *, place: 
     except (InvalidTag, ValueError) as error:
         raise InvalidSeal(
             "a sealed value does not open: it, its key or its place was changed",
-            remedy="restore the event or the key from a backup; nothing was returned of it",
+            remedy="restore the event or the key from a backup. Nothing was returned of it",
             place=place,
         ) from error
     return clear

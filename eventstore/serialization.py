@@ -67,7 +67,7 @@ def _parsed(schema: RegisteredSchema) -> Any:
         return parsed
     raise NotFramedAvro(
         f"schema {schema.id} of {schema.name} {problem}",
-        remedy="find who registered it; nothing can be read by it",
+        remedy="find out which service registered it. Nothing can be read by it",
         place=schema.name,
     )
 

@@ -46,7 +46,7 @@ _LOGIN_MODULES: Final = {
 
 
 class KafkaSettings(BaseModel):
-    """How to reach Kafka; `extra` holds settings under names both clients share, which may be secret: none is shown."""
+    """How to reach Kafka. `extra` holds settings under names both clients share, which may be secret: none is shown."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -83,7 +83,7 @@ class KafkaSettings(BaseModel):
         return {**self.librdkafka(), "partitioner": PARTITIONER}
 
     def jvm(self) -> dict[str, str]:
-        """Return the settings as Kafka's Java clients spell them; certificates as PEM files."""
+        """Return the settings as Kafka's Java clients spell them. Certificates as PEM files."""
         spelled = {
             "bootstrap.servers": self.bootstrap_servers,
             "security.protocol": self.security_protocol,
@@ -110,7 +110,7 @@ class KafkaSettings(BaseModel):
 class RegistrySettings(BaseModel):
     """How to reach a Confluent-compatible schema registry, and what it is to check.
 
-    ``compatibility`` has the rule for the events of a category; those of others keep the registry's own. Without
+    ``compatibility`` has the rule for the events of a category. Those of others keep the registry's own. Without
     ``auto_register`` a schema must have been registered before its first event is appended.
     """
 
@@ -154,7 +154,7 @@ class RegistrySettings(BaseModel):
 
 
 class Settings(BaseSettings):
-    """Everything a service of Factfold is told from outside; InvalidSettings names the first that is wrong."""
+    """All settings of a service. InvalidSettings names the first that is wrong."""
 
     model_config = SettingsConfigDict(
         env_prefix="FACTFOLD_", env_nested_delimiter="__", frozen=True, extra="forbid", hide_input_in_errors=True

@@ -51,17 +51,17 @@ class SnapshotStore(Protocol):
     """Keeps at most one aggregate snapshot a stream."""
 
     def snapshot(self, stream: str) -> AggregateSnapshot | None:
-        """Return a stream's snapshot, None without one; StoreUnavailable."""
+        """Return a stream's snapshot, None without one. Raises StoreUnavailable."""
 
     def keep_snapshot(self, snapshot: AggregateSnapshot) -> None:
-        """Keep a snapshot, unless a newer one of the same shape is there; StoreUnavailable."""
+        """Keep a snapshot, unless a newer one of the same shape is there. Raises StoreUnavailable."""
 
 
 class Snapshots:
     """Takes an aggregate snapshot every so many events of a stream, and loads from the newest that is known.
 
     ``cached`` states stay in memory, the last used ones. Either kind is brought up to date by what the stream holds
-    beyond it, so another process may write the same streams. An aggregate with personal events has neither: it is
+    beyond it. Another process may write the same streams. An aggregate with personal events has neither: it is
     loaded from its events, and a warning says so once where a snapshot would have been due.
     """
 
@@ -75,7 +75,7 @@ class Snapshots:
         """Return a state to go on from, the caller's own, or None without one.
 
         ``cached`` false forgets what is in memory, as after a lost race: the stream may have been restored from a
-        backup, and stand before it. UnsupportedFieldType for a state field that has no place in Avro.
+        backup, and stand before it. Raises UnsupportedFieldType for a state field that has no place in Avro.
         """
         if has_personal_events(kind):  # what an earlier release kept would outlive an erasure
             return None
@@ -87,7 +87,7 @@ class Snapshots:
         return None if found is None else shape_of(kind).restored(kind, stream, found)
 
     def passed(self, state: Aggregate, *, before: int) -> None:
-        """Note the state after an append to a stream that stood at ``before``; the state must not change any more."""
+        """Note the state after an append to a stream that stood at ``before``. The state must not change any more."""
         due = (state.version + 1) // self._every > (before + 1) // self._every
         if has_personal_events(type(state)):
             if due:
@@ -98,11 +98,14 @@ class Snapshots:
             self._keep(state)
 
     def take(self, state: Aggregate) -> None:
-        """Take a snapshot now; StoreUnavailable, UnsupportedFieldType; DeclarationError where events are personal."""
+        """Take a snapshot now.
+
+        Raises StoreUnavailable or UnsupportedFieldType. Raises DeclarationError if events are personal.
+        """
         if has_personal_events(type(state)):
             raise DeclarationError(
                 f"{type(state).__qualname__} has personal events, and an aggregate snapshot would outlive an erasure",
-                remedy="load it from its events; where its streams grow long, keep what is about a person in one of "
+                remedy="load it from its events. Where its streams grow long, keep what is about a person in one of "
                 "its own, or take the mark off fields that tell nothing about one",
                 place=type(state).__qualname__,
             )
@@ -114,7 +117,7 @@ class Snapshots:
             self.take(state)
         except (StoreUnavailable, InvalidEventData) as error:
             # The events are appended: nobody may take this for a failure of theirs.
-            log.warning("aggregate snapshot not kept", stream=str(state.stream), cause=error.message)
+            log.warning("aggregate snapshot not stored", stream=str(state.stream), cause=error.message)
 
     def _warn(self, kind: type[Aggregate]) -> None:
         if kind not in self._warned:

@@ -13,12 +13,14 @@ passed on. Spans hold names, ids and counts, and of errors only the class: argum
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from eventstore.dispatcher import Refusal, Result, Send
+from eventstore.errors import SchemaError
 from eventstore.extras import require_extra
 from eventstore.messages import Command
 
@@ -81,21 +83,26 @@ class Spans:
         The parent is the span of the command that led to the event. A call for events of several traces begins a trace
         of its own, which is linked to theirs.
         """
-        events, first = call.events, call.arrivals[0]
+        traceparents, attributes = _traceparents(call), self._of_call(call)
+        with self._opened(f"process {call.topic}", SpanKind.CONSUMER, traceparents, attributes):
+            yield
+
+    def _of_call(self, call: HandlerCall) -> dict[str, str | int]:
         attributes: dict[str, str | int] = {
             **_OPERATION,
             "messaging.destination.name": call.topic,
             "messaging.consumer.group.name": call.subscription.group,
             "code.function.name": call.subscription.name,
         }
-        if len(events) == 1:
-            attributes |= {"messaging.message.id": str(events[0].id), "factfold.event.type": events[0].type,
-                           "factfold.stream": events[0].stream, "factfold.retries": first.retries}  # fmt: skip
-        else:
-            attributes["messaging.batch.message_count"] = len(events)
-        parents = [event.metadata.traceparent for event in events]
-        with self._opened(f"process {call.topic}", SpanKind.CONSUMER, parents, attributes):
-            yield
+        if len(call.arrivals) > 1:
+            return attributes | {"messaging.batch.message_count": len(call.arrivals)}
+        (one,) = call.arrivals
+        return attributes | {
+            "messaging.message.id": str(UUID(one.id)),
+            "factfold.event.type": str(one.type),
+            "factfold.place": one.place,
+            "factfold.retries": one.retries,
+        }
 
     @contextmanager
     def step(self, addressed: Addressed) -> Iterator[str | None]:
@@ -138,6 +145,15 @@ def _parent(traceparents: Sequence[str | None]) -> tuple[Context | None, list[Li
     if len(contexts) == 1:
         return trace.set_span_in_context(trace.NonRecordingSpan(contexts[0])), []
     return None, [Link(one) for one in contexts]
+
+
+def _traceparents(call: HandlerCall) -> list[str | None]:
+    """Return the traceparents of the events. A record with incomplete headers has none, and is handled all the same."""
+    found: list[str | None] = []
+    for arrival in call.arrivals:
+        with suppress(SchemaError):
+            found.append(arrival.recorded().metadata.traceparent)
+    return found
 
 
 def _context(traceparent: str) -> SpanContext:

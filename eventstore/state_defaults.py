@@ -55,6 +55,6 @@ def _copied(value: Any, place: str) -> Any:
     except Exception as error:
         raise DeclarationError(
             f"the default of state field {place} cannot be copied, and every aggregate would share it: {error}",
-            remedy="make it anew for each: field(default_factory=…), from dataclasses",
+            remedy="create one for each: field(default_factory=…), from dataclasses",
             place=place,
         ) from error

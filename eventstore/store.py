@@ -14,7 +14,7 @@ from eventstore.messages import Metadata, RecordedEvent
 
 @dataclass(frozen=True, slots=True)
 class StreamAppend:
-    """Events for one stream, under one expectation; `events` are event objects or NewEvent."""
+    """Events for one stream, under one expectation. `events` are event objects or NewEvent."""
 
     stream: StreamName | str
     events: Sequence[object]
@@ -24,7 +24,7 @@ class StreamAppend:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """What one stream's events were recorded as, in their order; `schema_ids` are those they are framed by.
+    """What one stream's events were recorded as, in their order. `schema_ids` are those they are framed by.
 
     `repeated` says that they were there already: this is the result of the first append.
     """
@@ -45,7 +45,7 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """A category's topic; `partitions` is fixed for life, `generation` counts its republished topics."""
+    """A category's topic. `partitions` is fixed for life, `generation` counts its republished topics."""
 
     name: str
     topic: str
@@ -92,13 +92,14 @@ class Streams(Protocol):
     ) -> AppendResult:
         """Append to one stream.
 
-        WrongExpectedVersion, StreamDeleted, StreamArchived, InvalidAppend, InvalidEventData, EventIdTaken;
-        SchemaIncompatible where an event's class is new here, and could not read what was appended under its type name.
-        Where every event comes with an id of its own (NewEvent), a repetition gets the result of the first append.
+        Raises WrongExpectedVersion, StreamDeleted, StreamArchived, InvalidAppend, InvalidEventData or EventIdTaken.
+        Raises SchemaIncompatible if an event's class is new here, and could not read what was appended under its type
+        name. Where every event comes with an id of its own (NewEvent), a repetition gets the result of the first
+        append.
         """
 
     def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
-        """Append to many streams, all or none; the errors of `append`."""
+        """Append to many streams, all or none. Raises the errors of `append`."""
 
     def read_stream(
         self,
@@ -110,11 +111,11 @@ class Streams(Protocol):
         backwards: bool = False,
         limit: int | None = None,
     ) -> Iterator[RecordedEvent]:
-        """Yield one stream's events by version, both bounds included; nothing for an unknown stream.
+        """Yield one stream's events by version, both bounds included. Nothing for an unknown stream.
 
         ``until`` ends before the first event recorded after a moment: later ones stay out even where a clock went
         backwards, so that what is read can be folded. ``backwards`` begins at the highest version, and ``limit``
-        counts from where reading begins. InvalidEventData for a moment without a time zone, InvalidBound for a
+        counts from where reading begins. Raises InvalidEventData for a moment without a time zone, InvalidBound for a
         version or limit below zero.
         """
 
@@ -131,16 +132,19 @@ class EventStore(Streams, Protocol):
     def read_all(
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
     ) -> Iterator[RecordedEvent]:
-        """Yield events in store order behind the fence: none is skipped, no stream out of order. InvalidBound."""
+        """Yield events in store order behind the fence: none is skipped, no stream out of order.
+
+        Raises InvalidBound.
+        """
 
     def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
         """Close a finished stream: it is read as ever, and appending to it is StreamArchived.
 
-        WrongExpectedVersion, also for a stream without events; StreamDeleted.
+        Raises WrongExpectedVersion, also for a stream without events. Raises StreamDeleted.
         """
 
     def unarchive_stream(self, stream: StreamName | str) -> None:
-        """Let an archived stream take events again; nothing for one that is not archived."""
+        """Let an archived stream take events again. Nothing for one that is not archived."""
 
     def is_archived(self, stream: StreamName | str) -> bool:
         """Say whether a stream is archived."""
@@ -148,7 +152,7 @@ class EventStore(Streams, Protocol):
     def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
         """Delete a stream for good: it reads as nothing, and appending to it is StreamDeleted.
 
-        Returns how many events it had, 0 where there is none or it was deleted before. WrongExpectedVersion.
+        Returns how many events it had, 0 where there is none or it was deleted before. Raises WrongExpectedVersion.
         """
 
 

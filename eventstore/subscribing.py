@@ -36,11 +36,11 @@ def open_subscriber(
     keys: KeyStore | None = None,
     around: Sequence[Around] = (),
 ) -> Subscriber:
-    """Join a subscription's group on Kafka; the inbox and the dead-letter topic are made if they are missing.
+    """Join a subscription's group on Kafka. The inbox and the dead-letter topic are made if they are missing.
 
     `engine` is that of the database the handler writes to, `keys` open personal fields, `around` opens what stands
-    around each call of the handler, such as a span. TopicMissing, BrokerUnreachable, BrokerRefused, StoreUnavailable;
-    DeclarationError for a handler with `tx` without an engine.
+    around each call of the handler, such as a span. Raises TopicMissing, BrokerUnreachable, BrokerRefused or
+    StoreUnavailable. Raises DeclarationError for a handler with `tx` without an engine.
     """
     return Subscriber(subscription, _source(subscription, settings, keys), engine=engine, around=around)
 
@@ -53,10 +53,10 @@ def open_async_subscriber(
     keys: KeyStore | None = None,
     around: Sequence[Around] = (),
 ) -> AsyncSubscriber:
-    """Return what joins a subscription's group on Kafka in its `async with`; the errors of `open_subscriber`.
+    """Return what joins a subscription's group on Kafka in its `async with`. Raises the errors of `open_subscriber`.
 
-    `engine` is that of the database the coroutine handler writes to, `keys` open personal fields: they are asked in the
-    thread that reads, so a synchronous key store is right.
+    `engine` is that of the database the coroutine handler writes to, `keys` open personal fields. They are asked in the
+    thread that reads: give a synchronous key store.
     """
     from eventstore.delivery.async_subscriber import AsyncSubscriber
 
@@ -78,8 +78,8 @@ def run_subscription(
 ) -> DeliveryReport:
     """Deliver a subscription's events until `stop` is set, over failures that pass by themselves.
 
-    A broker or a database that is away, before the start or later, leads to another start by `restarts`.
-    SubscriptionGaveUp after too many in a row; other errors of `open_subscriber` and `Subscriber.run` end it at once.
+    A broker or a database that is away, before the start or later, leads to another start by `restarts`. Raises
+    SubscriptionGaveUp after too many in a row. Other errors of `open_subscriber` and `Subscriber.run` end it at once.
     `around` opens what stands around each call of the handler, and `metrics` counts for Prometheus.
     """
     outwaiting, total = _outwaiting(subscription, restarts, metrics), DeliveryReport()
@@ -107,7 +107,7 @@ async def run_async_subscription(
     around: Sequence[Around] = (),
     metrics: SubscriptionMetrics | None = None,
 ) -> DeliveryReport:
-    """Deliver a subscription's events to a coroutine handler until `stop` is set; as `run_subscription`."""
+    """Deliver a subscription's events to a coroutine handler until `stop` is set. As `run_subscription`."""
     outwaiting, total = _outwaiting(subscription, restarts, metrics), DeliveryReport()
     tell, around = _counting(outwaiting, on_batch, metrics), _timed(around, metrics)
     while not stop.is_set():

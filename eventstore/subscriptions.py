@@ -64,7 +64,7 @@ AT_MOST_ONCE: Final = "at-most-once"
 
 @dataclass(frozen=True, kw_only=True)
 class Subscription(Generic[P, R]):
-    """A handler and how it wants its events; called like the handler itself.
+    """A handler and how it wants its events. Called like the handler itself.
 
     `start` counts where the group has no place yet. `timeout` and `backoff` are seconds: a handler is given up after
     the one, the first retry waits the other, each further one twice as long, a minute at most. `batch` bounds the
@@ -122,7 +122,7 @@ class Subscription(Generic[P, R]):
 
     @property
     def topic(self) -> str:
-        """The topic of a subscription to one; DeclarationError if it reads several or a pattern."""
+        """The topic of a subscription to one. Raises DeclarationError if it reads several or a pattern."""
         if len(self.topics) != 1:
             raise DeclarationError(
                 f"{self.name} reads {self.reads}, which is not one topic",
@@ -138,16 +138,16 @@ class Subscription(Generic[P, R]):
 
     @property
     def dead_letter_topic(self) -> str:
-        """Where records of its only topic are kept that could not be handled; the errors of `topic`."""
+        """Where unhandled records of its only topic are stored. Raises the errors of `topic`."""
         return self.dead_letter_topic_of(self.topic)
 
     @property
     def retry_topic(self) -> str:
-        """Where records of its only topic wait for another attempt of this group; the errors of `topic`."""
+        """Where records of its only topic wait for another attempt of this group. Raises the errors of `topic`."""
         return self.retry_topic_of(self.topic)
 
     def dead_letter_topic_of(self, topic: str) -> str:
-        """Return where records of a topic are kept that could not be handled."""
+        """Return where unhandled records of a topic are stored."""
         return dead_letter_topic_of(topic, self.group)
 
     def retry_topic_of(self, topic: str) -> str:
@@ -155,7 +155,7 @@ class Subscription(Generic[P, R]):
         return retry_topic_of(topic, self.group)
 
     def chosen(self, existing: Iterable[str]) -> list[str]:
-        """Return the topics it reads among those that exist; of declared ones the missing too."""
+        """Return the topics it reads among those that exist. Of declared ones the missing too."""
         if self.pattern is None:
             return list(self.topics)
         return sorted(name for name in existing if re.fullmatch(self.pattern, name) and not is_of_a_group(name))
@@ -190,12 +190,12 @@ def subscription(
     guarantee: Guarantee | None = None,
     **options: Any,
 ) -> Callable[[Callable[P, R]], Subscription[P, R]]:
-    """Subscribe a handler to a topic; members of one group share its partitions, each group gets every event.
+    """Subscribe a handler to a topic. Members of one group share its partitions, each group gets every event.
 
     An aggregate in place of the topic means the topic of its events, as the store of the service `source` names it.
     Give several in a list, or a `pattern`: a regular expression that the whole name of a topic matches. `guarantee` is
-    effectively once for a handler that takes `tx`, at least once for one that does not; at most once is a choice. The
-    other options are the fields of Subscription. DeclarationError, InvalidIdentifier.
+    effectively once for a handler that takes `tx`, at least once for one that does not. At most once is a choice. The
+    other options are the fields of Subscription. Raises DeclarationError or InvalidIdentifier.
     """
     names = visible_names(inspect.currentframe())
     read = _topics(topic, options.get("source"))
@@ -226,10 +226,10 @@ def queue(
 ) -> Callable[[Callable[P, R]], Subscription[P, R]]:
     """Let any number of workers share the records of a topic one by one, in no order, by a share group of Kafka.
 
-    A handler that returns acknowledges its record. One that raises gives it back, up to `deliveries` times; then it is
+    A handler that returns acknowledges its record. One that raises gives it back, up to `deliveries` times. Then it is
     a dead letter. A `Delivery` parameter tells the count, and releases or rejects the record. Options are `start`
     (beginning, end), `timeout`, `batch`, `remember`, `source`, `attempts` and `backoff` of one delivery.
-    DeclarationError, InvalidIdentifier.
+    Raises DeclarationError or InvalidIdentifier.
     """
     names = visible_names(inspect.currentframe())
     read = _topics(topic, options.get("source"))

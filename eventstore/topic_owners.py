@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicOwners:
-    """What the last records of topics say, by topic: ``foreign`` one of no given store, ``sources`` whose they are."""
+    """What the last records of topics say, by topic.
+
+    ``foreign`` has a record of none of the given stores. ``sources`` are the stores that wrote the last records.
+    """
 
     foreign: Mapping[str, ForeignRecord] = field(default_factory=dict)
     sources: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -74,7 +77,7 @@ def strange_end(record: TopicRecord) -> str:
 def _foreign(record: TopicRecord) -> ForeignRecord:
     return ForeignRecord(
         strange_end(record),
-        remedy="give the category a topic of its own (source=, topic_prefix=, declare_category(topic=)); "
+        remedy="give the category a topic of its own (source=, topic_prefix=, declare_category(topic=)). "
         "after a restore of an older backup, a new one",
         place=record.place,
     )

@@ -112,7 +112,7 @@ def event_topic(name: str, *, partitions: int) -> TopicSpec:
 
 
 def changelog_topic(name: str, *, partitions: int) -> TopicSpec:
-    """Describe a topic of row changes: compacted by primary key, deletions kept for a week at least."""
+    """Describe a topic of row changes: compacted by primary key, deletions retained for a week at least."""
     return TopicSpec(name, partitions, {**_COMPACT, **DELETIONS_KEPT})
 
 
@@ -174,7 +174,7 @@ def schemas_topic() -> TopicSpec:
 
 
 def message_key(stream: str, version: int) -> str:
-    """Return the key of an event's record: unique for each event, so compaction never removes history."""
+    """Return the key of an event's record: unique for each event. Therefore compaction never removes history."""
     return f"{stream}@{version}"
 
 
@@ -284,7 +284,7 @@ def not_an_event(why: str, place: str) -> NotFramedAvro:
     """Build the error for a record without an event."""
     return NotFramedAvro(
         f"the record is no event: {why}",
-        remedy="check which writer fills this topic; events carry the ce_ headers",
+        remedy="check which writer fills this topic. Events carry the ce_ headers",
         place=place,
     )
 

@@ -34,7 +34,7 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """A field that was not there has this value; where it was there, it keeps its own."""
+    """A field that was not there has this value. Where it was there, it keeps its own."""
 
     field: str
     value: Any
@@ -49,7 +49,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A field has another type; a value that the new type cannot hold exactly is refused when it is read."""
+    """A field has another type. A value that the new type cannot hold exactly is refused when it is read."""
 
     field: str
     to: Any

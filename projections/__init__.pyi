@@ -4,6 +4,7 @@ from projections.branching.branches import (
     branches as branches,
 )
 from projections.branching.letters import branch_letters as branch_letters
+from projections.branching.metrics import RouterMetrics as RouterMetrics
 from projections.branching.router import (
     BranchesStatus as BranchesStatus,
     Router as Router,
@@ -49,7 +50,6 @@ from projections.rebuilding.verifying import (
     ViewVerdict as ViewVerdict,
     verify as verify,
 )
-from projections.branching.metrics import RouterMetrics as RouterMetrics
 from projections.spark.archive.metrics import ArchiveMetrics as ArchiveMetrics
 from projections.running.follower import Follower as Follower
 from projections.running.metrics import RunMetrics as RunMetrics

@@ -23,9 +23,9 @@ _TELLING: Final = 1 / 2
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSize:
-    """The records of the next batch, between ``least`` and ``most``; batches are to take ``target`` seconds.
+    """The records of the next batch, between ``least`` and ``most``. Batches are to take ``target`` seconds.
 
-    It begins with what the runner's own process reads by itself. InvalidDefinition for bounds that cross.
+    It begins with what the runner's own process reads by itself. Raises InvalidDefinition for bounds that cross.
     """
 
     records: int = 20_000
@@ -37,7 +37,7 @@ class BatchSize:
         if not 1 <= self.least <= self.records <= self.most or self.target <= 0:
             raise InvalidDefinition(
                 f"no batch has {self.records} records between {self.least} and {self.most} in {self.target} s",
-                remedy="least, records and most count from 1 and rise; target is a time above zero",
+                remedy="least, records and most count from 1 and rise. Target is a time above zero",
             )
 
     def after(self, records: int, *, seconds: float) -> BatchSize:

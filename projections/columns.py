@@ -182,7 +182,7 @@ def _flat(schema: Any, place: str) -> ColumnType:
     found = _from_avro(schema, place)
     if found.shape:
         raise InvalidDefinition(
-            f"what is personal is {found.shape}, and only flat values are kept sealed",
+            f"what is personal is {found.shape}, and only flat values are stored sealed",
             remedy="make the personal parts fields of the event, each by itself",
             place=place,
         )

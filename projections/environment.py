@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Environment(Closing):
-    """One process's connections, handed to rebuild, runner and verify; ``small`` is for batches of few rows.
+    """One process's connections, handed to rebuild, runner and verify. ``small`` is for batches of few rows.
 
-    ``keys`` open personal columns; they stay the caller's to close.
+    ``keys`` open personal columns. They stay the caller's to close.
 
-    Raises UnsupportedMaster where the executors of ``spark`` could not reach the table store.
+    Raises UnsupportedMaster if the executors of ``spark`` could not reach the table store.
     """
 
     spark: SparkSession
@@ -51,12 +51,12 @@ class Environment(Closing):
         archive: str | Path | None = None,
         spark: SparkSettings | None = None,
     ) -> Environment:
-        """Topics in Kafka, views in PostgreSQL or Delta Lake: start Spark and prepare what the views are kept in.
+        """Topics in Kafka, views in PostgreSQL or Delta Lake: start Spark and prepare where the views are stored.
 
-        ``views_url`` is SQLAlchemy's URL of the database, or `delta:` and a path or Hadoop URI; ``jars`` are the Kafka
+        ``views_url`` is SQLAlchemy's URL of the database, or `delta:` and a path or Hadoop URI. ``jars`` are the Kafka
         and Avro jars of the versions file. What ``archive`` holds of the topics is read from there. Both this and Delta
         tables need the jars of Delta Lake too. ``spark`` says where Spark runs, the environment's variables unless
-        given. ArchiveUnusable, TableStoreUnavailable.
+        given. Raises ArchiveUnusable or TableStoreUnavailable.
         """
         from projections.spark.lakehouse.store import DeltaTableStore
         from projections.spark.reading.kafka_source import KafkaLog
@@ -77,7 +77,7 @@ class Environment(Closing):
     def embedded(
         path: str | Path, *, jars: Sequence[Path] = (), memory: str = "1g", keys: FollowedKeys | None = None
     ) -> Environment:
-        """Everything in one SQLite file, events, captured changes, state and views; no server is asked.
+        """Everything in one SQLite file, events, captured changes, state and views. No server is asked.
 
         Without the Avro jar in ``jars`` events are decoded in Python, some ten times slower.
         """

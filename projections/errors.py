@@ -78,7 +78,7 @@ class InvalidPredicate(InvalidDefinition):
 
 
 class UndecodableRecord(ProjectionError):
-    """A record that its decoder refuses; the place names topic, partition and offset."""
+    """A record that its decoder refuses. The place names topic, partition and offset."""
 
 
 class UnknownSchemaId(UndecodableRecord):
@@ -88,13 +88,13 @@ class UnknownSchemaId(UndecodableRecord):
 
 
 class EventsMissing(UndecodableRecord):
-    """A stream lacks a version; nothing after it can be applied."""
+    """A stream lacks a version. Nothing after it can be applied."""
 
 
 class RecordNotUnpacked(UndecodableRecord):
     """A batch of records that a client cannot unpack: too large when unpacked, or damaged.
 
-    The batch has the offsets from ``first`` up to ``end``; a client that does not say them leaves them None.
+    The batch has the offsets from ``first`` up to ``end``. A client that does not say them leaves them None.
     """
 
     topic: str = ""
@@ -136,10 +136,10 @@ class OffsetsLost(ProjectionError):
 
 
 def offsets_lost(place: str | None) -> OffsetsLost:
-    """The error of a read whose records are gone."""
+    """The error of a read whose records are deleted."""
     return OffsetsLost(
         "the topic no longer holds records that this run still needs",
-        remedy="rebuild the projection; give the topic a longer retention than a run may stand still",
+        remedy="rebuild the projection. Give the topic a longer retention than a run may stand still",
         place=place,
     )
 
@@ -170,11 +170,11 @@ class RunAlreadyActive(ProjectionError):
 
 
 class RunSuperseded(ProjectionError):
-    """Another runner took this run over; nothing of this batch was written."""
+    """Another runner took this run over. Nothing of this batch was written."""
 
 
 class StagingLost(ProjectionError):
-    """What a batch had staged was gone before its commit; nothing was written."""
+    """The staged rows of a batch were missing before its commit. Nothing was written."""
 
 
 class RunRetired(ProjectionError):
@@ -221,11 +221,11 @@ class TableStoreUnavailable(ProjectionError):
 
 
 class RightMissing(ProjectionError):
-    """The role that the views' database is reached by may not do what is needed; waiting does not help."""
+    """The role that the views' database is reached by may not do what is needed. Waiting does not help."""
 
 
 class LoadClosed(ProjectionError):
-    """A task wants to write rows that nobody waits for any more."""
+    """A task would write rows of a batch that has ended."""
 
 
 class UnsupportedValue(ProjectionError):
@@ -255,7 +255,7 @@ class ArchiveUnusable(ProjectionError):
 
 
 class ArchiveMoved(ProjectionError):
-    """Another archiver has appended to this topic's archive meanwhile; nothing of this append was kept."""
+    """Another archiver has appended to this topic's archive meanwhile. Nothing of this append was stored."""
 
 
 class ArchiveDiffers(ProjectionError):
@@ -263,7 +263,7 @@ class ArchiveDiffers(ProjectionError):
 
 
 class ClassArchiveNotMade(ProjectionError):
-    """The archive of Spark's classes cannot be written; Spark starts without one."""
+    """The archive of Spark's classes cannot be written. Spark starts without one."""
 
 
 class SessionInUse(ProjectionError):
@@ -271,7 +271,7 @@ class SessionInUse(ProjectionError):
 
 
 class TooFewSlots(ProjectionError):
-    """A router has fewer slots than real-time mode needs; with too few nothing fails, records just wait."""
+    """A router has fewer slots than real-time mode needs. With too few nothing fails, records just wait."""
 
 
 class RealTimeRefused(ProjectionError):
@@ -279,11 +279,11 @@ class RealTimeRefused(ProjectionError):
 
 
 class RouterGaveUp(ProjectionError):
-    """A router failed more often in a row than its restarts allow; the message holds the last cause."""
+    """A router failed more often in a row than its restarts allow. The message holds the last cause."""
 
 
 class RunnerGaveUp(ProjectionError):
-    """A runner failed more often in a row than its restarts allow; the message holds the last cause."""
+    """A runner failed more often in a row than its restarts allow. The message holds the last cause."""
 
 
 class OlderThanHorizon(ProjectionError):
@@ -295,21 +295,21 @@ class RowsForgotten(ProjectionError):
 
 
 class NotYetApplied(ProjectionError):
-    """An event is not in the views within the time it was waited for; ``version`` is what its stream stands at."""
+    """An event is not in the views within the time it was waited for. ``version`` is what its stream stands at."""
 
     version: int | None = None
 
 
 class NotCaughtUp(ProjectionError):
-    """A run did not come to the offsets it was to reach within the time; what it applied stays."""
+    """A run did not come to the offsets it was to reach within the time. What it applied stays."""
 
 
 class SparkFailed(ProjectionError):
-    """Spark refused or failed the work; the message is Spark's own, shortened."""
+    """Spark refused or failed the work. The message is Spark's own, shortened."""
 
 
 class CodeFailed(SparkFailed):
-    """Code that Spark runs raised, or a value does not fit its type; tried again, it would be so again."""
+    """Code that Spark runs raised, or a value does not fit its type. Tried again, it would be so again."""
 
 
 class SparkGone(SparkFailed):

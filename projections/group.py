@@ -35,7 +35,7 @@ _CAPTURED: Final = (ChangelogTable, VersionTable)
 class ProjectionGroup:
     """The unit of a run: its views share state tables and one progress, and publish in one transaction.
 
-    Views that the listed ones read are kept in the same run, and served where they are listed too.
+    Views that the listed ones read are updated in the same run, and served where they are listed too.
 
     ``transactions`` names topic prefixes of connectors with ``PostgresSource(transactions=True)``: batches end where
     transactions of these sources do, so that no view ever shows half of one. It is for PostgreSQL, for JSON with or
@@ -44,7 +44,7 @@ class ProjectionGroup:
     ``horizon`` is how long a deleted row is known to be deleted, from the commit that deleted it on: at least an hour,
     None for ever. A change that comes later than that and may be of such a row stops the run (OlderThanHorizon).
 
-    Raises InvalidDefinition where two views mean different tables by one name, for transactions in Avro, and for a
+    Raises InvalidDefinition if two views mean different tables by one name, for transactions in Avro, and for a
     horizon too short.
     """
 
@@ -65,16 +65,25 @@ class ProjectionGroup:
         if self.horizon is not None and self.horizon < _LEAST_HORIZON:
             raise InvalidDefinition(
                 f"group {self.name!r} forgets deleted rows after {self.horizon}, and a source may repeat more",
-                remedy="give it an hour at least, better weeks; None keeps them for ever",
+                remedy="give it an hour at least, better weeks. None keeps them for ever",
             )
         if not self.views:
             raise InvalidDefinition(f"group {self.name!r} has no view", remedy="give it at least one")
+        for view in self.views:
+            self._require_view(view)
         _ = self.tables
         check_topics(self)
         check_finals(self)
         _ = self.retention
         for prefix in self.transactions:
             self._check_transactions(prefix)
+
+    def _require_view(self, view: object) -> None:
+        if not isinstance(view, View):
+            raise InvalidDefinition(
+                f"group {self.name!r} has {getattr(view, '__name__', view)!r}, a {type(view).__name__} and no view",
+                remedy='declare it with @view(key="…") or sql_view(…)',
+            )
 
     def __repr__(self) -> str:
         """One line: the name and the views."""
@@ -154,7 +163,7 @@ class ProjectionGroup:
 
     @cached_property
     def retention(self) -> Retention | None:
-        """What is forgotten of the streams that promise when; None where nothing is. InvalidDefinition."""
+        """What is forgotten of the streams that promise when. None where nothing is. Raises InvalidDefinition."""
         return retention_of(self)
 
     @property

@@ -67,7 +67,7 @@ def plan(view: View) -> ViewPlan:
         if not ready:
             raise InvalidDefinition(
                 f"the references of view {view.name!r} form a cycle through {', '.join(remaining)}",
-                remedy="references lead from the root to rows that are looked up; for rows of the same table, take it"
+                remedy="references lead from the root to rows that are looked up. For rows of the same table, take it"
                 " as two parameters: references={'parent_id': 'parents'}, tables={'parents': …}",
             )
         ordered += ready

@@ -44,7 +44,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 class Predicate:
-    """A condition on one event; combine with ``&``, ``|``, ``~``."""
+    """A condition on one event. Combine with ``&``, ``|``, ``~``."""
 
     def __and__(self, other: Predicate) -> Predicate:
         return Both(self, required(other))
@@ -202,7 +202,7 @@ class FieldReference:
     def __bool__(self) -> bool:
         raise InvalidPredicate(
             f"field {self.name!r} alone is no predicate",
-            remedy=f"compare it: field({self.name!r}) == True for a boolean; combine with &, | and ~",
+            remedy=f"compare it: field({self.name!r}) == True for a boolean. Combine with &, | and ~",
         )
 
     @property
@@ -239,14 +239,14 @@ class FieldReference:
 
 
 def field(name: str) -> FieldReference:
-    """A field of the event by name; ``address.country`` is a field of the record in field ``address``."""
+    """A field of the event by name. ``address.country`` is a field of the record in field ``address``."""
     if not _NAME.fullmatch(name):
         raise InvalidPredicate(f"{name!r} is not a field's name", remedy="write a name, or names with dots between")
     return FieldReference(tuple(name.split(".")))
 
 
 def of_type(*events: type) -> Predicate:
-    """The event is of one of these classes; DeclarationError where one is no event."""
+    """The event is of one of these classes. Raises DeclarationError if one is no event."""
     if not events:
         raise InvalidPredicate("of_type needs an event class", remedy="give it at least one, such as Payment.Received")
     return TypeTest(tuple(event_type_of(event).name for event in events))

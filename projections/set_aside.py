@@ -32,7 +32,7 @@ def require_bearable(count: int) -> None:
     if count > MOST_BAD:
         raise TooManyBadRecords(
             f"more than {MOST_BAD:,} records or streams are bad: that is no exception",
-            remedy="leave out bad_records, and the first of them is told with its cause; mend what wrote them",
+            remedy="leave out bad_records, and the first of them is shown with its cause. Mend what wrote them",
         )
 
 

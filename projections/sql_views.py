@@ -1,4 +1,4 @@
-"""Views written in SQL: the tables, the key and the foreign keys are read from the text.
+"""Views written in SQL: the tables, the key and the groups are read from the text, the foreign keys from Spark's plan.
 
 The text is Spark's SQL. sqlglot (https://github.com/tobymao/sqlglot) reads it when the view is declared. Spark runs the
 text itself over the slices or the whole tables: only the names of tables in it are replaced.
@@ -50,16 +50,18 @@ def sql_view(
 ) -> View:
     """Declare a view by a query over ``tables``, which are named in it as they are here.
 
-    The first table of the outermost FROM is the root. Foreign keys are the equalities of ON that hold another table's
-    whole key; a table of a RIGHT or FULL JOIN stays unmatched under the columns of its key, which must be selected;
-    columns of GROUP BY group the only table's rows. Where tables stand in a subquery or in WITH, give ``references``
-    and ``unmatched`` as `view` takes them. Each place that names a table is a parameter of the view: a table that
-    stands in the text several times needs a different alias in each place, which names the parameter.
-    With ``by``, the query looks at one partition of all its tables at a time, as `view` says; ``key`` are the columns
+    The first table of the outermost FROM is the root. Spark's plan of the text shows the foreign keys, unless you give
+    ``references`` as `view` takes them. A table of a RIGHT or FULL JOIN stays unmatched under the columns of its key,
+    which must be selected. Give ``unmatched`` if such a join stands in a subquery. Columns of GROUP BY and of SELECT
+    DISTINCT group the rows of the only table. A query that groups joined rows, or groups by expressions, becomes two
+    views: this one, and one of the rows, with ``_rows`` behind the name.
+    Each place that names a table is a parameter of the view: a table that stands in the text several times needs a
+    different alias in each place, which names the parameter.
+    With ``by``, the query looks at one partition of all its tables at a time, as `view` says. ``key`` are the columns
     of the result that tell the rows of a partition apart.
     ``roots`` names tables of one key: they may be joined by it in any way, USING included, and a key has a row where
-    any of them has one. ``topic`` is where the view's rows are published too, ``final`` when
-    they do not change any more, ``reach`` how far in time the query looks.
+    any of them has one. ``topic`` is where the view's rows are published too, ``final`` when they do not change any
+    more, ``reach`` how far in time the query looks.
 
     Raises InvalidDefinition or UnknownColumn.
     """
@@ -68,15 +70,10 @@ def sql_view(
     if own and not partition:
         raise InvalidDefinition(
             f"view {name!r} names a key, and no columns of partitions that it belongs to",
-            remedy="leave key out: it is that of the first table, or GROUP BY says it; or give by='…' too",
+            remedy="leave key out: it is that of the first table, or GROUP BY says it, or give by='…' too",
         )
     if not partition and (two := parted(query, f"{name}_rows", sides=unmatched is None)):
-        if roots or unmatched:
-            raise InvalidDefinition(
-                f"view {name!r} groups rows of {'several roots' if roots else 'unmatched sides'}",
-                remedy="join these in a view that this one reads",
-                place=f"view {name}",
-            )
+        _require_rows(name, roots, unmatched or {})
         rows = sql_view(f"{name}_rows", two.rows, tables=tables, references=references, unmatched=unmatched)
         return sql_view(name, two.groups, tables={rows.name: rows}, topic=topic, final=final, reach=reach)
     groups = partition or query.group_columns
@@ -95,6 +92,16 @@ def sql_view(
         reach=reach,
     )
     return bind(declared, SqlFunction(query, row_key), query.roles)
+
+
+def _require_rows(name: str, roots: Sequence[str], unmatched: Mapping[Columns, Target]) -> None:
+    """Refuse what a query that groups joined rows does not say of these rows."""
+    if roots or unmatched:
+        raise InvalidDefinition(
+            f"view {name!r} groups rows of {'several roots' if roots else 'unmatched sides'}",
+            remedy="join these in a view that this one reads",
+            place=f"view {name}",
+        )
 
 
 def _with_names(result: Any, names: Sequence[str]) -> Any:

@@ -97,12 +97,12 @@ class Stream:
     ) -> EventStream:
         """The events of the given types, each a row.
 
-        ``key`` names the column that holds the aggregate's id; a second such event of one aggregate is then refused.
+        ``key`` names the column that holds the aggregate's id. A second such event of one aggregate is then refused.
         Where there may be several, ``id`` names the column of the aggregate's id, and ``key`` that of ``id@version``.
         ``version`` names a column for the event's version, a whole number: it orders events of one aggregate that have
         one time, as the text of the key does not.
         The events' fields are columns (or those in ``columns``): all types' together, null where a type lacks one.
-        ``time`` is the timestamp field that says when it happened; without it, the column ``event_time`` holds when the
+        ``time`` is the timestamp field that says when it happened. Without it, the column ``event_time`` holds when the
         event was recorded (the record's ``ce_time``). ``source`` is as in ``Table.from_events``. ``retain``
         promises how late an event may be: then rows that no later event concerns are forgotten. Raises
         InvalidDefinition, UnknownColumn, or InvalidIdentifier for a source that gives no topic.

@@ -134,7 +134,7 @@ class Table:
 
     @property
     def sometimes_unset(self) -> tuple[str, ...]:
-        """Columns that the newest record of a key may leave as they were; staging tells where each was last set."""
+        """Columns that the newest record of a key may leave as they were. Staging tells where each was last set."""
         return ()
 
     @property
@@ -149,7 +149,7 @@ class Table:
 
     @property
     def lost_at_horizon(self) -> tuple[str, ...] | None:
-        """The columns that deleted rows lose at the horizon; with none the rows go, and with None all stay."""
+        """The columns that deleted rows lose at the horizon. With none the rows go, and with None all stay."""
         return ()
 
     @property
@@ -192,7 +192,7 @@ class Table:
         return {name: column for name, column in self.sliced.items() if name not in self.sealed}
 
     def signature(self) -> str:
-        """A text that changes whenever the meaning of the table's rows changes; part of a group's fingerprint."""
+        """A text that changes whenever the meaning of the table's rows changes. Part of a group's fingerprint."""
         columns = sorted((c, t.said) for c, t in {**self.columns, **self.sealed}.items())
         some = "" if self.condition is None else f"|where {self.condition}"
         some += f"|named {sorted(self.record_names.items())}" if self.record_names else ""
@@ -237,7 +237,7 @@ class Table:
 
         With ``columns`` the fold runs inside the JVM: the last event that sets a column decides it. Without, the
         aggregate's own ``evolve`` folds its state fields in Python workers. Several aggregates of one id are one table,
-        which the store keeps as a view of that ``name``: an id has a row where any of them has a stream, and each
+        which the store keeps as a view of that ``name``. An id has a row where any of them has a stream, and each
         column is set by the events of one of them. ``source`` names the service whose events are meant, as its store
         does: it gives the topic, unless that is given, and records of another source are bad records. Raises
         InvalidDefinition, or InvalidIdentifier for a source that gives no topic.
@@ -260,13 +260,13 @@ class Table:
         """The current rows of an ordinary table that Debezium captures.
 
         ``model`` is a SQLAlchemy table or mapped class: its columns give the types, its primary key the key. Views name
-        a column as the class's attribute, or by its ``key=``; records have the database's name for it. Types that
+        a column as the class's attribute, or by its ``key=``. Records have the database's name for it. Types that
         no store here has become text: JSON as it is, times of day and intervals as ISO 8601, bits as digits.
         ``shapes`` maps columns of JSON to the Python type of what is in them, a list, a dictionary or a class of
         fields: then they are nested columns, as arrays are.
         ``encoding`` is how the connector writes records, ``full_identity`` whether the captured table has REPLICA
-        IDENTITY FULL; InvalidDefinition for a column that needs it.
-        ``null_if_absent`` names columns that are null in a record that lacks them; a record that lacks another column
+        IDENTITY FULL. Raises InvalidDefinition for a column that needs it.
+        ``null_if_absent`` names columns that are null in a record that lacks them. A record that lacks another column
         of the model is a bad record, unless a later one of its key replaces it.
         """
         key, columns = key_and_columns(model, full_identity=full_identity, shapes=shapes)
@@ -281,8 +281,8 @@ class Table:
     ) -> ViewTopicTable:
         """The rows of a view that another group keeps, as its view topic has them.
 
-        ``model`` is a SQLAlchemy table or mapped class with the view's columns, or those that are wanted, and its key;
-        a key column that may be null says ``nullable=True``. A nested column is an ARRAY, or JSON with its shape.
+        ``model`` is a SQLAlchemy table or mapped class with the view's columns, or some of them, and its key.
+        A key column that may be null says ``nullable=True``. A nested column is an ARRAY, or JSON with its shape.
         """
         key, columns = key_and_columns(model, full_identity=True, shapes=shapes)
         nullable, renamed = nullable_keys(model), record_names(model)

@@ -56,15 +56,15 @@ Pointer = tuple[tuple[str, ...], Target]
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A declared view; ``tables`` are in the order of the function's parameters, the root first.
+    """A declared view. ``tables`` are in the order of the function's parameters, the root first.
 
     ``declared`` are the references, or where to find them once the plan of the function has shown them.
-    ``key`` identifies a row: the root's key and that of each unmatched side; or the columns of ``by``, and after them
-    those that tell the rows of one partition apart, where its tables are partitioned. ``peers`` are roots beside the
-    first, whose key is the view's too. ``reach`` is how far in time it looks, where it says so; ``windows`` is set
-    where it gives rows their windows. The function must be deterministic and may look only at rows that ``references``
-    reach from a root row, or at those of one partition: then a batch of changes can be answered from the rows it
-    touches alone.
+    ``key`` identifies a row: the root's key and that of each unmatched side. Or the columns of ``by``, and after them
+    those that tell the rows of one partition apart, where its tables are partitioned. ``peers`` are roots in addition
+    to the first, whose key is the view's too. ``reach`` is how far in time it looks, where it says so. ``windows`` is
+    set where it gives rows their windows. The function must be deterministic and may look only at rows that
+    ``references`` reach from a root row, or at those of one partition: then a batch of changes can be answered from the
+    rows it touches alone.
     """
 
     name: str
@@ -139,7 +139,7 @@ class View:
 
     @property
     def columns_are_known(self) -> bool:
-        """Whether every input is a table by now; a view's columns are known once its function has been planned."""
+        """Whether every input is a table by now. A view's columns are known once its function has been planned."""
         return not any(isinstance(table, View) for table in self.tables.values())
 
     @property
@@ -159,7 +159,7 @@ class View:
         return self.function(*frames)
 
     def signature(self) -> str:
-        """A text that changes with the function's source and its tables; references follow from both."""
+        """A text that changes with the function's source and its tables. References follow from both."""
         tables = [f"{name}={table.signature()}" for name, table in self.tables.items()]
         declared = f"{self.unmatched}|{self.grouped or self.by or False}"
         peers = f"|peers {self.peers}" if self.peers else ""
@@ -234,7 +234,17 @@ def _said(named: object) -> str | None:
     return None
 
 
+def _refuse_bare(function: object) -> None:
+    if function is not None:
+        raise InvalidDefinition(
+            f"view {getattr(function, '__name__', function)!r} has neither a key nor a partition",
+            remedy='write @view(key="…") above it, with the root\'s key',
+        )
+
+
 def view(
+    bare: object = None,
+    /,
     *,
     key: Columns | None = None,
     by: Columns | None = None,
@@ -251,20 +261,21 @@ def view(
     ``key`` is the root's key. Leave ``references`` out if the function joins each table by its whole key: the plan of
     the function shows them. Otherwise they map foreign-key columns of the root, or ``table.column`` of a table
     further on, to the table whose key they hold, several columns as a tuple in the order of that key. Columns that hold
-    the keys of several tables have a tuple of these; a table that two parameters share is named by its parameter.
+    the keys of several tables have a tuple of these. A table that two parameters share is named by its parameter.
     ``unmatched`` maps columns of the view to a table of a right or full join, whose rows stay in the view where nothing
     refers to them. ``roots`` are tables of one key, the first parameter among them: a key has a row where any of them
     has one.
 
     ``by``, instead of all these, names columns that every table has, and the function looks at the rows of one value of
-    them at a time. It returns one row for each, or as many as ``key`` tells apart beside ``by``: the greatest orders of
-    each customer are ``by="customer_id", key="order_id"``, and the view's key is both.
-    ``tables`` overrides the look-up by parameter name. ``topic`` is where the view's rows are published too, and
-    ``final`` says when they do not change any more: then each is given out once. ``reach`` promises how far in time the
-    function looks, which a view of streams with ``retain`` needs that groups by no window.
+    them at a time. It returns one row for each, or as many as ``key`` distinguishes in addition to ``by``: the greatest
+    orders of each customer are ``by="customer_id", key="order_id"``, and the view's key is both. ``tables`` overrides
+    the look-up by parameter name. ``topic`` is where the view's rows are published too, and ``final`` says when they do
+    not change any more: then each is given out once. ``reach`` promises how far in time the function looks, which a
+    view of streams with ``retain`` needs that groups by no window.
 
     Raises InvalidDefinition or UnknownColumn.
     """
+    _refuse_bare(bare)
 
     def declare(function: Callable[..., Any]) -> View:
         from projections.declaring.binding import bind, tables_of

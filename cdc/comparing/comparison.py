@@ -62,7 +62,7 @@ def compare(
 ) -> tuple[TableComparison, ...]:
     """Compare captured tables, all unless named, with every state that is made from them.
 
-    ``engine`` reads the source, ``settings`` name the brokers of its topics; ``patience`` bounds each wait for the
+    ``engine`` reads the source, ``settings`` name the brokers of its topics. ``patience`` bounds each wait for the
     connector and for a state, in seconds. ``repair`` has the connector read the rows that differ again, and compares
     them once more. Raises InvalidConnector for a table that is not captured, SourceNotReady, StateBehind if connector
     or runner do not move on, and with ``repair`` the errors of a snapshot.

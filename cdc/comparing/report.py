@@ -10,7 +10,7 @@ from cdc.comparing.rows import Key
 
 @dataclass(frozen=True)
 class ComparisonProgress:
-    """How far the comparison of a table has come; ``total`` is an estimate of its rows, 0 where none is known."""
+    """How far the comparison of a table has come. ``total`` is an estimate of its rows, 0 where none is known."""
 
     table: str
     step: str
@@ -30,7 +30,7 @@ class TableComparison:
     the source each time they were looked at. ``differing_columns`` names the columns of some differing keys.
     A table from which no state is made is not compared, and its ``state`` is empty.
     ``faults`` are differences of the tables themselves, and ``not_compared`` are columns without a common form, with
-    the reason. ``repaired`` counts the keys that a repair made equal; ``unrepaired`` says why it left the others.
+    the reason. ``repaired`` counts the keys that a repair made equal. ``unrepaired`` says why it left the others.
     """
 
     table: str

@@ -44,7 +44,7 @@ class Connector(Protocol):
         """Return the whole configuration without the name."""
 
     def check_source(self, engine: Engine) -> None:
-        """Look whether the database is as the connector needs it; SourceNotReady."""
+        """Look whether the database is as the connector needs it. Raises SourceNotReady."""
 
 
 def setting(value: Value | float) -> str:

@@ -101,7 +101,7 @@ class MySqlSource(BinlogConnector):
     """Tables of a MySQL server as changelog topics. See BinlogConnector, ChangelogConnector and LoginConnector.
 
     The server needs `binlog_format=ROW` and `binlog_row_image=FULL`, the user SELECT, RELOAD, SHOW DATABASES,
-    REPLICATION SLAVE and REPLICATION CLIENT, and LOCK TABLES where nobody may take a global read lock.
+    REPLICATION SLAVE and REPLICATION CLIENT, and LOCK TABLES where no login may take a global read lock.
     """
 
     JAVA_CLASS = "io.debezium.connector.mysql.MySqlConnector"
@@ -113,7 +113,7 @@ class MySqlSource(BinlogConnector):
 class MariaDbSource(BinlogConnector):
     """Tables of a MariaDB server as changelog topics. See BinlogConnector, ChangelogConnector and LoginConnector.
 
-    Server and user need what MySqlSource says; BINLOG MONITOR is MariaDB's name of REPLICATION CLIENT.
+    Server and user need what MySqlSource says. BINLOG MONITOR is MariaDB's name of REPLICATION CLIENT.
     """
 
     JAVA_CLASS = "io.debezium.connector.mariadb.MariaDbConnector"

@@ -100,7 +100,7 @@ class DebeziumConnector:
         """Refuse: Factfold looks into PostgreSQL sources only, and `apply` without `source` looks into none."""
         raise InvalidConnector(
             f"connector {self.name!r} captures from {self.DATABASE}, and Factfold looks into PostgreSQL only",
-            remedy="apply it without source; the database's own checks are in the how-to page declare-connectors",
+            remedy="apply it without source. The database's own checks are in the how-to page declare-connectors",
             place=self.name,
         )
 

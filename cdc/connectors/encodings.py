@@ -43,7 +43,7 @@ BYTES: Final = {"binary.handling.mode": ("bytes",)}
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """How keys and values are written; use PlainJson, JsonWithSchemas or ApicurioAvro."""
+    """How keys and values are written. Use PlainJson, JsonWithSchemas or ApicurioAvro."""
 
     carries_schema: ClassVar[bool]
 
@@ -62,7 +62,7 @@ class Encoding:
 
 @dataclass(frozen=True, kw_only=True)
 class PlainJson(Encoding):
-    """JSON without schemas; every value describes itself."""
+    """JSON without schemas. Every value describes itself."""
 
     carries_schema = False
 
@@ -101,7 +101,7 @@ class ApicurioAvro(_WithSchemas):
     """Avro in Confluent framing (0, a schema id of 4 bytes, the body), its schemas in an Apicurio registry.
 
     `registry_url` is the address of the registry's own interface as the worker sees it, without a login, such as
-    `http://127.0.0.1:8081/apis/registry/v3`; the ids are content ids, which the same registry knows under
+    `http://127.0.0.1:8081/apis/registry/v3`. The ids are content ids, which the same registry knows under
     `/apis/ccompat/v7/schemas/ids/…` too. The worker needs Apicurio's converter (apicurio-registry-distro-connect-
     converter 3.0.9) in its plug-in path. `times` and `decimals` are Debezium's modes.
 

@@ -135,10 +135,10 @@ class MirrorConnector:
 class MirrorSource(MirrorConnector):
     """Copies topics whose whole names match one of `topics`, regular expressions in Java's dialect.
 
-    `exactly_once` copies each committed record once, though tasks die; without it, at least once. New topics and
+    `exactly_once` copies each committed record once, though tasks die. Without it, at least once. New topics and
     partitions are looked for every `refresh_seconds`. A group's offsets are copied from points where both clusters'
     offsets are known: `offset_lag` is how many records may lie between two such points, and be read twice by a group
-    that moves; 0 makes one for every record.
+    that moves. 0 makes one for every record.
     """
 
     JAVA_CLASS = f"{_MIRROR}.MirrorSourceConnector"
@@ -183,8 +183,8 @@ class MirrorCheckpoint(MirrorConnector):
 
     Every `interval_seconds`, and only to groups without members at the target. Needs a MirrorSource of the same pair,
     which notes how offsets correspond. Of those notes a connector that starts knows the last one of each partition and
-    no older: a group is copied as soon as it has read beyond that, so begin both connectors before a move, not with
-    it. What a group gets is never beyond its place; it may be before it, and then some records are read twice.
+    no older. A group is copied as soon as it has read beyond that. Begin both connectors before a move, not with
+    it. What a group gets is never beyond its place. It may be before it, and then some records are read twice.
     """
 
     JAVA_CLASS = f"{_MIRROR}.MirrorCheckpointConnector"

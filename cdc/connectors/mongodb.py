@@ -24,11 +24,11 @@ _URL: Final = "mongodb.connection.string"
 class MongoSource(ChangelogConnector):
     """Collections of a replica set or a sharded cluster as changelog topics `{topic_prefix}.{database}.{collection}`.
 
-    `connection_string` begins with mongodb:// or mongodb+srv://; one with a login in it, or a secret among its options,
+    `connection_string` begins with mongodb:// or mongodb+srv://. One with a login in it, or a secret among its options,
     must be a reference, unless `allow_literal_secrets`. `user` and `password` may stand apart from it. `collections`
     are written `database.collection`. Documents stand in the envelope as a text of MongoDB's own extended JSON, which
     names the types of its values, whatever the encoding. `capture_mode` and what each writes into `before` and `after`
-    are Debezium's; `before` needs images kept by the server.
+    are Debezium's. `before` needs images that the server stores.
     """
 
     JAVA_CLASS = "io.debezium.connector.mongodb.MongoDbConnector"

@@ -30,8 +30,8 @@ class OutboxSource(PostgresConnector):
     """The tables `events` and `schemas` of event stores, published as event topics and the schemas topic.
 
     Records have the key, value, partition and headers of the fixed layout. `on_update` says what an UPDATE of
-    an append-only row does: "fatal" stops the connector, since the topic no longer tells what the table says;
-    "error" and "warn" only log it. `partitions` serves topics that nobody created before.
+    an append-only row does: "fatal" stops the connector, since the topic no longer tells what the table says.
+    "error" and "warn" only log it. `partitions` serves topics that do not exist yet.
     """
 
     tables: tuple[str, ...] = ("public.events", "public.schemas")
@@ -40,7 +40,7 @@ class OutboxSource(PostgresConnector):
 
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
-        """How the schemas topic has to be; those of events are the store's, see cdc.topics."""
+        """How the schemas topic has to be. Those of events are the store's, see cdc.topics."""
         return (schemas_topic(),)
 
     def _output(self) -> dict[str, str]:

@@ -108,7 +108,7 @@ class PostgresSource(ChangelogConnector, PostgresConnector):
     """Tables captured as changelog topics `{topic_prefix}.{schema}.{table}`: JSON without schemas, compacted.
 
     Key: the primary key's columns. Value: the change event, a tombstone after a delete. Dates, times and intervals are
-    ISO text, decimals are text; `encoding` chooses otherwise. A TRUNCATE has no key, and a compacted topic takes no
+    ISO text, decimals are text. `encoding` chooses otherwise. A TRUNCATE has no key, and a compacted topic takes no
     record without one: the connector fails at it. With `truncates="skip"` it goes on, and the rows stay in the topic
     until `factfold cdc compare --repair` deletes them. See ChangelogConnector, LoginConnector and PostgresConnector for
     the fields.
@@ -144,7 +144,7 @@ class PostgresSource(ChangelogConnector, PostgresConnector):
 
     @property
     def table_names(self) -> tuple[TableName, ...]:
-        """The captured tables, parsed; the signal table is one: signals are read as changes."""
+        """The captured tables, parsed. The signal table is one: signals are read as changes."""
         return self._with_signals(self.tables)
 
 

@@ -16,10 +16,10 @@ from cdc.identifiers import TableName, check_identifier, check_topic
 class SqlServerSource(ChangelogConnector, LoginConnector):
     """Tables of SQL Server databases as changelog topics `{topic_prefix}.{database}.{schema}.{table}`.
 
-    `tables` are written `schema.table` and captured in each of `databases`; `history` and `topic` take
+    `tables` are written `schema.table` and captured in each of `databases`. `history` and `topic` take
     `database.schema.table`, as `signal_table` does. Change data capture must be enabled for each database and table,
-    the signal table included. `encrypt` and `trust_certificate` are the driver's; a server with a certificate of its
-    own making needs the second. Definitions of tables are kept in `history_topic`, as BinlogConnector says.
+    the signal table included. `encrypt` and `trust_certificate` are the driver's. A server with a certificate of its
+    own making needs the second. Definitions of tables are stored in `history_topic`, as BinlogConnector says.
     """
 
     JAVA_CLASS = "io.debezium.connector.sqlserver.SqlServerConnector"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cdc.connectors.outbox import OutboxSource
 from cdc.connectors.postgres import PostgresConnector
@@ -20,7 +20,7 @@ from cdc.topics import stores_of
 from eventstore.topics import DEFAULT_PARTITIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pydantic import SecretStr
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from eventstore import Aggregate, SqlEventStore
     from eventstore.settings import Settings
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """What a service needs before it runs; `prepare_service` makes it.
+    """What a service needs before it runs. `prepare_service` makes it.
 
     Args:
         connectors: The service's connectors. Those of another database than ``source`` get topics and are applied.
@@ -98,7 +100,8 @@ def _steps(service: Service, opened: ExitStack) -> Iterator[Step]:
     yield from _of_databases(service)
     yield from _of_store(service, [one for one in own if isinstance(one, OutboxSource)])
     logins = [ConnectorLogin(one, service.source, service.secrets_dir, service.password) for one in own]
-    yield from map(Password, _one_of_each_file(logins))
+    # The connectors of a service share a role, and with it the place of its password.
+    yield from map(Password, _first_of_each(logins, lambda login: login.file or login.connector.name))
     by = _as_admin(service, opened)
     yield from (Rights(login, by=by) for login in logins)
     for one in service.connectors:
@@ -112,10 +115,10 @@ def _steps(service: Service, opened: ExitStack) -> Iterator[Step]:
 def _of_databases(service: Service) -> Iterator[Step]:
     engines = (service.source, *service.databases)
     if service.admin is not None:
-        urls = {engine.url.username: engine.url for engine in reversed(engines) if engine.url.username}
-        yield from (LoginRole(url, admin=service.admin) for url in urls.values())
-    different = {engine.url.database: engine for engine in reversed(engines)}
-    yield from (Database(engine, admin=service.admin) for engine in reversed(different.values()))
+        for engine in _first_of_each(engines, lambda one: one.url.username):
+            yield LoginRole(engine.url, admin=service.admin)
+    for engine in _first_of_each(engines, lambda one: one.url.database):
+        yield Database(engine, admin=service.admin)
 
 
 def _of_store(service: Service, outboxes: Sequence[OutboxSource]) -> Iterator[Step]:
@@ -141,9 +144,12 @@ def _reads(connector: PostgresConnector, source: Engine) -> bool:
     return not_of(source, connector.config()) is None
 
 
-def _one_of_each_file(logins: Sequence[ConnectorLogin]) -> list[ConnectorLogin]:
-    """One login for each place of a password: the connectors of a service share a role."""
-    return list({login.file or login.connector.name: login for login in reversed(logins)}.values())[::-1]
+def _first_of_each(items: Iterable[T], key: Callable[[T], object]) -> list[T]:
+    """The first item of each key, in their order."""
+    found: dict[object, T] = {}
+    for item in items:
+        found.setdefault(key(item), item)
+    return list(found.values())
 
 
 def _as_admin(service: Service, opened: ExitStack) -> Engine:

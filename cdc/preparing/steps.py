@@ -62,7 +62,7 @@ def perform(step: Step) -> PreparedStep:
     try:
         missing = step.look()
     except FactfoldError as error:
-        return PreparedStep(step.name, step.target, "failed", error.message, error=error)
+        return PreparedStep(step.name, step.target, "failed", error=error)
     if not missing:
         return PreparedStep(step.name, step.target, "present")
     try:

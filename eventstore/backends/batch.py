@@ -125,7 +125,7 @@ class Batch:
         """Return the error for an id that another event has."""
         return EventIdTaken(
             "an event with one of these ids was appended before, elsewhere or among others",
-            remedy="give each event an id of its own; to repeat an append, repeat it with all its events and their ids",
+            remedy="give each event an id of its own. To repeat an append, repeat it with all its events and their ids",
             place=", ".join(self.streams.names[:3]),
         )
 
@@ -251,7 +251,7 @@ def _publishable(payload: bytes, kind: EventType) -> bytes:
         return payload
     raise EventTooLarge(
         f"an event {kind.name} of {len(payload):,} bytes is longer than a topic takes ({MAX_EVENT_BYTES:,})",
-        remedy="keep what is large elsewhere, and its address and digest in the event; or make it several events",
+        remedy="keep what is large elsewhere, and its address and digest in the event, or make it several events",
         place=kind.name,
     )
 
@@ -280,7 +280,7 @@ def check_bounds(**bounds: int | None) -> None:
         if bound is not None and bound < 0:
             raise InvalidBound(
                 f"{name}={bound} is below zero",
-                remedy="versions and limits count from 0; leave it out for no bound, and use backwards=True "
+                remedy="versions and limits count from 0. Leave it out for no bound, and use backwards=True "
                 "to read from the end",
                 place=name,
             )

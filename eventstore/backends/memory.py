@@ -44,9 +44,9 @@ _BEFORE_ALL = Position(_ORDER_XID, 0)
 
 
 class MemoryEventStore(Closing):
-    """Everything an event store does, for threads of one process; nothing is written anywhere.
+    """Everything an event store does, for threads of one process. Nothing is written anywhere.
 
-    Events pass through Avro as in every other store, so what one would refuse is refused here.
+    Events pass through Avro as in every other store, and what one would refuse is refused here.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class MemoryEventStore(Closing):
             self._catalogue.keep(aggregate.event_types.values())
 
     def declare_category(self, name: str, *, partitions: int, topic: str | None = None) -> Category:
-        """Create a category with a partition count of its own; PartitionsFixed where it has another."""
+        """Create a category with a partition count of its own. Raises PartitionsFixed if it has another."""
         return self._catalogue.declare(name, partitions=partitions, topic=topic)
 
     def categories(self) -> list[Category]:
@@ -93,7 +93,7 @@ class MemoryEventStore(Closing):
         return self._catalogue.schemas()
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Return one schema; UnknownSchema."""
+        """Return one schema. Raises UnknownSchema."""
         return self._catalogue.schema(schema_id)
 
     def append(
@@ -104,11 +104,14 @@ class MemoryEventStore(Closing):
         expected: ExpectedVersion,
         metadata: Metadata | None = None,
     ) -> AppendResult:
-        """Append to one stream; the errors of `append_batch`."""
+        """Append to one stream. Raises the errors of `append_batch`."""
         return self.append_batch([StreamAppend(stream, events, expected, metadata)])[0]
 
     def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
-        """Append to many streams, all or none; WrongExpectedVersion, InvalidAppend, InvalidEventData, EventIdTaken."""
+        """Append to many streams, all or none.
+
+        Raises WrongExpectedVersion, InvalidAppend, InvalidEventData or EventIdTaken.
+        """
         if not appends:
             return []
         draft = Draft.of(appends)
@@ -145,7 +148,7 @@ class MemoryEventStore(Closing):
     def read_all(
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
     ) -> Iterator[RecordedEvent]:
-        """Yield events in the order in which they were appended; InvalidIdentifier for what is no category."""
+        """Yield events in the order in which they were appended. Raises InvalidIdentifier for what is no category."""
         check_bounds(limit=limit)
         if category is not None:
             check_category(category)
@@ -242,7 +245,7 @@ class MemoryEventStore(Closing):
         return events[-1].position if events else None
 
     def fence(self) -> FenceStatus:
-        """Return that nobody waits: what is appended is seen at once."""
+        """Return that no reader waits: appended events are seen at once."""
         return FenceStatus(waiting=0, age=0.0, holder=None)
 
     def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:

@@ -64,7 +64,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What was done with a letter, by whom and when.
+    """What was done with a letter, with name and time.
 
     `result` is `sent` or `discarded`. A letter of a store is `waiting` until its subscriber has `handled` it, found it
     `deleted`, or given it up again (`dead`), or until its replay is `withdrawn`.

@@ -28,7 +28,7 @@ class HandlerCall:
 
     @property
     def events(self) -> list[RecordedEvent]:
-        """The events as they were recorded."""
+        """The events as they were recorded. NotFramedAvro if headers of a record are missing."""
         return [arrival.recorded() for arrival in self.arrivals]
 
 

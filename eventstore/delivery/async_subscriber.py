@@ -27,10 +27,10 @@ _POLL_SECONDS: Final = 0.5
 
 
 class AsyncSubscriber:
-    """Delivers what a source gives to a subscription's coroutine handler; use it in `async with`.
+    """Delivers what a source gives to a subscription's coroutine handler. Use it in `async with`.
 
     As Subscriber, with its guarantees and errors. `engine` is that of the database the handler writes to, needed by a
-    handler that takes `tx: AsyncConnection`. The source is read in a thread of its own, so it is a synchronous one.
+    handler that takes `tx: AsyncConnection`. The source is read in a thread of its own, and is a synchronous one.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class AsyncSubscriber:
     ) -> DeliveryReport:
         """Deliver until `stop` is set: the handler call at hand is finished, what is done of its batch is committed.
 
-        When this is cancelled, so is the handler call at hand, and its batch rolled back; this subscriber then delivers
-        no more. The errors of Subscriber.run. Whatever ended it: what was not acknowledged arrives again.
+        If this is cancelled, the current handler call is cancelled too, and its batch rolled back. This subscriber then
+        delivers no more. The errors of Subscriber.run. Whatever ended it: what was not acknowledged arrives again.
         """
         self._stop = Event()
         opened, tell = self._opened(), None if on_batch is None else _told(on_batch)
@@ -74,7 +74,7 @@ class AsyncSubscriber:
                 watching.cancel()
 
     async def run_once(self, *, timeout: float = _POLL_SECONDS) -> DeliveryReport:
-        """Deliver the next batch, if one arrives within `timeout` seconds; as `run`."""
+        """Deliver the next batch, if one arrives within `timeout` seconds. As `run`."""
         opened = self._opened()
         return await self._in_thread(lambda: opened.run_once(timeout=timeout))
 

@@ -32,9 +32,9 @@ class Delivery:
     place: str = ""
 
     def release(self) -> NoReturn:
-        """Give the record back, to be delivered again; ends the handler."""
+        """Give the record back, to be delivered again. Ends the handler."""
         raise Released(f"released at delivery {self.count}")
 
     def reject(self, cause: str) -> NoReturn:
-        """Make the record a dead letter with this cause; ends the handler."""
+        """Make the record a dead letter with this cause. Ends the handler."""
         raise Rejected(cause)

@@ -74,7 +74,7 @@ def signature_of(handler: Callable[..., object], names: Mapping[str, Any]) -> Ha
     typed = [name for name, found in classes.items() if found and all(map(is_event_class, found))]
     _check(place, hints, typed, recorded, many)
     if delivery is not None and any(many.values()):
-        raise _mistake(place, "takes a delivery beside a list", "take one event: each has a delivery of its own")
+        raise _mistake(place, "takes a delivery and a list", "take one event: each has a delivery of its own")
     event = (typed or recorded)[0]
     return HandlerSignature(
         event=event,
@@ -122,9 +122,9 @@ def _check(
             "use a class made by @event, several joined by |, RecordedEvent, a list of one of these, Delivery, or `tx`",
         )
     if len(typed) > 1 or len(recorded) > 1 or not hints:
-        raise _mistake(place, "does not take one event", "take one event, and beside it RecordedEvent and tx")
+        raise _mistake(place, "does not take one event", "take one event, with RecordedEvent and tx")
     if len(set(many.values())) > 1:
-        raise _mistake(place, "takes a list beside a single event", "take lists of both, or one of each")
+        raise _mistake(place, "takes a list and a single event", "take lists of both, or one of each")
 
 
 def _types(classes: tuple[Any, ...], place: str) -> dict[str, EventType]:

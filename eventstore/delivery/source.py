@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Arrival(Protocol):
-    """One record that arrived; a source's own class, which also keeps what `acknowledge` needs.
+    """One record that arrived. A source's own class, which also keeps what `acknowledge` needs.
 
     Without type and problem there is nothing in it for this handler, and it counts as skipped. The whole event is built
     only where a handler asks for it: to most the class it named is enough.
@@ -56,14 +56,14 @@ class Arrival(Protocol):
 
     @property
     def problem(self) -> FactfoldError | None:
-        """Why the record could not be read: NotFramedAvro, UnknownSchema."""
+        """Why the record could not be read. Raises NotFramedAvro or UnknownSchema."""
 
     @property
     def place(self) -> str:
         """The record's address for messages, such as `payments[2]@17`."""
 
     def recorded(self) -> RecordedEvent:
-        """Return the event as it was recorded, where there is a type; NotFramedAvro."""
+        """Return the event as it was recorded, where there is a type. Raises NotFramedAvro."""
 
 
 A = TypeVar("A", bound=Arrival)
@@ -71,7 +71,7 @@ A = TypeVar("A", bound=Arrival)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter(Generic[A]):
-    """A record given up, and why; `attempts` is 0 where no handler was called."""
+    """A record given up, and why. `attempts` is 0 where no handler was called."""
 
     arrival: A
     group: str
@@ -125,22 +125,22 @@ class Source(Protocol[A]):
         """Return what names the records that are handled in order: the stream of an event."""
 
     def open(self, on_revoked: Callable[[], None]) -> None:
-        """Begin to read; `on_revoked` is called before places are given up, and ends the batch at hand."""
+        """Begin to read. `on_revoked` is called before places are given up, and ends the batch at hand."""
 
     def poll(self, timeout: float) -> Sequence[A]:
         """Return the next batch once there is one, nothing after `timeout` seconds."""
 
     def prepare(self) -> None:
-        """Fetch and decode what comes next while a handler works on the batch at hand; returns at once."""
+        """Fetch and decode what comes next while a handler works on the batch at hand. Returns at once."""
 
     def keep_alive(self) -> None:
-        """Stay a member of the group while a handler works; returns at once and fetches nothing."""
+        """Stay a member of the group while a handler works. Returns at once and fetches nothing."""
 
     def checkpoint(self, tx: Connection, arrivals: Sequence[A]) -> None:
         """Store the place after these arrivals in the handler's transaction, where that is its home."""
 
     def take(self, arrivals: Sequence[A]) -> Sequence[A]:
-        """Take arrivals as done before they are handled, for good; return those that may be handled."""
+        """Take arrivals as done before they are handled, for good. Return those that may be handled."""
 
     def acknowledge(self, arrivals: Sequence[A]) -> None:
         """Take arrivals as done: they do not arrive again after a restart."""
@@ -149,13 +149,13 @@ class Source(Protocol[A]):
         """Take back the end of a batch that was halted: the next poll begins with it, as far as it is ours."""
 
     def dead_letter(self, letter: DeadLetter[A]) -> None:
-        """Keep a record given up, untouched, with its cause; returns once it is stored."""
+        """Keep a record given up, untouched, with its cause. Returns once it is stored."""
 
     def postpone(self, letter: DeadLetter[A], after: timedelta) -> None:
-        """Keep a record for another attempt after a while, untouched; returns once it is stored."""
+        """Keep a record for another attempt after a while, untouched. Returns once it is stored."""
 
     def lag(self) -> Lag:
         """Return how far the group is behind."""
 
     def close(self) -> None:
-        """Leave the group at once; what was acknowledged stays so."""
+        """Leave the group at once. What was acknowledged stays so."""

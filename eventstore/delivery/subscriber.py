@@ -31,7 +31,7 @@ _FORGETTING_SECONDS: Final = 3600.0
 
 
 class Subscriber(Closing):
-    """Delivers what a source gives to a subscription's handler; close it, or use it in `with`.
+    """Delivers what a source gives to a subscription's handler. Close it, or use it in `with`.
 
     `engine` is that of the database the handler writes to, needed by a handler that takes `tx`. `runners` are where the
     handler runs, as many as the subscription has handlers in parallel: threads if none are given. `around` opens what
@@ -84,8 +84,8 @@ class Subscriber(Closing):
     def run(self, *, stop: Event, on_batch: Callable[[DeliveryReport], None] | None = None) -> DeliveryReport:
         """Deliver until `stop` is set: the handler call at hand is finished, what is done of its batch is committed.
 
-        HandlerHung; StoreUnavailable; CheckpointMoved; KafkaError; the record's own error where unreadable ones stop
-        the subscription. Whatever ended it: what was not acknowledged arrives again.
+        Raises HandlerHung. Raises StoreUnavailable. Raises CheckpointMoved. Raises KafkaError. The record's own error
+        where unreadable ones stop the subscription. Whatever ended it: what was not acknowledged arrives again.
         """
         self._stop = stop
         try:
@@ -98,7 +98,7 @@ class Subscriber(Closing):
         return self.report
 
     def run_once(self, *, timeout: float = _POLL_SECONDS) -> DeliveryReport:
-        """Deliver the next batch, if one arrives within `timeout` seconds; the errors of `run`."""
+        """Deliver the next batch, if one arrives within `timeout` seconds. Raises the errors of `run`."""
         if self._unsettled:
             raise self._left_behind()
         self._last = DeliveryReport()
@@ -120,11 +120,11 @@ class Subscriber(Closing):
         return self._last
 
     def pause(self) -> None:
-        """Deliver nothing more after the handler call at hand, and stay a member of the group; from any thread."""
+        """Deliver nothing more after the handler call at hand, and stay a member of the group. From any thread."""
         self._going.clear()
 
     def resume(self) -> None:
-        """Go on after `pause`, with the record that comes next; from any thread."""
+        """Go on after `pause`, with the record that comes next. From any thread."""
         self._going.set()
 
     def lag(self) -> Lag:
@@ -199,12 +199,12 @@ class Subscriber(Closing):
         if step.handlers:
             return HandlerHung(
                 f"handler {name} did not return within {timeout:g} s",
-                remedy=f"find what it waits for, or give the subscription a longer timeout; {self._comes}",
+                remedy=f"find what it waits for, or give the subscription a longer timeout. {self._comes}",
                 place=arrival.place,
             )
         return StoreUnavailable(
             f"{name} waited for its database for too long, to {step.what}",
-            remedy=f"look for a lock that is held, or a connection whose other end is gone; {self._comes}",
+            remedy=f"look for a lock that is held, or a connection whose other end does not answer. {self._comes}",
             place=arrival.place,
         )
 

@@ -35,7 +35,7 @@ class Entry:
 
     @property
     def happened(self) -> datetime:
-        """When the event took place; of a record that is none, its own time."""
+        """When the event took place. Of a record that is none, its own time."""
         return self.time if self.event is None else self.event.time
 
     @staticmethod

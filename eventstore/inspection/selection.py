@@ -14,9 +14,9 @@ from eventstore.messages import Metadata
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Events that have all of these; what is not given selects nothing away.
+    """Events that have all of these. What is not given selects nothing away.
 
-    `types` are names as they are stored. Versions are those of an event in its stream. Bounds are included.
+    `types` are names as they are stored. Versions are those of an event in its stream. Bounds are included. Raises
     InvalidEventData for a time without a zone, InvalidBound for a version below zero, and if an upper bound is below
     the lower one, InvalidIdentifier for a correlation id that no metadata can have.
     """
@@ -42,7 +42,7 @@ class Selection:
             raise _empty(f"version {self.from_version}", f"version {self.to_version}")
 
     def require_names(self) -> None:
-        """Raise InvalidIdentifier for a name that no store has; topics of other systems have names of any form."""
+        """Raise InvalidIdentifier for a name that no store has. Topics of other systems have names of any form."""
         for stream in self.streams:
             StreamName.parse(stream)
         for category in self.categories:
@@ -62,7 +62,7 @@ class Selection:
         return not self.categories or (stream or "").partition("-")[0] in self.categories
 
     def has_version(self, version: int | None) -> bool:
-        """Say whether a version is within the bounds; a record without one is not, where there are bounds."""
+        """Say whether a version is within the bounds. A record without one is not, where there are bounds."""
         if self.from_version is None and self.to_version is None:
             return True
         first, last = self.from_version or 0, self.to_version

@@ -20,7 +20,7 @@ _GLANCE_SECONDS: Final = 0.25
 
 
 class StoreLog:
-    """A store, read in pages behind the fence; the store stays the caller's to close."""
+    """A store, read in pages behind the fence. The store stays the caller's to close."""
 
     def __init__(self, store: SqlEventStore, *, name: str | None = None) -> None:
         self._store = store
@@ -32,15 +32,18 @@ class StoreLog:
         return self._name
 
     def last(self, selection: Selection, *, limit: int) -> list[Entry]:
-        """Return the last events of a selection, the oldest first; StoreUnavailable, StoreNotPrepared, InvalidBound."""
+        """Return the last events of a selection, the oldest first.
+
+        Raises StoreUnavailable, StoreNotPrepared or InvalidBound.
+        """
         return self._last(selection, limit, before=None)
 
     def read(self, selection: Selection) -> Iterator[Entry]:
-        """Yield every event of a selection in store order; the errors of `last`."""
+        """Yield every event of a selection in store order. Raises the errors of `last`."""
         return map(self.entry, self._store.read_selected(selection))
 
     def follow(self, selection: Selection, *, limit: int, stop: Event) -> Iterator[Entry]:
-        """Yield the last events, then each that is appended until `stop` is set; the errors of `last`."""
+        """Yield the last events, then each that is appended until `stop` is set. Raises the errors of `last`."""
         reached = newest_position(self._store)
         # Without any event there is nothing to show first, and what comes now is new.
         yield from self._last(selection, limit, before=behind(reached)) if reached is not None else ()

@@ -56,8 +56,8 @@ def stream_state(
 ) -> StreamState:
     """Fold a stream up to a version, the last one without, and compare with the version before.
 
-    EventsNotFound; DeclarationError for a stream of another aggregate; KeysMissing if an event has personal values and
-    the store was opened without keys: a state computed from masked values would be another one.
+    Raises EventsNotFound. Raises DeclarationError for a stream of another aggregate. Raises KeysMissing if an event has
+    personal values and the store was opened without keys: a state computed from masked values would be another one.
     """
     name = stream if isinstance(stream, StreamName) else StreamName.parse(stream)
     _require_own(kind, name)

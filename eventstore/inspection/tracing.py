@@ -74,7 +74,8 @@ class Trace:
 def trace(correlation_id: str, logs: Iterable[ReadLog], *, inboxes: Iterable[Inboxes] = ()) -> Trace:
     """Read the events of a correlation id from stores and topics, and put each behind its cause.
 
-    An event that several of them hold is taken from the first. EventsNotFound if none holds any; the errors of logs.
+    An event that several of them hold is taken from the first. Raises EventsNotFound if none holds any. Raises the
+    errors of logs.
     """
     read = list(logs)
     selection = Selection(correlation_id=correlation_id)

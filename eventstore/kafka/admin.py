@@ -140,7 +140,7 @@ class OffsetReader(Closing):
                 offset = answer.result(self._deadline + 1).offset
             if offset < least:
                 # What the client says of a broker that was killed while it was asked: no error, and no offset.
-                raise broker_unreachable(self._servers, f"nobody tells the offsets of {asked_for.topic!r}")
+                raise broker_unreachable(self._servers, f"no broker returns the offsets of {asked_for.topic!r}")
             found.setdefault(asked_for.topic, {})[asked_for.partition] = offset
         return found
 
@@ -205,10 +205,10 @@ def _partition_counts(admin: AdminClient, topics: list[str], servers: str, deadl
 
 
 def ensure_topics(settings: Settings, specs: Iterable[TopicSpec], *, deadline: float = DEADLINE_SECONDS) -> list[str]:
-    """Create the topics that are missing and check the others; return the names created.
+    """Create the topics that are missing and check the others. Return the names created.
 
-    TopicMismatch where a topic has other partitions or another cleanup policy; BrokerUnreachable;
-    BrokerRefused.
+    Raises TopicMismatch if a topic has other partitions or another cleanup policy. Raises BrokerUnreachable.
+    Raises BrokerRefused.
     """
     wanted = list(specs)
     compared = compare_topics(settings, wanted, deadline=deadline)
@@ -258,7 +258,7 @@ def _other_partitions(counts: Mapping[str, int], specs: list[TopicSpec]) -> Iter
         if counts[spec.name] != spec.partitions:
             yield TopicMismatch(
                 f"topic {spec.name!r} has {counts[spec.name]} partitions, {spec.partitions} are wanted",
-                remedy="partitions are fixed for life: use the number it has, or a topic of another name; an event "
+                remedy="partitions are fixed for life: use the number it has, or a topic of another name. An event "
                 "topic may be deleted, and published again from its store",
                 place=spec.name,
             )

@@ -31,7 +31,7 @@ def unreadable(message: Message) -> RecordsUnreadable:
     return RecordsUnreadable(
         f"the records of {topic!r} from offset {offset} of partition {partition} on cannot be unpacked: {why}",
         remedy="raise receive.message.max.bytes in the Kafka settings' extra_librdkafka if they are meant to be so "
-        "large; else pass over them, as a subscription does by unreadable='dead-letter'",
+        "large. Otherwise pass over them, as a subscription does by unreadable='dead-letter'",
         topic=topic,
         partition=partition,
         offset=offset,

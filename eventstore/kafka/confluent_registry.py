@@ -34,9 +34,9 @@ _MESSAGE_LENGTH: Final = 500
 
 
 class ConfluentRegistry(Closing):
-    """Registers schemas and finds them again; close it, or use it in `with`. Safe for threads.
+    """Registers schemas and finds them again. Close it, or use it in `with`. Safe for threads.
 
-    RegistryUnreachable where the certificates to trust cannot be read.
+    Raises RegistryUnreachable if the certificates to trust cannot be read.
     """
 
     def __init__(self, settings: RegistrySettings) -> None:
@@ -49,16 +49,16 @@ class ConfluentRegistry(Closing):
         return self._settings.url
 
     def register(self, schemas: Sequence[RegisteredSchema]) -> list[RegisteredSchema]:
-        """Register schemas under their event type names; return them in their order under the ids they got.
+        """Register schemas under their event type names. Return them in their order under the ids they got.
 
-        What is registered already is found. Without `auto_register`, UnknownSchema for what is not. SchemaIncompatible,
-        RegistryUnreachable, RegistryRefused; what came before in the order is registered then.
+        What is registered already is found. Without `auto_register`, UnknownSchema for what is not. Raises
+        SchemaIncompatible, RegistryUnreachable or RegistryRefused. What came before in the order is registered then.
         """
         find = self._registered if self._settings.auto_register else self._looked_up
         return [RegisteredSchema(find(s.name, _spelled(s)), s.name, s.schema, self.address) for s in schemas]
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Return one schema; UnknownSchema, RegistryUnreachable, RegistryRefused."""
+        """Return one schema. Raises UnknownSchema, RegistryUnreachable or RegistryRefused."""
         with self._asked(f"schema id {schema_id}"):
             return self._read(schema_id, self._client.get_schema(schema_id).schema_str)
 
@@ -137,7 +137,7 @@ class ConfluentRegistry(Closing):
     def _incompatible(self, subject: str, said: str) -> SchemaIncompatible:
         return SchemaIncompatible(
             f"the registry refuses the schema of {subject}: {said}",
-            remedy="make new fields optional (None by default) and keep the others; where upcasters read the older "
+            remedy="make new fields optional (None by default) and keep the others. Where upcasters read the older "
             "events, give the category the rule NONE, and let `factfold schema check` judge",
             place=self._place(subject),
             subject=subject,
@@ -153,7 +153,7 @@ class ConfluentRegistry(Closing):
     def _away(self, subject: str, cause: str) -> RegistryUnreachable:
         return RegistryUnreachable(
             f"the schema registry does not answer: {cause}",
-            remedy="start it, or correct FACTFOLD_REGISTRY__URL; events of kinds that were appended before need it not",
+            remedy="start it, or correct FACTFOLD_REGISTRY__URL. Events of kinds that were appended before need it not",
             place=self._place(subject),
         )
 
@@ -185,7 +185,7 @@ def _client(settings: RegistrySettings) -> SchemaRegistryClient:
 
 
 def configured_registry(settings: Settings) -> ConfluentRegistry | None:
-    """Return the registry that the settings name; None where ids are fingerprints."""
+    """Return the registry that the settings name. None where ids are fingerprints."""
     return None if settings.registry is None else ConfluentRegistry(settings.registry)
 
 

@@ -40,7 +40,7 @@ Offsets = Mapping[int, int]
 
 
 class TopicLog(Closing):
-    """A topic, read without a group; close it, or use it in `with`. Without `keys` personal values stay sealed.
+    """A topic, read without a group. Close it, or use it in `with`. Without `keys` personal values stay sealed.
 
     The times of a selection are compared with the time of the record, which the broker orders a topic by.
     """
@@ -61,7 +61,10 @@ class TopicLog(Closing):
         return self._topic
 
     def last(self, selection: Selection, *, limit: int) -> list[Entry]:
-        """Return the last records of a selection, the oldest first; TopicMissing, BrokerUnreachable, BrokerRefused."""
+        """Return the last records of a selection, the oldest first.
+
+        Raises TopicMissing, BrokerUnreachable or BrokerRefused.
+        """
         begins, ends = self._bounds(selection)
         return self._last(selection, limit, begins, ends)
 
@@ -72,7 +75,7 @@ class TopicLog(Closing):
             yield from self._selected(selection, self._between(reader, begins, ends))
 
     def follow(self, selection: Selection, *, limit: int, stop: Event) -> Iterator[Entry]:
-        """Yield the last records, then each that arrives until `stop` is set; the errors of `last`."""
+        """Yield the last records, then each that arrives until `stop` is set. Raises the errors of `last`."""
         begins, ends = self._bounds(selection)
         yield from self._last(selection, limit, begins, ends)
         with RangeReader(self._settings) as reader:
@@ -81,7 +84,7 @@ class TopicLog(Closing):
                 yield from self._selected(selection, reader.poll(_GLANCE_SECONDS))
 
     def at(self, partition: int, offset: int) -> Entry:
-        """Return the record of a place; EventsNotFound if the topic does not hold one there."""
+        """Return the record of a place. Raises EventsNotFound if the topic does not hold one there."""
         begins, ends = self._bounds(Selection())
         if begins.get(partition, 0) <= offset < ends.get(partition, 0):
             with RangeReader(self._settings) as reader:
@@ -89,7 +92,7 @@ class TopicLog(Closing):
                     return self._entry(record)
         raise EventsNotFound(
             f"{self._topic}[{partition}]@{offset} holds no record",
-            remedy="choose a place that `factfold events tail --topic` shows; compaction and retention remove records",
+            remedy="choose a place that `factfold events tail --topic` shows. Compaction and retention remove records",
             place=self._topic,
         )
 
@@ -103,7 +106,7 @@ class TopicLog(Closing):
             return list(self._between(reader, places, dict.fromkeys(places, offset + 1)))
 
     def find(self, event_id: UUID) -> Entry | None:
-        """Return the record of an event, by its id in the header; None without one. Every record is looked at."""
+        """Return the record of an event, by its id in the header. None without one. Every record is looked at."""
         wanted = str(event_id).encode()
         begins, ends = self._bounds(Selection())
         with RangeReader(self._settings) as reader:

@@ -81,7 +81,7 @@ def wait_for_transactions(settings: Settings, topics: Sequence[str]) -> None:
         while held := _held(offsets, topics):
             if time.monotonic() > until:
                 raise TopicNotRelayed(
-                    f"somebody else's transaction stays open in {', '.join(held)}",
+                    f"another producer's transaction stays open in {', '.join(held)}",
                     remedy="stop the other writer, or end it: kafka-transactions.sh find-hanging, then abort",
                     place=", ".join(held),
                 )

@@ -63,7 +63,7 @@ class ProcessCount:
 
 
 class Processes:
-    """The instances of processes in a store; those whose classes are given can be repaired too."""
+    """The instances of processes in a store. Those whose classes are given can be repaired too."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Processes:
         """Return instances that have not ended, those that stand still for the longest first.
 
         `ended` shows ended ones too. `stuck` shows only instances with a problem, with something that was set aside or
-        is overdue for so long, ended or not; and those that took no step for so long and wait for no timer.
+        is overdue for so long, ended or not. And those that took no step for so long and wait for no timer.
         """
         now = self._clock()
         condition = None if stuck is None else self._rows.stuck(_OPEN, since=now - stuck, now=now)
@@ -94,13 +94,13 @@ class Processes:
             return self._statuses(tx, rows, now)
 
     def show(self, process: str, instance: str) -> InstanceStatus:
-        """Return one instance; ProcessUnknown."""
+        """Return one instance. Raises ProcessUnknown."""
         with self._database.transaction() as tx:
             row = self._found(tx, (process, instance))
             return _status(row, self._rows.waiting(tx, [row.key]), self._clock())
 
     def steps(self, process: str, instance: str) -> list[RecordedEvent]:
-        """Return the steps of an instance, the first one first; ProcessUnknown where there are none."""
+        """Return the steps of an instance, the first one first. Raises ProcessUnknown if there are none."""
         found = list(self._store.read_stream(StreamName(process, instance)))
         if not found:
             raise _unknown((process, instance))
@@ -112,7 +112,10 @@ class Processes:
             return [ProcessCount(*counted) for counted in self._rows.counts(tx, process)]
 
     def retry(self, process: str, instance: str) -> InstanceStatus:
-        """Do again what was set aside, or the compensation that failed; ProcessUnknown, the errors of its handlers."""
+        """Do again what was set aside, or the compensation that failed.
+
+        Raises ProcessUnknown, the errors of its handlers.
+        """
         key = (process, instance)
         with self._database.writing() as tx:
             self._found(tx, key)
@@ -124,8 +127,8 @@ class Processes:
     def cancel(self, process: str, instance: str, *, compensate: bool = True) -> InstanceStatus:
         """End an instance: what it sent is undone, or left as it is without `compensate`.
 
-        A compensation that failed stays as it is, and the others follow. ProcessUnknown; ProcessError for an instance
-        that has ended, or is compensating already.
+        A compensation that failed stays as it is, and the others follow. Raises ProcessUnknown. Raises ProcessError for
+        an instance that has ended, or is compensating already.
         """
         key = (process, instance)
         with self._database.writing() as tx:
@@ -149,8 +152,8 @@ class Processes:
     def migrate(self, process: str, instance: str) -> InstanceStatus:
         """Move an instance to the newest version of its code, whose state is what that makes of its inputs.
 
-        No command is sent again; timers are set as the new code would have set them. ProcessUnknown, ProcessError for
-        one that has ended or is compensating; the errors of its handlers.
+        No command is sent again. Timers are set as the new code would have set them. Raises ProcessUnknown or
+        ProcessError for one that has ended or is compensating. Raises the errors of its handlers.
         """
         key = (process, instance)
         with self._database.writing() as tx:
@@ -169,7 +172,7 @@ class Processes:
         if kind is None:
             known = ", ".join(sorted(self._engine.processes)) or "none"
             raise ProcessUnknown(
-                f"no process {process!r} was given; there is {known}", remedy="name its class, as module:Name"
+                f"no process {process!r} was given. There is {known}", remedy="name its class, as module:Name"
             )
         return kind
 

@@ -63,7 +63,7 @@ class ProcessEngine:
         if len(self.processes) < len(processes):
             raise DeclarationError(
                 "two processes have one name",
-                remedy="name one of them otherwise: class Other(Process, category=…); former versions go into earlier=",
+                remedy="name one of them otherwise: class Other(Process, category=…). Former versions go into earlier=",
             )
 
     def take_events(self, tx: Connection, events: Iterable[RecordedEvent], *, now: datetime) -> None:

@@ -16,7 +16,7 @@ from eventstore.errors import FactfoldError
 
 
 class ProcessError(FactfoldError):
-    """A process cannot go on as it was asked to; nothing of the step was stored."""
+    """A process cannot go on as it was asked to. Nothing of the step was stored."""
 
 
 class ProcessAlreadyStarted(ProcessError):
@@ -40,7 +40,7 @@ class TimerUndecodable(ProcessError):
 
 
 class StepFailed(ProcessError):
-    """A handler raised; `process` and `instance` say whose, the cause is the error itself."""
+    """A handler raised. `process` and `instance` say whose, the cause is the error itself."""
 
     def __init__(self, process: str, instance: str, input_id: str, cause: Exception) -> None:
         super().__init__(

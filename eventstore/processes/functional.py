@@ -125,8 +125,8 @@ def process_of(
 ) -> type[Process]:
     """Make a process of a function, which gets the state and an event, a `Reply`, a `TimeOut` or `Compensated`.
 
-    Each mapping says how an event names its instance, None for the id of its stream; ``answers`` are commands whose
-    replies are wanted, ``timers`` the names of timers. DeclarationError where the state is no dataclass.
+    Each mapping says how an event names its instance, None for the id of its stream. ``answers`` are commands whose
+    replies are requested, ``timers`` the names of timers. Raises DeclarationError if the state is no dataclass.
     """
     state = type(initial_state())
     if not dataclasses.is_dataclass(state):

@@ -285,7 +285,7 @@ class Process(Aggregate, category="process"):
             place = f"{type(self).__qualname__}.{one.name}"
             raise InvalidEventData(
                 f"a {type(value).__name__} does not fit state field {place}",
-                remedy="give the field a value of its type; for another type, give the class another version=",
+                remedy="give the field a value of its type. For another type, give the class another version=",
                 place=place,
             ) from error
 

@@ -47,11 +47,11 @@ def process_subscription(
     around: StepAround | None = None,
     **options: Any,
 ) -> Subscription[..., None]:
-    """Return the subscription by which a process gets its events; `options` are those of a subscription.
+    """Return the subscription by which a process gets its events. `options` are those of a subscription.
 
     Its group is `<process>-process`. `topics` names the topic of a category that another service publishes. A step is
     stored in the store's own database, in the transaction of the inbox. `around` opens what stands around each step.
-    StoreUnavailable, StoreNotPrepared.
+    Raises StoreUnavailable or StoreNotPrepared.
     """
     engine = ProcessEngine(store, [process], around=around)
     read = {**store.topics_of(_categories(process)), **topics}
@@ -100,7 +100,7 @@ def run_processes(
     Kafka's topics, without from the store itself, where one runner at a time delivers to a process. `topics` names the
     topic of a category that another service publishes. `commands` are aggregates whose scheduled commands are sent too.
     `metrics` counts for Prometheus. `spans` opens a span for each step, and for each command unless a dispatcher is
-    given. SubscriptionGaveUp after too many failures in a row; other errors end it.
+    given. Raises SubscriptionGaveUp after too many failures in a row. Other errors end it.
     """
     around = None if spans is None else spans.step
     sender = dispatcher or Dispatcher(store, middleware=() if spans is None else [spans.command])

@@ -69,7 +69,7 @@ def step(process: Process, given: Input, *, now: datetime) -> Process.Stepped | 
     if process.version + 1 >= process.max_steps and not undoing:
         raise TooManySteps(
             f"{process.stream} took {process.max_steps} steps",
-            remedy="cancel it if two processes answer each other; else give the class a larger max_steps=",
+            remedy="cancel it if two processes answer each other. Otherwise give the class a larger max_steps=",
             place=str(process.stream),
         )
     return _Step(process, given, now).taken()

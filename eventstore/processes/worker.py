@@ -66,7 +66,7 @@ class WorkReport:
 
 
 class ProcessWorker:
-    """Sends what is due for some processes, and scheduled commands of these aggregates; several work side by side.
+    """Sends what is due for some processes, and scheduled commands of these aggregates. Several work side by side.
 
     A batch is one transaction: a command's events, the reply's step and the row that is done with commit together. A
     worker that dies leaves everything to the next one. `around` opens what stands around each step, such as a span.
@@ -100,7 +100,7 @@ class ProcessWorker:
         self.report = WorkReport()
 
     def run(self, *, stop: Event, on_batch: Callable[[WorkReport], None] | None = None) -> WorkReport:
-        """Work until `stop` is set; StoreUnavailable, HandlerHung where a batch takes longer than the timeout."""
+        """Work until `stop` is set. Raises StoreUnavailable, HandlerHung if a batch takes longer than the timeout."""
         thread = HandlerThread("worker of processes")
         try:
             while not stop.is_set():
@@ -142,7 +142,7 @@ class ProcessWorker:
         return "a batch", None
 
     def run_once(self) -> WorkReport:
-        """Do what is due now, a batch at most; StoreUnavailable."""
+        """Do what is due now, a batch at most. Raises StoreUnavailable."""
         report = WorkReport()
         # Looked for by a read: an idle worker takes no write lock.
         with self._database.statement() as connection:
@@ -155,12 +155,12 @@ class ProcessWorker:
         return report
 
     def overdue(self) -> float:
-        """Return for how many seconds the oldest row has been due, as of the last look; from any thread."""
+        """Return for how many seconds the oldest row has been due, as of the last look. From any thread."""
         due = self._due
         return 0.0 if due is None else max(0.0, (self._clock() - due).total_seconds())
 
     def drain(self) -> WorkReport:
-        """Do everything that is due now and what follows from it; for tests and for programs that end."""
+        """Do everything that is due now and what follows from it. For tests and for programs that end."""
         total = WorkReport()
         while (report := self.run_once()).done or report.failed:
             total.add(report)

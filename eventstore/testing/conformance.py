@@ -31,4 +31,4 @@ __all__ = [
 
 
 class StoreConformance(StreamConformance, EvolutionConformance, SnapshotConformance, ClosedStreamConformance):
-    """Every part that needs nothing but a store; `store` must be ready for use."""
+    """Every part that needs nothing but a store. `store` must be ready for use."""

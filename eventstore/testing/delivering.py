@@ -43,8 +43,8 @@ def deliver(
 
     Events are objects of event classes, recorded first in a stream of their category, or recorded ones, such as a
     dispatcher's `Accepted.events`. ``engine`` is that of the handler's database, where it takes a transaction. What the
-    handler raised is raised, after the attempts that the subscription allows; they follow each other at once.
-    A coroutine function runs on an event loop of its own, with an AsyncEngine; in a test that is a coroutine itself,
+    handler raised is raised, after the attempts that the subscription allows. They follow each other at once.
+    A coroutine function runs on an event loop of its own, with an AsyncEngine. In a test that is a coroutine itself,
     await `deliver_async`.
     """
     if subscription.signature.awaits:

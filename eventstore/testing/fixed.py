@@ -9,7 +9,7 @@ __all__ = ["FixedClock", "FixedIds"]
 
 
 class FixedClock:
-    """Tells the same moment until it is moved; for ``MemoryEventStore(clock=…)`` and ``SqlEventStore(clock=…)``."""
+    """Tells the same moment until it is moved. For ``MemoryEventStore(clock=…)`` and ``SqlEventStore(clock=…)``."""
 
     def __init__(self, moment: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self.moment = moment
@@ -25,7 +25,7 @@ class FixedClock:
 
 
 class FixedIds:
-    """Gives UUIDs that count from 1; for the ``new_id`` of stores and dispatchers."""
+    """Gives UUIDs that count from 1. For the ``new_id`` of stores and dispatchers."""
 
     def __init__(self) -> None:
         self._last = 0

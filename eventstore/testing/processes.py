@@ -109,7 +109,7 @@ def given(process: type[Process], *past: object, id: str = "1") -> ProcessScenar
 
 @dataclass(frozen=True)
 class ProcessScenario:
-    """An instance with a past; each ``when`` returns another one, and the past stays as it was."""
+    """An instance with a past. Each ``when`` returns another one, and the past stays as it was."""
 
     kind: type[Process]
     id: str
@@ -120,7 +120,7 @@ class ProcessScenario:
     now: datetime = field(default=_START)
 
     def when(self, *what: object) -> ProcessScenario:
-        """Let events and answers come and time pass; `then` sees what they lead to, together."""
+        """Let events and answers come and time pass. `then` sees what they lead to, together."""
         scenario: ProcessScenario = replace(self, commands=())
         for one in what:
             scenario = _after(scenario, one)
@@ -134,7 +134,7 @@ class ProcessScenario:
         state: dict[str, Any] | None = None,
         status: str | None = None,
     ) -> Self:
-        """Exactly these commands were sent; these timers are set, these fields have these values, where given."""
+        """Exactly these commands were sent. These timers are set, these fields have these values, where given."""
         sent = [ExpectedCommand(one.to, one.command, one.arguments) for one in self.commands]
         assert sent == list(commands), _difference("commands", list(commands), sent)
         if timers is not None:

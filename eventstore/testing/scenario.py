@@ -41,7 +41,7 @@ class Outcome(Generic[A]):
         return self
 
     def then_refused(self, reason: str | None = None) -> Self:
-        """The command was refused; ``reason`` is a part of the sentence that says why."""
+        """The command was refused. ``reason`` is a part of the sentence that says why."""
         assert self.reason is not None, f"accepted: {list(self.events)}"
         assert reason is None or reason in self.reason, _difference("reason", reason, self.reason)
         return self
@@ -56,14 +56,14 @@ class Outcome(Generic[A]):
 
 @dataclass(frozen=True)
 class Scenario(Generic[A]):
-    """An aggregate with a past; each ``when`` begins at that past anew."""
+    """An aggregate with a past. Each ``when`` begins again at that past."""
 
     kind: type[A]
     past: Sequence[object]
     id: str
 
     def when(self, command: Callable[Concatenate[Any, P], object], *args: P.args, **kwargs: P.kwargs) -> Outcome[A]:
-        """Let the aggregate decide about one command; AssertionError where it changed more than its events say."""
+        """Let the aggregate decide about one command. AssertionError where it changed more than its events say."""
         state = self.state()
         try:
             emitted = self.kind.decide(state, command, *args, **kwargs)

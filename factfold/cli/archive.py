@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from projections.spark.archive.archiver import Appended
     from projections.spark.archive.metrics import ArchiveMetrics
 
-app = typer.Typer(help="Archives: topics in columns beside Kafka, from which views are rebuilt.", no_args_is_help=True)
+app = typer.Typer(help="Archives: topics in columns next to Kafka, from which views are rebuilt.", no_args_is_help=True)
 
 _LONG = re.compile(r"(\d+)([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -38,7 +38,7 @@ Archive = Annotated[
     typer.Option("--archive", envvar="FACTFOLD_ARCHIVE", help="Its folder, or a URI that Hadoop understands."),
 ]
 Incomplete = Annotated[
-    bool, typer.Option("--incomplete", help="Archive what is left of a topic whose first records are gone.")
+    bool, typer.Option("--incomplete", help="Archive what is left of a topic whose first records are deleted.")
 ]
 MaxOffsets = Annotated[
     int | None, typer.Option("--max-offsets", min=1, help="Offsets an append: what a kill costs at most.")
@@ -47,7 +47,7 @@ MaxOffsets = Annotated[
 
 @app.callback()
 def archives() -> None:
-    """Archives: topics in columns beside Kafka, from which views are rebuilt."""
+    """Archives: topics in columns next to Kafka, from which views are rebuilt."""
     log_to_stderr()
 
 
@@ -63,7 +63,7 @@ def run(
     metrics_host: MetricsHost = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Archive what the topics get until a signal comes; killed at any moment, it goes on exactly where it was."""
+    """Archive what the topics get until a signal comes. Killed at any moment, it goes on exactly where it was."""
     stop = stop_on_signal()
     with (
         served_metrics(partial(_metrics, archive), metrics_port, metrics_host) as metrics,
@@ -108,14 +108,14 @@ def status(archive: Archive, memory: Memory = "1g", as_json: Json = False) -> No
     for one in () if as_json else found:
         since = "" if one["whole"] else ", not from the first record"
         typer.echo(
-            f"{one['topic']}: {one['offsets']:,} offsets{since}, {one['waiting']:,} wait; "
+            f"{one['topic']}: {one['offsets']:,} offsets{since}, {one['waiting']:,} wait. "
             f"{one['files']:,} files, {one['bytes'] / 1e6:,.1f} MB"
         )
 
 
 @app.command()
 def verify(topics: Topics, archive: Archive, memory: Memory = "1g", as_json: Json = False) -> None:
-    """Compare the archive with what the topics still hold, record by record; exit code 3 where one is missing."""
+    """Compare the archive with what the topics still hold, record by record. Exit code 3 where one is missing."""
     from projections import verify_archive
 
     with _archiver(archive, memory) as archiver:
@@ -168,7 +168,7 @@ def release(
     if as_json:
         typer.echo(json.dumps({**_as_json(verdict), "settings": dict(given)}))
     else:
-        typer.echo(f"{_told(verdict)}; now {', '.join(f'{name}={value}' for name, value in given.items())}")
+        typer.echo(f"{_told(verdict)}. Now {', '.join(f'{name}={value}' for name, value in given.items())}")
 
 
 def parse_duration(text: str) -> timedelta:

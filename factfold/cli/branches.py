@@ -73,7 +73,7 @@ def run(
     metrics_host: MetricsHost = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Route the topic's records until a signal comes; killed, it goes on from its Spark checkpoint."""
+    """Route the topic's records until a signal comes. Killed, it goes on from its Spark checkpoint."""
     from eventstore import Restarts, Settings
     from factfold.stack import spark_jars
     from projections import RouterOptions, open_router

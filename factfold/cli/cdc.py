@@ -92,7 +92,7 @@ def plan(
     stack: Stack = None,
     as_json: Json = False,
 ) -> None:
-    """Show what apply would do, and what a source lacks, secrets masked; exit code 2 where apply would do anything."""
+    """Show what apply would do, and what a source lacks, secrets masked. Exit code 2 where apply would do anything."""
     import cdc
 
     connectors = list(declared(reference, stack))
@@ -106,7 +106,7 @@ def plan(
 
 @app.command()
 def grants(reference: Reference, stack: Stack = None, as_json: Json = False) -> None:
-    """Print the SQL of role, rights and publication that each source needs, and no more; asks nobody."""
+    """Print the SQL of role, rights and publication that each source needs, and no more. Does not ask."""
     from cdc.connectors.postgres import PostgresConnector
 
     connectors = list(declared(reference, stack))
@@ -164,7 +164,7 @@ def restart(
     failed: Annotated[bool, typer.Option("--failed", help="Only those with a part that FAILED.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Start connectors and their tasks again and wait until they stream; with --failed and no name, all that FAILED."""
+    """Start connectors and their tasks again and wait until they stream. With --failed and no name, all that FAILED."""
     if not (names or failed):
         raise typer.BadParameter("name connectors, or say --failed for all that FAILED")
     with worker(connect_url, patience=timeout) as client, maybe_database(source_url) as source:
@@ -255,7 +255,7 @@ def delete(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove connectors; their topics and, without --drop-slot, the replication slots of their sources stay."""
+    """Remove connectors. Their topics and, without --drop-slot, the replication slots of their sources stay."""
     import cdc
 
     if slots and source_url is None:

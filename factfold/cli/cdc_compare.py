@@ -32,7 +32,7 @@ __all__ = ["app"]
 Reference = Annotated[
     str | None,
     typer.Argument(
-        help="A .toml file; or module:attribute: a connector, several, or a function that gives them."
+        help="A .toml file, or module:attribute: a connector, several, or a function that gives them."
         " None for a SQLite file, which holds everything.",
         metavar="REFERENCE",
     ),
@@ -49,8 +49,8 @@ ViewsUrl = Annotated[
     str,
     typer.Option("--views-url", envvar="FACTFOLD_VIEWS_URL", help="SQLAlchemy URL of the views' database."),
 ]
-Groups = Annotated[list[str], typer.Option("--group", help="A projection group, as module:name; may be repeated.")]
-Tables = Annotated[list[str] | None, typer.Option("--table", help="schema.table; may be repeated. Default: all.")]
+Groups = Annotated[list[str], typer.Option("--group", help="A projection group, as module:name. May be repeated.")]
+Tables = Annotated[list[str] | None, typer.Option("--table", help="schema.table. May be repeated. Default: all.")]
 Repair = Annotated[
     bool, typer.Option("--repair", help="Read the rows that differ again by signal, and compare them once more.")
 ]
@@ -73,7 +73,7 @@ def compare(
     metrics_file: MetricsFile = None,
     as_json: Json = False,
 ) -> None:
-    """Compare captured tables with the states made of them, row by row; exit code 0 when equal, 3 when not."""
+    """Compare captured tables with the states made of them, row by row. Exit code 0 when equal, 3 when not."""
     from cdc import compare_embedded
 
     found: list[TableComparison] = []

@@ -53,7 +53,7 @@ def status(
     source_url: SourceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Show connectors, tasks, slots and the age of the last event; exit code 0 when all run, 3 when not."""
+    """Show connectors, tasks, slots and the age of the last event. Exit code 0 when all run, 3 when not."""
     import cdc
 
     with worker(connect_url) as client, maybe_database(source_url) as source:
@@ -103,7 +103,7 @@ def _slot_cells(slot: ReplicationSlot | None) -> tuple[str, ...]:
 
 Groups = Annotated[
     list[str] | None,
-    typer.Option("--group", help="A projection group, as module:name, whose models are looked at; may be repeated."),
+    typer.Option("--group", help="A projection group, as module:name, whose models are looked at. May be repeated."),
 ]
 
 
@@ -118,7 +118,7 @@ def doctor(
     stack: Stack = None,
     as_json: Json = False,
 ) -> None:
-    """Look at source, slot, worker and topics of declared connectors; exit code 1 where one cannot work.
+    """Look at source, slot, worker and topics of declared connectors. Exit code 1 where one cannot work.
 
     With --source-url and --group, the models of projection groups are held against the columns of the source.
     """
@@ -185,13 +185,13 @@ def supervise(
     names: MaybeNames = None,
     connect_url: ConnectUrl = None,
     attempts: Annotated[int, typer.Option(min=1, help="Restarts in a row before a connector is given up.")] = 10,
-    healthy_after: Annotated[float, typer.Option(min=1, help="Seconds of running after which to count anew.")] = 120.0,
+    healthy_after: Annotated[float, typer.Option(min=1, help="Seconds of running that reset the count.")] = 120.0,
     source_url: SourceUrl = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOCAL,
     as_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON.")] = False,
 ) -> None:
-    """Restart what fails, until SIGTERM; exit code 1 once all are given up, or at the end where some are.
+    """Restart what fails, until SIGTERM. Exit code 1 once all are given up, or at the end where some are.
 
     With --metrics-port, connectors are shown to Prometheus, and with --source-url their replication slots.
     """
@@ -231,11 +231,11 @@ def rotate_password(
     reference: Reference,
     source_url: Annotated[
         str,
-        typer.Option("--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL; its login may change roles."),
+        typer.Option("--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL. Its login may change roles."),
     ],
     connect_url: ConnectUrl = None,
     stack: Stack = None,
-    ask: Annotated[bool, typer.Option("--ask", help="Ask for the new password; without, one is made up.")] = False,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask for the new password. Without, one is made up.")] = False,
     timeout: Timeout = 90.0,
     as_json: Json = False,
 ) -> None:

@@ -63,12 +63,12 @@ SecretsDir = Annotated[
 ]
 Aggregates = Annotated[
     list[str] | None,
-    typer.Option("--aggregate", help="An aggregate of the service, as module:name; may be repeated."),
+    typer.Option("--aggregate", help="An aggregate of the service, as module:name. May be repeated."),
 ]
 Tables = Annotated[
     list[str] | None,
     typer.Option(
-        "--tables", help="The service's own tables: a declarative base or a table, as module:name; may be repeated."
+        "--tables", help="The service's own tables: a declarative base or a table, as module:name. May be repeated."
     ),
 ]
 ViewsUrl = Annotated[
@@ -107,11 +107,14 @@ def prepare(
 ) -> None:
     """Make what a service lacks: databases, roles, tables, rights, secrets, topics, connectors. Repeat it at will.
 
-    A step that needs more rights fails with the SQL for those who have them. Exit code 2 if a dry run finds something
+    A step that needs more rights fails with the SQL for a role that has them. Exit code 2 if a dry run finds something
     to do.
     """
+    import stamina
+
     import cdc
 
+    stamina.instrumentation.set_on_retry_hooks([])  # to wait for a new topic is part of its step
     connectors = list(declared(reference, stack))
     owned, named = [load_aggregate(one) for one in aggregates or ()], _metadata(tables or ())
     with ExitStack() as opened:
@@ -131,6 +134,8 @@ def prepare(
             timeout=timeout,
         )
         steps = cdc.prepare_service(service, dry_run=dry_run, on_step=_show_json if as_json else _show)
+    if not as_json:
+        _show_remedies(steps)
     if any(step.outcome == "failed" for step in steps):
         raise typer.Exit(1)
     if any(step.outcome in ("missing", "unknown") for step in steps):
@@ -142,8 +147,13 @@ def _show(step: PreparedStep) -> None:
     typer.echo(f"{MARKS[step.outcome]} {step.step} {step.target}{detail}")
     for statement in step.sql:
         typer.echo(f"    {statement}" + ";" * (not statement.startswith("--")))
-    if step.error is not None:
-        typer.echo(f"    remedy: {step.error.remedy}")
+
+
+def _show_remedies(steps: Sequence[PreparedStep]) -> None:
+    """The remedies of a dry run, which goes on after a failure. The error of a run is shown as every error is."""
+    for step in steps:
+        if step.error is not None:
+            typer.echo(f"remedy for {step.step} {step.target}: {step.error.remedy}")
 
 
 def _show_json(step: PreparedStep) -> None:

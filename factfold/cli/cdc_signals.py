@@ -31,13 +31,13 @@ app.add_typer(snapshot, name="snapshot")
 Source = Annotated[
     str,
     typer.Option(
-        "--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL of someone who may insert signals there."
+        "--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL with a role that may insert signals there."
     ),
 ]
-Tables = Annotated[list[str] | None, typer.Option("--table", help="schema.table; may be repeated. Default: all.")]
+Tables = Annotated[list[str] | None, typer.Option("--table", help="schema.table. May be repeated. Default: all.")]
 Where = Annotated[
     list[str] | None,
-    typer.Option("--where", help="schema.table=CONDITION: SQL that the connector runs as its role; may be repeated."),
+    typer.Option("--where", help="schema.table=CONDITION: SQL that the connector runs as its role. May be repeated."),
 ]
 Answer = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for the connector's answer.")]
 
@@ -48,7 +48,7 @@ def take(
     source_url: Source,
     tables: Tables = None,
     where: Where = None,
-    blocking: Annotated[bool, typer.Option("--blocking", help="In one go; changes wait meanwhile.")] = False,
+    blocking: Annotated[bool, typer.Option("--blocking", help="In one go. Changes wait meanwhile.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until every table is read.")] = True,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds for the whole snapshot.")] = 3600.0,
     connect_url: ConnectUrl = None,
@@ -80,7 +80,7 @@ def stop(
     stack: Stack = None,
     as_json: Json = False,
 ) -> None:
-    """Stop the incremental snapshot that runs; what it has read stays read."""
+    """Stop the incremental snapshot that runs. What it has read stays read."""
     with _signals(reference, source_url, connect_url, stack) as signals:
         _tell(signals.stop(tables or (), timeout=timeout), as_json=as_json)
 
@@ -94,7 +94,7 @@ def pause(
     stack: Stack = None,
     as_json: Json = False,
 ) -> None:
-    """Let the incremental snapshot rest; changes go on arriving."""
+    """Let the incremental snapshot rest. Changes go on arriving."""
     with _signals(reference, source_url, connect_url, stack) as signals:
         _tell(signals.pause(timeout=timeout), as_json=as_json)
 
@@ -150,7 +150,7 @@ def _source(reference: str, stack: str | None) -> PostgresSource:
 
     found = [one for one in declared(reference, stack) if isinstance(one, PostgresSource)]
     if len(found) != 1:
-        raise typer.BadParameter(f"{reference!r} gives {len(found)} sources of PostgreSQL; name the one meant")
+        raise typer.BadParameter(f"{reference!r} gives {len(found)} sources of PostgreSQL. Name the one meant")
     return found[0]
 
 

@@ -49,10 +49,10 @@ Stack = Annotated[
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds for each connector.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Names = Annotated[list[str], typer.Argument(help="Names of connectors.")]
-MaybeNames = Annotated[list[str] | None, typer.Argument(help="Names of connectors; default: all.")]
+MaybeNames = Annotated[list[str] | None, typer.Argument(help="Names of connectors. Default: all.")]
 Name = Annotated[str, typer.Argument(help="The connector.")]
 Reference = Annotated[
-    str, typer.Argument(help="A .toml file; or module:attribute: a connector, several, or a function that gives them.")
+    str, typer.Argument(help="A .toml file, or module:attribute: a connector, several, or a function that gives them.")
 ]
 
 

@@ -20,7 +20,7 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 Targets = Annotated[
     list[str] | None,
     typer.Argument(
-        help="What the service declares: a package, a module, or a definition as module:name; may be several.",
+        help="What the service declares: a package, a module, or a definition as module:name. May be several.",
         metavar="[PACKAGE...]",
     ),
 ]
@@ -47,7 +47,7 @@ def console(
     inbox_url: InboxUrl = None,
     checkpoints: Checkpoints = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="The port; 0 takes a free one.")] = PORT,
+    port: Annotated[int, typer.Option("--port", help="The port. 0 takes a free one.")] = PORT,
     allowed_hosts: AllowedHosts = None,
     allow_actions: Annotated[
         bool, typer.Option("--allow-actions", help="Allow restarts, resets, replays and cut-overs.")
@@ -83,7 +83,7 @@ def _print_url(url: str, host: str, *, allow_actions: bool, as_json: bool) -> No
         typer.echo(json.dumps({"url": url, "allow_actions": allow_actions}))
     else:
         typer.echo(f"open {url}")
-        typer.echo("actions are allowed" if allow_actions else "read-only; --allow-actions allows actions")
+        typer.echo("actions are allowed" if allow_actions else "read-only. --allow-actions allows actions")
         if host not in _LOOPBACK:
             typer.echo(f"other machines can reach {host}: put a proxy with TLS in front of it", err=True)
     sys.stdout.flush()

@@ -38,7 +38,7 @@ app = typer.Typer(help="Dead letters: records and events that were given up.", n
 
 Ids = Annotated[list[str] | None, typer.Option("--id", help="A letter's id, as list shows it. Give it several times.")]
 All = Annotated[bool, typer.Option("--all", help="All open letters.")]
-By = Annotated[str | None, typer.Option("--by", help="Who acts. Default: user and host.")]
+By = Annotated[str | None, typer.Option("--by", help="The name to record. Default: user and host.")]
 
 _LEFT: Final = 3  # the exit code: some letters stay open
 _SHOWN: Final = 5
@@ -183,7 +183,7 @@ def actions(
     views_url: Views = None,
     as_json: Json = False,
 ) -> None:
-    """Show what was done with letters, by whom and when."""
+    """Show what was done with letters, with name and time."""
     with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
         found = list(opened.actions())
     if as_json:

@@ -76,7 +76,7 @@ def _disk() -> str:
     free = shutil.disk_usage(folder).free / 1e9
     if free < _DISK_GB:
         raise StackError(
-            f"{free:.1f} GB are free at {folder}, {_DISK_GB} are wanted",
+            f"{free:.1f} GB are free at {folder}, {_DISK_GB} are required",
             remedy="free disk or set FACTFOLD_HOME",
         )
     return f"{free:.0f} GB free at {folder}"

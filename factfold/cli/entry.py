@@ -87,7 +87,7 @@ def _root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error, too; goes anywhere in a command.")
+        bool, typer.Option("--debug", help="Show the traceback of an error, too. Goes anywhere in a command.")
     ] = False,
 ) -> None:
     """Event sourcing and change data capture, folded into materialized views."""

@@ -1,4 +1,4 @@
-"""`factfold erase` and `factfold keys`: subjects are forgotten, keys wrapped anew."""
+"""`factfold erase` and `factfold keys`: subjects are forgotten, keys wrapped again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ keys = typer.Typer(help="Keys of personal fields.", no_args_is_help=True)
 
 
 def erase(
-    subject: Annotated[str, typer.Argument(help="Whom to forget: the id that the events' personal fields name.")],
+    subject: Annotated[str, typer.Argument(help="The subject: the id that the events' personal fields name.")],
     database: Database,
     schema: Schema = None,
     key_store: KeyStoreOption = None,
@@ -36,7 +36,7 @@ def erase(
 
     keys = None if key_store is None else load_key_store(key_store)
     if not yes:
-        typer.confirm(f"Destroy the keys of {subject!r}? Nobody can undo it", abort=True, err=True)
+        typer.confirm(f"Destroy the keys of {subject!r}? It cannot be undone", abort=True, err=True)
     with existing_store(database, schema, keys=keys) as store:
         done = store.erase(subject)
     if not (done.keys or done.streams or allow_unknown):
@@ -61,16 +61,16 @@ def erase(
 
 
 @keys.command()
-def new(name: Annotated[str | None, typer.Option("--name", help="Its name; today's date without one.")] = None) -> None:
-    """Make a master key and print it, to be put first in FACTFOLD_MASTER_KEYS; keep it out of shells' histories."""
+def new(name: Annotated[str | None, typer.Option("--name", help="Its name. Today's date without one.")] = None) -> None:
+    """Make a master key and print it, to be put first in FACTFOLD_MASTER_KEYS. Keep it out of shells' histories."""
     typer.echo(f"{name or datetime.now(UTC).date().isoformat()}:{base64.b64encode(os.urandom(32)).decode('ascii')}")
 
 
 @keys.command()
 def rotate(database: Database, master_keys: MasterKeysOption, schema: Schema = None, as_json: Json = False) -> None:
-    """Wrap every data key by the first master key; afterwards the others may go. Events are not touched."""
+    """Wrap every data key by the first master key. Afterwards the others may go. Events are not touched."""
     from eventstore import MasterKeys, SqlKeyStore
 
     with SqlKeyStore(database, MasterKeys.parse(master_keys), schema=schema) as store:
         rotated = store.rotate()
-    typer.echo(json.dumps({"rotated": rotated}) if as_json else f"{rotated:,} keys wrapped anew")
+    typer.echo(json.dumps({"rotated": rotated}) if as_json else f"{rotated:,} keys wrapped again")

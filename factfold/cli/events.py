@@ -72,7 +72,7 @@ def tail(
     keys_url: KeysUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Show the last events of a store, or the last records of a topic; --json prints one line of JSON each."""
+    """Show the last events of a store, or the last records of a topic. --json prints one line of JSON each."""
     chosen = selected(streams=streams, categories=categories, types=types, since=since, until=until,
                       correlation=correlation)  # fmt: skip
     keys = KeyOptions(show_personal, master_keys, key_store, keys_url)
@@ -85,7 +85,7 @@ def tail(
 @app.command()
 def show(
     event: Annotated[
-        str, typer.Argument(help="Its id, or its place: order-o1@3; with --topic partition and offset: 2@17.")
+        str, typer.Argument(help="Its id, or its place: order-o1@3. With --topic partition and offset: 2@17.")
     ],
     database: MaybeDatabase = None,
     topic: MaybeTopic = None,
@@ -120,7 +120,7 @@ def replay(
     correlation: Correlation = None,
     everything: Annotated[bool, typer.Option("--all", help="Every event that the handler takes.")] = False,
     after: Annotated[
-        str | None, typer.Option("--after", help="Go on after this position, which an interrupted replay told.")
+        str | None, typer.Option("--after", help="Go on after this position, which an interrupted replay printed.")
     ] = None,
     branches: Annotated[
         str | None, typer.Option("--branches", help="The branches of a branch topic, as module:name.")
@@ -128,9 +128,9 @@ def replay(
     inbox_url: Annotated[
         str | None,
         typer.Option("--inbox-url", envvar="FACTFOLD_INBOX_URL",
-                     help="SQLAlchemy URL of the handler's database; the store's without."),
+                     help="SQLAlchemy URL of the handler's database. The store's without."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Deliver; without, say what would be delivered.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Deliver. Without, say what would be delivered.")] = False,
     master_keys: MasterKeysIfAny = None,
     key_store: KeyStoreOption = None,
     as_json: Json = False,
@@ -207,7 +207,7 @@ def _id(text: str, example: str) -> UUID:
 def _none(event: str, where: str) -> Any:
     raise EventsNotFound(
         f"no event has the id {event} in {where}",
-        remedy="check the id and the store or topic that you read; events of deleted streams are gone",
+        remedy="check the id and the store or topic that you read. Events of deleted streams are not shown",
         place=where,
     )
 
@@ -216,7 +216,7 @@ def _require_choice(chosen: Selection, *, everything: bool) -> None:
     if chosen.is_everything and not everything:
         raise DeclarationError(
             "no events are chosen to be delivered again",
-            remedy="choose some: --stream, --type, --since, --correlation; or say --all",
+            remedy="choose some: --stream, --type, --since, --correlation, or say --all",
         )
 
 
@@ -243,7 +243,7 @@ def _of_branch(store: SqlEventStore, declared: Subscription[..., Any], spec: str
     if len(names) != 1:
         raise DeclarationError(
             f"{declared.name} reads {declared.reads}, which is not one branch of {found.topic}",
-            remedy=f"name the branches of its topic; these are {', '.join(found.topics.values())}",
+            remedy=f"name the branches of its topic. These are {', '.join(found.topics.values())}",
             place=spec,
         )
 
@@ -259,7 +259,7 @@ def _tell_plan(plan: ReplayPlan, declared: Subscription[..., Any], store: SqlEve
         told = {"delivered": False, "events": plan.events, "known": plan.known, "types": plan.types}
         typer.echo(json.dumps(told | {"first": [entry_as_json(one) for one in first]}))
         return
-    typer.echo(f"{plan.events:,} events for {declared.name}, group {declared.group}; its inbox knows {plan.known:,}")
+    typer.echo(f"{plan.events:,} events for {declared.name}, group {declared.group}. Its inbox knows {plan.known:,}")
     for kind, count in plan.types.items():
         typer.echo(f"  {kind}: {count:,}")
     tell_entries(first, as_lines_of_json=False)

@@ -32,13 +32,13 @@ __all__ = ["app"]
 
 Name = Annotated[str, typer.Argument(help="The projection group, by its name or as module:name.", metavar="GROUP")]
 MaybeName = Annotated[
-    str | None, typer.Argument(help="One group, by its name or as module:name; all where it is left out.")
+    str | None, typer.Argument(help="One group, by its name or as module:name. All where it is left out.")
 ]
 
 
 @app.command("list")
 def list_groups(views_url: Views, as_json: Json = False) -> None:
-    """Show the groups of a views' database, which generation of each serves, and which are kept beside it."""
+    """Show the groups of a views' database, which generation of each serves, and which others exist."""
     with opened_views(views_url) as store:
         found = [
             _summary(name, list(rows)) for name, rows in groupby(store.generations(), key=lambda row: row["group"])
@@ -48,7 +48,7 @@ def list_groups(views_url: Views, as_json: Json = False) -> None:
     for group in () if as_json else found:
         serving = f"generation {group['serving']}" if group["serving"] is not None else "nothing"
         others = ", ".join(f"{number} {status}" for number, status in group["others"].items())
-        typer.echo(f"{group['group']}: {serving} serves{f'; {others}' if others else ''}")
+        typer.echo(f"{group['group']}: {serving} serves{f'. {others}' if others else ''}")
 
 
 def _summary(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def status(
     lag: Annotated[bool, typer.Option("--lag", help="Ask the log, too, how much waits, and how long.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show every generation: how far it has come, what its view topics lack, whether it is paused, and who keeps it."""
+    """Show every generation: its progress, what its view topics lack, whether it is paused, which runner holds it."""
     from projections.tablestore.generations import require_known
 
     wanted = None if group is None else _name_of(group)
@@ -151,7 +151,7 @@ def diff(
     archive: Archived = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the generation that was built with the serving one at equal offsets; exit code 3 where a row differs."""
+    """Compare the generation that was built with the serving one at equal offsets. Exit code 3 where a row differs."""
     from projections import diff as compare
 
     definition = load_group(group)
@@ -176,7 +176,7 @@ def cutover(
     archive: Archived = None,
     as_json: Json = False,
 ) -> None:
-    """Let the generation that was built serve, once it stands where the serving one does; that one stays."""
+    """Let the generation that was built serve, once it stands where the serving one does. That one stays."""
     from projections import cut_over
 
     definition = load_group(group)
@@ -215,11 +215,11 @@ def drop(
     group: Name,
     views_url: Views,
     generation: Annotated[
-        int | None, typer.Option("--generation", help="This one, retired or unfinished; default: every retired one.")
+        int | None, typer.Option("--generation", help="This one, retired or unfinished. Default: every retired one.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove generations that no longer serve; nobody can go back to them then."""
+    """Remove generations that no longer serve. You cannot go back to them afterwards."""
     from projections.tablestore.generations import drop as remove
 
     with opened_views(views_url) as store:
@@ -233,7 +233,7 @@ def drop(
 
 @app.command()
 def pause(group: Name, views_url: Views, as_json: Json = False) -> None:
-    """Let the group's runner stand still from its next batch on; it goes on holding its run."""
+    """Let the group's runner stand still from its next batch on. It goes on holding its run."""
     _set_paused(group, views_url, paused=True, as_json=as_json)
 
 

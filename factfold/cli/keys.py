@@ -35,7 +35,7 @@ KeysUrl = Annotated[
 ]
 KeyStoreOption = Annotated[
     str | None,
-    typer.Option("--key-store", help="module:name of the key store, where keys are not kept in the event store."),
+    typer.Option("--key-store", help="module:name of the key store, if keys are not in the event store."),
 ]
 
 

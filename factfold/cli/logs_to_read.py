@@ -27,20 +27,20 @@ MaybeDatabase = Annotated[
 ]
 Databases = Annotated[
     list[str] | None,
-    typer.Option("--store-url", envvar="FACTFOLD_STORE_URL", help="A store's SQLAlchemy URL; may be repeated."),
+    typer.Option("--store-url", envvar="FACTFOLD_STORE_URL", help="A store's SQLAlchemy URL. May be repeated."),
 ]
 MaybeTopic = Annotated[str | None, typer.Option("--topic", help="Read this topic, and no store.")]
-Topics = Annotated[list[str] | None, typer.Option("--topic", help="Read this topic too; may be repeated.")]
-Streams = Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; may be repeated.")]
-Categories = Annotated[list[str] | None, typer.Option("--category", help="Only this category; may be repeated.")]
-Types = Annotated[list[str] | None, typer.Option("--type", help="Only this event type; may be repeated.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", help="Read this topic too. May be repeated.")]
+Streams = Annotated[list[str] | None, typer.Option("--stream", help="Only this stream. May be repeated.")]
+Categories = Annotated[list[str] | None, typer.Option("--category", help="Only this category. May be repeated.")]
+Types = Annotated[list[str] | None, typer.Option("--type", help="Only this event type. May be repeated.")]
 Since = Annotated[
     str | None, typer.Option("--since", help="Not before this: a time with its zone, or how long ago: 15m, 2h.")
 ]
 Until = Annotated[str | None, typer.Option("--until", help="Not after this: a time with its zone, or how long ago.")]
 Correlation = Annotated[str | None, typer.Option("--correlation", help="Only this correlation id.")]
 ShowPersonal = Annotated[
-    bool, typer.Option("--show-personal", help="Open personal values with the keys; else they are masked.")
+    bool, typer.Option("--show-personal", help="Open personal values with the keys. Otherwise they are masked.")
 ]
 
 

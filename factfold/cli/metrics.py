@@ -48,7 +48,8 @@ def served_metrics(
     if port is None:
         yield None
         return
-    from eventstore.metrics.serving import looking, serve_metrics
+    from eventstore.metrics import serve_metrics
+    from eventstore.metrics.serving import looking
 
     metrics = make()
     with serve_metrics(metrics, port=port, host=host):

@@ -28,7 +28,7 @@ def opened_views(views_url: str) -> Iterator[TableStore[Any]]:
     if (path := sqlite_path(views_url)) is not None and not Path(path).exists():
         raise TableStoreUnavailable(
             "there is no such file, and looking makes none",
-            remedy="check the URL; factfold projections rebuild, or run, makes the file",
+            remedy="check the URL. Factfold projections rebuild, or run, makes the file",
             place=path,
         )
     store = open_table_store(views_url)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Process managers: what runs, what waits for what, what is stuck.", no_args_is_help=True)
 
-Name = Annotated[str | None, typer.Argument(help="The process's name, such as fulfilment; all without one.")]
+Name = Annotated[str | None, typer.Argument(help="The process's name, such as fulfilment. All without one.")]
 Stream = Annotated[str, typer.Argument(help="The instance's stream, such as fulfilment-o1.", metavar="PROCESS-ID")]
 Target = Annotated[str, typer.Argument(help="The process's class, as module:Name.", metavar="MODULE:NAME")]
 Instance = Annotated[str, typer.Argument(help="The instance's id.", metavar="ID")]
@@ -55,7 +55,7 @@ def run(
     ] = False,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topic", help="The topic of another service, as payment=billing.payment; for --kafka."),
+        typer.Option("--topic", help="The topic of another service, as payment=billing.payment. For --kafka."),
     ] = None,
     commands: Annotated[
         list[str] | None, typer.Option("--commands", help="An aggregate whose scheduled commands are sent too.")
@@ -109,7 +109,7 @@ def list_(
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 1000,
     as_json: Json = False,
 ) -> None:
-    """List instances, those that stand still for the longest first; exit code 3 if --stuck finds any."""
+    """List instances, those that stand still for the longest first. Exit code 3 if --stuck finds any."""
     age = None if stuck is None else parse_duration(stuck)
     with existing_store(database, schema) as store:
         found = _processes(store).instances(process, stuck=age, ended=ended, limit=limit)
@@ -186,7 +186,7 @@ def cancel(
 def migrate(
     target: Target, instance: Instance, database: Database, schema: Schema = None, as_json: Json = False
 ) -> None:
-    """Move an instance to the newest version of its class, by replaying its inputs; no command is sent again."""
+    """Move an instance to the newest version of its class, by replaying its inputs. No command is sent again."""
     kind = load_process(target)
     with existing_store(database, schema) as store:
         _tell(_processes(store, kind).migrate(kind.category, instance), as_json=as_json)

@@ -78,7 +78,7 @@ def rebuild(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Build the group's views from the whole log, beside those that serve; then compare the two, and switch.
+    """Build the group's views from the whole log, next to those that serve. Then compare the two, and switch.
 
     Exit code 3 if rows of an unchanged definition differ: the new views then do not serve. Rows of a changed definition
     may differ. A rebuild that was killed goes on from what it had committed.
@@ -102,7 +102,7 @@ def rebuild(
 def _tell_report(report: RebuildReport, views: list[str]) -> None:
     rows = ", ".join(f"{view} {report.rows[view]:,} rows" for view in views)
     resumed = ", resumed" if report.resumed else ""
-    typer.echo(f"generation {report.generation}{resumed}: {rows}; {report.records_per_second:,.0f} records/s")
+    typer.echo(f"generation {report.generation}{resumed}: {rows}. {report.records_per_second:,.0f} records/s")
     if report.comparison is not None:
         tell_comparison(report.comparison)
     if report.not_compared:
@@ -135,7 +135,7 @@ def run(
     metrics_host: MetricsHost = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Keep the group's views up to date until a signal comes; builds them first where there are none.
+    """Keep the group's views up to date until a signal comes. Builds them first where there are none.
 
     After a cut-over it goes on with the generation that serves now.
     """
@@ -188,7 +188,7 @@ def _tell_batch(report: BatchReport, *, as_json: bool) -> None:
         typer.echo(
             f"{report.records} records: {report.upserts} rows written, {report.retractions} retracted, "
             f"{f'{report.published} published, ' * bool(report.published)}"
-            f"{sum(report.set_aside.values())} records set aside, {report.total_seconds:.2f} s; "
+            f"{sum(report.set_aside.values())} records set aside, {report.total_seconds:.2f} s. "
             f"{report.lag_offsets:,} offsets wait, {report.lag_seconds:.1f} s"
         )
     sys.stdout.flush()
@@ -205,7 +205,7 @@ def verify(
     metrics_file: MetricsFile = None,
     as_json: Json = False,
 ) -> None:
-    """Compare each view with a recomputation from the log; exit code 3 where a row differs."""
+    """Compare each view with a recomputation from the log. Exit code 3 where a row differs."""
     definition = load_group(group)
     require_same_definition(views_url, definition)
     from projections import verify as compare

@@ -38,13 +38,13 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Stop when the topics hold every event.")] = False,
     ignored_slots: Annotated[
         list[str] | None,
-        typer.Option("--ignore-slot", help="A replication slot that is no outbox connector's; may be repeated."),
+        typer.Option("--ignore-slot", help="A replication slot that is no outbox connector's. May be repeated."),
     ] = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Publish events and schemas until a signal comes; start it twice, and the second one stands by."""
+    """Publish events and schemas until a signal comes. Start it twice, and the second one stands by."""
     from eventstore import Settings
     from eventstore.relay import Relay
 
@@ -81,7 +81,7 @@ def _served(
 
 @app.command()
 def status(database: Database, schema: Schema = None, as_json: Json = False) -> None:
-    """Show who publishes, and what each topic does not hold yet; exit code 3 where nobody publishes."""
+    """Show which relay publishes, and what each topic does not hold yet. Exit code 3 if no relay publishes."""
     from eventstore import Settings
     from eventstore.relay import relay_status
 

@@ -38,7 +38,7 @@ def list_(
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 1000,
     as_json: Json = False,
 ) -> None:
-    """List scheduled commands, those set aside first; exit code 3 if --failed finds any."""
+    """List scheduled commands, those set aside first. Exit code 3 if --failed finds any."""
     with _schedule(database, schema) as opened:
         found = opened.pending(failed=failed, limit=limit)
     if as_json:
@@ -53,14 +53,14 @@ def list_(
 
 @app.command()
 def retry(command_id: CommandId, database: Database, schema: Schema = None, as_json: Json = False) -> None:
-    """Send a command that failed or was set aside at once; exit code 1 if there is none of this id."""
+    """Send a command that failed or was set aside at once. Exit code 1 if there is none of this id."""
     with _schedule(database, schema) as opened:
         _conclude(opened.retry(command_id), f"{command_id} is due now", as_json=as_json)
 
 
 @app.command()
 def cancel(command_id: CommandId, database: Database, schema: Schema = None, as_json: Json = False) -> None:
-    """Delete a command that is still to be sent; exit code 1 if there is none of this id."""
+    """Delete a command that is still to be sent. Exit code 1 if there is none of this id."""
     with _schedule(database, schema) as opened:
         _conclude(opened.cancel(command_id), f"{command_id} is cancelled", as_json=as_json)
 

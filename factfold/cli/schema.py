@@ -32,7 +32,7 @@ Registry = Annotated[
         "--registry-url",
         envvar="FACTFOLD_REGISTRY__URL",
         metavar="URL",
-        help="A Confluent-compatible registry; user and password come from the environment.",
+        help="A Confluent-compatible registry. User and password come from the environment.",
     ),
 ]
 
@@ -65,10 +65,10 @@ def check(
     store: MaybeDatabase = None,
     schema: Schema = None,
     registry: Registry = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail too where a schema is not kept yet.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail too where a schema is not stored yet.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say which events the code could not read any more; exit code 1 where there are any."""
+    """Say which events the code could not read any more. Exit code 1 where there are any."""
     from eventstore.schema_check import check_schemas, read_schemas
 
     owners = _load(aggregates)
@@ -85,13 +85,13 @@ def check(
     else:
         _tell(found)
         if strict and found.new:
-            typer.echo(f"{len(found.new)} not kept yet: {_REMEDY if kept_in_file else 'register them first'}")
+            typer.echo(f"{len(found.new)} not stored yet: {_REMEDY if kept_in_file else 'register them first'}")
     raise typer.Exit(0 if passed else 1)
 
 
 @app.command()
 def write(aggregates: Aggregates, file: KeptIn = Path("schemas.json"), as_json: Json = False) -> None:
-    """Add the code's schemas to a file to commit; the ones it holds stay."""
+    """Add the code's schemas to a file to commit. The ones it holds stay."""
     from eventstore.schema_check import write_schemas
 
     added = write_schemas(file, _load(aggregates))
@@ -104,7 +104,10 @@ def register(
     registry: Registry = None,
     as_json: Json = False,
 ) -> None:
-    """Register the code's schemas before it is deployed, where services may not; refused ones end with exit code 1."""
+    """Register the code's schemas before it is deployed, where services may not.
+
+    Raises Refused ones end with exit code 1.
+    """
     kinds = [kind.registered for owner in _load(aggregates) for kind in owner.event_types.values()]
     with _registry(registry) as asked:
         found = asked.register(kinds)

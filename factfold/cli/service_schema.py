@@ -25,17 +25,17 @@ def asyncapi(
     targets: Annotated[
         list[str],
         typer.Argument(
-            help="Aggregates, subscriptions and branches, each as module:name; a module stands for all that it has.",
+            help="Aggregates, subscriptions and branches, each as module:name. A module stands for all that it has.",
             metavar="TARGET...",
         ),
     ],
-    title: Annotated[str | None, typer.Option("--title", help="The service's name; by the source without.")] = None,
+    title: Annotated[str | None, typer.Option("--title", help="The service's name. By the source without.")] = None,
     version: Annotated[str, typer.Option("--version", help="The version of the document.")] = "1.0.0",
     source: Source = None,
     database: MaybeDatabase = None,
     schema: Schema = None,
     servers: Annotated[
-        list[str] | None, typer.Option("--server", help="host:port of a Kafka broker to name; may be repeated.")
+        list[str] | None, typer.Option("--server", help="host:port of a Kafka broker to name. May be repeated.")
     ] = None,
     as_json: Json = False,
 ) -> None:

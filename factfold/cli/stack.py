@@ -46,7 +46,7 @@ def up(
 
 @app.command()
 def status(name: Name = "default", as_json: Json = False) -> None:
-    """Show each server's state; exit code 0 when all are up, 3 when not."""
+    """Show each server's state. Exit code 0 when all are up, 3 when not."""
     from factfold.stack import LocalStack
 
     stack = LocalStack(name)
@@ -84,7 +84,7 @@ def createdb(
     name: Name = "default",
     as_json: Json = False,
 ) -> None:
-    """Create a database in the stack's PostgreSQL; nothing where it is there."""
+    """Create a database in the stack's PostgreSQL. Nothing where it is there."""
     from factfold.stack import LocalStack
     from factfold.stack.postgres import create_database
 
@@ -97,7 +97,7 @@ def createdb(
 
 @app.command()
 def env(
-    database: Annotated[str, typer.Argument(help="The database of your service; see createdb.")] = "postgres",
+    database: Annotated[str, typer.Argument(help="The database of your service. See createdb.")] = "postgres",
     name: Name = "default",
     as_json: Json = False,
 ) -> None:
@@ -116,7 +116,7 @@ def env(
 
 @app.command()
 def psql(
-    database: Annotated[str, typer.Argument(help="The database; see createdb.")] = "postgres",
+    database: Annotated[str, typer.Argument(help="The database. See createdb.")] = "postgres",
     arguments: Annotated[
         list[str] | None, typer.Argument(help="Arguments of psql, after --.", metavar="-- ARGUMENTS")
     ] = None,
@@ -157,7 +157,7 @@ def down(
     name: Name = "default",
     purge: Annotated[bool, typer.Option("--purge", help="Remove data, logs and secrets too.")] = False,
 ) -> None:
-    """Stop exactly what `up` started; data stays unless purged."""
+    """Stop exactly what `up` started. Data stays unless purged."""
     from factfold.stack import LocalStack
 
     stopped = LocalStack(name).down(purge=purge)

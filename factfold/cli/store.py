@@ -27,7 +27,7 @@ Schema = Annotated[
     typer.Option(
         "--store-schema",
         envvar="FACTFOLD_STORE_SCHEMA",
-        help="The store's database schema (PostgreSQL); a tenant's is tenant_ and its name.",
+        help="The store's database schema (PostgreSQL). A tenant's is tenant_ and its name.",
     ),
 ]
 Source = Annotated[
@@ -63,7 +63,7 @@ def store() -> None:
 
 @app.command()
 def status(database: Database, schema: Schema = None, as_json: Json = False) -> None:
-    """Show the version of the tables, the categories, and what readers wait for; exit code 3 if not up to date."""
+    """Show the version of the tables, the categories, and what readers wait for. Exit code 3 if not up to date."""
     with _open(database, schema) as opened:
         version = opened.version()
         categories = opened.categories() if version.is_current else []
@@ -107,7 +107,7 @@ def export_(
     form: Form = None,
     category: Annotated[str | None, typer.Option("--category", help="Only this one's events.")] = None,
     with_keys: Annotated[
-        bool, typer.Option("--with-keys", help="The wrapped keys of personal fields too; no erasure reaches the file.")
+        bool, typer.Option("--with-keys", help="The wrapped keys of personal fields too. No erasure reaches the file.")
     ] = False,
 ) -> None:
     """Write events, schemas and categories to a file, as JSON lines or as Parquet."""
@@ -124,10 +124,10 @@ def import_(
     schema: Schema = None,
     form: Form = None,
     with_keys: Annotated[
-        bool, typer.Option("--with-keys", help="Take over the keys of personal fields; needs the master keys.")
+        bool, typer.Option("--with-keys", help="Take over the keys of personal fields. Needs the master keys.")
     ] = False,
     with_erasures: Annotated[
-        bool, typer.Option("--with-erasures", help="Destroy the keys that the file says were destroyed; for good.")
+        bool, typer.Option("--with-erasures", help="Destroy the keys that the file says were destroyed. For good.")
     ] = False,
     with_topics: Annotated[
         bool, typer.Option("--with-topics", help="Publish new categories to the topics that the file names.")
@@ -137,7 +137,7 @@ def import_(
     key_store: KeyStoreOption = None,
     master_keys: MasterKeysIfAny = None,
 ) -> None:
-    """Store the events of an exported file; repeated, it stores what is missing.
+    """Store the events of an exported file. Repeated, it stores what is missing.
 
     Give the --store-source that the service opens its store with: it names the topics of new categories.
     """
@@ -167,7 +167,7 @@ def renumber(
 
 @app.command()
 def tenants(database: Database, as_json: Json = False) -> None:
-    """List the tenants that have a store in a database; exit code 3 if the tables of one are not up to date."""
+    """List the tenants that have a store in a database. Exit code 3 if the tables of one are not up to date."""
     from eventstore import tenant_store, tenants
     from eventstore.backends.sql.engines import engine_for
 
@@ -198,7 +198,7 @@ def existing_store(
     if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
         raise StoreNotPrepared(
             "there is no such file, and looking makes none",
-            remedy="check the URL; factfold store migrate makes the file",
+            remedy="check the URL. Factfold store migrate makes the file",
             place=url.database,
         )
     return _open(database, schema, keys, source=source)

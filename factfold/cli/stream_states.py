@@ -36,7 +36,7 @@ def show(
     aggregate: Annotated[
         str | None, typer.Argument(help="Its aggregate, for the state: module:name.", metavar="[MODULE:NAME]")
     ] = None,
-    at: Annotated[int | None, typer.Option("--at", min=0, help="The version to look at; the last without.")] = None,
+    at: Annotated[int | None, typer.Option("--at", min=0, help="The version to look at. The last without.")] = None,
     last: Annotated[int, typer.Option("--last", "-n", min=1, help="How many events up to that version.")] = 20,
     schema: Schema = None,
     show_personal: ShowPersonal = False,

@@ -17,7 +17,7 @@ __all__ = ["app"]
 Stream = Annotated[str, typer.Argument(help="The stream: its category, a dash, the id.")]
 Version = Annotated[
     int | None,
-    typer.Option("--expected", min=0, help="Its last version as you know it; without, the one it has when you answer."),
+    typer.Option("--expected", min=0, help="Its last version as you know it. Without, the one it has when you answer."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
@@ -69,7 +69,7 @@ def delete(
     with existing_store(database, schema) as store:
         head = store.head(stream)
         if head is not None:
-            _ask(f"Delete {stream!r} and its {head + 1:,} events? Nobody can undo it", yes=yes)
+            _ask(f"Delete {stream!r} and its {head + 1:,} events? It cannot be undone", yes=yes)
         count = store.delete_stream(stream, expected=_seen(head, expected))
     told = f"{count:,} events deleted" if count else "was deleted before"
     typer.echo(json.dumps({"stream": stream, "deleted": count}) if as_json else f"{stream}: {told}")

@@ -59,7 +59,7 @@ def run(
     tracing: Tracing = False,
     as_json: Json = False,
 ) -> None:
-    """Deliver events to a handler until a signal comes; start it several times to share the load."""
+    """Deliver events to a handler until a signal comes. Start it several times to share the load."""
     from eventstore import Restarts, run_subscription
 
     declared, stop, spans = load_subscription(subscription), stop_on_signal(), spans_if(tracing)
@@ -97,13 +97,38 @@ def _tell_following(*, as_json: bool) -> None:
     gc.freeze()
 
 
+@app.command("list")
+def list_groups(as_json: Json = False) -> None:
+    """List the consumer groups of the cluster: state, members and lag in the topics that each has read."""
+    from eventstore import Settings
+    from eventstore.kafka.groups import group_statuses
+
+    found = group_statuses(Settings())
+    if as_json:
+        shown = [
+            {"group": one.name, "state": one.state, "members": one.members, "topics": sorted(one.topics),
+             "records": one.lag.records, "seconds": one.lag.seconds}
+            for one in found
+        ]  # fmt: skip
+        typer.echo(json.dumps(shown))
+        return
+    for one in found:
+        behind = f"{one.lag.records:,} records, {one.lag.seconds:,.1f} s"
+        typer.echo(
+            f"{one.name}: {one.state}, {one.members} members, {behind}, {', '.join(sorted(one.topics)) or 'no topic'}"
+        )
+    if not found:
+        typer.echo("no group has read from this cluster")
+
+
 @app.command()
 def lag(topic: Topic, group: Group, as_json: Json = False) -> None:
     """Show how far a group is behind: records and seconds, by partition, its retry topics included."""
     from eventstore import Settings
-    from eventstore.kafka.groups import read_topics, subscription_lag
+    from eventstore.kafka.groups import read_topics, require_group, subscription_lag
 
     settings = Settings()
+    require_group(settings, group)
     found = subscription_lag(settings, read_topics(settings, topic.split(","), group=group), group=group)
     if as_json:
         parts = [dataclasses.asdict(partition) for partition in found.partitions]

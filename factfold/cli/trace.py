@@ -32,7 +32,7 @@ def trace(
         typer.Option(
             "--inbox-url",
             envvar="FACTFOLD_INBOX_URL",
-            help="A database with an inbox, to say what groups did; may be repeated.",
+            help="A database with an inbox, to say what groups did. May be repeated.",
         ),
     ] = None,
     schema: Schema = None,

@@ -67,7 +67,8 @@ def run(
     What you name is looked at: the store of --store-url, the views of --views-url. Runners need not run.
     """
     from eventstore import Settings
-    from eventstore.metrics.serving import looking, serve_metrics
+    from eventstore.metrics import serve_metrics
+    from eventstore.metrics.serving import looking
     from factfold.watching.metrics import WatchMetrics
 
     if database is None and views_url is None and not kafka:

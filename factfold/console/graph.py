@@ -85,13 +85,18 @@ def add_aggregates(graph: Graph, definitions: Definitions, topics: Mapping[str, 
         graph.edge(node, graph.node("topic", topics.get(category, category)))
 
 
-def add_connectors(graph: Graph, connectors: Iterable[ConnectorState]) -> None:
-    """Connectors fill a topic for each of their tables; that of an outbox fills those of the aggregates."""
+def add_connectors(graph: Graph, connectors: Iterable[ConnectorState], event_topics: Iterable[str]) -> None:
+    """Connectors fill a topic for each of their tables; those of an outbox fill the topics of events."""
     for one in connectors:
         node = graph.node("connector", one.name, page="connectors", query={"name": one.name})
-        for table in one.tables if one.topic_prefix and not one.routes else ():
-            if "$" not in table and "*" not in table:
-                graph.edge(node, graph.node("topic", f"{one.topic_prefix}.{table}"))
+        for topic in event_topics if one.outbox else _captured_topics(one):
+            graph.edge(node, graph.node("topic", topic))
+
+
+def _captured_topics(one: ConnectorState) -> Iterator[str]:
+    """The topics of tables that are named, and not matched by a regular expression."""
+    names = (table for table in one.tables if not set(table) & set("\\[](){}*+?^$|"))
+    return (f"{one.topic_prefix}.{name}" for name in names if one.topic_prefix)
 
 
 def add_groups(graph: Graph, definitions: Definitions, groups: Iterable[GroupState]) -> None:

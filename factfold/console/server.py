@@ -65,6 +65,6 @@ def _listening(host: str, port: int) -> socket.socket:
         found.close()
         raise PortTaken(
             f"the console cannot listen on {host}:{port}: {error.strerror}",
-            remedy="choose another port with --port; --port 0 takes a free one",
+            remedy="choose another port with --port. --port 0 takes a free one",
         ) from error
     return found

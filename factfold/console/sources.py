@@ -18,7 +18,7 @@ from eventstore.closing import Closing
 from eventstore.errors import FactfoldError
 from factfold.console.definitions import Definitions
 from factfold.console.jobs import Jobs
-from factfold.console.parts import Part, Reader
+from factfold.console.parts import NOT_YET, Part, Reader
 from factfold.console.trends import Trend, Trends
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _opened_views(opened: ExitStack, url: str) -> SqlTableStore:
 
     if delta_root(url) is not None:
         raise NotConfigured(
-            "these views are stored in Delta Lake, which only Spark reads; the console starts no Spark",
+            "these views are stored in Delta Lake, which only Spark reads. The console starts no Spark",
             remedy="factfold projections status --lag",
             place=url,
         )
@@ -262,10 +262,14 @@ class Sources(Closing):
 
 @dataclass(frozen=True)
 class Look:
-    """One page's look at the sources; waits for all parts together until `deadline`."""
+    """One page's look at the sources; waits for all parts together until `deadline`.
+
+    `pending` has the readings that had not answered by then, and had never answered before.
+    """
 
     sources: Sources
     deadline: float
+    pending: list[Reading[Any]] = field(default_factory=list)
     definitions: Definitions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -283,7 +287,10 @@ class Look:
 
     def part(self, reading: Reading[T]) -> Part[T]:
         """Return a part as it was read last, waiting for the reading that runs."""
-        return self.sources.reader(reading).part(deadline=self.deadline)
+        found = self.sources.reader(reading).part(deadline=self.deadline)
+        if found.problem is NOT_YET:
+            self.pending.append(reading)
+        return found
 
     def trend(self, name: str) -> Trend:
         """Return how a figure has moved, such as `group shop`."""

@@ -23,6 +23,7 @@ _LONGEST_WAIT: Final = 30.0
 # A process that has run for so long was well: its next failure is the first one again.
 _WELL_SECONDS: Final = 60.0
 _END_SECONDS: Final = 20.0
+_LOOK_SECONDS: Final = 0.1
 # How the commands say that they have opened what they need.
 _READY: Final = ("following", "routing", "running")
 
@@ -109,11 +110,12 @@ class Supervisor:
             errors="replace",
             start_new_session=True,  # the terminal's signal is for the supervisor, which ends the parts
         )
-        with ThreadPoolExecutor(max_workers=1) as reading:
-            reading.submit(self._read, one, process, log)
+        with process, ThreadPoolExecutor(max_workers=1) as reading:
+            lines = reading.submit(self._read, one, process, log)
             while process.poll() is None:
-                if stop.wait(0.2):
+                if stop.wait(_LOOK_SECONDS):
                     _end(process)
+            lines.result()
         return process.returncode
 
     def _read(self, one: Running, process: subprocess.Popen[str], log: RotatingFileHandler) -> None:

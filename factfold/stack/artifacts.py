@@ -24,12 +24,12 @@ _AT_ONCE = 4
 
 
 def spark_jars() -> list[Path]:
-    """Return the jars a Spark session of Factfold needs, fetching missing ones; raises ArtifactError."""
+    """Return the jars a Spark session of Factfold needs, fetching missing ones. Raises ArtifactError."""
     return fetch(versions().spark_jars)
 
 
 def delta_jars() -> list[Path]:
-    """Return the jars that a Spark session needs beside `spark_jars` for archives of topics, fetching missing ones."""
+    """Return the jars that a Spark session needs in addition to `spark_jars` for archives, fetching missing ones."""
     return fetch(versions().delta_jars)
 
 
@@ -99,7 +99,7 @@ def check(path: Path, *, expected: str | None) -> None:
     if actual != expected:
         raise ArtifactError(
             f"{path.name} has sha256 {actual[:12]}…, jars.sha256 says {expected[:12]}…",
-            remedy="remove it and fetch again; if it stays, the repository you reach serves another file",
+            remedy="remove it and fetch again. If it stays, the repository you reach serves another file",
             place=str(path),
         )
 

@@ -37,7 +37,7 @@ def prepare(info: StackInfo) -> None:
     if ran.returncode != 0:
         raise ServerFailed(
             "Kafka's log folder could not be formatted",
-            remedy="see the tool's words below; free disk is the usual need",
+            remedy="see the tool's words below. Free disk is the usual need",
             place=str(data),
             log_tail=(ran.stdout + ran.stderr)[-2000:],
         )

@@ -59,11 +59,11 @@ class ServerStatus:
 
 
 class LocalStack:
-    """PostgreSQL, Kafka and Kafka Connect on this machine; a schema registry too, where it is started.
+    """PostgreSQL, Kafka and Kafka Connect on this machine. A schema registry too, where it is started.
 
-    `ephemeral=True`: the servers belong to this process; data and state go when it leaves the `with` block,
+    `ephemeral=True`: the servers belong to this process. Data and state go when it leaves the `with` block,
     or when the next stack is started after it died. Otherwise data stays, and another process finds the stack
-    again by its name. `ports` fixes some ports by server name; the others are chosen free.
+    again by its name. `ports` fixes some ports by server name. The others are chosen free.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class LocalStack:
 
     @property
     def info(self) -> StackInfo:
-        """Addresses, folders and processes; raises StackNotUp when this stack was never started."""
+        """Addresses, folders and processes. Raises StackNotUp when this stack was never started."""
         found = load(self.folder)
         if found is None:
             raise StackNotUp(
@@ -103,7 +103,7 @@ class LocalStack:
         return found
 
     def up(self, *, optional: Sequence[str] = ()) -> StackInfo:
-        """Start what does not run and return when all answer; on StackError what it started is stopped.
+        """Start what does not run and return when all answer. On StackError what it started is stopped.
 
         ``optional`` names servers beyond the three: "registry".
         """
@@ -124,7 +124,7 @@ class LocalStack:
             return self.info
 
     def down(self, *, purge: bool = False) -> list[str]:
-        """Stop exactly what was recorded and still runs; return the names of the servers that ran.
+        """Stop exactly what was recorded and still runs. Return the names of the servers that ran.
 
         Data is removed if the stack is ephemeral or `purge` is true.
         """
@@ -140,28 +140,28 @@ class LocalStack:
         return running
 
     def abandon(self) -> None:
-        """Kill the servers and remove everything; raises StackBusy if another process is at work on it."""
+        """Kill the servers and remove everything. Raises StackBusy if another process is at work on it."""
         with self._locked(within=0):
             self._remove()
 
     def start(self, server: str) -> None:
-        """Start one server at its recorded port and wait until it answers; does nothing if it runs."""
+        """Start one server at its recorded port and wait until it answers. Does nothing if it runs."""
         with self._locked():
             if not self._runs(self._with_ports(self.info, [known_server(server)]), server):
                 self._start(server)
 
     def stop(self, server: str) -> None:
-        """Stop one server in good order and wait until it is gone."""
+        """Stop one server in good order and wait until it is deleted."""
         with self._locked():
             self._stop(known_server(server))
 
     def kill(self, server: str) -> None:
-        """End one server and its children with SIGKILL and wait until all are gone."""
+        """End one server and its children with SIGKILL and wait until all have ended."""
         with self._locked():
             self._kill(known_server(server))
 
     def status(self) -> list[ServerStatus]:
-        """Say for each server whether it is up, silent or down; raises StackNotUp without such a stack."""
+        """Say for each server whether it is up, silent or down. Raises StackNotUp without such a stack."""
         info = self.info
         return [self._status(info, server) for server in info.servers]
 

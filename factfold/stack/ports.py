@@ -40,7 +40,7 @@ def require_free(port: int, *, server: str) -> None:
     holder = _holder(port)
     cause = f"is taken by {holder}" if holder else f"is refused by the system: {problem.strerror}"
     raise PortRefused(
-        f"port {port}, wanted by {server}, {cause}",
+        f"port {port}, requested by {server}, {cause}",
         remedy="free it, or run `factfold stack down` and `factfold stack up`, which chooses free ports",
         place=f"{LOOPBACK}:{port}",
     )

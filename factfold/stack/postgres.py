@@ -173,7 +173,7 @@ def _initdb(data: Path, *, password: str, account: Account | None) -> None:
         shutil.rmtree(data, ignore_errors=True)
         raise ServerFailed(
             "PostgreSQL's data folder could not be created",
-            remedy="see initdb's words below; free disk and a readable cache folder are the usual needs",
+            remedy="see initdb's words below. Free disk and a readable cache folder are the usual needs",
             place=str(data),
             log_tail=(ran.stdout + ran.stderr)[-2000:],
         )

@@ -86,7 +86,7 @@ def launch(how: Launch) -> RecordedProcess:
 def _unusable(program: Path, cause: str) -> StackError:
     return StackError(
         f"{program.name} cannot be started: {cause}",
-        remedy="check this file; in the cache folder it may be removed, and comes anew with the next start",
+        remedy="check this file. In the cache folder it may be removed, and is created again at the next start",
         place=str(program),
     )
 
@@ -105,7 +105,7 @@ def stop(recorded: RecordedProcess, *, with_signal: signal.Signals, within: floa
 
 
 def kill(recorded: RecordedProcess) -> None:
-    """End a process and its children at once, as a power cut would, and wait until all are gone."""
+    """End a process and its children at once, as a power cut would, and wait until all have ended."""
     process = recorded.find()
     if process is None:
         return

@@ -29,14 +29,14 @@ class PostgresInfo:
     password: str = field(repr=False)
 
     def url(self, database: str = "postgres", driver: str = "postgresql+psycopg") -> str:
-        """Return an SQLAlchemy URL, password included; `driver="postgresql"` gives a libpq URL."""
+        """Return an SQLAlchemy URL, password included. `driver="postgresql"` gives a libpq URL."""
         password = quote(self.password, safe="")
         return f"{driver}://{self.superuser}:{password}@{self.host}:{self.port}/{quote(database, safe='')}"
 
 
 @dataclass(frozen=True)
 class StackInfo:
-    """Addresses, folders and processes of one stack; `owner` is set when it dies with a process."""
+    """Addresses, folders and processes of one stack. `owner` is set when it dies with a process."""
 
     name: str
     folder: Path
@@ -57,7 +57,7 @@ class StackInfo:
 
     @property
     def registry_url(self) -> str:
-        """The address at which the schema registry answers as Confluent's does; KeyError where none was started."""
+        """The address at which the schema registry answers as Confluent's does. Raises KeyError if none was started."""
         return f"http://{LOOPBACK}:{self.ports['registry']}/apis/ccompat/v7"
 
     @property
@@ -89,7 +89,7 @@ class StackInfo:
         return replace(self, processes=others if process is None else {**others, server: process})
 
     def public(self) -> dict[str, Any]:
-        """Return what may be shown to anyone who looks over the user's shoulder: no password."""
+        """Return what may be shown on a shared screen: no password."""
         return {
             "name": self.name,
             "folder": str(self.folder),

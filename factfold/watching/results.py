@@ -6,8 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from eventstore.metrics.families import Family, Kind, Metrics
-from eventstore.metrics.serving import write_metrics
+from eventstore.metrics import Family, Kind, Metrics, write_metrics
 
 if TYPE_CHECKING:
     from cdc.comparing.report import TableComparison

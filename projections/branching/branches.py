@@ -28,9 +28,9 @@ _BRANCH_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 @dataclass(frozen=True)
 class Branches:
-    """Declared branches of one event topic; made by ``branches``, which checks them.
+    """Declared branches of one event topic. Made by ``branches``, which checks them.
 
-    ``predicates`` are in the order in which they are tried; ``otherwise`` is where a record goes that none matches.
+    ``predicates`` are in the order in which they are tried. ``otherwise`` is where a record goes that none matches.
     With ``source`` a record of another service is a dead letter.
     """
 
@@ -60,11 +60,11 @@ class Branches:
         return f"{self.topic}.{DEAD_LETTER}"
 
     def branch_of(self, event: RecordedEvent, *, schema: RegisteredSchema | None = None) -> str:
-        """The branch of one event, in plain Python; ``schema`` is the one that its record was written by.
+        """The branch of one event, in plain Python. ``schema`` is the one that its record was written by.
 
         Raises UnknownEventType for a type that the aggregate does not declare, InvalidEventData for an event that
-        cannot be read as of today, InvalidPredicate where a predicate cannot be put to records of the schema. All are
-        dead letters for whoever routes. Without a schema the values
+        the current code cannot read, InvalidPredicate if a predicate cannot be put to records of the schema. All are
+        dead letters of a router. Without a schema the values
         alone are looked at, of the predicates up to the one that matches.
         """
         return self._branch(event.type, event.schema_version, event.data, schema)
@@ -100,7 +100,7 @@ class Branches:
         return {name: matcher(predicate) for name, predicate in self.predicates.items()}
 
     def description(self) -> Mapping[str, str]:
-        """What decides where records go, as text: kept beside a Spark checkpoint, to tell what has changed."""
+        """What decides where records go, as text: stored next to a Spark checkpoint, to find what has changed."""
         tried = {f"branch {number} {name}": str(p) for number, (name, p) in enumerate(self.predicates.items(), 1)}
         own = {} if self.source is None else {"source": self.source}
         return {"topic": self.topic, **own, **tried, "otherwise": self.otherwise}
@@ -121,7 +121,7 @@ def branches(
     """Declare the branches of an aggregate's event topic: that of the service ``source``, unless ``topic`` is given.
 
     Without ``source`` the topic is the aggregate's category. The predicates are tried in order and the first that
-    matches decides; ``otherwise`` takes what none matches.
+    matches decides. ``otherwise`` takes what none matches.
     Raises InvalidDefinition for names that cannot be, UnknownField and InvalidPredicate for predicates.
     """
     if not (isinstance(aggregate, type) and issubclass(aggregate, Aggregate)):
@@ -173,7 +173,7 @@ def _check_name(name: str, place: str) -> None:
     if not isinstance(name, str) or not _BRANCH_NAME.fullmatch(name) or name == DEAD_LETTER:
         raise InvalidDefinition(
             f"{name!r} cannot be a branch",
-            remedy="use a lower-case word such as suspicious, at most 40 letters, digits, dashes and underscores; "
+            remedy="use a lower-case word such as suspicious, at most 40 letters, digits, dashes and underscores. "
             f"{DEAD_LETTER} is taken",
             place=place,
         )
@@ -183,7 +183,7 @@ def _check_predicate(declared: Branches, name: str, predicate: Predicate) -> Non
     if not isinstance(predicate, Predicate):
         raise InvalidDefinition(
             f"branch {name!r} has {predicate!r} for a predicate",
-            remedy='write one, such as field("amount") > 900; what no predicate matches goes to the otherwise',
+            remedy='write one, such as field("amount") > 900. What no predicate matches goes to the otherwise',
             place=f"branches of {declared.topic}",
         )
     check_predicate(predicate, list(declared.aggregate.event_types.values()))

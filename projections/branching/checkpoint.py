@@ -72,7 +72,7 @@ class RouterCheckpoint:
         except OSError as error:
             raise RunAlreadyActive(
                 f"another router holds the checkpoint of {self.folder.name}",
-                remedy="stop it first; the lock of a killed process goes with it",
+                remedy="stop it first. The lock of a killed process goes with it",
                 place=str(self.folder),
             ) from error
 
@@ -128,6 +128,6 @@ def _difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 def _unusable(why: str, folder: Path) -> CheckpointUnusable:
     return CheckpointUnusable(
         f"the checkpoint folder {why}",
-        remedy="give a folder that this user can write; one that is there needs mode 0700 (chmod 700)",
+        remedy="give a folder that this user can write. One that is there needs mode 0700 (chmod 700)",
         place=str(folder),
     )

@@ -56,7 +56,7 @@ log = structlog.get_logger()
 class RouterOptions:
     """How a router runs.
 
-    ``start`` counts for the first start only; afterwards the Spark checkpoint does. A batch of real-time mode lasts
+    ``start`` counts for the first start only. Afterwards the Spark checkpoint does. A batch of real-time mode lasts
     ``batch_seconds`` (Spark's least is 5). ``schema_patience`` is how many seconds an unregistered schema id is waited
     for before its records are dead letters: a schema and its first event travel by two topics.
     """
@@ -69,7 +69,7 @@ class RouterOptions:
 
 
 class Router:
-    """Routes one topic; made by ``open_router``. ``restarts`` and ``reloads`` count what happened to the query."""
+    """Routes one topic. Made by ``open_router``. ``restarts`` and ``reloads`` count what happened to the query."""
 
     def __init__(
         self,
@@ -97,8 +97,8 @@ class Router:
         """Route until ``stop`` is set.
 
         An unknown schema id, a broker that is away and anything Spark may recover from lead to a new start from the
-        Spark checkpoint; RouterGaveUp after too many in a row. Raises TopicMissing, OffsetsLost and SparkGone at once:
-        waiting helps none of them.
+        Spark checkpoint. Raises RouterGaveUp after too many in a row. Raises TopicMissing, OffsetsLost and SparkGone at
+        once: waiting helps none of them.
         """
         while not stop.is_set():
             with self._outwaiting.over(stop):
@@ -233,7 +233,7 @@ def open_router(
 ) -> Iterator[Router]:
     """Make the branch topics, claim the checkpoint, and start a Spark session for the router alone.
 
-    ``checkpoints`` is a folder that holds one a topic and outlives the process; ``master`` defaults to as many local
+    ``checkpoints`` is a folder that holds one a topic and outlives the process. ``master`` defaults to as many local
     slots as the mode needs. Raises TopicMissing, TopicMismatch, BrokerUnreachable, DefinitionChanged, RunAlreadyActive,
     CheckpointUnusable, TooFewSlots, SessionInUse.
     """
@@ -284,7 +284,7 @@ def require_slots(slots: int, partitions: int, *, place: str) -> None:
             f"real-time mode needs {slots_needed(partitions)} slots for {partitions} partitions, "
             f"this Spark session has {slots}",
             remedy=f"use master local[{slots_needed(partitions)}] or a cluster with that many cores, in a process of "
-            "its own; or mode micro-batch",
+            "its own, or mode micro-batch",
             place=place,
         )
 
@@ -298,7 +298,7 @@ def branch_counts(settings: Settings, branches: Branches) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class BranchesStatus:
-    """How far a topic's router has come; ``lag`` counts offsets, and is None before its first batch has ended."""
+    """How far a topic's router has come. ``lag`` counts offsets, and is None before its first batch has ended."""
 
     topic: str
     lag: int | None

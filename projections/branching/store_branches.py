@@ -21,9 +21,9 @@ def branch_source(
 ) -> StoreSource:
     """Read the store's events of the branch that the subscription's topic names, for a Subscriber.
 
-    The predicates are evaluated in Python; an event that they cannot be put to is a dead letter of the subscription.
+    The predicates are evaluated in Python. An event that they cannot be put to is a dead letter of the subscription.
     With a source, an event of another service is one, too. ``engine`` is that of the handler's database, the store's
-    own by default. InvalidDefinition where the topic is none of the branches', or the two name different sources.
+    own by default. Raises InvalidDefinition if the topic is none of the branches', or the two name different sources.
     """
     from eventstore.backends.sql.source import StoreSource
 

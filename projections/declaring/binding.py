@@ -71,7 +71,7 @@ def _require_current(declared: Declaration, tables: Mapping[str, Input]) -> None
             role = f"partitions {name!r}" if declared.by else f"has the root {name!r}"
             raise InvalidDefinition(
                 f"view {declared.name!r} {role}, which holds the versions of a table",
-                remedy=f"take their history instead, history('{name}_history', {name}); or look versions up from a"
+                remedy=f"take their history instead, history('{name}_history', {name}), or look versions up from a"
                 " stream, the first parameter of a view with references",
             )
 
@@ -97,7 +97,7 @@ def _require_root_key(declared: Declaration, tables: Mapping[str, Input]) -> Non
         raise InvalidDefinition(
             f"view {declared.name!r} has key {', '.join(declared.key)!r}, its root table {root!r} has key"
             f" {', '.join(table.key)}",
-            remedy="a view joined by foreign keys has the key of its first table; one row a group is by='…'",
+            remedy="a view joined by foreign keys has the key of its first table. One row a group is by='…'",
         )
 
 
@@ -209,8 +209,8 @@ def _side(
     for side in (next(iter(tables)), name):
         if may_be_null(tables[side]):
             raise InvalidDefinition(
-                f"view {view!r} keeps unmatched rows beside {side!r}, a view whose key may be null already",
-                remedy="a missing side could not be told from a null: join the tables themselves",
+                f"view {view!r} keeps unmatched rows in addition to {side!r}, a view whose key may be null already",
+                remedy="a missing side could not be distinguished from a null: join the tables themselves",
             )
     if len(columns) != len(table.key):
         raise InvalidDefinition(
@@ -234,7 +234,7 @@ def require_all_reached(view: View) -> None:
 
 def _to_reach(view: View, table: str) -> str:
     if isinstance(view.declared, tuple) and view.declared:
-        return f"leave references out: the joins show them. Or add the foreign key, {{'column': {table!r}}}"
+        return f"leave references out: the joins show them, or add the foreign key, {{'column': {table!r}}}"
     return f"join it by its whole key, {', '.join(view.tables[table].key)}, or leave the parameter out"
 
 
@@ -259,8 +259,8 @@ def _check_partition(view: View, name: str) -> None:
         if column not in table.columns:
             raise UnknownColumn(
                 f"view {view.name!r} takes rows of one {column!r} at a time, and {name!r} has no such column",
-                remedy="give it one in a view of its own, by a join along its foreign key, and take that view here;"
-                f" its columns are: {', '.join(table.columns)}",
+                remedy="give it one in a view of its own, by a join along its foreign key, and take that view here."
+                f" Its columns are: {', '.join(table.columns)}",
                 place=place,
             )
         kind = table.columns[column]
@@ -316,7 +316,7 @@ def _require_time(source: Table, target: Table, *, place: str) -> None:
     if isinstance(source, VersionTable):
         raise InvalidDefinition(
             "a reference starts at the versions of a table",
-            remedy="refer from the stream, or use the table's current rows (Table.from_changelog) beside its versions",
+            remedy="refer from the stream, or use the table's current rows (Table.from_changelog) with its versions",
             place=place,
         )
     if isinstance(target, VersionTable) and len(target.key) > 1:

@@ -134,7 +134,7 @@ def _shaped(table: Any, column: Any, name: str, annotation: Any) -> ColumnType:
     if not found.shape:
         raise InvalidDefinition(
             f"the shape of a JSON column is {annotation!r}, which is flat",
-            remedy="give a list, a dictionary of texts or a class of fields; without a shape the column is text",
+            remedy="give a list, a dictionary of texts or a class of fields. Without a shape the column is text",
             place=place,
         )
     return found

@@ -60,7 +60,7 @@ def _by_owner(aggregates: Sequence[type[Aggregate]], columns: Setters) -> dict[t
         if len(owners) != 1:
             raise InvalidDefinition(
                 f"column {column!r} is set by events of {_names(owners, ' and ') or 'none of the aggregates'}",
-                remedy="let each column be set by the events of one of them; a view can put two columns together",
+                remedy="let each column be set by the events of one of them. A view can put two columns together",
                 place=_names(aggregates, ", "),
             )
         found[owners[0]][column] = setters

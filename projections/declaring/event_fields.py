@@ -242,7 +242,7 @@ def _check_fields(left: FieldKind, right: FieldKind, place: str) -> None:
     if not same:
         raise InvalidPredicate(
             "these two fields have no type in common that holds the values of both exactly",
-            remedy="compare fields of one type; a float compares exactly with floats only",
+            remedy="compare fields of one type. A float compares exactly with floats only",
             place=place,
         )
 

@@ -80,12 +80,12 @@ def _of_several(
     place = ", ".join(names)
     if name is None:
         raise InvalidDefinition(
-            "a table of several aggregates is kept as a view, and has no name", remedy="pass name='…'", place=place
+            "a table of several aggregates is stored as a view, and has no name", remedy="pass name='…'", place=place
         )
     if topic is not None or len(set(names)) < len(names):
         raise InvalidDefinition(
             f"aggregates of table {name!r} come {'from one topic' if topic else 'twice'}",
-            remedy="name each once, read from its own topic; tables over topics of other names are joined in a view: "
+            remedy="name each once, read from its own topic. Tables over topics of other names are joined in a view: "
             "@view(key='order_id', roots=(orders, payments))",
             place=place,
         )
@@ -109,7 +109,7 @@ def _require_own_events(aggregate: type[Aggregate], setters: Setters) -> None:
             if setter.event.name not in known:
                 raise InvalidDefinition(
                     f"column {column!r} is set by {setter.event.name}, which is no event of {aggregate.__name__}",
-                    remedy=f"its events are: {', '.join(sorted(known))}; one that other aggregates set too is"
+                    remedy=f"its events are: {', '.join(sorted(known))}. One that other aggregates set too is"
                     " Table.from_events of them all",
                 )
 
@@ -119,7 +119,7 @@ def _require_clear(aggregate: type[Aggregate]) -> None:
         if kind.personal:
             raise InvalidDefinition(
                 f"{kind.name} has personal fields, and what evolve makes of them could not be forgotten",
-                remedy="declare the columns: Table.from_events(…, columns={…}); they are kept sealed",
+                remedy="declare the columns: Table.from_events(…, columns={…}). They are stored sealed",
                 place=aggregate.__name__,
             )
 

@@ -37,7 +37,7 @@ class SqlText:
             raise _refused(
                 view,
                 f"contains {substituted[0]}, which Spark replaces by a setting, in literals, too",
-                "write the value itself; as a text, write it in two: concat('$', '{…}')",
+                "write the value itself. As a text, write it in two: concat('$', '{…}')",
             )
         for cast in self.select.find_all(exp.Cast):
             if cast.is_type(*exp.DataType.TEMPORAL_TYPES) and cast.this.is_string and _MOMENT.match(cast.this.name):

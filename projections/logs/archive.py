@@ -80,7 +80,7 @@ class ArchivableLog(RecordLog, Protocol):
 
 @dataclass(frozen=True)
 class ArchivedLog(LayeredLog):
-    """A log with an archive in front of it; ``spark`` reads the few archived records that a small range asks for."""
+    """A log with an archive in front of it. ``spark`` reads the few archived records that a small range asks for."""
 
     log: ArchivableLog
     archive: Archive
@@ -185,6 +185,6 @@ def require_same(topic: str, extent: Extent, *, topic_id: str, ends: Mapping[int
         "the archive is of another topic of this name, which was deleted since"
         if topic_id != extent.topic_id
         else f"the topic ends before its archive, which holds {extent.end[beyond[0]]} offsets of partition {beyond[0]}",
-        remedy="move that topic's folder out of the archive, and archive the topic anew",
+        remedy="move that topic's folder out of the archive, and archive the topic again",
         place=f"topic {topic}",
     )

@@ -20,7 +20,7 @@ def require_deletions(log: OpenLog, progress: Offsets, ends: Offsets, *, topics:
                 raise deletions_lost(
                     topic,
                     partition,
-                    remedy="rebuild the projection; let a run stand still for less than the topic's delete.retention.ms"
+                    remedy="rebuild the projection. Let a run stand still for less than the topic's delete.retention.ms"
                     " and min.compaction.lag.ms together",
                 )
 

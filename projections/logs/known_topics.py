@@ -34,7 +34,7 @@ class KnownTopics:
             return
         for topic in replaced_topics(self._state, self._log.topic_ids(self._topics)):
             raise OffsetsLost(
-                "the topic was deleted and made anew since the views were built",
+                "the topic was deleted and created again since the views were built",
                 remedy="rebuild the projection: it reads the new one from its beginning",
                 place=f"topic {topic}",
             )

@@ -48,6 +48,6 @@ def progress_lost(topic: str, partition: int, cause: str) -> OffsetsLost:
     """The error of a run that cannot go on from where it stands."""
     return OffsetsLost(
         cause,
-        remedy="rebuild the projection; keep a topic longer than a run may stand still, and do not make it anew",
+        remedy="rebuild the projection. Keep a topic longer than a run may be offline, and do not create it again",
         place=f"topic {topic}, partition {partition}",
     )

@@ -38,7 +38,7 @@ def require_served(served: Offsets, whole: Offsets, ends: Offsets, *, group: str
                 raise EndNotKnown(
                     f"group {group!r} serves {served[topic][partition]} offsets, and transactions of the source are "
                     f"known to have ended up to {end} only",
-                    remedy="wait for the transaction that is open; where its marks were removed or switched off, for "
+                    remedy="wait for the transaction that is open. Where its marks were removed or switched off, for "
                     "the next one, or leave ProjectionGroup(transactions=…) away",
                     place=f"topic {topic}, partition {partition}",
                 )
@@ -71,7 +71,7 @@ def from_the_beginning(beginning: Offsets, ends: Offsets) -> OffsetRange:
             if first > 0:
                 raise OffsetsLost(
                     f"the topic no longer begins at its beginning: {first} offsets have been removed",
-                    remedy="publish it again; event and changelog topics are compacted and kept without limit",
+                    remedy="publish it again. Event and changelog topics are compacted and retained without limit",
                     place=f"topic {topic}, partition {partition}",
                 )
     return OffsetRange(beginning, ends)

@@ -128,7 +128,7 @@ def _require_empty(foreign: Sequence[str]) -> None:
     for topic in foreign:
         raise TopicMismatch(
             f"topic {topic!r} holds records that no view of this database wrote",
-            remedy="delete it, or give the view a topic of another name: rows that are gone would stay in it",
+            remedy="delete it, or give the view a topic of another name: deleted rows would stay in it",
             place=topic,
         )
 

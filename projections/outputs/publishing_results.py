@@ -56,7 +56,7 @@ class ResultPublisher:
             # While any is ahead it has to be found again, so the place from which to look stays.
             noted = final_topics.note_sent(connection, unsent, ends=unsent.ends if ahead else before)
         if not noted:
-            del self._ahead[topic]  # another one has sent some, or the topic was made anew: look again
+            del self._ahead[topic]  # another one has sent some, or the topic was created again: look again
         return len(rows)
 
     def _ends(self, topic: str) -> Mapping[int, int]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class ViewTopic:
     """A topic that holds a view's rows: its name, its partitions, which are fixed for life, and its compaction lag.
 
-    The lag is how long no record is compacted away: longer than the longest rebuild of whoever reads the topic.
+    The lag is how long no record is compacted away: longer than the longest rebuild of a reader of the topic.
     """
 
     name: str

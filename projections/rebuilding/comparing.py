@@ -61,7 +61,7 @@ def _require_serving(store: TableStore[Any], group: ProjectionGroup) -> None:
     if not store.states(group.name, SERVING) and store.states(group.name, BUILT):
         raise NotComparable(
             f"nothing of projection group {group.name!r} serves yet that the generation could be compared with",
-            remedy="let it serve: factfold projections cutover; factfold projections verify recomputes it then",
+            remedy="let it serve: factfold projections cutover. Factfold projections verify recomputes it then",
             place=store.place,
         )
 
@@ -74,7 +74,7 @@ def compare(
     state = store.serving_state(group.name)
     serving = state.run
     if anew := made_anew(environment, group, state):
-        raise _not_comparable(f"{', '.join(anew)}: the topic was made anew since it was served", serving)
+        raise _not_comparable(f"{', '.join(anew)}: the topic was created again since it was served", serving)
     with environment.keeper.comparison(serving, catch_up.run, layout) as beside:
         if not beside.columns:
             raise _not_comparable("no view of the new generation has its key in the serving one", serving)

@@ -24,7 +24,7 @@ _HOLD_SECONDS: Final = 60.0  # the serving run is let go again, and the cut-over
 
 
 def cut_over(environment: Environment, group: ProjectionGroup) -> Run:
-    """Let the generation that was built by this definition serve; the one that served stays, to go back to.
+    """Let the generation that was built by this definition serve. The one that served stays, to go back to.
 
     One with personal columns does not stay: no erasure would reach it. Raises GenerationMissing, RunAlreadyActive,
     ViewInUse.
@@ -33,7 +33,7 @@ def cut_over(environment: Environment, group: ProjectionGroup) -> Run:
 
 
 def rollback(environment: Environment, group: ProjectionGroup) -> Run:
-    """Let the newest retired generation of this definition serve again, once it has caught up; errors of `cut_over`."""
+    """Let the newest retired generation of this definition serve again, once it has caught up. Errors of `cut_over`."""
     remedy = "give the definition that served before (its release, its version=); factfold projections status lists"
     return _switch_to_newest(environment, group, RETIRED, f"{remedy} the generations that are kept")
 

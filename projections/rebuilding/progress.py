@@ -16,7 +16,7 @@ _LOOK_SECONDS: Final = 0.5  # between two looks at Spark's counts: a bar that mo
 class RebuildProgress:
     """One moment of a rebuild.
 
-    ``records`` of ``total`` are folded into tables, or being read; ``before``, of them, by an earlier process that was
+    ``records`` of ``total`` are folded into tables, or being read. ``before``, of them, by an earlier process that was
     killed. Offsets without a record count as records once their table is loaded. ``seconds`` are this process's.
     """
 
@@ -33,7 +33,7 @@ class RebuildProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Until all records are read, at the rate so far; None before there is one."""
+        """Until all records are read, at the rate so far. None before there is one."""
         rate = self.records_per_second
         return (self.total - self.records) / rate if rate else None
 

@@ -39,7 +39,7 @@ class RebuildReport:
     """What a rebuild did: records read, rows by table and view, seconds by step.
 
     ``comparison`` is by view, and None where there was nothing to compare with or ``not_compared`` says why.
-    ``withheld`` if rows of an unchanged definition differ from the serving ones, and nobody asked for the cut-over.
+    ``withheld`` if rows of an unchanged definition differ from the serving ones, and the cut-over was not requested.
     """
 
     generation: int
@@ -84,8 +84,8 @@ def rebuild(
     left to `diff` and `cut_over`. The old one stays for `rollback` until it is dropped. ``on_progress`` is called with
     each step as it begins, and twice a second from another thread while records are read.
 
-    Raises RunAlreadyActive while another rebuild is at the group, DefinitionChanged where another definition has served
-    under the same version, EndNotKnown where it would end before what is served.
+    Raises RunAlreadyActive while another rebuild is at the group, DefinitionChanged if another definition has served
+    under the same version, EndNotKnown if it would end before what is served.
     """
     with rebuilding(environment.store, group.name):
         return _Rebuild(environment, group, ProgressMeter(on_progress)).run(cut_over=cut_over)

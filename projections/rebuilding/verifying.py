@@ -24,7 +24,7 @@ class ViewVerdict:
     """One view against its recomputation: rows, digests, some rows that differ, and their keys (tuples if composite).
 
     Of a differing row, ``one`` is the live view's, ``other`` the recomputed one. Rows are compared with their partial
-    aggregates, of which digests know nothing; digests are None where a column is a floating-point number.
+    aggregates, of which digests know nothing. Digests are None where a column is a floating-point number.
     """
 
     rows: int
@@ -44,9 +44,9 @@ class ViewVerdict:
 def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewVerdict]:
     """Compare every view of the group with its recomputation at the run's own progress.
 
-    The views and the progress are copied in one snapshot, so the run may go on meanwhile. Rows are compared in the
-    database, digests computed as in ``projections.tablestore.digest``. ErasureWaiting; RunAlreadyActive where another
-    process verifies the group; the errors of `rebuild`.
+    The views and the progress are copied in one snapshot. The run goes on meanwhile. Rows are compared in the
+    database, digests computed as in ``projections.tablestore.digest``. Raises ErasureWaiting. Raises RunAlreadyActive
+    if another process verifies the group. Raises the errors of `rebuild`.
     """
     store = environment.store
     require_inputs(environment, group)

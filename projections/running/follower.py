@@ -76,19 +76,19 @@ class Follower:
     def run(self, *, stop: Event) -> None:
         """Apply batches until ``stop`` is set.
 
-        RunnerGaveUp after too many failures in a row; at once the errors of ``open_runner`` and of batches that do not
-        pass by themselves.
+        Raises RunnerGaveUp after too many failures in a row. At once the errors of ``open_runner`` and of batches that
+        do not pass by themselves.
         """
         while not stop.is_set():
             with self._outwaiting.over(stop):
                 self._follow(lambda runner: runner.run(stop=stop, on_batch=self._applied))
 
     def catch_up(self, *, stop: Event) -> None:
-        """Apply batches up to where the topics end now; errors as those of `run`."""
+        """Apply batches up to where the topics end now. Errors as those of `run`."""
         self.outwait(lambda: self._follow(lambda runner: runner.run_to(stop=stop, on_look=self._looked)), stop=stop)
 
     def outwait(self, work: Callable[[], object], *, stop: Event) -> None:
-        """Do something once, over failures that pass, such as the group's first rebuild; errors as those of `run`."""
+        """Do something once, over failures that pass, such as the group's first rebuild. Errors as those of `run`."""
         self._outwaiting.once(work, stop=stop)
 
     def _looked(self, report: BatchReport | None) -> None:

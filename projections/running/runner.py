@@ -65,7 +65,7 @@ class RunnerOptions:
 
 
 class Runner:
-    """Keeps a group's views up to date; made by ``open_runner``, which holds the group for it.
+    """Keeps a group's views up to date. Made by ``open_runner``, which holds the group for it.
 
     ``progress`` is how far it has come, ``batch`` how many records the next batch may have.
     """
@@ -110,9 +110,9 @@ class Runner:
         return self._applier.run
 
     def run_once(self, *, max_records: int | None = None, ends: Progress | None = None) -> BatchReport | None:
-        """Apply one batch of what is new, up to ``ends`` where they are given; ``max_records`` replaces the batch size.
+        """Apply one batch of what is new, up to ``ends`` where they are given. ``max_records`` replaces the batch size.
 
-        Returns None where nothing is new, or the run is to stand still; raises RunRetired where it serves no more.
+        Returns None where nothing is new, or the run is to stand still. Raises RunRetired if it serves no more.
         """
         report = self._apply_once(max_records=max_records, ends=ends)
         self._let_go()
@@ -205,7 +205,7 @@ class Runner:
         return OffsetRange(start, {**kept, **rest.end})
 
     def run(self, *, stop: Event, on_batch: Callable[[BatchReport], None] = lambda report: None) -> None:
-        """Apply batches until ``stop`` is set; the batch at hand is finished first."""
+        """Apply batches until ``stop`` is set. The batch at hand is finished first."""
         while not stop.is_set():
             report = self._apply_once()
             if report is not None:
@@ -217,9 +217,9 @@ class Runner:
     def catch_up(
         self, ends: Mapping[str, Mapping[int, int]] | None = None, *, deadline: float = 600.0
     ) -> list[BatchReport]:
-        """Apply batches up to the given offsets (by default, the ends of the topics now); returns their reports.
+        """Apply batches up to the given offsets (by default, the ends of the topics now). Returns their reports.
 
-        NotCaughtUp where that takes longer than ``deadline``, in seconds; RunPaused.
+        Raises NotCaughtUp if that takes longer than ``deadline``, in seconds. Raises RunPaused.
         """
         reports: list[BatchReport] = []
         until, late = time.monotonic() + deadline, Event()
@@ -232,8 +232,8 @@ class Runner:
 
         if not self.run_to(ends, stop=late, on_look=in_time):
             raise NotCaughtUp(
-                f"the views did not come to where they are wanted within {deadline:g} s",
-                remedy="see in the log what the batches wait for; nothing is lost: try again, or with more memory",
+                f"the views did not reach the requested place within {deadline:g} s",
+                remedy="see in the log what the batches wait for. Nothing is lost: try again, or with more memory",
                 place=f"projection group {self._group.name}",
             )
         return reports
@@ -245,9 +245,9 @@ class Runner:
         stop: Event,
         on_look: Callable[[BatchReport | None], None] = lambda report: None,
     ) -> bool:
-        """Apply batches up to the given offsets, by default the ends of the topics now; False where it was stopped.
+        """Apply batches up to the given offsets, by default the ends of the topics now. False where it was stopped.
 
-        ``on_look`` is given the report of each batch, and None where there was nothing to apply yet; RunPaused.
+        ``on_look`` is given the report of each batch, and None where there was nothing to apply yet. Raises RunPaused.
         """
         goal = ends or self._log.end_offsets(list(self._group.inputs))
         while not (there := reached(self.progress, goal)) and not stop.is_set():
@@ -272,7 +272,7 @@ def open_runner(
 ) -> Iterator[Runner]:
     """Hold a group's serving generation for live batches, or the given one, which then need not serve.
 
-    ``metrics`` is told of each batch. Raises RunAlreadyActive where another runner holds it, NoServingGeneration,
+    ``metrics`` is called for each batch. Raises RunAlreadyActive if another runner holds it, NoServingGeneration,
     GenerationMissing, DefinitionChanged, TopicMissing, TopicMismatch, OffsetsLost, HistoryNotKept, KeysMissing, and
     InvalidDefinition for dead letters and view topics where there are no topics.
     """

@@ -30,7 +30,7 @@ class Standing:
         if state is None or state.status != SERVING:
             raise RunRetired(
                 "this generation serves no more: a cut-over or a rollback has let another one serve",
-                remedy="start the runner again, by the definition that serves now; factfold projections run does so",
+                remedy="start the runner again, by the definition that serves now. Factfold projections run does so",
                 place=self._run.place,
             )
         self._tell(paused=state.paused)

@@ -22,10 +22,10 @@ _TIMEOUT: Final = 10.0
 
 
 class AppliedVersions(Closing):
-    """How far the streams of one table of a group are applied; ``table`` is the name that the group's views give it.
+    """How far the streams of one table of a group are applied. ``table`` is the name that the group's views give it.
 
-    ``url`` is SQLAlchemy's of the views' database. The table is one of Table.from_events, keyed by the aggregate's id;
-    another one, and a stream of another category, are InvalidDefinition.
+    ``url`` is SQLAlchemy's of the views' database. The table is one of Table.from_events, keyed by the aggregate's id.
+    Another one, and a stream of another category, are InvalidDefinition.
     """
 
     def __init__(self, url: str, *, group: str, table: str) -> None:
@@ -39,14 +39,15 @@ class AppliedVersions(Closing):
     def version_of(self, stream: str) -> int | None:
         """The version that a stream stands at in the serving views, None where they have none of its events.
 
-        InvalidIdentifier, NoServingGeneration, InvalidDefinition, TableStoreUnavailable.
+        Raises InvalidIdentifier, NoServingGeneration, InvalidDefinition or TableStoreUnavailable.
         """
         return self._versions.version_of(StreamName.parse(stream))
 
     def wait_for(self, stream: str, version: int, *, timeout: float = _TIMEOUT) -> int:
         """Return once the views show a stream at a version or later, and return the version it stands at.
 
-        NotYetApplied after ``timeout`` seconds, with the version it stands at then; the errors of `version_of`.
+        Raises NotYetApplied after ``timeout`` seconds, with the version it stands at then. Raises the errors of
+        `version_of`.
         """
         until, pause = time.monotonic() + timeout, _FIRST_PAUSE
         while (found := self.version_of(stream)) is None or found < version:

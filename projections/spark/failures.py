@@ -155,7 +155,7 @@ def _of_spark(message: str, place: str) -> ProjectionError:
         offset = int(packed["offset"]) if packed["offset"] else None
         return not_unpacked(packed[0], topic=packed["topic"], partition=int(packed["partition"]), offset=offset)
     cause = _cause(message)[:300]
-    return SparkFailed(cause, remedy="see the cause above; the run can be started again as it is", place=place)
+    return SparkFailed(cause, remedy="see the cause above. The run can be started again as it is", place=place)
 
 
 def _cause(message: str) -> str:

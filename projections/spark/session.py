@@ -29,9 +29,9 @@ def open_session(
 ) -> SparkSession:
     """Start, or join, the process's Spark session.
 
-    ``jars`` are the Kafka and Avro jars of the versions file (the local stack fetches them); with those of Delta Lake
+    ``jars`` are the Kafka and Avro jars of the versions file (the local stack fetches them). With those of Delta Lake
     among them, its tables can be read and written. ``master`` defaults to ``local[*]`` and ``memory`` is the driver's
-    heap; ``config`` goes before what is chosen here. Times are UTC throughout.
+    heap. ``config`` goes before what is chosen here. Times are UTC throughout.
     """
     from pyspark.sql import SparkSession
 

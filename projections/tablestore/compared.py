@@ -69,7 +69,7 @@ def _forms(table: ChangelogTable) -> Mapping[str, ColumnForm]:
 
 
 class ComparedGroup(Closing):
-    """The states of the captured tables of one group; ``url`` is SQLAlchemy's of the views' database.
+    """The states of the captured tables of one group. ``url`` is SQLAlchemy's of the views' database.
 
     Raises NoServingGeneration, DefinitionChanged, and TableStoreUnavailable for views in Delta Lake.
     """

@@ -128,7 +128,7 @@ def _is_first(cursor: adbc.Cursor, part: Part, rows: int) -> bool:
     except adbc.IntegrityError as error:
         raise LoadClosed(
             f"part {part.number} of a load comes after its end",
-            remedy="none is needed: whoever started the load is gone, or has begun it anew",
+            remedy="none is needed: the process that started the load has ended, or has started it again",
         ) from error
 
 
@@ -182,7 +182,7 @@ def _session(uri: str) -> Iterator[tuple[adbc.Connection, adbc.Cursor]]:
     except (adbc.OperationalError, adbc.InternalError, adbc.ProgrammingError) as error:
         raise TableStoreUnavailable(
             f"the views' database failed: {_told(error)}",
-            remedy="check that it runs; the run goes on where it stopped",
+            remedy="check that it runs. The run goes on where it stopped",
         ) from error
 
 

@@ -107,7 +107,7 @@ def returned_key(view: View, found: tuple[object, ...]) -> KeyNotUnique:
         if view.grouped
         else "name in key what tells the rows of one partition apart"
         if view.by
-        else "join along references only: each must point to at most one row; keep the root's key column",
+        else "join along references only: each must point to at most one row. Keep the root's key column",
         place=view.name,
     )
 

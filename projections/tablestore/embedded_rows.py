@@ -112,7 +112,7 @@ def unavailable(cause: str, path: str) -> TableStoreUnavailable:
     """The error of a database that does not do what it should."""
     return TableStoreUnavailable(
         f"the views' database failed: {cause[:300]}",
-        remedy="check the file, its folder, the disk and who holds the file's lock; the run goes on where it stopped",
+        remedy="check the file, its folder, the disk and the file's lock. The run goes on where it stopped",
         place=path,
     )
 
@@ -157,7 +157,7 @@ def _require_four_digit_years(name: str, column: pa.Array) -> None:
 def _unsupported(name: str, what: str) -> UnsupportedValue:
     return UnsupportedValue(
         f"column {name!r} has {what}",
-        remedy="correct the value or leave the column out; PostgreSQL as the table store holds it",
+        remedy="correct the value or leave the column out. PostgreSQL as the table store holds it",
         place=f"column {name}",
     )
 

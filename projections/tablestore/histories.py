@@ -26,11 +26,11 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def rows_as_of(views: str | SqlTableStore, group: ProjectionGroup, history: str | View, moment: datetime) -> pa.Table:
-    """The rows that were valid at a moment, with their times, in the order of the key; of a time to come, those of now.
+    """The rows that were valid at a moment, with their times, in the order of the key. Of a time to come, those of now.
 
     ``views`` is the views' database or its URL. Raises InvalidDefinition for a view that is no history, a moment
-    without a time zone, and one of which a history with ``keep`` has lost versions; DefinitionChanged,
-    NoServingGeneration, TableStoreUnavailable.
+    without a time zone, and one of which a history with ``keep`` has lost versions. Raises DefinitionChanged,
+    NoServingGeneration or TableStoreUnavailable.
     """
     name = history if isinstance(history, str) else history.name
     _require_zone(moment)

@@ -60,5 +60,5 @@ def _parsed(url: str) -> sa.URL:
     except sa.exc.ArgumentError as error:
         raise TableStoreUnavailable("the URL of the views' database cannot be read", remedy=_WRITE) from error
     if parsed.drivername not in _DRIVERS:
-        raise TableStoreUnavailable(f"views cannot be kept in {parsed.drivername!r}", remedy=_WRITE)
+        raise TableStoreUnavailable(f"views cannot be stored in {parsed.drivername!r}", remedy=_WRITE)
     return parsed

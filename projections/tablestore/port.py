@@ -283,29 +283,46 @@ class TableStore(ABC, Generic[Laid]):
     def generations(self) -> list[dict[str, Any]]:
         """Every generation of every group, with its status, progress and version."""
         self.prepare()
-        return self.standing()
-
-    def standing(self) -> list[dict[str, Any]]:
-        """The same of a store that has been prepared; changes nothing."""
         rows, final = self.waiting(), self.final_results()
         return [
             {
-                "group": state.run.group,
-                "generation": state.run.generation,
-                "version": state.run.version,
-                "status": state.status,
-                "paused": state.paused,
-                "holder": state.holder if self.is_held(state.run.group, role=runner_of(state.run)) else None,
-                "progress": state.progress,
+                **self._standing(state),
                 "deletions_settled": self.settled(state.run),
                 "retained": self.retained(state.run),
                 "topics": rows.get(state.run.group, {}) if state.status == SERVING else {},
                 "final_results": final.get(state.run.group, {}) if state.status == SERVING else {},
-                "loaded": [name for kind in ("tables", "views") for name in state.built.get(kind, {})],
-                "updated_at": state.updated_at,
+                **_built(state),
             }
             for state in self.states()
         ]
+
+    def standing(self) -> list[dict[str, Any]]:
+        """The same without what is counted in each generation, of a store that was prepared; for frequent looks."""
+        rows = self.waiting()
+        return [
+            {
+                **self._standing(state),
+                "topics": rows.get(state.run.group, {}) if state.status == SERVING else {},
+                **_built(state),
+            }
+            for state in self.states()
+        ]
+
+    def _standing(self, state: RunState) -> dict[str, Any]:
+        return {
+            "group": state.run.group,
+            "generation": state.run.generation,
+            "version": state.run.version,
+            "status": state.status,
+            "paused": state.paused,
+            "holder": state.holder if self.is_held(state.run.group, role=runner_of(state.run)) else None,
+            "progress": state.progress,
+        }
+
+
+def _built(state: RunState) -> dict[str, Any]:
+    loaded = [name for kind in ("tables", "views") for name in state.built.get(kind, {})]
+    return {"loaded": loaded, "updated_at": state.updated_at}
 
 
 def runner_of(run: Run) -> str:

@@ -59,7 +59,7 @@ def own_folder() -> Path:
     found = folder.lstat()  # anybody may have made it before us, as a link to elsewhere too
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise TableStoreUnavailable(
-            f"{folder}, where locks are kept, is not a folder of this user alone",
+            f"{folder}, where locks are stored, is not a folder of this user alone",
             remedy="remove it, or set TMPDIR to a folder of this user's",
             place=str(folder),
         )

@@ -425,7 +425,7 @@ def _loaded_twice(table: str, generation: str) -> KeyNotUnique:
     """What nothing should lead to any more: the key is the last line of defence (docs/decisions/0043)."""
     return KeyNotUnique(
         f"a row of table {table!r} was loaded twice: tasks of a killed rebuild still wrote when the next one began",
-        remedy="rebuild again: it begins anew",
+        remedy="rebuild again: it starts from the beginning",
         place=generation,
     )
 

@@ -95,7 +95,7 @@ class SqliteTableStore(SqlTableStore):
         """Only this machine's processes may open the file, and none twice for one task: masters as local[*]."""
         if not re.fullmatch(r"local(\[[\d*]+\])?", master):
             raise UnsupportedMaster(
-                f"views in SQLite cannot be kept by a Spark at {master}",
+                f"views in SQLite cannot be updated by a Spark at {master}",
                 remedy="use local[*], or keep the views in PostgreSQL",
                 place=self.path,
             )

@@ -34,7 +34,7 @@ def require_mark(connection: sa.Connection, layout: GenerationLayout, mark: str)
     """
     if list(connection.scalars(sa.select(layout.marker.c.id))) != [mark]:
         raise StagingLost(
-            "what the batch had staged is gone: the database restarted, or another runner emptied it",
+            "the staged rows of the batch are missing: the database restarted, or another runner emptied it",
             remedy="start the run again: it goes on where it stood",
             place=layout.name,
         )

@@ -72,7 +72,7 @@ def _check_computed(leaf: Predicate, schema: Mapping[str, Any], *, place: str) -
     if left.family != right.family or left.family == "other":
         raise InvalidPredicate(
             f"{leaf.left} is of kind {left.family}, and {leaf.right} of kind {right.family}",
-            remedy="compare values of one kind: numbers, texts, times; not lists or records",
+            remedy="compare values of one kind: numbers, texts, times. Not lists or records",
             place=place,
         )
     if leaf.operator not in ("==", "!=") and left.family not in _ORDERED:

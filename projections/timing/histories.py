@@ -34,7 +34,7 @@ def history(
 
     Of a captured table a version begins with the commit of its transaction, and a deletion ends it. Of a table folded
     from events one begins with each event that sets a column, at the time the event was recorded. The columns are the
-    table's, ``valid_from``, ``valid_to`` (exclusive, null while it is valid) and ``is_current``; ``named`` renames the
+    table's, ``valid_from``, ``valid_to`` (exclusive, null while it is valid) and ``is_current``. ``named`` renames the
     two times. ``valid_from`` is null for a row that a snapshot found: when it began is not known. Versions that ended
     more than ``keep`` before the newest change of their row leave the view. Raises InvalidDefinition.
     """
@@ -69,7 +69,7 @@ def _versions(name: str, table: Table) -> VersionTable | EventVersions:
             return EventVersions(table.topic, table.key, table.columns, folded=table)
         case EventTable():
             raise InvalidDefinition(
-                f"history {name!r} is of a table that evolve folds, whose states between events are not kept",
+                f"history {name!r} is of a table that evolve folds, whose states between events are not stored",
                 remedy=f"declare the columns: Table.from_events({table.aggregate.__name__}, …, columns={{…}})",
             )
     raise InvalidDefinition(

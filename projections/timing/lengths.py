@@ -53,7 +53,7 @@ def length(written: Lasting, *, what: str) -> Length:
     if found is None or found["unit"] not in {**_UNITS, **_MONTHS}:
         raise InvalidDefinition(
             f"{what} {written!r} is no length of time",
-            remedy=f"write a number and a unit, '10 minutes': {', '.join((*_UNITS, *_MONTHS))}; or pass a timedelta",
+            remedy=f"write a number and a unit, '10 minutes': {', '.join((*_UNITS, *_MONTHS))}. Or pass a timedelta",
         )
     number = int(f"{found['sign']}{found['number']}")
     if found["unit"] in _MONTHS:
@@ -82,6 +82,6 @@ def exact(written: Lasting, *, what: str) -> int:
 def _checked(found: Length, written: Lasting, what: str) -> Length:
     if abs(found.micros) > _MOST or abs(found.months) > _MOST // (28 * DAY):
         raise InvalidDefinition(
-            f"{what} {str(written)!r} is longer than timestamps reach", remedy="check its unit; at most 1000000 days"
+            f"{what} {str(written)!r} is longer than timestamps reach", remedy="check its unit. At most 1000000 days"
         )
     return found

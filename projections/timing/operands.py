@@ -211,7 +211,7 @@ class RowsOf(Rows):
 
 
 def rows_of(*labels: str) -> RowsOf:
-    """The rows of a match that these labels have taken; those of all labels if it names none.
+    """The rows of a match that these labels have taken. Those of all labels if it names none.
 
     In a condition these are the rows before the one at hand: ``rows_of("small").last("amount")`` is null while
     ``small`` has taken none. In a measure they are those of the whole match.

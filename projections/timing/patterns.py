@@ -60,7 +60,7 @@ class Step:
         for one in (self, _step(following)):
             if one.shape.may_be_empty:
                 raise InvalidDefinition(
-                    f"{one} may be without rows, beside followed_by",
+                    f"{one} may be without rows, next to followed_by",
                     remedy="name both cases: a.followed_by(b) | a instead of a.followed_by(b.optional())",
                 )
         return FollowedBy(self, following)
@@ -247,7 +247,10 @@ class Skip:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """A step with what holds for the whole match; ``limit`` is in microseconds. InvalidDefinition if it cannot work."""
+    """A step with what holds for the whole match.
+
+    ``limit`` is in microseconds. Raises InvalidDefinition if it cannot work.
+    """
 
     step: Step
     limit: int | None = None
@@ -279,16 +282,16 @@ class Pattern:
         return replace(self, skip=Skip("next row"))
 
     def skip_to_first(self, label: str | Label) -> Pattern:
-        """Look for the next match from the first row of a label on; InvalidDefinition."""
+        """Look for the next match from the first row of a label on. Raises InvalidDefinition."""
         return replace(self, skip=Skip("first", _name(label)))
 
     def skip_to_last(self, label: str | Label) -> Pattern:
-        """Look for the next match from the last row of a label on; InvalidDefinition."""
+        """Look for the next match from the last row of a label on. Raises InvalidDefinition."""
         return replace(self, skip=Skip("last", _name(label)))
 
     @cached_property
     def labels(self) -> dict[str, Label]:
-        """Its labels by name, in the order in which they are written; InvalidDefinition for two of one name."""
+        """Its labels by name, in the order in which they are written. Raises InvalidDefinition for two of one name."""
         found: dict[str, Label] = {}
         for one in _labels(self.step):
             if found.setdefault(one.name, one) is not one:
@@ -311,12 +314,12 @@ class Pattern:
 
     @property
     def span(self) -> int | None:
-        """How many microseconds after its first row a match looks at rows; None if earlier rows count, or any later."""
+        """How many microseconds after its first row a match looks at rows. None if earlier rows count, or any later."""
         looks_back = any(path[0].startswith(PREVIOUS) for one in self.conditions for path in _paths(one))
         return None if looks_back or self.skip.to != "next row" else self.limit
 
     def require_labels(self, names: tuple[str, ...], what: str) -> None:
-        """InvalidDefinition for a label that it does not have."""
+        """Raises InvalidDefinition for a label that it does not have."""
         for name in names:
             if name not in self.labels:
                 raise InvalidDefinition(
@@ -362,7 +365,7 @@ class Pattern:
 
 
 def label(name: str, condition: Predicate | None = None) -> Label:
-    """A step of one row that meets a condition; without one, of any row.
+    """A step of one row that meets a condition. Without one, of any row.
 
     The name says in results which rows it took. Raises InvalidDefinition.
     """
@@ -413,7 +416,7 @@ def _step(value: object) -> Step:
     if isinstance(value, Step):
         return value
     raise InvalidDefinition(
-        f"{value} is no step of a pattern", remedy="name a condition by label('name', condition); within comes last"
+        f"{value} is no step of a pattern", remedy="name a condition by label('name', condition). Within comes last"
     )
 
 

@@ -77,7 +77,7 @@ class _Walk:
             if not times:
                 raise _refused(
                     view,
-                    f"reads {name!r}, whose rows may change at any time, beside a stream that forgets rows",
+                    f"reads {name!r}, whose rows may change at any time, together with a stream that forgets rows",
                     f"join {name!r} in another group that reads this one's view topic, {_WITHOUT}",
                 )
         if view.windows is not None:

@@ -106,7 +106,7 @@ def tumbling(size: Lasting, *, offset: Lasting = "0 seconds", zone: str | None =
 def hopping(size: Lasting, every: Lasting, *, offset: Lasting = "0 seconds", zone: str | None = None) -> Hopping:
     """Windows of one size of which one begins ``every`` so often, so that a row may be in several or in none.
 
-    A size of days ends at the same time of day as it begins; a size of hours or less lasts that long. Raises
+    A size of days ends at the same time of day as it begins. A size of hours or less lasts that long. Raises
     InvalidDefinition.
     """
     found = Hopping(positive(size, what="size"), _grid(positive(every, what="every"), offset, zone))
@@ -141,7 +141,7 @@ def session(gap: Lasting, *, by: Columns) -> Session:
 
     Two rows are in one session if at most ``gap`` lies between them and each row between. A session begins with its
     first row, and ends ``gap`` after its last: there a row is still part of it. Sessions of one key never overlap. A
-    row that comes between two of them makes them one; when it goes, they are two again. Raises InvalidDefinition.
+    row that comes between two of them makes them one. When it goes, they are two again. Raises InvalidDefinition.
     """
     positive(gap, what="gap")
     columns = as_columns(by or ())
@@ -163,10 +163,10 @@ def windowed(
     """The rows of a table or view with the window that each is in: a view, which others group or join.
 
     ``on`` is the column of a row's time, which decides: of an event, of a business, or, as a stream without a time of
-    its own has it, of the record. ``columns`` chooses others of the table beside its key and ``on``; all by default.
-    The window is in ``window_start`` and ``window_end`` (exclusive), or as ``named`` says. A row without a time is in
-    none. The key is the table's; where a row is in several windows, it begins with that and says which. Raises
-    InvalidDefinition; and UnknownColumn once the columns of the table are known.
+    its own has it, of the record. ``columns`` chooses others of the table in addition to its key and ``on``. All by
+    default. The window is in ``window_start`` and ``window_end`` (exclusive), or as ``named`` says. A row without a
+    time is in none. The key is the table's. Where a row is in several windows, it begins with that and says which.
+    Raises InvalidDefinition. And UnknownColumn once the columns of the table are known.
     """
     from projections.spark.timing.windowing import Windowing
 
@@ -226,8 +226,8 @@ def _grid(step: Length, offset: Lasting, zone: str | None) -> Grid:
     if not step.is_of_days and (moved or not (HOUR % step.micros == 0 or _divides_a_day(step))):
         raise InvalidDefinition(
             f"windows every {step}{f' from {offset} on' if moved else ''} do not fit the clocks of {zone}",
-            remedy="with a zone, choose a step that divides an hour, hours that divide a day, or days; an offset is for"
-            " days; or leave zone out",
+            remedy="with a zone, choose a step that divides an hour, hours that divide a day, or days. An offset is for"
+            " days, or leave zone out",
         )
     return Grid(step, moved, zone)
 

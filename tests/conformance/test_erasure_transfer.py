@@ -190,7 +190,7 @@ def test_an_event_under_the_key_of_somebody_else_is_refused(
         del lines[0]
         lines = [json.dumps({"kind": "export", "format": 1}) + "\n", *lines]
     path.write_text("".join(lines), "utf-8")
-    with pytest.raises(InvalidExport, match="it is about '9', and sealed under the key of somebody else"):
+    with pytest.raises(InvalidExport, match="it is about '9', and sealed under the key of another subject"):
         target.import_file(path, keys=known == "in the file")
     assert target.head("patient-9") is None
 

@@ -274,5 +274,5 @@ def test_the_command_makes_and_rotates_master_keys(sql: SqlEventStore, monkeypat
     sql.append("customer-7", [Customer.Registered(name="Ada")], expected=ANY)
     _, made = run(monkeypatch, capsys, "keys", "new", "--name", "fresh")
     monkeypatch.setenv("FACTFOLD_MASTER_KEYS", f"{made.strip()},one:{base64.b64encode(KEY).decode()}")
-    assert run(monkeypatch, capsys, "keys", "rotate", "--store-url", url) == (0, "1 keys wrapped anew\n")
+    assert run(monkeypatch, capsys, "keys", "rotate", "--store-url", url) == (0, "1 keys wrapped again\n")
     assert [e.name for e in customers(SqlEventStore(sql.engine, keys=MasterKeys.parse(made)))] == ["Ada"]

@@ -147,7 +147,7 @@ def test_the_command_serves_what_it_counts_until_it_is_stopped(captured, stack, 
     store.append("parcel-p1", [Parcel.Packed(grams=1)], expected=ANY)
     port, found = free_port(), {}
     environment = os.environ | {
-        "FACTFOLD_DATABASE": database.engine.url.render_as_string(hide_password=False),
+        "FACTFOLD_STORE_URL": database.engine.url.render_as_string(hide_password=False),
         "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": stack.info.bootstrap_servers,
         "FACTFOLD_METRICS_PORT": str(port),
     }

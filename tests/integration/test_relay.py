@@ -153,7 +153,7 @@ def test_records_hidden_behind_somebody_elses_transaction_are_not_sent_again(sto
         ours.send(outbox.page(BEFORE_ALL)[10:])
         ours.commit()
     monkeypatch.setattr(tails, "PATIENCE_SECONDS", 1)
-    with pytest.raises(TopicNotRelayed, match="somebody else's transaction stays open"):
+    with pytest.raises(TopicNotRelayed, match="another producer's transaction stays open"):
         relay_once()
     other.close()
     assert relay_once().events == 0

@@ -293,7 +293,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_refused_with_its_holder(
     port = stack.info.ports["kafka"]
     ran = command("up", "--stack", stopped.name, "--port", f"postgres={port}")
     assert ran.returncode == 1
-    assert f"error: port {port}, wanted by postgres, is taken by java (process" in ran.stderr
+    assert f"error: port {port}, requested by postgres, is taken by java (process" in ran.stderr
     assert "remedy:" in ran.stderr
     assert states(stopped) == DOWN
 

@@ -51,7 +51,7 @@ ENTRIES = {
         "from projections import verify",
         "from projections.spark.session import open_session",
     ],
-    "metrics": ["from eventstore.metrics.serving import serve_metrics", "from projections import RunMetrics"],
+    "metrics": ["from eventstore.metrics import serve_metrics", "from projections import RunMetrics"],
     "cli": ["from factfold.stack import LocalStack; LocalStack()"],
 }
 

@@ -21,7 +21,8 @@ STUBS = [
 ]
 DOCUMENTED = [
     *sorted(".".join(folder.relative_to(ROOT).parts) for folder in STUBS),
-    *("eventstore.processes", "eventstore.metrics", "eventstore.spans"),
+    "eventstore.processes",
+    "eventstore.spans",
 ]
 ERRORS = ["eventstore.errors", "cdc.errors", "projections.errors", "eventstore.processes.errors"]
 

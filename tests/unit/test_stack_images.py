@@ -79,6 +79,11 @@ def test_everything_the_image_copies_is_there(image: str) -> None:
             assert (DOCKER / image / name).exists()
 
 
+def test_the_worker_may_run_as_the_owner_of_the_secrets_files(compose: dict[str, Any]) -> None:
+    assert compose["services"]["connect"]["user"] == "${CONNECT_USER:-kafka}"
+    assert "USER kafka" in (DOCKER / "kafka" / "Dockerfile").read_text()
+
+
 def test_no_port_is_published_beyond_this_machine(compose: dict[str, Any]) -> None:
     ports = [port for service in compose["services"].values() for port in service["ports"]]
     assert len(ports) == 4

@@ -105,7 +105,7 @@ def test_a_taken_port_is_refused_with_its_holder() -> None:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
-        with pytest.raises(PortRefused, match=rf"port {port}, wanted by kafka, is taken by .*{os.getpid()}"):
+        with pytest.raises(PortRefused, match=rf"port {port}, requested by kafka, is taken by .*{os.getpid()}"):
             require_free(port, server="kafka")
 
 

@@ -144,7 +144,7 @@ def test_a_stream_is_archived_and_taken_out_again(noted: str) -> None:
 def test_a_stream_is_deleted_when_somebody_says_yes(noted: str) -> None:
     kept = answered("n\n", "delete", "note-1", "--store-url", noted)
     assert (kept.exit_code, kept.stdout.split()) == (1, ["n"])
-    assert "Delete 'note-1' and its 2 events? Nobody can undo it [y/N]" in kept.stderr
+    assert "Delete 'note-1' and its 2 events? It cannot be undone [y/N]" in kept.stderr
     assert "note-1: 2 events deleted" in answered("y\n", "delete", "note-1", "--store-url", noted).stdout
     assert run("delete", "note-1", "--store-url", noted).stdout == "note-1: was deleted before\n"
     assert json.loads(run("delete", "note-1", "--store-url", noted, "--json").stdout) == {

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,6 +22,8 @@ from factfold.watching.looking import Letters, look_at_store
 from factfold.watching.metrics import WatchMetrics
 from tests.conformance.process_shop import Reminder, Shop
 from tests.ledger import Payment
+from tests.scraping import scraped
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -89,7 +94,7 @@ def test_dead_letters_of_a_store_are_shown_until_they_are_settled(store, metrics
     Letters(None, store).look(metrics)
     assert sampled(metrics, "dead_letters_open", **labels) == 1
     discarded = CliRunner().invoke(
-        application(), ["dlq", "discard", "payment", "books", "--database", str(store.engine.url), "--all", "--yes"]
+        application(), ["dlq", "discard", "payment", "books", "--inbox-url", str(store.engine.url), "--all", "--yes"]
     )
     assert discarded.exit_code == 0, discarded.output
     Letters(None, store).look(metrics)
@@ -104,7 +109,22 @@ def test_the_files_for_prometheus_and_grafana_are_written(tmp_path):
     assert all(file.read_text(encoding="utf-8") for file in written)
 
 
+def test_the_command_watches_until_it_is_stopped(store):
+    store.append("payment-1", [Payment.Received(amount=1)], expected=ANY)
+    name = store.engine.url.database
+    arguments = ["watch", "run", "--store-url", str(store.engine.url), "--metrics-port", "0", "--json"]
+    with subprocess.Popen([sys.executable, "-m", "factfold", *arguments], stdout=subprocess.PIPE) as watch:
+        try:
+            told = json.loads(watch.stdout.readline())
+            shown = ("factfold_store_newest_event_timestamp_seconds", "payment", name, "payment")
+            wait_until(lambda: shown in scraped(told["port"]), what=lambda: f"{shown} in {scraped(told['port'])}")
+            assert scraped(told["port"])["factfold_runner_look_failures_total", "watch", "watch"] == 0
+        finally:
+            watch.send_signal(signal.SIGTERM)
+        assert watch.wait(30) == 0
+
+
 def test_nothing_to_watch_is_refused():
     done = CliRunner().invoke(application(), ["watch", "run", "--no-kafka"])
     assert done.exit_code == 2
-    assert "--database" in done.output
+    assert "--store-url" in done.output

@@ -7,12 +7,14 @@ import json
 import re
 from pathlib import Path
 
+import promql_parser
 import pytest
 import yaml
 
 from eventstore.metrics import Kind
 from factfold.watching.catalogue import families, served_at, table
 from factfold.watching.dashboard import FILE, text
+from tests.unit.test_named_commands import program, unknown_commands
 
 ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "factfold" / "watching" / "files" / "factfold-alerts.yaml"
@@ -34,6 +36,8 @@ def queries():
     panels = json.loads(FILE.read_text(encoding="utf-8"))["panels"]
     return [target["expr"] for panel in panels for target in panel.get("targets", ())]
 
+
+__all__ = ["program"]  # a fixture
 
 EXPRESSIONS = [*(rule["expr"] for rule in rules()), *queries()]
 
@@ -91,8 +95,7 @@ def test_each_counter_is_looked_at_by_its_increase(expression):
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_each_query_parses(expression):
-    parser = pytest.importorskip("promql_parser")
-    parser.parse(expression.replace("$__rate_interval", "1m"))
+    promql_parser.parse(expression.replace("$__rate_interval", "1m"))
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
@@ -111,6 +114,11 @@ def test_each_alert_shows_labels_that_its_metrics_have(rule):
     if grouped := re.search(r"^(?:max|sum|min) by \(([^)]*)\) \([^()]*\) [><=]", rule["expr"]):
         labels = {label.strip() for label in grouped.group(1).split(",")}
     assert shown <= labels
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_each_runbook_names_commands_that_exist(rule, program):
+    assert not list(unknown_commands(rule["annotations"]["runbook"], program))
 
 
 def test_alerts_have_names_of_their_own():

@@ -112,7 +112,7 @@ def _outcome_unknown(batch: Batch, lost: StoreUnavailable) -> OutcomeUnknown:
     return OutcomeUnknown(
         f"the connection was lost during an append, and it cannot be told whether it took place: {lost.message}",
         remedy="when the database answers again, append the same events under the same ids (NewEvent, error.ids): "
-        "what is there already is not appended twice",
+        "events that are stored already are not appended twice",
         place=", ".join(batch.streams.names[:3]),
         ids=tuple(batch.events.ids),
     )

@@ -106,7 +106,7 @@ class AsyncSqlEventStore:
         return await in_greenlet(work, self.sync_store, *args, **kwargs)
 
     async def create_tables(self) -> None:
-        """Create what is missing, or bring an older store up to date; StoreNewer, StoreNotPrepared."""
+        """Create what is missing, or bring an older store up to date. Raises StoreNewer or StoreNotPrepared."""
         await in_greenlet(self.sync_store.create_tables)
 
     async def register(self, *aggregates: type[Aggregate]) -> None:
@@ -114,7 +114,7 @@ class AsyncSqlEventStore:
         await in_greenlet(self.sync_store.register, *aggregates)
 
     async def declare_category(self, name: str, *, partitions: int, topic: str | None = None) -> Category:
-        """Create a category with a partition count of its own; PartitionsFixed where it has another."""
+        """Create a category with a partition count of its own. Raises PartitionsFixed if it has another."""
         return await in_greenlet(self.sync_store.declare_category, name, partitions=partitions, topic=topic)
 
     async def categories(self) -> list[Category]:
@@ -126,7 +126,7 @@ class AsyncSqlEventStore:
         return await in_greenlet(self.sync_store.schemas)
 
     async def schema(self, schema_id: int) -> RegisteredSchema:
-        """Return one schema; UnknownSchema."""
+        """Return one schema. Raises UnknownSchema."""
         return await in_greenlet(self.sync_store.schema, schema_id)
 
     async def append(
@@ -138,17 +138,17 @@ class AsyncSqlEventStore:
         metadata: Metadata | None = None,
         connection: AsyncConnection | None = None,
     ) -> AppendResult:
-        """Append to one stream; the errors of `append_batch`."""
+        """Append to one stream. Raises the errors of `append_batch`."""
         appends = [StreamAppend(stream, events, expected, metadata)]
         return (await self.append_batch(appends, connection=connection))[0]
 
     async def append_batch(
         self, appends: Sequence[StreamAppend], *, connection: AsyncConnection | None = None
     ) -> list[AppendResult]:
-        """Append to many streams, all or none, in one statement; results in the order given.
+        """Append to many streams, all or none, in one statement. Results in the order given.
 
         With `connection`, inside the caller's transaction, whose tables and events then commit together. The errors of
-        SqlEventStore.append_batch; SQLAlchemy's own for a connection that is not open.
+        SqlEventStore.append_batch. SQLAlchemy's own for a connection that is not open.
         """
         if connection is None:
             return await in_greenlet(self.sync_store.append_batch, appends)
@@ -168,7 +168,7 @@ class AsyncSqlEventStore:
     async def erase(self, subject: str) -> Erasure:
         """Destroy the keys of a subject: every event about it shows placeholders from now on, wherever it was copied.
 
-        Aggregate snapshots of its streams are dropped. Safe to call again. StoreUnavailable.
+        Aggregate snapshots of its streams are dropped. Safe to call again. Raises StoreUnavailable.
         """
         return await in_greenlet(self.sync_store.erase, subject)
 
@@ -182,10 +182,10 @@ class AsyncSqlEventStore:
         backwards: bool = False,
         limit: int | None = None,
     ) -> AsyncIterator[RecordedEvent]:
-        """Yield one stream's events by version, both bounds included; nothing for an unknown stream.
+        """Yield one stream's events by version, both bounds included. Nothing for an unknown stream.
 
         ``until`` ends before the first event recorded after a moment, ``backwards`` begins at the highest version, and
-        ``limit`` counts from where reading begins. InvalidEventData for a moment without a time zone.
+        ``limit`` counts from where reading begins. Raises InvalidEventData for a moment without a time zone.
         """
         return one_by_one(
             self.sync_store.read_stream(
@@ -220,21 +220,23 @@ class AsyncSqlEventStore:
         return await in_greenlet(self.sync_store.head, stream)
 
     async def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
-        """Delete a stream for good; returns how many events it had, 0 where there is none or it was deleted before.
+        """Delete a stream for good. Returns how many events it had, 0 where there is none or it was deleted before.
 
-        Nobody can append to it any more (StreamDeleted). WrongExpectedVersion, StoreUnavailable, StoreNotPrepared.
+        No more events can be appended to it (StreamDeleted). Raises WrongExpectedVersion, StoreUnavailable or
+        StoreNotPrepared.
         """
         return await in_greenlet(self.sync_store.delete_stream, stream, expected=expected)
 
     async def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
-        """Close a finished stream: it is read as ever, and nobody can append to it (StreamArchived).
+        """Close a finished stream: it is read as ever, and no event can be appended to it (StreamArchived).
 
-        Its aggregate snapshot goes. WrongExpectedVersion, also for a stream without events; StreamDeleted.
+        Its aggregate snapshot goes. Raises WrongExpectedVersion, also for a stream without events. Raises
+        StreamDeleted.
         """
         await in_greenlet(self.sync_store.archive_stream, stream, expected=expected)
 
     async def unarchive_stream(self, stream: StreamName | str) -> None:
-        """Let an archived stream take events again; nothing for one that is not archived."""
+        """Let an archived stream take events again. Nothing for one that is not archived."""
         await in_greenlet(self.sync_store.unarchive_stream, stream)
 
     async def is_archived(self, stream: StreamName | str) -> bool:
@@ -258,7 +260,7 @@ class AsyncSqlEventStore:
         return await in_greenlet(self.sync_store.last_position, category, before=before)
 
     async def fence(self) -> FenceStatus:
-        """Return how long readers have been kept waiting, and by whom; StoreUnavailable, StoreNotPrepared."""
+        """Return how long readers have waited, and for which session. Raises StoreUnavailable or StoreNotPrepared."""
         return await in_greenlet(self.sync_store.fence)
 
     async def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:

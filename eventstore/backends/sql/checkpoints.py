@@ -108,7 +108,7 @@ class Checkpoints:
         if moved != 1:
             raise CheckpointMoved(
                 f"another subscriber of group {self._group!r} advanced its checkpoint",
-                remedy="run one subscriber a group on a store; on Kafka members share the partitions",
+                remedy="run one subscriber a group on a store. On Kafka members share the partitions",
                 place=f"{self.kept_as} {self._group}",
             )
 

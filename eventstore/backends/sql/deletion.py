@@ -68,7 +68,7 @@ class Deleter:
             self._database.sleep(random.uniform(0, _LONGEST_PAUSE_SECONDS))  # noqa: S311
         raise StoreUnavailable(
             f"writers were faster on stream {deletion.stream!r} again and again",
-            remedy="delete it when nobody writes to it",
+            remedy="delete it when no service writes to it",
             place=deletion.stream,
         )
 

@@ -60,8 +60,8 @@ class Replay:
 
     `engine` is that of the handler's database, the store's own by default. `after` leaves out what an earlier replay
     reached. For a subscription to a branch topic, give the branch's `category` and `branch`, which says yes to its
-    events. DeclarationError if the handler is a coroutine function, reads none of the store's topics, or takes none of
-    the events that are chosen.
+    events. Raises DeclarationError if the handler is a coroutine function, reads none of the store's topics, or takes
+    none of the events that are chosen.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Replay:
         self._inboxes: dict[str, Inbox] = {}
 
     def plan(self, *, show: int = 20) -> ReplayPlan:
-        """Return what would be delivered, `show` events of it whole; nothing is called and nothing changes."""
+        """Return what would be delivered, `show` events of it whole. Nothing is called and nothing changes."""
         plan, inboxes = ReplayPlan(), SqlInboxes(self._engine)
         for page in self._pages():
             reactions = inboxes.reactions([event.id for event in page])
@@ -103,8 +103,8 @@ class Replay:
     def run(self, *, on_progress: Callable[[ReplayReport], None] = lambda report: None) -> ReplayReport:
         """Deliver the events, one a transaction, or a batch for a handler that takes lists.
 
-        It ends at the first failure, and what was delivered before stays: SubscriptionError for an error of the
-        handler, else the error itself; KeysMissing, ForeignRecord, NewerEvent, StoreUnavailable.
+        It ends at the first failure, and what was delivered before stays. Raises SubscriptionError for an error of the
+        handler, else the error itself. Raises KeysMissing, ForeignRecord, NewerEvent or StoreUnavailable.
         """
         report = ReplayReport()
         size = self._subscription.batch if self._subscription.signature.many else 1
@@ -222,7 +222,7 @@ def parse_position(text: str) -> Position:
         return Position(int(order), int(number))
     except ValueError:
         raise DeclarationError(
-            f"{text!r} is no position", remedy="give the one that the replay told: two numbers, such as 0:17"
+            f"{text!r} is no position", remedy="give the one that the replay printed: two numbers, such as 0:17"
         ) from None
 
 
@@ -244,7 +244,7 @@ def _topics(store: SqlEventStore, subscription: Subscription[..., Any]) -> dict[
         published = ", ".join(known.values()) or "nothing"
         raise DeclarationError(
             f"{subscription.name} reads {subscription.reads}, and this store publishes {published}",
-            remedy="name the store of these topics; for a branch topic, name its branches: --branches module:name",
+            remedy="name the store of these topics. For a branch topic, name its branches: --branches module:name",
             place=subscription.name,
         )
     return found

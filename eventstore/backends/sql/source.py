@@ -120,7 +120,7 @@ class StoreSource:
         self._replays = LetterReplays(store, self._engine, subscription.group, kept)
 
     def kept_as(self, arrival: StoreArrival) -> str:
-        """Return the topic; with the store's schema behind it where that is not the default one."""
+        """Return the topic. With the store's schema behind it where that is not the default one."""
         return self._checkpoints[arrival.category].kept_as
 
     def key_of(self, arrival: StoreArrival) -> str:
@@ -128,7 +128,7 @@ class StoreSource:
         return arrival.event.stream
 
     def open(self, on_revoked: Callable[[], None]) -> None:
-        """Find the group's checkpoint, or store the place to start at; makes the tables that are missing.
+        """Find the group's checkpoint, or store the place to start at. Makes the tables that are missing.
 
         Stored at once, even in an empty category: the next subscriber must not begin at a later end.
         """
@@ -136,7 +136,7 @@ class StoreSource:
         self._replays.open()
 
     def poll(self, timeout: float) -> Sequence[StoreArrival]:
-        """Return dead letters that are to be replayed, else the next events behind the fence; at most a batch.
+        """Return dead letters that are to be replayed, else the next events behind the fence. At most a batch.
 
         Nothing after `timeout` seconds.
         """
@@ -154,7 +154,10 @@ class StoreSource:
         """Nothing: there is no group to be thrown out of."""
 
     def checkpoint(self, tx: Connection, arrivals: Sequence[StoreArrival]) -> None:
-        """Move the checkpoint behind these events, or end their replays; CheckpointMoved if another subscriber did."""
+        """Move the checkpoint behind these events, or end their replays.
+
+        Raises CheckpointMoved if another subscriber did.
+        """
         if replays := [arrival.again for arrival in arrivals if arrival.again is not None]:
             self._replays.handled(tx, replays)
             return
@@ -164,7 +167,7 @@ class StoreSource:
                 self._checkpoints[category].advance(tx, place, after[category])
 
     def take(self, arrivals: Sequence[StoreArrival]) -> Sequence[StoreArrival]:
-        """Move the checkpoint before the events are handled; CheckpointMoved."""
+        """Move the checkpoint before the events are handled. Raises CheckpointMoved."""
         with transaction(self._engine) as tx:
             self.checkpoint(tx, arrivals)
         return arrivals
@@ -176,7 +179,7 @@ class StoreSource:
                 self.checkpoint(tx, arrivals)
 
     def give_back(self, arrivals: Sequence[StoreArrival]) -> None:
-        """Read on from before these events; replays wait until they are ended."""
+        """Read on from before these events. Replays wait until they are ended."""
         if arrivals[0].again is not None:
             return
         self._reached = arrivals[0].before
@@ -193,7 +196,7 @@ class StoreSource:
                     self._checkpoints[category].advance(tx, moved[category], place)
 
     def dead_letter(self, letter: DeadLetter[StoreArrival]) -> None:
-        """Keep why an event was given up, in `factfold_dead_letters`; the event itself stays in the store."""
+        """Keep why an event was given up, in `factfold_dead_letters`. The event itself stays in the store."""
         event = letter.arrival.event
         row = {
             "subscriber": letter.group,
@@ -289,7 +292,7 @@ def _topics(subscription: Subscription[..., Any], category: str | Sequence[str])
     if subscription.pattern is not None or len(set(categories)) != len(subscription.topics):
         raise DeclarationError(
             f"{subscription.name} reads {subscription.reads}, the store's categories {', '.join(categories)}",
-            remedy="name one category for each topic, in the same order; a store has no patterns",
+            remedy="name one category for each topic, in the same order. A store has no patterns",
             place=subscription.name,
         )
     return {check_category(one): topic for one, topic in zip(categories, subscription.topics, strict=True)}

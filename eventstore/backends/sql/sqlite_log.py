@@ -67,14 +67,23 @@ class SqliteLog(Closing):
 
     def records(self, topic: str, first: int, last: int) -> Iterator[Sequence[Record]]:
         """Yield a topic's records with offsets from `first` to before `last`, in their order, a page at a time."""
+        query = self._between(topic, first, last)
+        with self._database.statement() as connection:
+            for page in connection.execute(query, execution_options={"yield_per": _PAGE}).partitions():
+                yield [tuple(row) for row in page]
+
+    def first(self, topic: str, first: int, last: int) -> Record | None:
+        """Return the first of the records that `records` yields, None without any."""
+        with self._database.statement() as connection:
+            found = connection.execute(self._between(topic, first, last).limit(1)).first()
+        return None if found is None else tuple(found)
+
+    def _between(self, topic: str, first: int, last: int) -> Select[Any]:
         self._look_up([topic])
         table, ours = self._sources[topic]
         payload = cast(table.c.payload, LargeBinary) if table is CHANGES else table.c.payload
         query = select(table.c.position, table.c.message_key, payload, *_headers(table))
-        query = query.where(ours, table.c.position >= first, table.c.position < last).order_by(table.c.position)
-        with self._database.statement() as connection:
-            for page in connection.execute(query, execution_options={"yield_per": _PAGE}).partitions():
-                yield [tuple(row) for row in page]
+        return query.where(ours, table.c.position >= first, table.c.position < last).order_by(table.c.position)
 
     def schemas(self) -> Mapping[int, RegisteredSchema]:
         """Return every registered schema, by its id."""
@@ -123,7 +132,7 @@ class SqliteLog(Closing):
     def _missing(self, topic: str, known: Iterable[str]) -> TopicMissing:
         return TopicMissing(
             f"the store has no events and no captured table under topic {topic!r}",
-            remedy="register the aggregate in the store, or capture the table, before reading it; "
+            remedy="register the aggregate in the store, or capture the table, before reading it. "
             f"there are: {', '.join(sorted(known)) or 'none yet'}",
             place=self._path,
         )

@@ -97,9 +97,9 @@ class SqlEventStore(Closing):
         self._snapshots = SqlSnapshots(self._database)
 
     def create_tables(self) -> None:
-        """Create what is missing, or bring an older store up to date; StoreNewer, StoreNotPrepared.
+        """Create what is missing, or bring an older store up to date. Raises StoreNewer or StoreNotPrepared.
 
-        Safe to call again and from many processes at once; two queries where there is nothing to do.
+        Safe to call again and from many processes at once. Two queries where there is nothing to do.
         """
         self._database.create_tables()
 
@@ -108,16 +108,16 @@ class SqlEventStore(Closing):
         return self._database.version()
 
     def migration_sql(self) -> str:
-        """Return the SQL by which `create_tables` would bring the tables up to date; nothing where they are."""
+        """Return the SQL by which `create_tables` would bring the tables up to date. Nothing where they are."""
         return self._database.migration_sql()
 
     def register(self, *aggregates: type[Aggregate]) -> None:
-        """Store the categories and schemas of aggregates before their first event; SchemaIncompatible."""
+        """Store the categories and schemas of aggregates before their first event. Raises SchemaIncompatible."""
         self._catalogue.event_types(kind for aggregate in aggregates for kind in aggregate.event_types.values())
         self._catalogue.categories([aggregate.category for aggregate in aggregates])
 
     def declare_category(self, name: str, *, partitions: int, topic: str | None = None) -> Category:
-        """Create a category with a partition count of its own; PartitionsFixed where it has another."""
+        """Create a category with a partition count of its own. Raises PartitionsFixed if it has another."""
         return self._catalogue.declare(name, partitions=partitions, topic=topic)
 
     def categories(self) -> list[Category]:
@@ -125,7 +125,10 @@ class SqlEventStore(Closing):
         return self._catalogue.all_categories()
 
     def topics_of(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the topics of categories, for new ones those that they will get; the errors of `topic_of_category`."""
+        """Return the topics of categories, for new ones those that they will get.
+
+        Raises the errors of `topic_of_category`.
+        """
         known = {category.name: category.topic for category in self.categories()}
         return {name: known.get(name) or self._catalogue.own_topic(name) for name in names}
 
@@ -134,7 +137,7 @@ class SqlEventStore(Closing):
         return self._catalogue.all_schemas()
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Return one schema; UnknownSchema."""
+        """Return one schema. Raises UnknownSchema."""
         return self._catalogue.schema(schema_id)
 
     def append(
@@ -146,21 +149,22 @@ class SqlEventStore(Closing):
         metadata: Metadata | None = None,
         connection: Connection | None = None,
     ) -> AppendResult:
-        """Append to one stream; the errors of `append_batch`."""
+        """Append to one stream. Raises the errors of `append_batch`."""
         appends = [StreamAppend(stream, events, expected, metadata)]
         return self.append_batch(appends, connection=connection)[0]
 
     def append_batch(
         self, appends: Sequence[StreamAppend], *, connection: Connection | None = None
     ) -> list[AppendResult]:
-        """Append to many streams, all or none, in one statement; results in the order given.
+        """Append to many streams, all or none, in one statement. Results in the order given.
 
-        With `connection`, inside the caller's transaction: after a lost race PostgreSQL lets that transaction
-        only be rolled back. Events that come with ids of their own (NewEvent) are appended once: a repetition of the
-        whole append gets the results of the first. WrongExpectedVersion, InvalidAppend, InvalidEventData,
-        StreamDeleted, StreamArchived, EventIdTaken, SchemaConflict, StoreUnavailable, OutcomeUnknown, StoreNotPrepared.
-        Before anything is written: SchemaIncompatible for a class that is new here and could not read what is stored
-        under its type name, or that a registry refuses; RegistryUnreachable, RegistryRefused.
+        With `connection`, inside the caller's transaction: after a lost race PostgreSQL lets that transaction only be
+        rolled back. Events that come with ids of their own (NewEvent) are appended once: a repetition of the whole
+        append gets the results of the first. Raises WrongExpectedVersion, InvalidAppend, InvalidEventData,
+        StreamDeleted, StreamArchived, EventIdTaken, SchemaConflict, StoreUnavailable, OutcomeUnknown or
+        StoreNotPrepared. Before anything is written. Raises SchemaIncompatible for a class that is new here and could
+        not read what is stored under its type name, or that a registry refuses. Raises RegistryUnreachable or
+        RegistryRefused.
         """
         if not appends:
             return []
@@ -173,7 +177,7 @@ class SqlEventStore(Closing):
         return self._appender.append(batch, connection)
 
     def within(self, connection: Connection) -> BatchedStreams:
-        """Return the streams as the caller's transaction sees and writes them; `Dispatcher.within` sends commands so.
+        """Return the streams as the caller's transaction sees and writes them. `Dispatcher.within` sends commands so.
 
         What is appended becomes visible to others when the caller commits, together with the rows of that transaction.
         """
@@ -196,10 +200,10 @@ class SqlEventStore(Closing):
     def erase(self, subject: str) -> Erasure:
         """Destroy the keys of a subject: every event about it shows placeholders from now on, wherever it was copied.
 
-        Aggregate snapshots of its streams are dropped. Then former rows are removed from the database's files; what
-        keeps them is told in `Erasure.left`. Safe to call again. StoreUnavailable, InvalidIdentifier;
-        KeysMissing where the store was opened without keys and the subject, which stands in its streams, never had one
-        in the store itself.
+        Aggregate snapshots of its streams are dropped. Then former rows are removed from the database's files. What
+        keeps them is listed in `Erasure.left`. Safe to call again. Raises StoreUnavailable or InvalidIdentifier. Raises
+        KeysMissing if the store was opened without keys and the subject, which stands in its streams, never had one in
+        the store itself.
         """
         streams = self._subjects.streams(check_subject(subject))
         held = self._keys or self._subjects
@@ -226,11 +230,11 @@ class SqlEventStore(Closing):
         backwards: bool = False,
         limit: int | None = None,
     ) -> Iterator[RecordedEvent]:
-        """Yield one stream's events by version, both bounds included; nothing for an unknown stream.
+        """Yield one stream's events by version, both bounds included. Nothing for an unknown stream.
 
         ``until`` ends before the first event recorded after a moment: later ones stay out even where a clock went
         backwards, so that what is read can be folded. ``backwards`` begins at the highest version, and ``limit``
-        counts from where reading begins. InvalidEventData for a moment without a time zone.
+        counts from where reading begins. Raises InvalidEventData for a moment without a time zone.
         """
         check_bounds(from_version=from_version, to_version=to_version, limit=limit)
         part = Part(str(stream_name(stream)), from_version, to_version, None if until is None else aware_utc(until))
@@ -241,7 +245,7 @@ class SqlEventStore(Closing):
     ) -> Iterator[RecordedEvent]:
         """Yield events in store order behind the fence: none is skipped, no stream out of order.
 
-        `after` is the position of the last event seen: a reader's checkpoint. InvalidIdentifier for no category,
+        `after` is the position of the last event seen: a reader's checkpoint. Raises InvalidIdentifier for no category,
         InvalidBound.
         """
         check_bounds(limit=limit)
@@ -259,7 +263,7 @@ class SqlEventStore(Closing):
         """Yield the events of a selection in store order behind the fence, or from the newest down.
 
         `after` and `before` are positions that are left out. The database looks at every event for a selection without
-        streams, categories and positions. InvalidBound, InvalidIdentifier.
+        streams, categories and positions. Raises InvalidBound or InvalidIdentifier.
         """
         check_bounds(limit=limit)
         selection.require_names()
@@ -268,7 +272,7 @@ class SqlEventStore(Closing):
     def read_categories(self, after: Mapping[str, Position | None], *, limit: int) -> list[RecordedEvent]:
         """Return events of some categories in store order behind the fence, of each those after its own place.
 
-        InvalidIdentifier for no category, InvalidBound.
+        Raises InvalidIdentifier for no category, InvalidBound.
         """
         check_bounds(limit=limit)
         return self._reader.categories({check_category(one): place for one, place in after.items()}, limit)
@@ -291,23 +295,24 @@ class SqlEventStore(Closing):
         return None if head <= NO_VERSION else head
 
     def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
-        """Delete a stream for good; returns how many events it had, 0 where there is none or it was deleted before.
+        """Delete a stream for good. Returns how many events it had, 0 where there is none or it was deleted before.
 
-        Its events and its aggregate snapshot are gone; rows without a payload, which become records without a value
-        under the same keys, take their places. Nobody can append to it any more (StreamDeleted). WrongExpectedVersion,
-        StoreUnavailable, StoreNotPrepared.
+        Its events and its aggregate snapshot are deleted. Rows without a payload, which become records without a value
+        under the same keys, take their places. No more events can be appended to it (StreamDeleted). Raises
+        WrongExpectedVersion, StoreUnavailable or StoreNotPrepared.
         """
         return self._deleter.delete(Deletion(str(stream_name(stream)), expected))
 
     def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
-        """Close a finished stream: it is read as ever, and nobody can append to it (StreamArchived).
+        """Close a finished stream: it is read as ever, and no event can be appended to it (StreamArchived).
 
-        Its aggregate snapshot goes. WrongExpectedVersion, also for a stream without events; StreamDeleted.
+        Its aggregate snapshot goes. Raises WrongExpectedVersion, also for a stream without events. Raises
+        StreamDeleted.
         """
         self._archive.add(str(stream_name(stream)), expected)
 
     def unarchive_stream(self, stream: StreamName | str) -> None:
-        """Let an archived stream take events again; nothing for one that is not archived."""
+        """Let an archived stream take events again. Nothing for one that is not archived."""
         self._archive.remove(str(stream_name(stream)))
 
     def is_archived(self, stream: StreamName | str) -> bool:
@@ -334,7 +339,7 @@ class SqlEventStore(Closing):
         return self._reader.last(category, before=before)
 
     def fence(self) -> FenceStatus:
-        """Return how long readers have been kept waiting, and by whom; StoreUnavailable, StoreNotPrepared."""
+        """Return how long readers have waited, and for which session. Raises StoreUnavailable or StoreNotPrepared."""
         return self._reader.fence()
 
     def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
@@ -353,8 +358,8 @@ class SqlEventStore(Closing):
         """Write all events behind the fence, or a category's, to a file that appears when it is whole.
 
         ``format`` is jsonl or parquet (which needs pyarrow), by default as the file's suffix says. With ``keys`` the
-        data keys of personal fields go along, wrapped as they are; an erasure does not reach such a file.
-        DeclarationError for that where a key store elsewhere has them.
+        data keys of personal fields go along, wrapped as they are. An erasure does not reach such a file.
+        Raises DeclarationError for that where a key store elsewhere has them.
         """
         if keys:
             self._require_own_keys()
@@ -370,16 +375,16 @@ class SqlEventStore(Closing):
         topics: bool = False,
         on_progress: Progress = lambda done, total: None,
     ) -> ImportReport:
-        """Store the events of an exported file under their ids, versions and times; repeated, what is missing.
+        """Store the events of an exported file under their ids, versions and times. Repeated, what is missing.
 
         The whole file is checked, and compared with the store, before anything of it is applied. Then each batch of
         some thousand is stored whole or not at all. A category that is here keeps its topic and its partitions.
 
-        With ``keys`` the data keys that came along are taken over; one that was destroyed here stays destroyed. With
+        With ``keys`` the data keys that came along are taken over. One that was destroyed here stays destroyed. With
         ``erasures`` a key that the file says was destroyed is destroyed here too. With ``topics`` new categories are
-        published to the topics that the file names. ImportConflict where one of the two would be needed, or an event
-        stands otherwise here; InvalidExport names the line; KeysMissing where events could not be read here, for want
-        of data keys or of the master keys that open them; SchemaConflict.
+        published to the topics that the file names. Raises ImportConflict if one of the two would be needed, or an
+        event stands otherwise here. InvalidExport names the line. Raises KeysMissing if events could not be read
+        here, for want of data keys or of the master keys that open them. Raises SchemaConflict.
         """
         if keys:
             self._require_own_keys()
@@ -391,7 +396,7 @@ class SqlEventStore(Closing):
     def _require_own_keys(self) -> None:
         if self._keys is not None and self._keys is not self._subjects:
             raise DeclarationError(
-                "the keys of this store are kept elsewhere, and do not travel in its files",
+                "the keys of this store are stored elsewhere, and do not travel in its files",
                 remedy="export and import without keys, and open the other store with the same key store",
             )
 
@@ -400,9 +405,9 @@ class SqlEventStore(Closing):
         return restored(self._database)
 
     def renumber(self, *, published: bool = False) -> int:
-        """Move a restored store's order behind its cluster's transaction ids; returns by how much.
+        """Move a restored store's order behind its cluster's transaction ids. Returns by how much.
 
-        StoreRestored where a replication slot reads this database, unless `published` says that its connector takes
+        Raises StoreRestored if a replication slot reads this database, unless `published` says that its connector takes
         the updates (`OutboxSource(on_update="warn")`).
         """
         return renumber(self._database, published=published)

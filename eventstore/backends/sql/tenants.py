@@ -40,11 +40,11 @@ def tenant_store(
     new_id: Callable[[], UUID] | None = None,
     keys: KeyStore | MasterKeys | None = None,
 ) -> SqlEventStore:
-    """Open the store of one tenant; `create_tables()` makes it. InvalidIdentifier, UnsupportedBackend.
+    """Open the store of one tenant. `create_tables()` makes it. Raises InvalidIdentifier or UnsupportedBackend.
 
     Give an engine, so that tenants share connections. Categories get topics of the tenant's own, unless
-    `declare_category` says otherwise; `source` is the CloudEvents source, by default `/` and the tenant. `keys` are
-    as in SqlEventStore; with master keys, each tenant has data keys of its own.
+    `declare_category` says otherwise. `source` is the CloudEvents source, by default `/` and the tenant. `keys` are
+    as in SqlEventStore. With master keys, each tenant has data keys of its own.
     """
     schema = tenant_schema(tenant)
     _require_schemas(database)

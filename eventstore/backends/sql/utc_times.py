@@ -11,7 +11,7 @@ from sqlalchemy.types import TypeDecorator
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A moment, stored in UTC and read in UTC; ValueError for a value without a time zone.
+    """A moment, stored in UTC and read in UTC. Raises ValueError for a value without a time zone.
 
     `DateTime(timezone=True)` writes 12:00+02:00 as 12:00 on SQLite.
     """
@@ -33,7 +33,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Convert to UTC; SQLite's driver returns a value without time zone."""
+        """Convert to UTC. SQLite's driver returns a value without time zone."""
         return None if value is None else in_utc(value)
 
 

@@ -50,7 +50,8 @@ def service_map(look: Look, query: Query) -> Map:
     graph, definitions = Graph(), look.definitions
     topics = _topics(look, parts[STORE].value)
     add_aggregates(graph, definitions, topics)
-    add_connectors(graph, parts[CONNECTORS].value or ())
+    store = parts[STORE].value
+    add_connectors(graph, parts[CONNECTORS].value or (), [one.topic for one in store.categories] if store else ())
     groups = parts[GROUPS].value
     add_groups(graph, definitions, _declared(definitions) if groups is None else groups)
     add_branches(graph, parts[BRANCHES].value or ())

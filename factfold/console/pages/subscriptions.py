@@ -165,7 +165,7 @@ def _inbox(sources: Sources, group: str, topic: str) -> Inbox:
 
     database = sources.clients.database
     if database is None:
-        raise FieldWrong("the handlers' database is not configured", remedy="set database, or FACTFOLD_DATABASE")
+        raise FieldWrong("the handlers' database is not configured", remedy="set inbox_url, or FACTFOLD_INBOX_URL")
     return Inbox(database, group, topic=topic)
 
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from cdc.status import ConnectorInfo, ConnectorStatus
 
 # Of a configuration: the other settings may be secret.
-_ROUTER: Final = "io.debezium.transforms.outbox.EventRouter"
 _TABLES: Final = ("table.include.list", "collection.include.list")
 
 
@@ -28,7 +27,7 @@ class TaskState:
 class ConnectorState:
     """A connector with its tasks; `causes` say why one failed, the root last.
 
-    `routes` says that its rows are events of an outbox, which go to the topics of their categories.
+    An `outbox` connector publishes the events of a store, each to the topic of its category.
     """
 
     name: str
@@ -40,7 +39,7 @@ class ConnectorState:
     topic_prefix: str | None
     tables: tuple[str, ...]
     slot: str | None
-    routes: bool = False
+    outbox: bool
 
     @property
     def failed(self) -> bool:
@@ -67,15 +66,11 @@ def _state(info: ConnectorInfo, status: ConnectorStatus) -> ConnectorState:
         causes=tuple(causes_of(status)),
         kind=config.get("connector.class", info.kind).rpartition(".")[2],
         topic_prefix=config.get("topic.prefix"),
-        tables=_names(tables),
-        routes=any(value == _ROUTER for value in config.values()),
+        # Regular expressions, of which ours escape the dot; those that match several tables stay what they are.
+        tables=tuple(name.strip().replace("\\.", ".") for name in tables.split(",") if name.strip()),
         slot=config.get("slot.name"),
+        outbox=any(name.endswith(".type") and value.endswith(".EventRouter") for name, value in config.items()),
     )
-
-
-def _names(tables: str) -> tuple[str, ...]:
-    """The names in a list of regular expressions; those of our own declarations escape their dots alone."""
-    return tuple(name.strip().replace("\\.", ".") for name in tables.split(",") if name.strip())
 
 
 CONNECTORS: Final = Reading(read_connectors)

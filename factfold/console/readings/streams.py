@@ -107,7 +107,7 @@ def read_place(clients: Clients, event_id: str) -> tuple[str, int]:
     event = clients.store.find(UUID(event_id))
     if event is None:
         raise EventsNotFound(
-            f"no event has the id {event_id}", remedy="check the id; events of deleted streams are deleted too"
+            f"no event has the id {event_id}", remedy="check the id. Events of deleted streams are deleted too"
         )
     return event.stream, event.version
 

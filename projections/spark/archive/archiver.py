@@ -53,10 +53,10 @@ class Appended:
 
 @dataclass(frozen=True)
 class Archiver:
-    """Archives topics of one log; any number may be made, and one at a time appends to a topic.
+    """Archives topics of one log. Any number may be made, and one at a time appends to a topic.
 
-    With ``incomplete`` a topic whose first records are gone already is archived from where it begins; without, that is
-    refused with OffsetsLost.
+    With ``incomplete`` a topic whose first records are deleted already is archived from where it begins. Without, that
+    is refused with OffsetsLost.
     """
 
     log: ArchivableLog
@@ -66,10 +66,10 @@ class Archiver:
     _whole_at: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
 
     def append(self, topic: str) -> Appended | None:
-        """Archive one range of what is new; None where nothing is.
+        """Archive one range of what is new. None where nothing is.
 
-        OffsetsLost where records went before they were archived, or the topic was made anew; ArchiveMoved,
-        TopicMissing, BrokerUnreachable.
+        Raises OffsetsLost if records went before they were archived, or the topic was created again. Raises
+        ArchiveMoved, TopicMissing or BrokerUnreachable.
         """
         begun = time.perf_counter()
         table = self.archive.table(topic)
@@ -91,7 +91,7 @@ class Archiver:
         on_append: Callable[[Appended], None] = lambda done: None,
         stop: Event | None = None,
     ) -> int:
-        """Archive what the topics hold when their turn comes; returns the offsets."""
+        """Archive what the topics hold when their turn comes. Returns the offsets."""
         count = 0
         for topic in topics:
             while not (stop and stop.is_set()) and (done := self.append(topic)):
@@ -111,7 +111,7 @@ class Archiver:
         on_append: Callable[[Appended], None] = lambda done: None,
         metrics: ArchiveMetrics | None = None,
     ) -> None:
-        """Archive what is new every so many seconds until ``stop`` is set; the append at hand is finished first.
+        """Archive what is new every so many seconds until ``stop`` is set. The append at hand is finished first.
 
         A broker or a file system that does not answer is tried again, and after eight times in a row given up.
         ``metrics`` counts for Prometheus.
@@ -160,7 +160,7 @@ class Archiver:
         if not behind:
             self._whole_at[topic] = now
         elif now - max(table.made_at(), self._whole_at.get(topic, 0.0)) > self._kept_seconds(topic):
-            remedy = "move that topic's folder out of the archive, and archive the topic anew; archive more often"
+            remedy = "move that topic's folder out of the archive, and archive the topic again; archive more often"
             raise deletions_lost(topic, behind[0], remedy=remedy)
 
     def _kept_seconds(self, topic: str) -> float:
@@ -195,7 +195,7 @@ def open_archiver(
 ) -> Iterator[Archiver]:
     """An archiver of Kafka's topics into a folder of this machine, or a URI that Hadoop understands.
 
-    Starts Spark, and stops it at the end; ``jars`` are those of Kafka and of Delta Lake. ArchiveUnusable.
+    Starts Spark, and stops it at the end. ``jars`` are those of Kafka and of Delta Lake. Raises ArchiveUnusable.
     """
     from projections.spark.reading.kafka_source import KafkaLog
     from projections.spark.session import open_session
@@ -224,7 +224,7 @@ def require_kept(topic: str, start: Mapping[int, int], kept: Mapping[int, int]) 
         if start[partition] < first:
             raise OffsetsLost(
                 f"offsets {start[partition]} to {first - 1} went before they were archived",
-                remedy="publish the topic again and archive it anew, or archive what is left into another folder "
+                remedy="publish the topic again and archive it again, or archive what is left into another folder "
                 "(incomplete), from which no view can be rebuilt",
                 place=f"topic {topic}, partition {partition}",
             )

@@ -52,6 +52,6 @@ class ArchiveFolder:
 def _unusable(why: str, folder: Path) -> ArchiveUnusable:
     return ArchiveUnusable(
         f"the archive's folder {why}",
-        remedy="give a folder that this user can write; one that is there needs mode 0700 (chmod 700)",
+        remedy="give a folder that this user can write. One that is there needs mode 0700 (chmod 700)",
         place=str(folder),
     )

@@ -25,7 +25,7 @@ _LOOK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True)
 class ArchiveVerdict:
-    """A topic's archive against the topic, counted in records; ``whole`` where it reaches back to the topic's first.
+    """A topic's archive against the topic, counted in records. ``whole`` where it reaches back to the topic's first.
 
     What the topic has behind the end of its archive is not looked at: it waits for an archiver.
 
@@ -51,9 +51,9 @@ class ArchiveVerdict:
 
 
 def verify_archive(log: ArchivableLog, archive: DeltaArchive, topic: str) -> ArchiveVerdict:
-    """Compare every archived record with the topic's, key, value, headers and time; of what the topic still has.
+    """Compare every archived record with the topic's, key, value, headers and time. Of what the topic still has.
 
-    Raises ArchiveUnusable where nothing is archived, OffsetsLost where the topic was made anew; TopicMissing,
+    Raises ArchiveUnusable if nothing is archived, OffsetsLost if the topic was created again. Raises TopicMissing or
     BrokerUnreachable.
     """
     extent = _extent(archive, topic)
@@ -95,7 +95,7 @@ def release_topic(
         raise ArchiveDiffers(
             f"{verdict.missing} records of the topic are not in its archive, {verdict.repeated} are there twice, "
             f"{verdict.only_archived} only there",
-            remedy="keep the topic as it is; move its folder out of the archive, and archive it anew",
+            remedy="keep the topic as it is. Move its folder out of the archive, and archive it again",
             place=f"topic {topic}",
         )
     return verdict, limit_retention(settings, topic, retention_ms=int(retention / timedelta(milliseconds=1)))

@@ -218,7 +218,7 @@ def _require_declared(column: str, setters: Sequence[Setter], decoder: Decoder) 
         if reading.needs_python and reading.written.personal and reading.kind in [s.event for s in setters]:
             raise InvalidDefinition(
                 f"a function upcasts {reading.kind.name} of version {reading.written.version}, and would see it sealed",
-                remedy="declare the change: Rename, Default, Drop, Cast or Retype; or take a clear field",
+                remedy="declare the change: Rename, Default, Drop, Cast or Retype, or take a clear field",
                 place=f"column {column}",
             )
 

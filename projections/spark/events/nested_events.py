@@ -36,7 +36,7 @@ def of_today(value: Column, written: Avro, today: FieldType, *, place: str) -> C
         return value
     raise InvalidDefinition(
         f"events hold {written!r} where {today.avro!r} is declared",
-        remedy="a part of a record keeps its type: declare a new field with a default beside it",
+        remedy="a part of a record keeps its type: declare a new field with a default next to it",
         place=place,
     )
 

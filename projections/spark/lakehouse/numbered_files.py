@@ -112,7 +112,7 @@ class LocalFiles(NumberedFiles):
     def _unavailable(self, error: OSError) -> TableStoreUnavailable:
         return TableStoreUnavailable(
             f"the ledger cannot be read or written: {error.strerror}",
-            remedy="make room, and let this process write there, on a file system with hard links; nothing is lost",
+            remedy="make room, and let this process write there, on a file system with hard links. Nothing is lost",
             place=str(self.folder),
         )
 

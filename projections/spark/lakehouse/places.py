@@ -82,7 +82,7 @@ def require_kept(group: ProjectionGroup) -> None:
         if isinstance(table, EventStream | EventVersions | VersionTable):
             raise _refused(
                 group,
-                f"{name!r} is a stream, or has the versions of rows, which are not kept in Delta yet",
+                f"{name!r} is a stream, or has the versions of rows, which Delta does not store yet",
                 "keep the group in PostgreSQL or SQLite",
             )
 

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def read_views(spark: SparkSession, url: str, *, group: str) -> Mapping[str, DataFrame]:
-    """Every view of a group's serving generation as of one moment, by name; each call looks which moment that is.
+    """Every view of a group's serving generation as of one moment, by name. Each call looks which moment that is.
 
-    ``url`` is that of the table store, ``spark`` a session with Delta Lake. NoServingGeneration, TableStoreUnavailable.
+    ``url`` is that of the table store, ``spark`` a session with Delta Lake. Raises NoServingGeneration or
+    TableStoreUnavailable.
     """
     store = DeltaTableStore(spark, url)
     run = store.serving_state(group).run
@@ -33,7 +34,10 @@ def read_views(spark: SparkSession, url: str, *, group: str) -> Mapping[str, Dat
 
 
 def read_view(spark: SparkSession, url: str, *, group: str, view: str) -> DataFrame:
-    """One view of a group's serving generation, as `read_views` has it; InvalidDefinition where there is no such."""
+    """One view of a group's serving generation, as `read_views` has it.
+
+    Raises InvalidDefinition if there is no such.
+    """
     found = read_views(spark, url, group=group)
     if view not in found:
         raise InvalidDefinition(

@@ -64,7 +64,7 @@ class StoreLog:
     def transactions(self, prefix: str, topics: Sequence[str]) -> SourceBoundaries:
         """InvalidDefinition: the changes in this file carry no marks of their transactions."""
         raise InvalidDefinition(
-            f"transactions of {prefix!r} cannot be kept whole in a store of its own file",
+            f"transactions of {prefix!r} cannot be applied whole in a store of its own file",
             remedy="leave ProjectionGroup(transactions=…) away, or capture the tables by Kafka Connect",
             place=self.path,
         )
@@ -81,7 +81,7 @@ class StoreLog:
         """InvalidDefinition: there is no topic to publish rows to, and who reads the file reads the view."""
         raise InvalidDefinition(
             "views with a topic are published to Kafka, and this log is a store of its own file",
-            remedy="leave topic=… away: the view can be read in the file; or keep the views with a broker",
+            remedy="leave topic=… away: the view can be read in the file, or keep the views with a broker",
             place=self.path,
         )
 
@@ -111,8 +111,8 @@ class OpenStoreLog(SqliteLog):
 
     def oldest(self, offsets: OffsetRange) -> datetime | None:
         """By the times of events; changes of captured rows have none."""
-        pages = [next(self.records(*part), ()) for part in _ranges(offsets)]
-        times = [page[0][3] for page in pages if page]
+        found = (self.first(*part) for part in _ranges(offsets))
+        times = [record[3] for record in found if record is not None]
         return min((datetime.fromisoformat(time) for time in times if time is not None), default=None)
 
 

@@ -37,10 +37,10 @@ def join_within(
     """Join rows whose times are apart by ``lower`` to ``upper``, both included, to the microsecond.
 
     For use in the function of a view over partitions. A row of ``right`` matches if it equals the one of ``left`` in
-    the columns of ``on``, and its time lies between the left's time plus ``lower`` and that plus ``upper``; either may
+    the columns of ``on``, and its time lies between the left's time plus ``lower`` and that plus ``upper``. Either may
     be negative. ``times`` are the columns of the left's and of the right's time. A row without a time, or without a
     value in ``on``, matches nothing.
-    The result has the columns of the left and those of the right but ``on``; ``take`` chooses these (``["page"]``) or
+    The result has the columns of the left and those of the right but ``on``. ``take`` chooses these (``["page"]``) or
     renames them (``{"next_id": "search_id"}``). Raises InvalidDefinition or UnknownColumn, when the view is planned.
     """
     first, last = _bounds(lower, upper)
@@ -79,7 +79,7 @@ def join_as_of(
     For use in the function of a view over partitions. ``direction`` says on which side of the left's time it lies:
     ``backward`` before it, ``forward`` after it, ``nearest`` on either, the earlier one at equal distance. ``exact``
     allows equal times, and ``tolerance`` is the greatest distance, included. Of several rows of one time the greatest
-    in the columns of ``ties`` is meant, then that of the greatest key; of one aggregate's events the later one.
+    in the columns of ``ties`` is meant, then that of the greatest key. Of one aggregate's events the later one.
     ``condition`` must hold too, in SQL or as a column, under the names that the result has: then all rows of the right
     within ``tolerance`` are compared, where otherwise both sides are sorted once. Columns are as in ``join_within``.
     Raises InvalidDefinition or UnknownColumn, when the view is planned.
@@ -99,7 +99,7 @@ def _bounds(lower: Lasting, upper: Lasting) -> tuple[int, int]:
     if first > last:
         raise InvalidDefinition(
             f"join_within has no time between its lower bound, {lower}, and its upper one, {upper}",
-            remedy="exchange them; both count from the left's time, '-10 minutes' is before it",
+            remedy="exchange them. Both count from the left's time, '-10 minutes' is before it",
         )
     return first, last
 

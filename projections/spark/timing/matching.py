@@ -72,7 +72,7 @@ def match_pattern(
 ) -> DataFrame:
     """Return the matches that a pattern has in each partition of ``by``, for use in a view with the same ``by``.
 
-    Rows follow each other by ``time``, then by ``order``, then by ``key``. That tells the rows of a partition apart; it
+    Rows follow each other by ``time``, then by ``order``, then by ``key``. That tells the rows of a partition apart. It
     is the key of the table unless it is given. A row without a time is in no match. A match has the columns of ``by``,
     those of ``key`` from its first row, and ``measures``, such as ``{"amount": large.last("amount")}``.
     With ``per="row"`` each row of a match is a row of the result: ``by``, the key of the match as ``match_…``, the
@@ -159,7 +159,7 @@ class _Asked:
         if twice:
             raise InvalidDefinition(
                 f"match_pattern returns column {twice[0]!r} twice",
-                remedy="name the measure otherwise; labelled='…' names the column of labels",
+                remedy="name the measure otherwise. Labelled='…' names the column of labels",
             )
         return Layout(self.by, tuple(columns_computed(self.pattern)), dict(own))
 

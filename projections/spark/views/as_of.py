@@ -26,7 +26,7 @@ def as_of(
 
     For use in a view's function, with its own parameters: ``on`` is a reference that the view declares to the versions.
     A version is valid from its commit (inclusive) to the next one's. The result has the stream's columns and those of
-    the version but its key; ``take`` chooses them (``["credit_score"]``) or names them anew
+    the version but its key. ``take`` chooses them (``["credit_score"]``) or renames them
     (``{"payer_score": "credit_score"}``). With ``how="left"`` a row without a valid version stays, with nulls. Raises
     InvalidDefinition or UnknownColumn, when the view is planned.
     """
@@ -61,7 +61,7 @@ def _identity(versions: DataFrame) -> tuple[str, str]:
         if TABLE in column.metadata:
             return column.metadata[TABLE], column.metadata[KEY]
     raise InvalidDefinition(
-        f"as_of was given a table without versions; its columns are: {', '.join(versions.columns)}",
+        f"as_of was given a table without versions. Its columns are: {', '.join(versions.columns)}",
         remedy="declare it with Table.versions_of(…) and pass the view's parameter as it is, choosing columns by take",
     )
 
@@ -71,7 +71,7 @@ def _time_of(stream: DataFrame) -> str:
     if len(times) == 1:
         return times[0]
     raise InvalidDefinition(
-        f"as_of was given rows without an event time; their columns are: {', '.join(stream.columns)}",
+        f"as_of was given rows without an event time. Their columns are: {', '.join(stream.columns)}",
         remedy="declare the table with Stream.from_events(…), and keep its time column until after as_of",
     )
 
@@ -102,5 +102,5 @@ def _require_taken(taken: Mapping[str, str], stream: DataFrame, versions: DataFr
         if name in stream.columns:
             raise InvalidDefinition(
                 f"as_of would give two columns {name!r}: the stream has one, and {table} has one",
-                remedy=f"name the version's anew, take={{'{table}_{name}': '{source}', …}}, or leave it out",
+                remedy=f"rename the version's, take={{'{table}_{name}': '{source}', …}}, or leave it out",
             )

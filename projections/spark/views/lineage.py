@@ -53,7 +53,7 @@ def _require_one_row_a_key(view: View, found: Rows) -> None:
     if found.repeated:
         raise Untraceable(
             f"several rows of one key: {found.repeated}",
-            "keep the list as one column, or keep one of its rows by a filter; of tables that share a key, name"
+            "keep the list as one column, or keep one of its rows by a filter. Of tables that share a key, name"
             " roots=(…) and join them in full",
         )
 
@@ -82,7 +82,7 @@ def _require_columns(
         if not origins:
             raise Untraceable(
                 f"another value for its key {column!r} than its table has",
-                "select the key as it is there; a column of another name may hold what is computed from it",
+                "select the key as it is there. A column of another name may hold what is computed from it",
             )
 
 
@@ -128,7 +128,7 @@ class Tracing:
                 return self.rows(children[0], wanted)
         raise Untraceable(
             f"{name}, of which nothing shows which rows it looks at",
-            "select, filter, join along references, or explode; write Python code as a function of columns (udf)",
+            "select, filter, join along references, or explode. Write Python code as a function of columns (udf)",
         )
 
     # ---- operators
@@ -219,7 +219,7 @@ class Tracing:
         if frozenset() in alike or len(alike) > 1:
             raise Untraceable(
                 f"a union of rows of {', '.join(map(named_tables, parts))}",
-                "join them along references; several tables of one key are joined in full, and named in roots=(…)",
+                "join them along references. Several tables of one key are joined in full, and named in roots=(…)",
             )
         found = reduce(Rows.and_of, parts)
         if sum(not part.filtered for part in parts) > 1:

@@ -46,7 +46,7 @@ def require_partitioned(view: View, plan: Any) -> None:
         if column not in output or not found.holds(place, output[column]):
             raise Untraceable(
                 f"another value for {column!r} than its tables have",
-                f"return {column} as they have it, after a full join coalesce(a.{column}, b.{column}); a column of"
+                f"return {column} as they have it, after a full join coalesce(a.{column}, b.{column}). A column of"
                 " another name may hold what is computed from it",
             )
     key = [output[column] for column in view.key]
@@ -97,13 +97,13 @@ class _Tracing:
         if name == _REPEATED:
             raise Untraceable(
                 "rows repeated for each of several groupings, as by ROLLUP, UNPIVOT or windows that overlap",
-                "write a view for each grouping; for windows that overlap, windowed(…, hopping(…))",
+                "write a view for each grouping. For windows that overlap, windowed(…, hopping(…))",
             )
         found = getattr(self, f"_{_METHODS[name]}", None) if name in _METHODS else None
         if found is None:
             raise Untraceable(
                 f"{name}, of which nothing shows which rows it looks at",
-                "select, filter, join, group, or number rows within the columns of by; write Python code as a function"
+                "select, filter, join, group, or number rows within the columns of by. Write Python code as a function"
                 " of columns (udf)",
             )
         known: LocalRows = found(node, children, wanted) if name in _TOLD else found(node, children)
@@ -279,8 +279,8 @@ class _Tracing:
             if span == ANY_TIME:
                 raise Untraceable(
                     "a join or a pattern that looks at rows of any time, and a reach",
-                    "bound what it looks at: tolerance=… in join_as_of; within and skip_to_next_row() in a pattern, and"
-                    " no previous(…); or leave reach out",
+                    "bound what it looks at: tolerance=… in join_as_of. Within and skip_to_next_row() in a pattern, and"
+                    " no previous(…), or leave reach out",
                 )
             if span > reach.micros:
                 raise Untraceable(
@@ -300,7 +300,7 @@ class _Tracing:
         told = ", ".join(str(one.sql()) for one in by) or "nothing"
         raise Untraceable(
             f"{what} by {told}",
-            f"group by {', '.join(self._view.by)} too, as the tables have it, after a full join by coalesce of both; in"
+            f"group by {', '.join(self._view.by)} too, as the tables have it, after a full join by coalesce of both. In"
             " a subquery, compare it with that of the row around it",
         )
 

@@ -81,7 +81,7 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
         # Made anew from their schemas: what we do to rows before the function sees them is not the function's.
         frames = zip(view.tables, handed(view, empty), strict=True)
         given = [spark.createDataFrame([], _marked(frame.schema, name)) for name, frame in frames]
-        result = view(*given)
+        result = _required(view, view(*given))
         _refuse_moments(view, result)
         _refuse_copies(view, result, given)
         rows = None if view.by else _refuse_unreached(view, result)
@@ -106,6 +106,18 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
     return columns | partials_of(view, result)
 
 
+def _required(view: View, result: object) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    if isinstance(result, DataFrame):
+        return result
+    raise InvalidDefinition(
+        f"view {view.name!r} returns {type(result).__name__}, and no DataFrame",
+        remedy="return the DataFrame that has the view's rows",
+        place=view.place,
+    )
+
+
 def _marked(schema: StructType, name: str) -> StructType:
     """The columns of a parameter, each of which says whose it is, wherever a plan takes it."""
     from pyspark.sql.types import StructField, StructType
@@ -118,7 +130,7 @@ def _require_key(view: View, columns: Mapping[str, ColumnType]) -> None:
         if key not in columns:
             raise UnknownColumn(
                 f"view {view.name!r} does not return its key {key!r}",
-                remedy=f"select it too; returned are: {', '.join(columns)}",
+                remedy=f"select it too. Returned are: {', '.join(columns)}",
                 place=f"view {view.name}",
             )
         require_flat(key, columns[key], place=f"view {view.name}")
@@ -126,7 +138,7 @@ def _require_key(view: View, columns: Mapping[str, ColumnType]) -> None:
         if may_not_match(columns[key], declared):
             raise InvalidDefinition(
                 f"view {view.name!r} returns its key {key!r} as {columns[key].ddl}, and its table as {declared.ddl}",
-                remedy="select it as it is there; a column of another name may hold what it is cast to",
+                remedy="select it as it is there. A column of another name may hold what it is cast to",
                 place=f"view {view.name}",
             )
 

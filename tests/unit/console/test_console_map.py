@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from cdc.status import ConnectorInfo, ConnectorStatus, TaskStatus
 from factfold.console.drawing import draw
-from factfold.console.graph import Graph
+from factfold.console.graph import Graph, add_connectors
+from factfold.console.readings.connectors import _state
 from tests.unit.console.conftest import cells
 
 
@@ -67,3 +69,25 @@ def test_an_edge_inherits_the_longest_delay_before_it():
     graph.edge(c, a)
     found = {(edge.source, edge.target): edge.inherited for edge in graph.with_inherited()}
     assert found[(b, c)] == 4.0
+
+
+def connector(name, **config):
+    config = {"connector.class": "io.debezium.connector.postgresql.PostgresConnector", "topic.prefix": "shop", **config}
+    info = ConnectorInfo(name, "source", config, (0,))
+    return _state(info, ConnectorStatus(name, "RUNNING", "w", (TaskStatus(0, "RUNNING", "w"),)))
+
+
+def fed_by(one):
+    graph = Graph()
+    add_connectors(graph, [one], ["order", "payment"])
+    return {target for source, target in graph.edges if source == f"connector {one.name}"}
+
+
+def test_a_connector_fills_the_topics_of_the_tables_that_it_names():
+    tables = connector("tables", **{"table.include.list": r"public\.customers,public\.order_.*,public.items"})
+    assert fed_by(tables) == {"topic shop.public.customers", "topic shop.public.items"}
+
+
+def test_an_outbox_fills_the_topics_of_events():
+    router = {"transforms.route.type": "io.debezium.transforms.outbox.EventRouter"}
+    assert fed_by(connector("outbox", **router)) == {"topic order", "topic payment"}

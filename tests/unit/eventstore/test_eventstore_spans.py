@@ -25,14 +25,19 @@ from eventstore import (
 )
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import AsyncSubscriber, Subscriber
+from eventstore.errors import NotFramedAvro
+from eventstore.metrics import ProcessMetrics
 from eventstore.middleware import required
+from eventstore.processes.running import run_processes
 from eventstore.spans import Spans
+from sample_app.background import Background
 from tests.conformance.process_shop import Shop
 from tests.ledger import Payment
 from tests.spans import Recorder
 from tests.unit.eventstore.counter import Counter
-from tests.unit.eventstore.fulfilment import Order
-from tests.unit.eventstore.memory_source import MemorySource, arrivals
+from tests.unit.eventstore.fulfilment import Fulfilment, Order
+from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, arrivals, recorded
+from tests.waiting import wait_until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -218,6 +223,44 @@ def test_the_steps_of_a_process_and_the_commands_it_sends_are_in_the_trace_of_it
         "      order.cancel",
     ]
     assert len(recorder.traces()) == 1
+
+
+def test_a_runner_of_processes_traces_and_counts_what_it_does(store, recorder):
+    traced_dispatcher(store, recorder).send("o1", Order.place, sku="tea", quantity=1, amount=Decimal(9))
+    metrics = ProcessMetrics("fulfilment")
+    with Background(
+        lambda stop: run_processes(store, [Fulfilment], stop=stop, metrics=metrics, spans=recorder.spans), name="p"
+    ).running():
+        wait_until(lambda: len(list(store.read_stream("order-o1"))) == 2, what=lambda: "the cancelled order")
+    assert recorder.tree()[:5] == [
+        "order.place",
+        "  process fulfilment",
+        "    item.reserve",
+        "    process fulfilment",
+        "      order.cancel",
+    ]
+    assert len(recorder.traces()) == 1
+    shown = metrics.registry.get_sample_value
+    assert shown("factfold_process_commands_total") == 2
+    assert shown("factfold_process_events_total", {"process": "fulfilment", "outcome": "handled"}) >= 1
+    assert shown("factfold_process_overdue_seconds") == 0
+
+
+def test_a_record_without_the_headers_of_an_event_is_handled_as_without_spans(recorder, engine):
+    class Bare(MemoryArrival):
+        def recorded(self):
+            raise NotFramedAvro("its headers lack 'ce_time'", remedy="", place=self.place)
+
+    seen = []
+
+    @subscription("payments", group="books")
+    def take(event: Payment.Received) -> None:
+        seen.append(event.amount)
+
+    source = MemorySource([Bare(recorded(7), "7")])
+    with Subscriber(take, source, around=[recorder.spans.handling]) as subscriber:
+        assert subscriber.run_once(timeout=0).handled == 1
+    assert (seen, recorder.tree()) == ([7], ["process payments"])
 
 
 async def test_an_asynchronous_dispatcher_has_the_span_of_its_task_as_the_parent(tmp_path, recorder):

@@ -156,7 +156,7 @@ def test_versions_are_no_rows_of_any_other_view(declared):
 
 @pytest.mark.parametrize("table", [cars, trips], ids=["captured", "events"])
 def test_a_history_is_not_kept_in_delta(table):
-    with pytest.raises(InvalidDefinition, match="has the versions of rows, which are not kept in Delta yet"):
+    with pytest.raises(InvalidDefinition, match="has the versions of rows, which Delta does not store yet"):
         require_kept(ProjectionGroup("g", [history("h", table)]))
 
 

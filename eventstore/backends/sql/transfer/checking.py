@@ -49,7 +49,7 @@ class FileEvents:
             if key_id not in subjects:
                 raise self._keys_missing(row)
             if subjects[key_id] not in (None, subject):
-                raise damaged(f"it is about {subject!r}, and sealed under the key of somebody else", self.place(row))
+                raise damaged(f"it is about {subject!r}, and sealed under the key of another subject", self.place(row))
 
     def _keys_missing(self, row: EventRow) -> KeysMissing:
         return KeysMissing(

@@ -130,6 +130,6 @@ def damaged(why: str, place: str) -> InvalidExport:
     """Build the error for a file that is no export, or no longer one."""
     return InvalidExport(
         why,
-        remedy="export again, or correct the file; an import that is repeated goes on with what is missing",
+        remedy="export again, or correct the file. An import that is repeated goes on with what is missing",
         place=place,
     )

@@ -109,8 +109,8 @@ class Importer:
             raise ImportConflict(
                 f"category {offered.name!r} of the file has the topic {adopted!r}, and here it would have {own!r}",
                 remedy="open the store with the source and topic prefix of its service: source=, topic_prefix=, "
-                "--store-source, --store-topic-prefix; or take over the topics of the file: "
-                "topics=True, --with-topics; or declare the category before: declare_category(…, topic=…)",
+                "--store-source, --store-topic-prefix, or take over the topics of the file: "
+                "topics=True, --with-topics, or declare the category before: declare_category(…, topic=…)",
                 place=offered.name,
             )
 

@@ -163,7 +163,7 @@ def _require_agreeing(keys: Sequence[WrappedKey], here: Mapping[UUID, WrappedKey
         if known is not None and known.wrapped is not None and key.wrapped is None and not erasures:
             raise ImportConflict(
                 f"the file says that the key of {key.subject!r} was destroyed, and it is alive here",
-                remedy="destroy it here too, which nobody can undo: erasures=True, --with-erasures",
+                remedy="destroy it here too, which cannot be undone: erasures=True, --with-erasures",
                 place=key.subject,
             )
 

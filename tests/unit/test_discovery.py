@@ -1,0 +1,101 @@
+"""The definitions of a package are found where they are defined, each once; what cannot be imported is told."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from eventstore.errors import DeclarationError
+from factfold.discovery import discovered, service_packages
+
+FILES = {
+    "__init__.py": "",
+    "__main__.py": "raise RuntimeError('run')",
+    "orders.py": """
+from eventstore import Aggregate, event
+class Order(Aggregate):
+    @event
+    class Placed:
+        amount: int
+""",
+    "reactions.py": """
+from eventstore import queue, subscription
+from {name}.orders import Order
+@subscription("order", group="books")
+def book(event: Order.Placed) -> None: ...
+@queue("order", group="letters")
+def write(event: Order.Placed) -> None: ...
+""",
+    "views/__init__.py": """
+from projections import Table, ProjectionGroup, on, view
+from {name}.orders import Order
+from {name}.reactions import book
+orders = Table.from_events(Order, key="id", columns={{"amount": on(Order.Placed).take("amount")}})
+@view(key="id")
+def amounts(orders):
+    return orders
+shop = ProjectionGroup("shop", [amounts])
+""",
+    # Sorted before the home of what it imports.
+    "all.py": "from {name}.views import shop\nfrom {name}.orders import Order\n",
+    "routes.py": """
+from projections import branches, field
+from {name}.orders import Order
+large = branches(Order, {{"large": field("amount") > 10}}, otherwise="small")
+""",
+    "broken.py": "import a_package_that_is_not_here",
+    "conftest.py": "raise RuntimeError('a test')",
+    "tests/__init__.py": "raise RuntimeError('tests')",
+}
+
+
+@pytest.fixture
+def service(tmp_path, monkeypatch, request):
+    """A package of a name of its own, in a folder that is the current one."""
+    name = f"service_{abs(hash(request.node.name)) % 10**8}"
+    for file, text in FILES.items():
+        path = tmp_path / name / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.format(name=name))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield name
+    for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+        del sys.modules[module]
+
+
+def test_every_definition_is_found_once_where_it_is_defined(service):
+    found = discovered(service)
+    assert [(one.kind, one.target) for one in found.definitions] == [
+        ("projections", f"{service}.views:shop"),
+        ("branches", f"{service}.routes:large"),
+        ("subscription", f"{service}.reactions:book"),
+        ("queue", f"{service}.reactions:write"),
+        ("aggregate", f"{service}.orders:Order"),
+    ]
+    assert [one.name for one in found.of("queue", "branches")] == ["large", "write"]
+
+
+def test_a_module_that_cannot_be_imported_is_told_and_the_others_are_found(service):
+    assert discovered(service).failures == {
+        f"{service}.broken": "ModuleNotFoundError: No module named 'a_package_that_is_not_here'"
+    }
+
+
+def test_processes_of_the_sample_app_are_found():
+    assert [one.target for one in discovered("sample_app.fulfilment").of("process")] == [
+        "sample_app.fulfilment.process:Fulfilment"
+    ]
+
+
+def test_a_package_that_is_not_there_is_refused():
+    with pytest.raises(DeclarationError, match="there is no package 'nowhere_at_all'"):
+        discovered("nowhere_at_all")
+
+
+def test_the_packages_of_a_folder_are_those_that_may_be_a_service(service, tmp_path):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "__init__.py").touch()
+    (tmp_path / "scripts").mkdir()
+    assert service_packages(tmp_path) == [service]
