@@ -6,7 +6,7 @@ READY := $(VENV)/.factfold-ready
 UV ?= $(firstword $(wildcard $(VENV)/bin/uv) uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-flights test check docs bench faults faults-full lock
+.PHONY: help setup demo demo-flights test check docs pictures bench faults faults-full lock
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ docs: setup $(SITE)/.ready ## The site of docs/ in build/site; a dead link or an
 	$(PY) -m docs.commands_page
 	PYTHONPATH=. $(SITE)/bin/zensical build --clean --strict
 	@! grep -rl '<p>```' build/site || { echo "error: a fence of these pages is no code" >&2; exit 1; }
+
+pictures: setup $(CLASSES) ## The console's pages on the running shop, for docs/pictures/console; needs chromium
+	$(PY) -m docs.console_pictures
 
 bench: setup ## Every benchmark, then its claims as one table (ARGS=rebuild for one program)
 	$(PY) -m benchmarks $(ARGS)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Final
 
 from playwright.sync_api import Page, sync_playwright
@@ -32,6 +33,11 @@ WIDTH, HEIGHT = 1180, 760
 # As root, and without what looks for its maker's servers.
 FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
                 "--disable-component-update", "--disable-sync")  # fmt: skip
+# Links that lead from a page to what its picture shows.
+_FOLLOWED: Final = {"view": ("#rows a",), "letters": ("#causes th a", "#letters a"),
+                    "subscriptions": ("#instances a",)}  # fmt: skip
+_SHOP: Final = [f"sample_app.{part}" for part in
+                ("customers", "orders", "payments", "inventory", "browsing", "fulfilment", "views")]  # fmt: skip
 _SETTLE_MS: Final = 12_000  # two samples of trends, and parts that take long
 
 
@@ -52,15 +58,21 @@ def take(info: StackInfo, road: Road, services: Services) -> None:
     """Open a console over the shop and take a picture of each page."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     url = road.engine.url.render_as_string(hide_password=False)
-    places = Places(store_url=url, source_url=url, views_url=road.views_url, connect_url=info.connect_url, kafka=True)
+    places = Places(store_url=url, source_url=url, views_url=road.views_url, connect_url=info.connect_url, kafka=True,
+                    checkpoints=_checkpoints())  # fmt: skip
     with Sources(places, _declared(services), patience=5.0) as sources, _served(sources) as address, _page() as page:
         page.goto(address)
         page.wait_for_timeout(_SETTLE_MS)
         for name, path in _addresses(road).items():
             page.goto(address.partition("/?")[0] + path)
-            if name == "view":
-                page.click("#rows a")
+            for link in _FOLLOWED.get(name, ()):
+                page.locator(link).first.click()
             page.screenshot(path=str(FOLDER / f"{name}.png"))
+
+
+def _checkpoints() -> Path:
+    """The folder of the router that the demonstration has started."""
+    return max(Path(gettempdir()).glob("factfold-router-*"), key=lambda folder: folder.stat().st_mtime)
 
 
 def _addresses(road: Road) -> dict[str, str]:
@@ -72,7 +84,7 @@ def _addresses(road: Road) -> dict[str, str]:
         "view": "/view?group=shop&view=order_details",
         "stream": f"/stream?stream={event.stream}&at={event.version}",
         "connectors": "/connectors?name=shop_tables",
-        "subscriptions": "/subscriptions?process=fulfilment",
+        "subscriptions": "/subscriptions?process=fulfilment&ended=1",
         "letters": f"/letters?home=topic:{TOPIC}:{GROUP}",
         "schemas": "/schemas?type=order.placed",
     }
@@ -80,7 +92,7 @@ def _addresses(road: Road) -> dict[str, str]:
 
 def _declared(services: Services) -> Definitions:
     """What the shop's modules declare, and the subscriptions that its services make."""
-    found = find_definitions(["sample_app"])
+    found = find_definitions(_SHOP)
     made = (services.remediation.subscription(), shipping(database=services.parcels), services.receipts.subscription())
     found.subscriptions.update({f"sample_app:{one.group}": one for one in made})
     return found

@@ -57,8 +57,9 @@ FactfoldError                  message, remedy, place
     ├── TopicMismatch          a topic exists with other partitions or policy
     ├── ForeignRecord          a topic holds a record of another service
     ├── ProducerFenced         another producer of the same transactional id was opened
-    ├── OffsetsGone            records a group had not read were deleted
+    ├── OffsetsExpired            records a group had not read were deleted
     ├── RecordsUnreadable      a batch of records that the client cannot unpack: offset
+    ├── GroupUnknown           no member of a group has ever read
     └── GroupActive            a group with members cannot be moved
 """
 
@@ -82,6 +83,7 @@ __all__ = [
     "FactfoldError",
     "ForeignRecord",
     "GroupActive",
+    "GroupUnknown",
     "HandlerHung",
     "ImportConflict",
     "InvalidAppend",
@@ -96,7 +98,7 @@ __all__ = [
     "LetterMissing",
     "NewerEvent",
     "NotFramedAvro",
-    "OffsetsGone",
+    "OffsetsExpired",
     "OutboxConnectorFound",
     "OutcomeUnknown",
     "PartitionsFixed",
@@ -423,7 +425,7 @@ class ProducerFenced(KafkaError):
     """Another producer of the same transactional id was opened. Nothing of this one's is accepted any more."""
 
 
-class OffsetsGone(KafkaError):
+class OffsetsExpired(KafkaError):
     """Records that a group had not read yet were deleted from their topic."""
 
 
@@ -435,6 +437,10 @@ class RecordsUnreadable(KafkaError):
         self.topic = topic
         self.partition = partition
         self.offset = offset
+
+
+class GroupUnknown(KafkaError):
+    """No member of a group has ever read from the cluster."""
 
 
 class GroupActive(KafkaError):

@@ -66,7 +66,7 @@ def discovered(package: str) -> Discovery:
     found: dict[int, Definition] = {}
     for module in modules:
         for name, value in vars(module).items():
-            kind = None if name.startswith("_") else _kind_of(value, package)
+            kind = None if name.startswith("_") else kind_of(value, package)
             if kind is not None and (id(value) not in found or _is_home(module, name)):
                 found[id(value)] = Definition(kind, f"{module.__name__}:{name}", value)
     ordered = sorted(found.values(), key=lambda one: (KINDS.index(one.kind), one.target))
@@ -104,8 +104,8 @@ def _imported(name: str, failures: dict[str, str]) -> ModuleType | None:
         return None
 
 
-def _kind_of(value: object, package: str) -> Kind | None:
-    """What a module's value is; classes count if the package defines them."""
+def kind_of(value: object, package: str) -> Kind | None:
+    """Return what a module's value is, None for no definition. Classes count if the package defines them."""
     kinds = _kinds()
     if isinstance(value, type):
         own = value.__module__.partition(".")[0] == package.partition(".")[0]

@@ -13,7 +13,7 @@
         │   ├── RecordNotUnpacked    a batch of records that cannot be unpacked
         │   └── UnknownSchemaId      an Avro record whose schema id the registry does not hold
         ├── TooManyBadRecords        more bad records than a run sets aside
-        ├── HistoryNotKept           a topic may lose the changes that a table's versions are read from
+        ├── HistoryNotRetained           a topic may lose the changes that a table's versions are read from
         ├── ErasureWaiting           a person was erased whom the views still show
         ├── EndNotKnown              a rebuild would end before what is served: marks of transactions are missing
         ├── OlderThanHorizon         a change may be of a row that was deleted too long ago to be known
@@ -49,7 +49,7 @@
         ├── NotYetApplied            an event is not in the views within the time it was waited for
         └── SparkFailed              anything else that Spark reports, shortened
             ├── CodeFailed           an aggregate or a view's function raised, or a value does not fit its type
-            └── SparkGone            Spark's JVM no longer answers
+            └── SparkStopped            Spark's JVM no longer answers
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class TooManyBadRecords(ProjectionError):
     """A run tolerates bad records, and there are more of them than a list of exceptions can hold."""
 
 
-class HistoryNotKept(ProjectionError):
+class HistoryNotRetained(ProjectionError):
     """A topic that is compacted would lose the changes that a table's versions are read from."""
 
 
@@ -312,5 +312,5 @@ class CodeFailed(SparkFailed):
     """Code that Spark runs raised, or a value does not fit its type. Tried again, it would be so again."""
 
 
-class SparkGone(SparkFailed):
+class SparkStopped(SparkFailed):
     """Spark's JVM no longer answers."""

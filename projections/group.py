@@ -69,12 +69,21 @@ class ProjectionGroup:
             )
         if not self.views:
             raise InvalidDefinition(f"group {self.name!r} has no view", remedy="give it at least one")
+        for view in self.views:
+            self._require_view(view)
         _ = self.tables
         check_topics(self)
         check_finals(self)
         _ = self.retention
         for prefix in self.transactions:
             self._check_transactions(prefix)
+
+    def _require_view(self, view: object) -> None:
+        if not isinstance(view, View):
+            raise InvalidDefinition(
+                f"group {self.name!r} has {getattr(view, '__name__', view)!r}, a {type(view).__name__} and no view",
+                remedy='declare it with @view(key="…") or sql_view(…)',
+            )
 
     def __repr__(self) -> str:
         """One line: the name and the views."""

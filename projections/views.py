@@ -234,7 +234,17 @@ def _said(named: object) -> str | None:
     return None
 
 
+def _refuse_bare(function: object) -> None:
+    if function is not None:
+        raise InvalidDefinition(
+            f"view {getattr(function, '__name__', function)!r} has neither a key nor a partition",
+            remedy='write @view(key="…") above it, with the root\'s key',
+        )
+
+
 def view(
+    bare: object = None,
+    /,
     *,
     key: Columns | None = None,
     by: Columns | None = None,
@@ -265,6 +275,7 @@ def view(
 
     Raises InvalidDefinition or UnknownColumn.
     """
+    _refuse_bare(bare)
 
     def declare(function: Callable[..., Any]) -> View:
         from projections.declaring.binding import bind, tables_of

@@ -54,15 +54,15 @@ class SeenRow(NamedTuple):
 class KeyColumn:
     """A column of a key as SQL: its canonical text, what rows are ordered by, and how a text becomes its value.
 
-    ``found_by`` is what a lookup compares: the column itself, which has an index, where equal texts are equal values.
-    ``is_indexed`` says whether an index of the column is in that order.
+    ``sort_expression`` is what a lookup compares: the column itself, which has an index, where equal texts are equal
+    values. ``is_indexed`` says whether an index of the column is in that order.
     """
 
     text: str
     order: str
     value: str
-    found_by: str
-    found_value: str
+    sort_expression: str
+    sort_value: str
     is_indexed: bool = True
 
 
@@ -122,7 +122,7 @@ class Rows:
         arrays = ", ".join("CAST(%s AS text[])" for _ in self.key)
         names = ", ".join(f"k{n}" for n in range(len(self.key)))
         same = " AND ".join(
-            f"{column.found_by} = {column.found_value.format(f'w.k{n}')}" for n, column in enumerate(self.key)
+            f"{column.sort_expression} = {column.sort_value.format(f'w.k{n}')}" for n, column in enumerate(self.key)
         )
         query = f"SELECT {selected} FROM {self.relation} JOIN unnest({arrays}) AS w({names}) ON {same}"  # noqa: S608
         return self.connection.exec_driver_sql(query, tuple(list(part) for part in zip(*keys, strict=True)))

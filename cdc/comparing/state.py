@@ -74,8 +74,8 @@ def key_column(form: ColumnForm, column: str, *, text: str, cast: str, orders_by
     plain = f"CAST({{}} AS {cast})"
     is_text, is_time = form.kind == "text", form.kind in ("moment", "local moment", "date")
     order, value = (column, plain) if orders_by_bytes or not is_text else (f'({text}) COLLATE "C"', "CAST({} AS text)")
-    found_by, found_value = (f"({text})", "{}") if is_time else (column, plain)
-    return KeyColumn(text, order, value, found_by, found_value, is_indexed=order == column)
+    sort_expression, sort_value = (f"({text})", "{}") if is_time else (column, plain)
+    return KeyColumn(text, order, value, sort_expression, sort_value, is_indexed=order == column)
 
 
 # What a key is compared by in ranges: types with one order in both databases.

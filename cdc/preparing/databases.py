@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from typing_extensions import override
-
 from cdc.catalogue import role_facts, typed_errors
 from cdc.errors import SourceNotReady
 from cdc.grants import set_password
@@ -29,13 +27,13 @@ class LoginRole(Step):
         self.target = check_name(url.username or "", "role")
         self._url, self._admin = url, admin
 
-    @override
     def look(self) -> str:
+        """See `Step`."""
         with typed_errors(self._admin), self._admin.connect() as connection:
             return "" if role_facts(connection, self.target) else "a login with the password of its URL"
 
-    @override
     def make(self) -> None:
+        """See `Step`."""
         if not self._url.password:
             raise SourceNotReady(
                 f"role {self.target} does not exist, and its URL has no password to create it with",
@@ -46,8 +44,8 @@ class LoginRole(Step):
             connection.exec_driver_sql(self.sql()[0])
             set_password(connection, self.target, str(self._url.password))
 
-    @override
     def sql(self) -> tuple[str, ...]:
+        """See `Step`."""
         return (f"CREATE ROLE {quoted(self.target)} LOGIN",)
 
 
@@ -60,13 +58,13 @@ class Database(Step):
         self.target = check_name(engine.url.database or engine.url.username or "", "database")
         self._engine, self._admin = engine, admin
 
-    @override
     def look(self) -> str:
+        """See `Step`."""
         exists = self._answers() if self._admin is None else self._is_listed(self._admin)
         return "" if exists else "a new database"
 
-    @override
     def make(self) -> None:
+        """See `Step`."""
         if self._admin is None:
             raise SourceNotReady(
                 f"database {self.target!r} does not exist", remedy=_NO_ADMINISTRATOR, place=self.target
@@ -75,8 +73,8 @@ class Database(Step):
         with typed_errors(self._admin), autocommit.connect() as connection:
             connection.exec_driver_sql(self.sql()[0])
 
-    @override
     def sql(self) -> tuple[str, ...]:
+        """See `Step`."""
         owner = self._engine.url.username
         return (f"CREATE DATABASE {quoted(self.target)}" + (f" OWNER {quoted(owner)}" if owner else ""),)
 

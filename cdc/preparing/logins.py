@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
-from typing_extensions import override
 
 from cdc.catalogue import publication_facts, role_facts, typed_errors
 from cdc.errors import SourceNotReady
@@ -74,14 +73,14 @@ class Password(Step):
         self.target = f"of {login.role}" if login.file is None else f"of {login.role} in {login.file[0]}"
         self._login = login
 
-    @override
     def look(self) -> str:
+        """See `Step`."""
         if self._login.file is None or self._login.stored() is not None:
             return ""
         return "the key " + self._login.file[1]
 
-    @override
     def make(self) -> None:
+        """See `Step`."""
         if self._login.file is None:
             return
         store_secret(*self._login.file, self._chosen())
@@ -108,21 +107,21 @@ class Rights(Step):
     def __init__(self, login: ConnectorLogin, *, by: Engine) -> None:
         self.target, self._login, self._by = login.connector.name, login, by
 
-    @override
     def look(self) -> str:
+        """See `Step`."""
         with typed_errors(self._by), self._by.connect() as connection:
             problems = errors(source_findings(connection, self._login.connector))
         return "; ".join(problem.result for problem in problems)
 
-    @override
     def make(self) -> None:
+        """See `Step`."""
         password = None if self._login.role_exists() else self._login.stored()
         if password is None and self._login.file is None and self._login.given is not None:
             password = SecretStr(revealed(self._login.given(self._login.role)))
         prepare_source(self._by, self._login.connector, password=password)
 
-    @override
     def sql(self) -> tuple[str, ...]:
+        """See `Step`."""
         with typed_errors(self._by), self._by.connect() as connection:
             needed = tuple(missing_statements(connection, self._login.connector))
         role = role_statement(self._login.role)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from typing_extensions import override
-
 from cdc.catalogue import typed_errors
 from cdc.identifiers import quoted
 from cdc.preparing.steps import Step
@@ -28,8 +26,8 @@ class StoreTables(Step):
     def __init__(self, store: SqlEventStore) -> None:
         self.target, self._store = shown_url(store.engine.url), store
 
-    @override
     def look(self) -> str:
+        """See `Step`."""
         version = self._store.version()
         if version.found and not version.is_current:
             raise StoreNotPrepared(
@@ -39,12 +37,12 @@ class StoreTables(Step):
             )
         return "" if version.is_current else "the tables of the event store"
 
-    @override
     def make(self) -> None:
+        """See `Step`."""
         self._store.create_tables()
 
-    @override
     def sql(self) -> tuple[str, ...]:
+        """See `Step`."""
         return (self._store.migration_sql(),)
 
 
@@ -56,8 +54,8 @@ class OwnTables(Step):
     def __init__(self, engine: Engine, tables: MetaData) -> None:
         self.target, self._engine, self._tables = str(engine.url.database), engine, tables
 
-    @override
     def look(self) -> str:
+        """See `Step`."""
         with typed_errors(self._engine), self._engine.connect() as connection:
             missing = [
                 table.fullname
@@ -66,8 +64,8 @@ class OwnTables(Step):
             ]
         return ", ".join(missing)
 
-    @override
     def make(self) -> None:
+        """See `Step`."""
         with typed_errors(self._engine):
             self._tables.create_all(self._engine)
 
@@ -81,15 +79,15 @@ class Categories(Step):
         self.target = ", ".join(aggregate.category for aggregate in aggregates)
         self._store, self._aggregates, self._partitions = store, aggregates, partitions
 
-    @override
     def look(self) -> str:
+        """See `Step`."""
         known = {schema.id for schema in self._store.schemas()}
         kinds = [kind.registered for aggregate in self._aggregates for kind in aggregate.event_types.values()]
         missing = [*self._undeclared(), *(kind.name for kind in kinds if kind.id not in known)]
         return ", ".join(dict.fromkeys(missing))
 
-    @override
     def make(self) -> None:
+        """See `Step`."""
         for category in self._undeclared():
             self._store.declare_category(category, partitions=self._partitions)
         self._store.register(*self._aggregates)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from typing_extensions import override
-
 from cdc.connectors.outbox import OutboxSource
 from cdc.control import TIMEOUT, apply, wait_for_worker
 from cdc.planning import plan
@@ -30,8 +28,8 @@ class Topics(Step):
         self.target = connector.name
         self._connector, self._settings, self._source = connector, settings, source
 
-    @override
     def look(self) -> str:
+        """See `Step`."""
         from eventstore.kafka.admin import compare_topics
 
         if self._source is not None:
@@ -41,8 +39,8 @@ class Topics(Step):
             raise mismatch
         return ", ".join(compared.missing)
 
-    @override
     def make(self) -> None:
+        """See `Step`."""
         from eventstore.kafka.admin import ensure_topics
 
         ensure_topics(self._settings, self._specs())
@@ -72,14 +70,14 @@ class RunningConnector(Step):
         self._connector, self._worker, self._settings = connector, worker, settings
         self._source, self._timeout = source, timeout
 
-    @override
     def look(self) -> str:
+        """See `Step`."""
         wait_for_worker(self._worker, timeout=self._timeout)
         planned, *_ = plan(self._worker, [self._connector])
         return "" if planned.is_no_op else _ACTIONS[planned.action]
 
-    @override
     def make(self) -> None:
+        """See `Step`."""
         apply(self._worker, self._connector, source=self._source, settings=self._settings, timeout=self._timeout)
 
 

@@ -29,7 +29,7 @@ class SentRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FoundLetter:
+class ListedLetter:
     """An open letter and the places of all its copies: a subscriber that was killed may have sent it twice.
 
     The letter tells what the newest copy says, under the id of the oldest, which stays. `origin` is the topic, the
@@ -88,9 +88,9 @@ def _letter(record: TopicRecord, end: Mapping[str, str]) -> Letter:
     )
 
 
-def open_letters(records: Iterable[TopicRecord], settled: Collection[Place]) -> dict[str, FoundLetter]:
+def open_letters(records: Iterable[TopicRecord], settled: Collection[Place]) -> dict[str, ListedLetter]:
     """Return the letters that are not settled, by id, the oldest first. Copies of one death are one letter."""
-    copies: dict[tuple[object, ...], FoundLetter] = {}
+    copies: dict[tuple[object, ...], ListedLetter] = {}
     for record in records:
         place = record.partition, record.offset
         if place in settled:
@@ -103,7 +103,7 @@ def open_letters(records: Iterable[TopicRecord], settled: Collection[Place]) -> 
         if (before := copies.get(identity)) is not None:
             letter, places = replace(letter, id=before.letter.id), (*before.places, place)
         origin = end.get("topic"), _number(end.get("partition")), _number(end.get("offset"))
-        copies[identity] = FoundLetter(letter, places, record.key, origin)
+        copies[identity] = ListedLetter(letter, places, record.key, origin)
     return {found.letter.id: found for found in copies.values()}
 
 

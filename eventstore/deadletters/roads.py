@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from eventstore.deadletters.records import FoundLetter, SentRecord, header, origin_partition, own_headers
+from eventstore.deadletters.records import ListedLetter, SentRecord, header, origin_partition, own_headers
 from eventstore.deadletters.tails import stream_and_version, with_later_events
 from eventstore.errors import ReplayRefused
 from eventstore.kafka.admin import OffsetReader, cleanup_policies, ensure_topics
@@ -21,7 +21,7 @@ Road = Callable[[TopicRecord], SentRecord]
 class Chosen:
     """The letters that one command replays, and whether their payload is edited."""
 
-    letters: Sequence[FoundLetter]
+    letters: Sequence[ListedLetter]
     edited: bool
 
 

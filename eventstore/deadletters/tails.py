@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from eventstore.deadletters.records import FoundLetter
+from eventstore.deadletters.records import ListedLetter
 from eventstore.kafka.admin import OffsetReader
 from eventstore.kafka.consumer import read_range
 from eventstore.settings import Settings
@@ -21,7 +21,7 @@ def stream_and_version(key: bytes | None) -> tuple[str, int]:
     return (stream, int(version)) if version.isascii() and version.isdigit() else ("", _NONE)
 
 
-def with_later_events(settings: Settings, topic: str, letters: Sequence[FoundLetter]) -> frozenset[str]:
+def with_later_events(settings: Settings, topic: str, letters: Sequence[ListedLetter]) -> frozenset[str]:
     """Return the streams that would be out of order in a topic: read from the first of the letters on."""
     if len({partition for found in letters for partition, _ in found.places}) > 1:
         return frozenset(stream_and_version(found.key)[0] for found in letters)  # they are read in no one order
@@ -39,7 +39,7 @@ def with_later_events(settings: Settings, topic: str, letters: Sequence[FoundLet
     return held_back(letters, records)
 
 
-def held_back(letters: Iterable[FoundLetter], records: Iterable[TopicRecord]) -> frozenset[str]:
+def held_back(letters: Iterable[ListedLetter], records: Iterable[TopicRecord]) -> frozenset[str]:
     """Return the streams with records of later versions that are no letters, or with letters that are out of order."""
     replayed: dict[str, list[int]] = {}
     for found in letters:

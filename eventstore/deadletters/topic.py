@@ -26,7 +26,7 @@ from eventstore.deadletters.letters import (
     require_single,
 )
 from eventstore.deadletters.records import (
-    FoundLetter,
+    ListedLetter,
     Place,
     SentRecord,
     open_letters,
@@ -47,8 +47,8 @@ from eventstore.topics import TopicRecord, dead_letter_topic_of, settled_topic
 _LETTERS: Final = 500
 _BYTES: Final = 8 << 20
 
-Part = list[tuple[FoundLetter, TopicRecord]]
-Act = Callable[[FoundLetter, TopicRecord], SentRecord | None]
+Part = list[tuple[ListedLetter, TopicRecord]]
+Act = Callable[[ListedLetter, TopicRecord], SentRecord | None]
 """Returns what to send for a letter, None for nothing. ReplayRefused leaves the letter open."""
 
 
@@ -131,10 +131,10 @@ class TopicLetters(Letters):
             require_single(ids, self._name)
         self._require_road(target)
 
-        def acting(letters: Sequence[FoundLetter]) -> Act:
+        def acting(letters: Sequence[ListedLetter]) -> Act:
             road = self._roads[target](Chosen(letters, edited=edit is not None))
 
-            def act(found: FoundLetter, record: TopicRecord) -> SentRecord:
+            def act(found: ListedLetter, record: TopicRecord) -> SentRecord:
                 _require_record(found.letter, self._name)
                 sent = road(record)
                 return sent if edit is None else sent._replace(value=self._decoding.edited(record, edit))
@@ -192,7 +192,7 @@ class TopicLetters(Letters):
     def _settle(
         self,
         ids: Collection[str] | None,
-        acting: Callable[[Sequence[FoundLetter]], Act],
+        acting: Callable[[Sequence[ListedLetter]], Act],
         action: Callable[[Letter], Action],
         on_progress: OnProgress,
     ) -> Settled:
@@ -213,7 +213,7 @@ class TopicLetters(Letters):
         publisher: Publisher,
         part: Part,
         act: Act,
-        mark: Callable[[FoundLetter], SentRecord],
+        mark: Callable[[ListedLetter], SentRecord],
         left: dict[str, str],
     ) -> None:
         """Send records and settle their letters in one transaction: all of it is there afterwards, or nothing."""
@@ -230,7 +230,7 @@ class TopicLetters(Letters):
             publisher.send(sent)
             publisher.commit()
 
-    def _open(self, home: str, on_progress: OnProgress = lambda done, total: None) -> dict[str, FoundLetter]:
+    def _open(self, home: str, on_progress: OnProgress = lambda done, total: None) -> dict[str, ListedLetter]:
         settled = {place for _, of, places in self._settlements() if of == home for place in places}
         return open_letters(self._read(on_progress), settled)
 
@@ -247,14 +247,14 @@ class TopicLetters(Letters):
         """The id of the topic: one that was deleted and made again has other letters at the same places."""
         return topic_ids(self._settings, [self._name])[self._name]
 
-    def _mark(self, found: FoundLetter, action: Callable[[Letter], Action], home: str) -> SentRecord:
+    def _mark(self, found: ListedLetter, action: Callable[[Letter], Action], home: str) -> SentRecord:
         return settlement(action(found.letter), found.places, self._settled.name, home=home)
 
     def _settlements(self) -> Iterator[tuple[Action, str, list[Place]]]:
         if self._offsets.existing([self._settled.name]):
             yield from map(read_settlement, read_range(self._settings, self._settled.name))
 
-    def _parts(self, letters: Sequence[FoundLetter]) -> Iterator[Part]:
+    def _parts(self, letters: Sequence[ListedLetter]) -> Iterator[Part]:
         """Read the records of letters again, so many at once as one transaction takes."""
         by_place = {found.first: found for found in letters}
         part: Part = []

@@ -164,7 +164,7 @@ class Attempt:
     def _note_burial(self, inbox: Inbox, arrival: Arrival, *, dead: bool) -> None:
         with inbox.begin() as tx:
             if dead and arrival.type is not None and self._keeps_inbox:
-                inbox.of(self._source.kept_as(arrival)).give_up(tx, arrival.id)
+                inbox.of(self._source.checkpoint_name(arrival)).give_up(tx, arrival.id)
             if self._keeps_place:
                 self._source.checkpoint(tx, [arrival])
 
@@ -238,7 +238,7 @@ class Attempt:
         """Part records by the names they are kept under, in one order: members never wait for each other in a ring."""
         parts: dict[str, list[_Pending]] = {}
         for one in pending:
-            parts.setdefault(self._source.kept_as(one.arrival), []).append(one)
+            parts.setdefault(self._source.checkpoint_name(one.arrival), []).append(one)
         return parts if len(parts) == 1 else dict(sorted(parts.items()))
 
     def _may_stand(self, error: Exception) -> _Committed:
@@ -313,7 +313,7 @@ class Attempt:
     def _surrounded(self, pending: Sequence[_Pending]) -> Callable[..., object]:
         """The handler within what is to stand around its call for these records."""
         arrivals = [one.arrival for one in pending]
-        call = HandlerCall(self._subscription, self._source.kept_as(arrivals[0]), arrivals)
+        call = HandlerCall(self._subscription, self._source.checkpoint_name(arrivals[0]), arrivals)
 
         def surrounded(**given: Any) -> None:
             with entered(self._around, call):

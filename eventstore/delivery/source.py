@@ -131,7 +131,7 @@ class Lag:
 class Source(Protocol[A]):
     """A log read by a group, in order within each key."""
 
-    def kept_as(self, arrival: A) -> str:
+    def checkpoint_name(self, arrival: A) -> str:
         """Return the name under which the inbox keeps a record: no other log of its group has it."""
 
     def key_of(self, arrival: A) -> str:

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from eventstore.closing import Closing
 from eventstore.delivery.calls import HandlerThread
-from eventstore.errors import BrokerUnreachable, OffsetsGone, RecordsUnreadable
+from eventstore.errors import BrokerUnreachable, OffsetsExpired, RecordsUnreadable
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, typed_errors
 from eventstore.kafka.batches import is_unreadable, unreadable
 from eventstore.settings import Settings
@@ -199,8 +199,8 @@ def _batch_at(reader: RangeReader, topic: str, partition: int, offset: int) -> i
     raise _stalled(reader.reached, DEADLINE_SECONDS)
 
 
-def _gone(message: Message) -> OffsetsGone:
-    return OffsetsGone(
+def _gone(message: Message) -> OffsetsExpired:
+    return OffsetsExpired(
         f"topic {message.topic()!r} no longer holds the records that were to be read",
         remedy="restore them if they matter, or read from where the topic begins now",
         place=f"{message.topic()}[{message.partition()}]",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, To
 from confluent_kafka.admin import AdminClient
 
 from eventstore.delivery.source import Lag, PartitionLag
-from eventstore.errors import GroupActive
+from eventstore.errors import GroupActive, GroupUnknown
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, Offsets, quiet, typed_errors
 from eventstore.kafka.consumer import RangeReader
 from eventstore.kafka.places import start_offsets
@@ -31,14 +32,20 @@ def _places(settings: Settings, topics: Sequence[str], *, group: str) -> Offsets
 
 def _places_of_groups(settings: Settings, topics: Mapping[str, Sequence[str]]) -> dict[str, Offsets]:
     """Return the next offsets of groups in their topics; all groups are asked side by side, one request each."""
-    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
-    with typed_errors(servers, topic=", ".join(sorted({one for each in topics.values() for one in each}))):
+    named = ", ".join(sorted({one for each in topics.values() for one in each}))
+    found = _all_places(settings, topics, topic=named)
+    return {group: _by_topic(found[group], each) for group, each in topics.items()}
+
+
+def _all_places(settings: Settings, groups: Iterable[str], *, topic: str = "") -> dict[str, list[TopicPartition]]:
+    admin = AdminClient(quiet(settings.kafka))
+    with typed_errors(settings.kafka.bootstrap_servers, topic=topic):
         asked = [
             admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=DEADLINE_SECONDS)
-            for group in topics
+            for group in groups
         ]
-        found = {g: answer.result(DEADLINE_SECONDS + 1) for one in asked for g, answer in one.items()}
-    return {group: _by_topic(found[group].topic_partitions, each) for group, each in topics.items()}
+        found = {group: answer.result(DEADLINE_SECONDS + 1) for one in asked for group, answer in one.items()}
+    return {group: one.topic_partitions for group, one in found.items()}
 
 
 def _by_topic(found: Iterable[TopicPartition], topics: Iterable[str]) -> Offsets:
@@ -138,6 +145,64 @@ class GroupStanding:
 
     state: str
     members: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A group of the cluster: its state in Kafka's words, how many members it has, and its lag in what it has read."""
+
+    name: str
+    state: str
+    members: int
+    lag: Lag
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that it has read."""
+        return frozenset(partition.topic for partition in self.lag.partitions)
+
+
+def group_statuses(settings: Settings) -> tuple[GroupStatus, ...]:
+    """Return every consumer group of the cluster by its name. Raises BrokerUnreachable."""
+    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
+    names = group_names(settings)
+    if not names:
+        return ()
+    with typed_errors(servers):
+        asked = admin.describe_consumer_groups(names, request_timeout=DEADLINE_SECONDS)
+        described = {name: answer.result(DEADLINE_SECONDS + 1) for name, answer in asked.items()}
+    lags = subscription_lags(settings, _topics_of(settings, names))
+    return tuple(
+        GroupStatus(name, described[name].state.name, len(described[name].members), lags[name]) for name in names
+    )
+
+
+def group_names(settings: Settings) -> list[str]:
+    """Return the names of the consumer groups of the cluster, sorted. Raises BrokerUnreachable."""
+    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
+    with typed_errors(servers):
+        listed = admin.list_consumer_groups(request_timeout=DEADLINE_SECONDS).result(DEADLINE_SECONDS + 1)
+    return sorted(group.group_id for group in listed.valid)
+
+
+def require_group(settings: Settings, group: str) -> None:
+    """Raise GroupUnknown if no member of a group has ever read from the cluster."""
+    names = group_names(settings)
+    if group not in names:
+        near = difflib.get_close_matches(group, names, n=1)
+        raise GroupUnknown(
+            f"no group {group!r} has read from this cluster",
+            remedy=f"did you mean {near[0]!r}?" if near else "list the groups: factfold subscriptions list",
+            place=settings.kafka.bootstrap_servers,
+        )
+
+
+def _topics_of(settings: Settings, groups: Iterable[str]) -> dict[str, list[str]]:
+    """Return the topics that exist and that each group has a place in."""
+    every = {group: {place.topic for place in places} for group, places in _all_places(settings, groups).items()}
+    with OffsetReader(settings) as reader:
+        existing = set(reader.existing({topic for topics in every.values() for topic in topics}))
+    return {group: sorted(topics & existing) for group, topics in every.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ class ShareSource:
         self._halts_at = float("inf")
         self._down_since: float | None = None
 
-    def kept_as(self, arrival: KafkaArrival) -> str:
+    def checkpoint_name(self, arrival: KafkaArrival) -> str:
         """Return the record's own topic."""
         return arrival.topic
 

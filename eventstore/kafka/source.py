@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from eventstore.delivery.source import DeadLetter, Lag
 from eventstore.erasure import KeyStore, PersonalData
-from eventstore.errors import OffsetsGone
+from eventstore.errors import OffsetsExpired
 from eventstore.kafka.admin import DEADLINE_SECONDS, broker_unreachable, typed_errors
 from eventstore.kafka.arrivals import ArrivalReader, KafkaArrival
 from eventstore.kafka.batches import PassedOver, is_unreadable, unreadable
@@ -62,7 +62,7 @@ class KafkaSource:
         self._ahead: list[KafkaArrival] = []
         self._passed: dict[tuple[str, int], int] = {}
 
-    def kept_as(self, arrival: KafkaArrival) -> str:
+    def checkpoint_name(self, arrival: KafkaArrival) -> str:
         """Return the record's own topic."""
         return arrival.topic
 
@@ -86,7 +86,7 @@ class KafkaSource:
     def poll(self, timeout: float) -> Sequence[KafkaArrival]:
         """Return what has arrived once there is something, at most a batch; nothing after `timeout` s.
 
-        TopicMissing, OffsetsGone, BrokerUnreachable, BrokerRefused.
+        TopicMissing, OffsetsExpired, BrokerUnreachable, BrokerRefused.
         """
         self._resume()
         if self._following.look(self._consumer):
@@ -295,8 +295,8 @@ class KafkaSource:
             owned = [p for p in self._places.owned() if not self._holding.holds((p.topic, p.partition))]
             self._consumer.resume(owned)
 
-    def _gone(self, message: Message) -> OffsetsGone:
-        return OffsetsGone(
+    def _gone(self, message: Message) -> OffsetsExpired:
+        return OffsetsExpired(
             f"group {self._subscription.group!r} stands at records of {message.topic()!r} that were deleted unread",
             remedy="restore them if they matter, then: "
             f"factfold subscriptions reset {message.topic()} {self._subscription.group} --to beginning",

@@ -124,7 +124,7 @@ class _List:
         self._batch = subscription.batch
         self._topics = subscription.topics
 
-    def kept_as(self, arrival: StoreArrival) -> str:
+    def checkpoint_name(self, arrival: StoreArrival) -> str:
         return self._topics[0] if len(self._topics) == 1 else arrival.category
 
     def key_of(self, arrival: StoreArrival) -> str:

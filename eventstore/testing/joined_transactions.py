@@ -35,7 +35,7 @@ class JoiningStore(EventStore, TransactionalStore, Protocol):
     """An event store that takes part in transactions of others."""
 
 
-class GoneWrong(Exception):
+class HandlerFailed(Exception):
     """What ends a transaction of these tests without a commit."""
 
 
@@ -67,9 +67,9 @@ class TransactionConformance:
 
     def test_what_is_rolled_back_was_never_there(self, store: JoiningStore, begin: Begin) -> None:
         stream = _new()
-        with pytest.raises(GoneWrong), begin() as transaction:  # noqa: PT012
+        with pytest.raises(HandlerFailed), begin() as transaction:  # noqa: PT012
             store.within(transaction).append(stream, [_issued()], expected=NO_STREAM)
-            raise GoneWrong
+            raise HandlerFailed
         assert (store.head(stream), list(store.read_stream(stream))) == (None, [])
         assert store.append(stream, [_issued()], expected=NO_STREAM).version == 0
 

@@ -20,16 +20,16 @@ def as_plain(found: Mapping[str, ViewComparison]) -> dict[str, Any]:
     return {name: dataclasses.asdict(one) | {"equal": one.equal} for name, one in found.items()}
 
 
-def tell_comparison(found: Mapping[str, ViewComparison]) -> None:
+def print_comparison(found: Mapping[str, ViewComparison]) -> None:
     """Print a comparison, with the key and both rows of what differs."""
     for name, one in found.items():
         outcome = "equal" if one.equal else "DIFFERS"
         typer.echo(f"{name}: {one.serving_rows:,} rows serving, {one.new_rows:,} new: {outcome}")
         for row in one.differing:
-            tell_row(row, "serving", "new")
+            print_row(row, "serving", "new")
 
 
-def tell_row(row: DifferingRow, one: str, other: str) -> None:
+def print_row(row: DifferingRow, one: str, other: str) -> None:
     """Print the key and both rows."""
     typer.echo(f"  at {_pairs(row.key)}")
     for name, values in ((one, row.one), (other, row.other)):

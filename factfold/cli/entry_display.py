@@ -47,7 +47,7 @@ def entry_as_json(entry: Entry) -> dict[str, Any]:
     }
 
 
-def tell_entries(entries: Iterable[Entry], *, as_lines_of_json: bool) -> None:
+def print_entries(entries: Iterable[Entry], *, as_lines_of_json: bool) -> None:
     """Print one line an entry, as soon as it is there."""
     console = None if as_lines_of_json else console_of_stdout()
     for entry in entries:
@@ -58,7 +58,7 @@ def tell_entries(entries: Iterable[Entry], *, as_lines_of_json: bool) -> None:
         sys.stdout.flush()
 
 
-def tell_entry(entry: Entry) -> None:
+def print_entry(entry: Entry) -> None:
     """Print an entry whole, one line a fact."""
     console = console_of_stdout()
     for name, value in _facts(entry):

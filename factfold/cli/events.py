@@ -13,7 +13,7 @@ import typer
 
 from eventstore.errors import DeclarationError, EventsNotFound
 from factfold.cli.definitions import load_definition
-from factfold.cli.entry_display import entry_as_json, tell_entries, tell_entry
+from factfold.cli.entry_display import entry_as_json, print_entries, print_entry
 from factfold.cli.keys import KeyStoreOption, KeysUrl, MasterKeysIfAny, named_keys
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.logs_to_read import (
@@ -79,7 +79,7 @@ def tail(
     stop = stop_on_signal() if follow else None
     with opened_log(database, schema, topic, keys) as log:
         found = log.last(chosen, limit=last) if stop is None else log.follow(chosen, limit=last, stop=stop)
-        tell_entries(found, as_lines_of_json=as_json)
+        print_entries(found, as_lines_of_json=as_json)
 
 
 @app.command()
@@ -102,7 +102,7 @@ def show(
     if as_json:
         typer.echo(json.dumps(entry_as_json(found)))
     else:
-        tell_entry(found)
+        print_entry(found)
 
 
 @app.command()
@@ -152,7 +152,7 @@ def replay(
         if yes:
             with _watched() as told:
                 report = again.run(on_progress=told)
-            _tell_report(report, as_json=as_json)
+            _print_report(report, as_json=as_json)
         else:
             _tell_plan(again.plan(), declared, store, as_json=as_json)
 
@@ -262,11 +262,11 @@ def _tell_plan(plan: ReplayPlan, declared: Subscription[..., Any], store: SqlEve
     typer.echo(f"{plan.events:,} events for {declared.name}, group {declared.group}. Its inbox knows {plan.known:,}")
     for kind, count in plan.types.items():
         typer.echo(f"  {kind}: {count:,}")
-    tell_entries(first, as_lines_of_json=False)
+    print_entries(first, as_lines_of_json=False)
     typer.echo("nothing was delivered: repeat the command with --yes")
 
 
-def _tell_report(report: ReplayReport, *, as_json: bool) -> None:
+def _print_report(report: ReplayReport, *, as_json: bool) -> None:
     reached = report.reached and report.reached.text
     if as_json:
         told = {"delivered": True, "handled": report.handled, "overtaken": report.overtaken, "reached": reached}

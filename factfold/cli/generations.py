@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factfold.cli.comparisons import DIFFERS, as_plain, tell_comparison
+from factfold.cli.comparisons import DIFFERS, as_plain, print_comparison
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny
 from factfold.cli.opened_views import opened_views, require_serving
 from factfold.cli.projections import (
@@ -161,7 +161,7 @@ def diff(
     if as_json:
         print_json(as_plain(found))
     else:
-        tell_comparison(found)
+        print_comparison(found)
     if not all(one.equal for one in found.values()):
         raise typer.Exit(DIFFERS)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eventstore.errors import DeclarationError
-from factfold.cli.comparisons import DIFFERS, as_plain, tell_comparison, tell_row
+from factfold.cli.comparisons import DIFFERS, as_plain, print_comparison, print_row
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
@@ -94,23 +94,23 @@ def rebuild(
         figures = {"records_per_second": round(report.records_per_second), "comparison": compared}
         print_json(dataclasses.asdict(report) | figures)
     else:
-        _tell_report(report, [view.name for view in definition.views])
+        _print_report(report, [view.name for view in definition.views])
     if report.withheld:
         raise typer.Exit(DIFFERS)
 
 
-def _tell_report(report: RebuildReport, views: list[str]) -> None:
+def _print_report(report: RebuildReport, views: list[str]) -> None:
     rows = ", ".join(f"{view} {report.rows[view]:,} rows" for view in views)
     resumed = ", resumed" if report.resumed else ""
     typer.echo(f"generation {report.generation}{resumed}: {rows}. {report.records_per_second:,.0f} records/s")
     if report.comparison is not None:
-        tell_comparison(report.comparison)
+        print_comparison(report.comparison)
     if report.not_compared:
         typer.echo(f"not compared: {report.not_compared}")
-    typer.echo(_told_end(report))
+    typer.echo(_end_in_words(report))
 
 
-def _told_end(report: RebuildReport) -> str:
+def _end_in_words(report: RebuildReport) -> str:
     if report.serves:
         return "it serves"
     if not report.withheld:
@@ -152,7 +152,7 @@ def run(
             group=definition,
             policy=Restarts(limit=restarts),
             metrics=metrics,
-            on_open=lambda _: _tell_following(as_json=as_json),
+            on_open=lambda _: _print_following(as_json=as_json),
             on_batch=lambda report: _tell_batch(report, as_json=as_json),
         )
         work = follower.catch_up if once else follower.run
@@ -176,7 +176,7 @@ def _build(environment: Environment, definition: ProjectionGroup) -> None:
         build(environment, definition, on_progress=on_progress)
 
 
-def _tell_following(*, as_json: bool) -> None:
+def _print_following(*, as_json: bool) -> None:
     typer.echo("following" if not as_json else json.dumps({"state": "following"}), err=not as_json)
     sys.stdout.flush()
 
@@ -223,7 +223,7 @@ def verify(
         outcome = "equal" if verdict.equal else f"DIFFERS at keys {', '.join(map(str, verdict.differing_keys))}"
         typer.echo(f"{name}: {verdict.rows:,} rows, recomputed {verdict.recomputed_rows:,}: {outcome}")
         for row in verdict.differing:
-            tell_row(row, "live", "recomputed")
+            print_row(row, "live", "recomputed")
     if not all(verdict.equal for verdict in verdicts.values()):
         raise typer.Exit(DIFFERS)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from factfold.cli.definitions import load_aggregate
-from factfold.cli.entry_display import entry_as_json, tell_entries
+from factfold.cli.entry_display import entry_as_json, print_entries
 from factfold.cli.keys import KeyStoreOption, MasterKeysIfAny
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.logs_to_read import KeyOptions, ShowPersonal
@@ -59,7 +59,7 @@ def show(
         return
     closed = ", archived" if told["archived"] else ""
     typer.echo(f"{stream} at version {event.version} of {told['head']}{closed}")
-    tell_entries(told["events"], as_lines_of_json=False)
+    print_entries(told["events"], as_lines_of_json=False)
     if state is not None:
         _tell_state(state)
 

@@ -68,7 +68,7 @@ def run(
         engine, keys = opened.enter_context(_engine(database)), opened.enter_context(open_keys(master_keys, keys_url))
         report = run_subscription(
             declared, stop=stop, engine=engine, keys=keys, restarts=Restarts(limit=restarts),
-            on_open=partial(_tell_following, as_json=as_json), on_batch=partial(_tell, as_json=as_json),
+            on_open=partial(_print_following, as_json=as_json), on_batch=partial(_tell, as_json=as_json),
             metrics=metrics, around=[] if spans is None else [spans.handling],
         )  # fmt: skip
         _tell(report, as_json=as_json)
@@ -90,20 +90,45 @@ def _served(
     return served_metrics(make, port, host, look=look)
 
 
-def _tell_following(*, as_json: bool) -> None:
+def _print_following(*, as_json: bool) -> None:
     typer.echo(json.dumps({"state": "following"}) if as_json else "following", err=not as_json)
     sys.stdout.flush()
     # What is imported by now stays to the end; looking through it again and again took a third of the time.
     gc.freeze()
 
 
+@app.command("list")
+def list_groups(as_json: Json = False) -> None:
+    """List the consumer groups of the cluster: state, members and lag in the topics that each has read."""
+    from eventstore import Settings
+    from eventstore.kafka.groups import group_statuses
+
+    found = group_statuses(Settings())
+    if as_json:
+        shown = [
+            {"group": one.name, "state": one.state, "members": one.members, "topics": sorted(one.topics),
+             "records": one.lag.records, "seconds": one.lag.seconds}
+            for one in found
+        ]  # fmt: skip
+        typer.echo(json.dumps(shown))
+        return
+    for one in found:
+        behind = f"{one.lag.records:,} records, {one.lag.seconds:,.1f} s"
+        typer.echo(
+            f"{one.name}: {one.state}, {one.members} members, {behind}, {', '.join(sorted(one.topics)) or 'no topic'}"
+        )
+    if not found:
+        typer.echo("no group has read from this cluster")
+
+
 @app.command()
 def lag(topic: Topic, group: Group, as_json: Json = False) -> None:
     """Show how far a group is behind: records and seconds, by partition, its retry topics included."""
     from eventstore import Settings
-    from eventstore.kafka.groups import read_topics, subscription_lag
+    from eventstore.kafka.groups import read_topics, require_group, subscription_lag
 
     settings = Settings()
+    require_group(settings, group)
     found = subscription_lag(settings, read_topics(settings, topic.split(","), group=group), group=group)
     if as_json:
         parts = [dataclasses.asdict(partition) for partition in found.partitions]

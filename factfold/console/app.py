@@ -86,13 +86,16 @@ class _Shown:
         return endpoint
 
     def _page(self, page: Page, request: Request) -> Response:
-        query = request.query_params
+        query, look = request.query_params, self._sources.look()
         try:
-            model = page.model(self._sources.look(), query)
+            model = page.model(look, query)
         except FactfoldError as error:
             return self._problem(error, page)
         outcome = self._audit.find(query.get("outcome"))
-        return self._html(f"{page.name}.html", page=page, model=model, query=query, outcome=outcome)
+        answer = self._html(f"{page.name}.html", page=page, model=model, query=query, outcome=outcome)
+        if look.pending:  # the browser loads the page again, with or without JavaScript
+            answer.headers["refresh"] = "1"
+        return answer
 
     def _json(self, page: Page, request: Request) -> Response:
         try:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from eventstore.errors import DeclarationError
 from factfold.cli.definitions import load_definition, load_module
 from factfold.console.parts import Problem
+from factfold.discovery import Kind, discovered, kind_of
 
 if TYPE_CHECKING:
     from eventstore import Aggregate, Subscription
@@ -36,6 +33,21 @@ class Definitions:
         """Return the target and the definition of a projection group, None for one that is not declared here."""
         return next(((target, one) for target, one in self.groups.items() if one.name == name), None)
 
+    def add(self, kind: Kind | None, target: str, value: Any) -> None:
+        """Take a definition in by its target, unless it is in by another one; an aggregate without events is none."""
+        home = self._home(kind)
+        if home is None or any(value is known for known in home.values()):
+            return
+        if kind != "aggregate" or value.event_types:
+            home[target] = value
+
+    def _home(self, kind: Kind | None) -> dict[str, Any] | None:
+        homes: dict[Kind | None, dict[str, Any]] = {
+            "projections": self.groups, "branches": self.branches, "subscription": self.subscriptions,
+            "queue": self.subscriptions, "process": self.processes, "aggregate": self.aggregates,
+        }  # fmt: skip
+        return homes.get(kind)
+
     @property
     def count(self) -> int:
         """How many definitions there are."""
@@ -51,78 +63,23 @@ def find_definitions(targets: Sequence[str]) -> Definitions:
     Raises:
         DeclarationError: If a target names nothing, or a named module cannot be imported.
     """
-    found, seen = Definitions(), set[int]()
+    found = Definitions()
     for target in targets:
-        for place, value in _named(target, found.problems):
-            if id(value) not in seen and _add(found, place, value):
-                seen.add(id(value))
-            elif ":" in target and id(value) not in seen:
-                raise _nothing(target)
+        module, _, name = target.partition(":")
+        if name:
+            value = load_definition(target, object, **_NAMED)
+            found.add(kind_of(value, module), target, value)
+        else:
+            load_module(target, module, **_NAMED)  # whose error says what is wrong with the target
+            _add_package(found, module)
     return found
 
 
-def _nothing(target: str) -> DeclarationError:
-    return DeclarationError(
-        f"{target!r} is no definition that the console shows",
-        remedy="name a group, branches, a subscription, a process or an aggregate, or their package: shop",
-        place=target,
+def _add_package(found: Definitions, package: str) -> None:
+    discovery = discovered(package)
+    for one in discovery.definitions:
+        found.add(one.kind, one.target, one.value)
+    found.problems.extend(
+        Problem(f"module {module} cannot be imported: {cause}", "correct it, then restart the console", module)
+        for module, cause in discovery.failures.items()
     )
-
-
-def _named(target: str, problems: list[Problem]) -> Iterator[tuple[str, Any]]:
-    module, _, name = target.partition(":")
-    if name:
-        yield target, load_definition(target, object, **_NAMED)
-        return
-    loaded = load_module(target, module, **_NAMED)
-    for one in (loaded, *_inside(loaded, problems)):
-        yield from ((f"{one.__name__}:{name}", value) for name, value in vars(one).items() if name[:1] != "_")
-
-
-def _inside(package: ModuleType, problems: list[Problem]) -> Iterator[ModuleType]:
-    """The modules of a package; those that run when they are imported are left out."""
-    folders: Iterable[str] = getattr(package, "__path__", ())
-    for found in pkgutil.iter_modules(folders, f"{package.__name__}."):
-        if found.name.endswith(".__main__"):
-            continue
-        try:
-            module = import_module(found.name)
-        except Exception as error:
-            problems.append(_not_imported(found.name, error))
-            continue
-        yield module
-        yield from _inside(module, problems)
-
-
-def _not_imported(module: str, error: Exception) -> Problem:
-    if isinstance(error, DeclarationError):
-        return Problem.of(error)
-    return Problem(f"module {module} cannot be imported: {error}", "correct it, then restart the console", module)
-
-
-def _add(found: Definitions, place: str, value: Any) -> bool:
-    home = _home(found, value)
-    if home is None:
-        return False
-    home[_own_place(place, value)] = value
-    return True
-
-
-def _home(found: Definitions, value: Any) -> dict[str, Any] | None:
-    from eventstore import Aggregate, Subscription
-    from eventstore.processes import Process
-    from projections import Branches, ProjectionGroup
-
-    if isinstance(value, type):
-        if issubclass(value, Process):
-            return None if value is Process else found.processes
-        return found.aggregates if issubclass(value, Aggregate) and value.event_types else None
-    kinds: tuple[tuple[type, dict[str, Any]], ...] = (
-        (ProjectionGroup, found.groups), (Branches, found.branches), (Subscription, found.subscriptions),
-    )  # fmt: skip
-    return next((home for kind, home in kinds if isinstance(value, kind)), None)
-
-
-def _own_place(place: str, value: Any) -> str:
-    """A class is named by the module that defines it, whoever imports it."""
-    return f"{value.__module__}:{value.__qualname__}" if isinstance(value, type) else place

@@ -18,7 +18,7 @@ from eventstore.closing import Closing
 from eventstore.errors import FactfoldError
 from factfold.console.definitions import Definitions
 from factfold.console.jobs import Jobs
-from factfold.console.parts import Part, Reader
+from factfold.console.parts import NOT_YET, Part, Reader
 from factfold.console.trends import Trend, Trends
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class Clients(Closing):
         self.places, self.definitions = places, definitions
         self._opened = ExitStack()
         self._held: dict[str, Any] = {}
+        self._made: dict[Hashable, tuple[object, Any]] = {}
         self._locks: dict[str, Lock] = {}
         self.trends = Trends()
 
@@ -137,6 +138,14 @@ class Clients(Closing):
         url = _required(self.places.views_url, "the views", "views_url", "FACTFOLD_VIEWS_URL")
         settings = None if sqlite_path(url) else self.settings
         return self._hold("log", lambda: self._closing(open_log(url, settings)))
+
+    def unless_same(self, name: Hashable, stamp: object, make: Callable[[], T]) -> T:
+        """Return what was made last under a name and a stamp, such as a topic's end; make it if the stamp differs."""
+        stamped = self._made.get(name)
+        if stamped is None or stamped[0] != stamp:
+            stamped = self._made[name] = (stamp, make())
+        found: T = stamped[1]
+        return found
 
     def close(self) -> None:
         """Let every client go."""
@@ -253,10 +262,14 @@ class Sources(Closing):
 
 @dataclass(frozen=True)
 class Look:
-    """One page's look at the sources; waits for all parts together until `deadline`."""
+    """One page's look at the sources; waits for all parts together until `deadline`.
+
+    `pending` has the readings that had not answered by then, and had never answered before.
+    """
 
     sources: Sources
     deadline: float
+    pending: list[Reading[Any]] = field(default_factory=list)
     definitions: Definitions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -274,7 +287,10 @@ class Look:
 
     def part(self, reading: Reading[T]) -> Part[T]:
         """Return a part as it was read last, waiting for the reading that runs."""
-        return self.sources.reader(reading).part(deadline=self.deadline)
+        found = self.sources.reader(reading).part(deadline=self.deadline)
+        if found.problem is NOT_YET:
+            self.pending.append(reading)
+        return found
 
     def trend(self, name: str) -> Trend:
         """Return how a figure has moved, such as `group shop`."""

@@ -97,7 +97,7 @@ def _rebuild(environment: Environment, group: ProjectionGroup) -> None:
 
 
 def _verify(environment: Environment, group: ProjectionGroup) -> bool:
-    from factfold.cli.comparisons import tell_row
+    from factfold.cli.comparisons import print_row
     from projections import verify
 
     begun = time.monotonic()
@@ -107,7 +107,7 @@ def _verify(environment: Environment, group: ProjectionGroup) -> bool:
     say(f"verified in {time.monotonic() - begun:.1f} s: {outcome}")
     for name in differing:
         for row in verdicts[name].differing:
-            tell_row(row, "live", "recomputed")
+            print_row(row, "live", "recomputed")
     return not differing
 
 

@@ -148,7 +148,7 @@ def _clear_after_kill(data: Path) -> None:
     as their working folder: as long as there is one, the lock file is right and stays.
     """
     lock = data / "postmaster.pid"
-    if lock.exists() and processes.wait_gone(processes.working_in(data), within=30):
+    if lock.exists() and processes.wait_ended(processes.working_in(data), within=30):
         lock.unlink(missing_ok=True)
 
 

@@ -98,7 +98,7 @@ def stop(recorded: RecordedProcess, *, with_signal: signal.Signals, within: floa
         return True
     with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(with_signal)
-    if wait_gone([recorded], within=within):
+    if wait_ended([recorded], within=within):
         return True
     kill(recorded)
     return False
@@ -115,10 +115,10 @@ def kill(recorded: RecordedProcess) -> None:
             found = member.find()
             if found is not None:
                 found.kill()
-        wait_gone(family, within=30)
+        wait_ended(family, within=30)
 
 
-def wait_gone(family: Sequence[RecordedProcess], *, within: float) -> bool:
+def wait_ended(family: Sequence[RecordedProcess], *, within: float) -> bool:
     """Wait until none of these processes runs; False when `within` seconds were not enough."""
     deadline = time.monotonic() + within
     while any(member.find() is not None for member in family):

@@ -97,8 +97,8 @@ class Router:
         """Route until ``stop`` is set.
 
         An unknown schema id, a broker that is away and anything Spark may recover from lead to a new start from the
-        Spark checkpoint. Raises RouterGaveUp after too many in a row. Raises TopicMissing, OffsetsLost and SparkGone at
-        once: waiting helps none of them.
+        Spark checkpoint. Raises RouterGaveUp after too many in a row. Raises TopicMissing, OffsetsLost and SparkStopped
+        at once: waiting helps none of them.
         """
         while not stop.is_set():
             with self._outwaiting.over(stop):

@@ -125,9 +125,9 @@ class OpenArchivedLog:
         """The log's; TopicMissing."""
         return self.log.end_offsets(topics)
 
-    def deletions_kept_from(self, topics: Sequence[str]) -> Offsets:
+    def deletions_complete_from(self, topics: Sequence[str]) -> Offsets:
         """The topics', or where the archive begins that reaches so far; what is before it is read from there then."""
-        kept = self.log.deletions_kept_from(topics)
+        kept = self.log.deletions_complete_from(topics)
         extents = self.archived.archive.extents(list(kept))
         self._thinned.update(kept)
         return _first(extents, kept)

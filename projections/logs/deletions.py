@@ -14,7 +14,7 @@ from projections.logs.port import Offsets, OpenLog
 
 def require_deletions(log: OpenLog, progress: Offsets, ends: Offsets, *, topics: Sequence[str]) -> None:
     """Raise OffsetsLost where records wait that are older than deletions are kept: some may have gone unread."""
-    for topic, parts in log.deletions_kept_from(topics).items():
+    for topic, parts in log.deletions_complete_from(topics).items():
         for partition, kept in parts.items():
             if 0 < progress.get(topic, {}).get(partition, 0) < min(kept, ends[topic][partition]):
                 raise deletions_lost(

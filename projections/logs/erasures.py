@@ -65,9 +65,9 @@ class OpenLogWithErasures:
         erased = _at(topics, self.keys.erasures() if ERASURES in topics else 0)
         return {**self.log.end_offsets(_without(topics)), **erased}
 
-    def deletions_kept_from(self, topics: Sequence[str]) -> Offsets:
+    def deletions_complete_from(self, topics: Sequence[str]) -> Offsets:
         """As the log's; erasures are all kept."""
-        return self.log.deletions_kept_from(_without(topics))
+        return self.log.deletions_complete_from(_without(topics))
 
     def fetch(self, offsets: OffsetRange, *, headed: bool = False) -> pa.Table:
         """As the log's; an erasure has the key's id, 16 bytes, for its key, and no value."""

@@ -31,9 +31,9 @@ class LayeredLog:
         """The log's; TopicMissing."""
         return self.log.cleanup_policies(topics)
 
-    def deletions_kept(self, topics: Collection[str]) -> Mapping[str, timedelta]:
+    def deletion_retention(self, topics: Collection[str]) -> Mapping[str, timedelta]:
         """The log's; TopicMissing."""
-        return self.log.deletions_kept(topics)
+        return self.log.deletion_retention(topics)
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """The log's; TopicMissing."""

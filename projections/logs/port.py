@@ -94,7 +94,7 @@ class OpenLog(Protocol):
     def end_offsets(self, topics: Sequence[str]) -> Offsets:
         """The offset after the last committed record, by topic and partition; TopicMissing."""
 
-    def deletions_kept_from(self, topics: Sequence[str]) -> Offsets:
+    def deletions_complete_from(self, topics: Sequence[str]) -> Offsets:
         """The first offset from which on every deletion is still there, of topics that are compacted; TopicMissing."""
 
     def fetch(self, offsets: OffsetRange, *, headed: bool = False) -> pa.Table:
@@ -123,7 +123,7 @@ class RecordLog(Protocol):
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """How each topic is cleaned, in Kafka's words: ``compact`` keeps the last record of a key; TopicMissing."""
 
-    def deletions_kept(self, topics: Collection[str]) -> Mapping[str, timedelta]:
+    def deletion_retention(self, topics: Collection[str]) -> Mapping[str, timedelta]:
         """For how long, at least, topics that are compacted keep a deletion behind the row it deletes; TopicMissing."""
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:

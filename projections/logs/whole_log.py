@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from projections.environment import Environment
-from projections.errors import EndNotKnown, HistoryNotKept, OffsetsLost, keys_missing
+from projections.errors import EndNotKnown, HistoryNotRetained, OffsetsLost, keys_missing
 from projections.group import ProjectionGroup
 from projections.logs.boundaries import open_boundaries
 from projections.logs.port import OffsetRange, Offsets
@@ -12,8 +12,8 @@ from projections.logs.port import OffsetRange, Offsets
 def whole_log(environment: Environment, group: ProjectionGroup, *, served: Offsets | None = None) -> OffsetRange:
     """Every committed record of the group's topics; with ``transactions``, up to the last that is known to have ended.
 
-    Raises TopicMissing, BrokerUnreachable, OffsetsLost, HistoryNotKept or KeysMissing, and EndNotKnown where that is
-    before what is ``served``.
+    Raises TopicMissing, BrokerUnreachable, OffsetsLost, HistoryNotRetained or KeysMissing, and EndNotKnown where that
+    is before what is ``served``.
     """
     require_inputs(environment, group)
     with environment.log.open() as reader:
@@ -45,7 +45,7 @@ def require_served(served: Offsets, whole: Offsets, ends: Offsets, *, group: str
 
 
 def require_inputs(environment: Environment, group: ProjectionGroup) -> None:
-    """Raise KeysMissing where personal columns cannot be opened, HistoryNotKept where a topic of versions is compacted.
+    """Raise KeysMissing if personal columns cannot be opened, HistoryNotRetained if a topic of versions is compacted.
 
     A later rebuild would find fewer versions.
     """
@@ -53,7 +53,7 @@ def require_inputs(environment: Environment, group: ProjectionGroup) -> None:
         raise keys_missing(place=f"projection group {group.name}")
     for topic, policy in environment.log.cleanup_policies(group.history_topics).items():
         if "compact" in policy:
-            raise HistoryNotKept(
+            raise HistoryNotRetained(
                 f"versions are read from the topic, and it has cleanup.policy={policy}: older changes will go",
                 remedy="capture the table with PostgresSource(history=(…)), or set cleanup.policy=delete and"
                 " retention.ms=-1 on the topic before it is compacted",

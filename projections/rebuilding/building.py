@@ -26,7 +26,7 @@ from projections.rebuilding.progress import ProgressMeter, counted_once
 from projections.set_aside import SetAside
 from projections.spark.bulk import WholeTables, load_state, whole_tables
 from projections.spark.counting import RecordCounts
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.late_events import forgotten_by_serving, late_in_log
 from projections.spark.live.applying import BatchApplier, opened_letters
 from projections.spark.live.prepared import PreparedQueries
@@ -136,7 +136,7 @@ def _categories(group: ProjectionGroup) -> dict[str, str]:
 
 def _has_waited(environment: Environment, group: ProjectionGroup, state: BuildState) -> bool:
     """Whether chunks are left, and topics may have lost deletions in them since the first was read."""
-    kept = environment.log.deletions_kept([topic for topic in group.topics if topic in state.ends])
+    kept = environment.log.deletion_retention([topic for topic in group.topics if topic in state.ends])
     if not kept or state.first == state.ends:  # what is left behind the ends is the live run's to judge
         return False
     return time.time() - state.begun > min(kept.values()).total_seconds()
@@ -178,7 +178,7 @@ class Builder:
             return
         self._meter.expect(self.records, before=self._done())
         registry = self._environment.log.schemas(self._group.avro_changelogs)
-        with told_plainly(f"projection group {self._group.name}"), ExitStack() as kept:
+        with described(f"projection group {self._group.name}"), ExitStack() as kept:
             whole = None
             if missing := [name for name in self._layout.tables if name not in self.state.tables]:
                 with self._meter.step("plan"):
@@ -274,7 +274,7 @@ class Builder:
             if view.name not in self.state.views:
                 if self._resumed:
                     self._keeper.empty(view.view)
-                with told_plainly(f"projection group {self._group.name}, {view.definition.place}"):
+                with described(f"projection group {self._group.name}, {view.definition.place}"):
                     result = tables.apply(view.definition, view.kept)
                     written = self._keeper.load(result, view.view, rows=rows)
                 self._note(dataclasses.replace(self.state, views={**self.state.views, view.name: written}))

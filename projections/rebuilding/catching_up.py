@@ -68,7 +68,7 @@ def _joined(progress: Progress, goal: Progress) -> Progress:
     return {t: {p: max(o, goal.get(t, {}).get(p, o)) for p, o in parts.items()} for t, parts in progress.items()}
 
 
-def made_anew(
+def was_recreated(
     environment: Environment, group: ProjectionGroup, state: RunState, ids: Mapping[str, str] | None = None
 ) -> Progress:
     """What a run has read of topics that are others now, or of partitions that end before: nobody comes to it again.

@@ -10,7 +10,7 @@ from typing import Any, Final
 from projections.environment import Environment
 from projections.errors import NotComparable
 from projections.group import ERASURES, ProjectionGroup
-from projections.rebuilding.catching_up import CatchUp, made_anew
+from projections.rebuilding.catching_up import CatchUp, was_recreated
 from projections.spark.keeping import Comparison
 from projections.spark.views.view_functions import view_columns
 from projections.tablestore.generations import newest, rebuilding
@@ -73,7 +73,7 @@ def compare(
     store = environment.store
     state = store.serving_state(group.name)
     serving = state.run
-    if anew := made_anew(environment, group, state):
+    if anew := was_recreated(environment, group, state):
         raise _not_comparable(f"{', '.join(anew)}: the topic was created again since it was served", serving)
     with environment.keeper.comparison(serving, catch_up.run, layout) as beside:
         if not beside.columns:

@@ -13,7 +13,7 @@ from projections.environment import Environment
 from projections.group import ERASURES, ProjectionGroup
 from projections.logs.port import Offsets
 from projections.outputs.publishing import prepare_topics
-from projections.rebuilding.catching_up import CatchUp, made_anew
+from projections.rebuilding.catching_up import CatchUp, was_recreated
 from projections.spark.views.view_functions import view_columns
 from projections.tablestore.generations import drop_with_patience, hold, newest, rebuilding
 from projections.tablestore.port import Generation
@@ -66,7 +66,7 @@ def switch_to(
     for serving in store.states(group.name, SERVING):
         # Most of the way without holding anybody up.
         ids = environment.log.topic_ids(group.topics)
-        catch_up.bring_beyond(_within_reach(serving.progress, made_anew(environment, group, serving, ids)))
+        catch_up.bring_beyond(_within_reach(serving.progress, was_recreated(environment, group, serving, ids)))
         with hold(store, serving.run):
             while not _is_switched(environment, group, catch_up, layout, ids):
                 pass  # the runner was in the middle of a batch; it is held after it
@@ -81,7 +81,7 @@ def _is_switched(
     environment: Environment, group: ProjectionGroup, catch_up: CatchUp, layout: Generation, ids: Mapping[str, str]
 ) -> bool:
     served = environment.store.serving_state(group.name)
-    anew = made_anew(environment, group, served, ids)
+    anew = was_recreated(environment, group, served, ids)
     catch_up.bring_beyond(_within_reach(served.progress, anew), deadline=_HOLD_SECONDS)
     return environment.store.switch(group, _claimed(environment, catch_up), layout, anew=anew)
 

@@ -12,7 +12,7 @@ from projections.group import ERASURES, ProjectionGroup
 from projections.logs.port import OffsetRange
 from projections.logs.whole_log import from_the_beginning, require_inputs
 from projections.spark.bulk import WholeTables, whole_tables
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.keeping import Verification
 from projections.spark.views.view_functions import view_columns
 from projections.tablestore.port import VERIFIER, DifferingRow, ViewPlace
@@ -55,7 +55,7 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
         offsets = _log_up_to(environment, group, live.progress)
         schemas = environment.log.schemas(group.avro_changelogs)
         reduced = whole_tables(environment, group, offsets, schemas, aside=live.set_aside())
-        with told_plainly(f"projection group {group.name}"), reduced as tables:
+        with described(f"projection group {group.name}"), reduced as tables:
             rows = sum(tables.frame(name).count() for name in tables.group.tables)
             verdicts = {view.name: _compare(live, view, tables, rows=rows) for view in layout.views.values()}
     _require_none_waiting(environment, group, live.progress, verdicts)

@@ -6,7 +6,7 @@ from typing import Final
 
 from eventstore import restarts
 from eventstore.restarts import Restarts as Restarts  # as the policy is given here, and public by this name
-from projections.errors import CodeFailed, SparkFailed, SparkGone, StagingLost, TableStoreUnavailable
+from projections.errors import CodeFailed, SparkFailed, SparkStopped, StagingLost, TableStoreUnavailable
 
 # What Spark says of a database or a broker in its own words is SparkFailed.
 PASSING: Final = (*restarts.PASSING, SparkFailed, StagingLost, TableStoreUnavailable)
@@ -17,4 +17,4 @@ def passes(error: Exception) -> bool:
 
     Nothing brings Spark's JVM back in this process, and code that raises on a record raises on it again.
     """
-    return isinstance(error, PASSING) and not isinstance(error, SparkGone | CodeFailed)
+    return isinstance(error, PASSING) and not isinstance(error, SparkStopped | CodeFailed)

@@ -273,7 +273,7 @@ def open_runner(
     """Hold a group's serving generation for live batches, or the given one, which then need not serve.
 
     ``metrics`` is called for each batch. Raises RunAlreadyActive if another runner holds it, NoServingGeneration,
-    GenerationMissing, DefinitionChanged, TopicMissing, TopicMismatch, OffsetsLost, HistoryNotKept, KeysMissing, and
+    GenerationMissing, DefinitionChanged, TopicMissing, TopicMismatch, OffsetsLost, HistoryNotRetained, KeysMissing, and
     InvalidDefinition for dead letters and view topics where there are no topics.
     """
     store, chosen = environment.store, options or RunnerOptions()

@@ -27,7 +27,7 @@ from projections.spark.persisting import persisted
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import fetched, scanned, without
 from projections.spark.views.disclosing import Disclosure
-from projections.spark.views.partials import kept_columns
+from projections.spark.views.partials import stored_columns
 from projections.streams import EventStream
 from projections.tables import EventTable, Table, VersionTable, set_at
 from projections.tablestore.layout import POSITION
@@ -64,7 +64,7 @@ class WholeTables:
         """The view function over whole tables, and partial aggregates among the columns, as they are stored."""
         if view.name not in self.views:
             rows = {name: self._rows(view.table(name)) for name in view.tables}
-            frame = kept_columns(view, rows, columns)
+            frame = stored_columns(view, rows, columns)
             is_read = any(view.name == read.name for other in self.group.kept for read in other.inputs)
             self.views[view.name] = persisted(frame) if is_read else frame
         return self.views[view.name]

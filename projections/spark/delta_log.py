@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.errors import SparkFailed
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.scala import items
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class DeltaLog:
 
     def version(self) -> int:
         """The newest version."""
-        with told_plainly(self.path):
+        with described(self.path):
             return int(self.snapshot().version())
 
     def begin(self) -> Any:
@@ -113,7 +113,7 @@ class DeltaLog:
     def told(self, lost: Callable[[], Exception]) -> Iterator[None]:
         """Errors of Delta's as ours; a race that is lost as ``lost`` says it."""
         try:
-            with told_plainly(self.path):
+            with described(self.path):
                 yield
         except SparkFailed as error:
             if _RACE in str(error.__cause__):

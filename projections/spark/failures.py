@@ -16,7 +16,7 @@ from projections.errors import (
     ProjectionError,
     RealTimeRefused,
     SparkFailed,
-    SparkGone,
+    SparkStopped,
     UndecodableRecord,
     UnknownColumn,
     UnsupportedValue,
@@ -99,13 +99,13 @@ def no_fault() -> Column:
     return F.lit(None).cast(_FAULT_TYPE)
 
 
-def told_of_each(faulty: DataFrame) -> DataFrame:
+def described_each(faulty: DataFrame) -> DataFrame:
     """The places of records with a column `FAULT`, and what it says of each."""
     return faulty.select("topic", "partition", "offset", f"{FAULT}.kind", f"{FAULT}.detail")
 
 
 @contextlib.contextmanager
-def told_plainly(place: str) -> Iterator[None]:
+def described(place: str) -> Iterator[None]:
     """Turn what Spark raises inside the block into a typed error; ``place`` is used where Spark knows none."""
     from py4j.protocol import Py4JJavaError, Py4JNetworkError
     from pyspark.errors import PySparkException
@@ -116,7 +116,7 @@ def told_plainly(place: str) -> Iterator[None]:
     except (PySparkException, Py4JJavaError) as error:
         raise translate(str(error), place) from error
     except (Py4JNetworkError, ConnectionError) as error:
-        raise SparkGone(
+        raise SparkStopped(
             "Spark's JVM no longer answers",
             remedy="look for its end in the log (memory?), then start again",
             place=place,

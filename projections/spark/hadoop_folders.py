@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ def spelled(path: str | Path) -> str:
 
 def folders_in(spark: SparkSession, uri: str) -> list[str]:
     """The names of the folders in one; none where it was not made."""
-    with told_plainly(uri):
+    with described(uri):
         files, path = _opened(spark, uri)
         found = files.listStatus(path) if files.exists(path) else []
         return sorted(one.getPath().getName() for one in found if one.isDirectory())
@@ -32,7 +32,7 @@ def folders_in(spark: SparkSession, uri: str) -> list[str]:
 
 def remove_folder(spark: SparkSession, uri: str) -> None:
     """Remove a folder with all that is in it, if it is there."""
-    with told_plainly(uri):
+    with described(uri):
         files, path = _opened(spark, uri)
         files.delete(path, True)
 

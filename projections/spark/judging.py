@@ -22,7 +22,7 @@ from projections.spark.events.decode import Decoder, stream_of_key, version_text
 from projections.spark.events.facts import prepare_timeless
 from projections.spark.events.versions import prepare_timeless_events
 from projections.spark.exchange import few_rows
-from projections.spark.failures import FAULT, fault, told_of_each
+from projections.spark.failures import FAULT, described_each, fault
 from projections.spark.reading import view_records
 from projections.spark.reading.records import Rows
 from projections.streams import EventStream
@@ -80,7 +80,7 @@ class Judge:
 
     def _asked(self, question: Question, raw: Rows) -> SetAside:
         records = few_rows(self._small, raw) if isinstance(raw, pa.Table) else raw
-        return SetAside.of(no_more_than_bearable(told_of_each(question(records))).cast(FAULTS))
+        return SetAside.of(no_more_than_bearable(described_each(question(records))).cast(FAULTS))
 
 
 def no_more_than_bearable(found: DataFrame) -> pa.Table:

@@ -17,7 +17,7 @@ from projections.logs.unpacking import around, not_unpacked_in
 from projections.set_aside import SetAside
 from projections.spark.bulk import read_whole
 from projections.spark.events.decode import stream_of_key, version_text
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.judging import Judge, no_more_than_bearable
 from projections.spark.reading.records import without
 from projections.tables import EventTable, Table
@@ -54,7 +54,7 @@ def _judged(
     environment: Environment, group: ProjectionGroup, offsets: OffsetRange, judge: Judge, found: SetAside
 ) -> SetAside:
     """What was found, and what is bad of the records that can be read without it."""
-    with told_plainly(f"projection group {group.name}"):
+    with described(f"projection group {group.name}"):
         raw = read_whole(environment, offsets, aside=found, headed=group.headed_topics)
         for table in group.tables.values():
             found |= _bad_of(table, _left(raw[table.topic], found.of_topic(table.topic)), judge)

@@ -18,7 +18,7 @@ from projections.branching.branches import DEAD_LETTER, Branches
 from projections.errors import InvalidPredicate, ProjectionError
 from projections.faults import MESSAGES
 from projections.spark.events.decode import Decoder, column_of
-from projections.spark.failures import refuse, told_plainly, translate
+from projections.spark.failures import described, refuse, translate
 from projections.spark.views.conditions import condition
 
 if TYPE_CHECKING:
@@ -229,12 +229,12 @@ class RoutingQuery:
 
     def __init__(self, spark: SparkSession, routing: Routing, place: QueryPlace) -> None:
         self._place = f"branches of {routing.branches.topic}"
-        with told_plainly(self._place):
+        with described(self._place):
             self._query = place.start_query(routing.routed(place.records(spark, routing.branches.topic)))
 
     def failure(self) -> ProjectionError | None:
         """What ended the query, or None while it runs."""
-        with told_plainly(self._place):
+        with described(self._place):
             if self._query.isActive:
                 return None
             raised = self._query.exception()
@@ -242,11 +242,11 @@ class RoutingQuery:
 
     def last_batch(self) -> int:
         """The number of the batch it has committed last, or -1; counted from the first start on."""
-        with told_plainly(self._place):
+        with described(self._place):
             last = self._query.lastProgress
         return -1 if last is None else int(last["batchId"])
 
     def stop(self) -> None:
         """End it; the batch at hand is not committed, so its records will be routed again."""
-        with told_plainly(self._place):
+        with described(self._place):
             self._query.stop()

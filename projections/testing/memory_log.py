@@ -76,7 +76,7 @@ class MemoryLog:
         ]
         return pa.Table.from_pylist(rows, schema=schema)
 
-    def deletions_kept_from(self, topics: Sequence[str]) -> Offsets:
+    def deletions_complete_from(self, topics: Sequence[str]) -> Offsets:
         """None: nothing is compacted here."""
         return {}
 
@@ -103,7 +103,7 @@ class MemoryLog:
         """Nothing: a topic is not made anew here."""
         return dict.fromkeys(topics, "")
 
-    def deletions_kept(self, topics: Collection[str]) -> Mapping[str, timedelta]:
+    def deletion_retention(self, topics: Collection[str]) -> Mapping[str, timedelta]:
         """None: nothing is compacted here."""
         return {}
 

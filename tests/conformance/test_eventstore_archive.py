@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, literal_column, select
 
 from eventstore import ANY, Aggregate, Dispatcher, SqlEventStore, StreamAppend, command, event
-from eventstore.backends.sql import archive
+from eventstore.backends.sql import archived_streams
 from eventstore.backends.sql.reading import Reader
 from eventstore.errors import (
     InvalidIdentifier,
@@ -163,7 +163,7 @@ def test_whoever_archives_whatever_the_version_waits_for_nobody(postgres: SqlEve
 def test_an_append_that_stays_open_is_not_waited_for_for_ever(
     postgres: SqlEventStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(archived_streams, "_PATIENCE_SECONDS", 0.1)
     with appending(postgres, "note-2"), pytest.raises(StoreUnavailable, match="nobody can tell yet"):
         postgres.archive_stream("note-1", expected=0)
     assert not postgres.is_archived("note-1")
@@ -173,7 +173,7 @@ def test_a_mark_that_was_there_before_stays_whoever_cannot_confirm_it(
     postgres: SqlEventStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     postgres.archive_stream("note-1", expected=0)
-    monkeypatch.setattr(archive, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(archived_streams, "_PATIENCE_SECONDS", 0.1)
     with appending(postgres, "note-2"), pytest.raises(StoreUnavailable):
         postgres.archive_stream("note-1", expected=0)
     assert postgres.is_archived("note-1")

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, sql_view
 from projections.columns import ColumnType
-from projections.tables import IDENTIFIER
+from projections.declaring.naming import IDENTIFIER
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.relational_batches import RelationalBatches

@@ -67,9 +67,9 @@ ALONE = (
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("most", [versioned.most_written_anew, lambda _: 0], ids=["written anew", "merged into"])
+@pytest.mark.parametrize("most", [versioned.mostly_rewritten, lambda _: 0], ids=["written anew", "merged into"])
 def test_views_are_right_after_chosen_changes_and_after_all_others(spark, tmp_path, monkeypatch, most):
-    monkeypatch.setattr(versioned, "most_written_anew", most)
+    monkeypatch.setattr(versioned, "mostly_rewritten", most)
     environment, rest = opened(spark, tmp_path), [step for name, step in STEPS.items() if name not in ALONE]
     changes = ChangeWriter(environment.log)
     first_rows(changes)
@@ -127,7 +127,7 @@ def test_the_planted_fault_is_seen_newest_versions_are_read_and_nothing_is_taken
         runner.catch_up()
     ends = torn(environment, changes, monkeypatch)
     with monkeypatch.context() as patched:
-        patched.setattr(versioned, "most_written_anew", lambda _: 0)  # what is written anew needs not be taken back
+        patched.setattr(versioned, "mostly_rewritten", lambda _: 0)  # what is written anew needs not be taken back
         patched.setattr(VersionedTable, "rows", newest)
         patched.setattr(VersionedTable, "_taken_back", lambda self, known, *, to: known)
         found = go_on_without_the_order(environment, ends)

@@ -126,10 +126,10 @@ def test_views_show_what_the_source_has_under_other_names(
         connection.execute(LEGACY.update().where(LEGACY.c.number == 1).values(quoted="new", remark=None))
     shop = Shop(database, source, settings, views, group)
     with followed(views, group):
-        (found,) = shop.compare(patience=60)
+        (found,) = shop.compare(patience=200)
         if table.encoding != "avro":  # whose rows are not corrected
             shop.in_state('UPDATE "{0}".state_legacy SET size = 9 WHERE number = 1')
-            (repaired,) = shop.compare(patience=60, repair=Signals(database.engine, source, settings, connect))
+            (repaired,) = shop.compare(patience=200, repair=Signals(database.engine, source, settings, connect))
             assert (repaired.repaired, repaired.equal) == (1, True)
     assert rows(database, "shown_orders", *NAMES) == rows(database, "legacy", *NAMES.values())
     assert (found.source_rows, found.equal, found.faults, found.notes) == (2, True, (), ())

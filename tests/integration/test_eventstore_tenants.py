@@ -141,7 +141,7 @@ def test_a_tenant_s_place_of_an_earlier_release_is_taken_over(engine: Engine, mo
     store = opened(engine, "acme")
     store.append("lamp-1", [Lamp.Lit(room="a")], expected=ANY)
     with monkeypatch.context() as earlier:
-        earlier.setattr("eventstore.backends.sql.checkpoints.kept_as", lambda topic, store, engine: topic)
+        earlier.setattr("eventstore.backends.sql.checkpoints.checkpoint_name", lambda topic, store, engine: topic)
         assert light(store) == 1
     store.append("lamp-1", [Lamp.Lit(room="b")], expected=ANY)
     assert light(store) == 1

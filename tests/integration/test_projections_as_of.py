@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from cdc import apply
 from eventstore.kafka.admin import cleanup_policies
 from projections import ProjectionGroup, Table, open_runner, rebuild, verify
-from projections.errors import HistoryNotKept, UndecodableRecord
+from projections.errors import HistoryNotRetained, UndecodableRecord
 from projections.spark import exchange
 from projections.tablestore import facts
 from tests.integration.log_writer import LogWriter
@@ -170,11 +170,11 @@ def test_versions_of_a_compacted_topic_are_refused(road):
     env, writer = road
     compacted = LogWriter(env.log.settings, Payment, CUSTOMERS).changes_topics["customers"]
     group = risk_group(writer, customers_topic=compacted)
-    with pytest.raises(HistoryNotKept, match=r"cleanup\.policy=compact") as caught:
+    with pytest.raises(HistoryNotRetained, match=r"cleanup\.policy=compact") as caught:
         rebuild(env, group)
     assert "PostgresSource(history=" in caught.value.remedy
     assert compacted in caught.value.place
-    with pytest.raises(HistoryNotKept), open_runner(env, group):
+    with pytest.raises(HistoryNotRetained), open_runner(env, group):
         pass
     kept = writer.changes_topics["customers"]
     assert cleanup_policies(env.log.settings, [kept]) == {kept: "delete"}

@@ -27,7 +27,7 @@ from factfold.stack.errors import ArtifactError, ServerFailed
 from factfold.stack.folders import cache_folder
 from factfold.stack.local import sweep
 from factfold.stack.postgres import create_database, psql_command
-from factfold.stack.processes import RecordedProcess, wait_gone
+from factfold.stack.processes import RecordedProcess, wait_ended
 from factfold.stack.state import SERVERS, save
 from tests.unit.test_names_of_settings import READ
 
@@ -265,7 +265,7 @@ def test_after_a_power_cut_the_stack_comes_back_with_its_data_and_moves_off_a_po
     ports, gone = running.info.ports, recorded(running)
     for process in gone:
         os.kill(process.pid, signal.SIGKILL)
-    assert wait_gone(gone, within=30)
+    assert wait_ended(gone, within=30)
     assert states(running) == DOWN
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

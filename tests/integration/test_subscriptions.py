@@ -21,10 +21,10 @@ from confluent_kafka.admin import AdminClient
 
 from eventstore import RecordedEvent, Settings, open_subscriber, run_subscription, subscription
 from eventstore.delivery import Subscriber
-from eventstore.errors import GroupActive
+from eventstore.errors import GroupActive, GroupUnknown
 from eventstore.kafka.admin import end_offsets, quiet
 from eventstore.kafka.consumer import read_range
-from eventstore.kafka.groups import group_lag, group_offsets, reset_group
+from eventstore.kafka.groups import group_lag, group_offsets, require_group, reset_group
 from factfold.cli.entry import main
 from tests.integration.delivering import booking, deliver, noting, running
 from tests.integration.payments_topic import PaymentsTopic
@@ -277,6 +277,24 @@ def test_a_group_is_moved_while_it_is_empty_and_only_then(settings, payments, en
     with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
         assert deliver(subscriber, records=2).duplicates == 2
     assert amounts(engine) == [0, 1, 2, 3]
+
+
+def test_groups_are_listed_with_their_lag_and_an_unknown_one_is_an_error(
+    settings, payments, engine, monkeypatch, capsys
+):
+    payments.receive(range(6), partition=0)
+    group = f"counted-{uuid.uuid4().hex}"
+    with open_subscriber(noting(payments.name, group=group, into=[], batch=2), settings=settings) as subscriber:
+        deliver(subscriber, records=2)
+    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
+    _command(monkeypatch, "list", "--json")
+    (found,) = [one for one in json.loads(capsys.readouterr().out) if one["group"] == group]
+    assert (found["topics"], found["records"], found["members"]) == ([payments.name], 4, 0)
+    assert found["seconds"] > 0
+    mistyped = f"{group}s"
+    with pytest.raises(GroupUnknown) as unknown:
+        require_group(settings, mistyped)
+    assert (repr(mistyped) in unknown.value.message, repr(group) in unknown.value.remedy) == (True, True)
 
 
 def test_the_command_moves_a_group_forgets_its_inbox_and_shows_its_lag(settings, payments, engine, monkeypatch, capsys):

@@ -19,7 +19,7 @@ from eventstore.errors import (
     BrokerRefused,
     BrokerUnreachable,
     HandlerHung,
-    OffsetsGone,
+    OffsetsExpired,
     TopicMissing,
     UnknownSchema,
 )
@@ -349,7 +349,10 @@ def test_records_deleted_before_they_were_read_are_not_passed_over_in_silence(se
     admin = AdminClient(quiet(settings.kafka))
     for future in admin.delete_records([TopicPartition(payments.name, 0, 8)]).values():
         future.result(10)
-    with open_subscriber(declared, settings=settings) as subscriber, pytest.raises(OffsetsGone, match="deleted unread"):
+    with (
+        open_subscriber(declared, settings=settings) as subscriber,
+        pytest.raises(OffsetsExpired, match="deleted unread"),
+    ):
         deliver(subscriber, records=1)
     assert reset_group(settings, payments.name, group="g", to="beginning")[0] == 8
     with open_subscriber(declared, settings=settings) as subscriber:

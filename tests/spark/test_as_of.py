@@ -16,7 +16,7 @@ from projections import ProjectionGroup, Stream, Table, as_of, view
 from projections.errors import InvalidDefinition, UndecodableRecord, UnknownColumn
 from projections.reference import valid_at, versions_per_key
 from projections.spark.bulk import WholeTables, _complete
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.reading.inputs import Reduction
 from projections.spark.session import small_batch_session
 from projections.spark.views.disclosing import Disclosure
@@ -187,7 +187,7 @@ def test_a_record_that_comes_again_gives_no_second_row(small):
     ids=["no time", "no header", "second event", "no source time", "unavailable", "no key", "no change event"],
 )
 def test_what_cannot_be_a_row_is_refused_with_its_place(small, table, records, words):
-    with pytest.raises(UndecodableRecord) as caught, told_plainly("test"):
+    with pytest.raises(UndecodableRecord) as caught, described("test"):
         rows_of(small, table, records).collect()
     assert words in caught.value.message
     assert caught.value.remedy

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from projections import ProjectionGroup, Table, view
 from projections.partials import hidden
 from projections.spark.session import small_batch_session
-from projections.spark.views.partials import kept_columns
+from projections.spark.views.partials import stored_columns
 from projections.spark.views.view_functions import view_columns
 
 PARCELS = sa.Table(
@@ -105,5 +105,5 @@ def test_a_mean_of_integers_is_the_same_in_every_order_of_rows_in_a_rebuild_too(
     grams = [2**53, *[1] * 999][::order]
     schema = ", ".join(f"{name} {kind.ddl}" for name, kind in parcels.columns.items())
     rows = [(number, "a", gram, None, None, None, None) for number, gram in enumerate(grams)]
-    found = kept_columns(by_town, {"parcels": session.createDataFrame(rows, schema).coalesce(1)}, columns)
+    found = stored_columns(by_town, {"parcels": session.createDataFrame(rows, schema).coalesce(1)}, columns)
     assert found.select("a0", "a1").collect() == [(float(2**53 + 999) / 1000, 2**53 + 999)]

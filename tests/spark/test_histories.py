@@ -14,7 +14,7 @@ from projections import ProjectionGroup, Table, history, on, view
 from projections.errors import UndecodableRecord
 from projections.spark.bulk import WholeTables, _complete
 from projections.spark.events import decode
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.reading.inputs import Reduction
 from projections.spark.session import small_batch_session
 from projections.spark.views.disclosing import Disclosure
@@ -226,7 +226,7 @@ def test_a_version_begins_with(small, case, order):
 )
 def test_events_of_which_no_history_follows_are_refused(small, records, words):
     declared = history("parcel_history", Table.from_events(Parcel, key="parcel_id", columns=COLUMNS, topic="t"))
-    with pytest.raises(UndecodableRecord) as caught, told_plainly("test"):
+    with pytest.raises(UndecodableRecord) as caught, described("test"):
         versions(small, declared, records)
     assert words in caught.value.message
     assert caught.value.remedy

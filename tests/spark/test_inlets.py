@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from projections.errors import SparkFailed
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.live.inlets import Inlet
 from projections.spark.session import small_batch_session
 
@@ -85,7 +85,7 @@ def test_a_long_value_is_whole(inlet):
 def test_what_does_not_fit_fails_the_query_and_is_never_null(inlet, text):
     """The planted fault: text that no fill would write."""
     inlet._properties.setProperty("factfold.test.inlet", text)
-    with pytest.raises(SparkFailed), told_plainly("here"):
+    with pytest.raises(SparkFailed), described("here"):
         inlet.frame.toArrow()
 
 

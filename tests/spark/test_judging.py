@@ -14,7 +14,7 @@ from eventstore.serialization import AvroEncoder
 from projections import Stream, Table
 from projections.errors import UndecodableRecord
 from projections.set_aside import SetAside
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.judging import Judge, behind_gaps
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import without
@@ -119,7 +119,7 @@ def one_of_each(found, records):
 
 def is_refused(spark, table, reduction, record):
     try:
-        with told_plainly("a test"):
+        with described("a test"):
             reduction.reduce(frame(spark, [record]), table).collect()
     except UndecodableRecord:
         return True
@@ -152,7 +152,7 @@ def test_judged_bad_is_exactly_what_the_strict_decoder_refuses(small, kind):
 def test_a_table_that_was_emptied_is_never_set_aside(small):
     table, emptied = TABLES["changelog"][0], (None, change(op="t", after=None))
     assert not judged(small, table, {}, frame(small, [emptied]))
-    with pytest.raises(UndecodableRecord, match="TRUNCATE"), told_plainly("a test"):
+    with pytest.raises(UndecodableRecord, match="TRUNCATE"), described("a test"):
         Reduction({}).reduce(frame(small, [emptied]), table).collect()
 
 

@@ -17,7 +17,7 @@ ROWS = [(1, None, "a"), (1, 2, "b"), (3, 3, "c")]
 def operation(request, monkeypatch):
     """What Delta calls the writing, of any table."""
     most = {"MERGE": 0, "WRITE": 1 << 40}[request.param]
-    monkeypatch.setattr(versioned, "most_written_anew", lambda _: most)
+    monkeypatch.setattr(versioned, "mostly_rewritten", lambda _: most)
     return request.param
 
 
@@ -102,7 +102,7 @@ def test_a_table_without_such_notes_is_read_and_merged_into(table, tmp_path):
 
 def test_a_table_is_written_anew_for_so_many_changed_rows_as_are_worth_it(table):
     table.replace(table.spark.range(100_000).selectExpr("id AS one", "id AS other", "uuid() AS value"))
-    assert DeltaLog(table.spark, table.path).size(1) > versioned.most_written_anew(1)
+    assert DeltaLog(table.spark, table.path).size(1) > versioned.mostly_rewritten(1)
     version = table.merge(changes(table, (5, "e", 5, False)), KEY, at=1, count=1)
     assert last_operation(table) == "MERGE"
     table.merge(changes(table, (5, "f", 5, False)), KEY, at=version, count=6_000)

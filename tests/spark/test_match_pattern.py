@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, field, label, match_pattern, previous, rows_of, view
 from projections.errors import InvalidDefinition, PatternTooWide, UnsupportedValue
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.timing.patterns import as_pattern
@@ -143,14 +143,14 @@ def test_a_pattern_that_sees_too_much_ends_with_an_error_of_its_own(spark):
     either = start | label("other", rows_of("start").total("amount") != 1)
     pattern = either.zero_or_more().then(label("end", field("id") == 17)).within("1 day")
     rows = payments(spark, [2**n for n in range(18)])
-    with pytest.raises(PatternTooWide, match=r"in more than \d+ states"), told_plainly("view frauds"):
+    with pytest.raises(PatternTooWide, match=r"in more than \d+ states"), described("view frauds"):
         match_pattern(rows, pattern, by="account", time="at", key="id").collect()
 
 
 def test_a_total_that_no_column_holds_is_refused(spark):
     rows = payments(spark, [1, 2]).selectExpr("account", "id", "at", f"{2**62} AS huge")
     pattern = start.times(2)
-    with pytest.raises(UnsupportedValue, match="64 bits"), told_plainly("view totals"):
+    with pytest.raises(UnsupportedValue, match="64 bits"), described("view totals"):
         match_pattern(
             rows, pattern, by="account", time="at", key="id", measures={"total": start.total("huge")}
         ).collect()

@@ -8,7 +8,7 @@ from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
 from projections import Stream, Table, on
 from projections.errors import UndecodableRecord
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.judging import Judge
 from projections.spark.reading.inputs import Reduction
 from projections.spark.session import small_batch_session
@@ -81,7 +81,7 @@ def test_a_fold_stops_at_a_record_of_another_source_and_takes_those_of_its_own(s
     own = [record for record in RECORDS if record[3] is None]
     assert Reduction(REGISTRY).reduce(frame(spark, own), table).count() == 2
     for record in (RECORDS[2], RECORDS[3]):
-        with pytest.raises(UndecodableRecord, match="is of another service"), told_plainly("a test"):
+        with pytest.raises(UndecodableRecord, match="is of another service"), described("a test"):
             Reduction(REGISTRY).reduce(frame(spark, [record]), table).collect()
 
 

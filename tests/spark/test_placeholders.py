@@ -26,7 +26,7 @@ from projections.spark.changes.change_faults import prepare_misfits
 from projections.spark.changes.changelog import prepare_newest_per_key
 from projections.spark.changes.parsers import RecordParser, parser_of
 from projections.spark.changes.unavailable import is_unavailable
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.session import small_batch_session
 from tests.unit.cdc.missing_values import FORMS, OWN, TABLE
 
@@ -108,7 +108,7 @@ def test_what_is_missing_and_what_arrives_is_the_same_in_python(spark: Any, enco
     typed = frame.select(*parsed_columns(table, reading)).select(
         *typed_columns(table, reading, list(table.sometimes_unset))
     )
-    with told_plainly("t"):
+    with described("t"):
         there = typed.toArrow().to_pylist()
     decoder = ChangeDecoder(TABLE, schemas=registered if encoding == "avro" else None)
     for offset, (change, found) in enumerate(zip(changes(), there, strict=True)):

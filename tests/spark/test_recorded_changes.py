@@ -38,7 +38,7 @@ from projections.spark.changes.change_events import parsed_columns, typed_column
 from projections.spark.changes.changelog import prepare_newest_per_key
 from projections.spark.changes.parsers import parser_of
 from projections.spark.changes.semantic_types import typed
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.session import small_batch_session
 from tests.recordings import traps
 from tests.recordings.every_type import CASES, ROWS, TypeCase
@@ -79,7 +79,7 @@ def rows_in_spark(frame: Any, recording: Recording, table: Any, *keep: str) -> l
     typed = frame.select(*parsed_columns(table, encoding)).select(
         *keep, *typed_columns(table, encoding, list(table.sometimes_unset))
     )
-    with told_plainly("recorded"):
+    with described("recorded"):
         return typed.toArrow().to_pylist()
 
 

@@ -13,7 +13,7 @@ from eventstore.topics import BRANCH_HEADER, TopicRecord
 from projections.branching.branches import DEAD_LETTER
 from projections.errors import UnknownSchemaId
 from projections.reference import route
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.routing import Routing
 from projections.spark.session import small_batch_session
 from tests.integration.late_events import Late
@@ -40,7 +40,7 @@ def records(*values, headers=(("ce_time", b"2024-05-01T12:00:00Z"),)):
 
 def routed(spark, routing, found):
     rows = [(r.topic, r.partition, r.offset, r.key, r.value, list(r.headers) or None) for r in found]
-    with told_plainly("branches of payment"):
+    with described("branches of payment"):
         result = routing.routed(small_batch_session(spark).createDataFrame(rows, RAW).coalesce(1)).collect()
     return {bytes(row.key): row for row in result}
 

@@ -10,7 +10,7 @@ import pytest
 from projections import Table
 from projections.errors import InvalidDefinition, UndecodableRecord
 from projections.set_aside import SetAside
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.judging import Judge
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import without
@@ -43,7 +43,7 @@ def judged(spark: Any, table: Table, raw: Any) -> SetAside:
 
 
 def reduced(table: Table, raw: Any) -> list[dict[str, Any]]:
-    with told_plainly("a test"):
+    with described("a test"):
         return Reduction({i: registered(i) for i in SCHEMAS}).reduce(raw, table).toArrow().to_pylist()
 
 

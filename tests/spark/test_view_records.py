@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from projections import Table
 from projections.errors import UndecodableRecord
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.judging import Judge
 from projections.spark.reading.inputs import Reduction
 
@@ -94,7 +94,7 @@ def test_what_is_no_row_as_declared_is_refused_and_judged_so(spark):
     }
     assert set(judged) == set(range(1, len(BAD) + 1))
     for offset, bad in enumerate(BAD.values(), 1):
-        with pytest.raises(UndecodableRecord) as refused, told_plainly("here"):
+        with pytest.raises(UndecodableRecord) as refused, described("here"):
             reduced(spark, record(SENT), bad)
         assert refused.value.message == judged[offset]
         assert refused.value.place == "topic every, partition 0, offset 1"

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-pytest.importorskip("promql_parser")
-
 from tests.promql import Series, evaluate
 
 NOW = 1_000_000.0

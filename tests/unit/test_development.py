@@ -135,7 +135,7 @@ def test_the_parts_of_a_service_with_servers_are_its_commands(service):
         ),
     }  # fmt: skip
     subscription = planned["subscription", "shop.reactions:book"]
-    assert subscription.variables == {"FACTFOLD_DATABASE": SERVERS["FACTFOLD_STORE_URL"]}
+    assert subscription.variables == {"FACTFOLD_INBOX_URL": SERVERS["FACTFOLD_STORE_URL"]}
     assert planned["branches", "shop.routes:routes"].variables == {"FACTFOLD_CHECKPOINTS": ".factfold/checkpoints"}
 
 

@@ -21,7 +21,7 @@ from eventstore import ANY, Dispatcher, MasterKeys, Metadata, NewEvent, Position
 from eventstore.errors import DeclarationError, EventsNotFound, FactfoldError, InvalidIdentifier, KeysMissing
 from eventstore.inspection import Entry
 from factfold.cli.entry import application
-from factfold.cli.entry_display import tell_entries, tell_entry
+from factfold.cli.entry_display import print_entries, print_entry
 from tests.unit.guestbook import Customer, Order
 
 GUESTBOOK = "tests.unit.guestbook"
@@ -245,8 +245,8 @@ def test_names_in_headers_of_other_systems_steer_no_terminal(capsys: pytest.Capt
         time=datetime(2026, 11, 26, tzinfo=UTC), position=Position(0, 1),
     )  # fmt: skip
     entry = replace(Entry.of_event(recorded, log="order"), place="order[0]@1", headers={"h": "\x1b[0m"})
-    tell_entries([entry], as_lines_of_json=False)
-    tell_entry(entry)
+    print_entries([entry], as_lines_of_json=False)
+    print_entry(entry)
     assert "\x1b" not in capsys.readouterr().out
 
 

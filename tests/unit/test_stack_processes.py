@@ -67,7 +67,7 @@ def test_a_child_that_ended_but_was_not_waited_for_is_gone() -> None:
     with subprocess.Popen([sys.executable, "-c", SLEEPER]) as child:
         recorded = RecordedProcess.of(child.pid)
         child.kill()
-        assert processes.wait_gone([recorded], within=30)
+        assert processes.wait_ended([recorded], within=30)
         assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
 
 

@@ -44,7 +44,7 @@ _PART: Final = 500
 BEFORE_ALL: Final = Position(-(1 << 62), 0)
 
 
-def kept_as(topic: str, store: SqlEventStore, engine: Engine) -> str:
+def checkpoint_name(topic: str, store: SqlEventStore, engine: Engine) -> str:
     """Return the name under which a store's events of a topic are kept in the database of an engine.
 
     SQLite has no schemas: what keeps its tenants apart in a database that they share is the prefix of their topics.
@@ -66,7 +66,7 @@ class Checkpoints:
         self._engine = engine
         self._category = category
         self._group, self._topic = group, topic
-        self.kept_as = kept_as(topic, store, engine)
+        self.checkpoint_name = checkpoint_name(topic, store, engine)
         self._metadata = MetaData()
         self._table = _checkpoints(self._metadata)
         self.dead_letters = dead_letters_table(self._metadata)
@@ -78,13 +78,13 @@ class Checkpoints:
             with blaming_no_record(tx.engine):
                 key_by_topic(tx, self.dead_letters)
             found = self.stored(tx)
-            if found is None and self.kept_as != self._topic:
+            if found is None and self.checkpoint_name != self._topic:
                 found = self._take_over(tx)
         return found
 
     def stored(self, tx: Connection) -> Position | None:
         """Return the group's place in the store."""
-        return self._under(tx, self.kept_as)
+        return self._under(tx, self.checkpoint_name)
 
     def looked_up(self) -> Position | None:
         """Return the group's place, None without one, in a database that may not have the table yet."""
@@ -96,11 +96,11 @@ class Checkpoints:
         columns, values = self._table.c, {"order_xid": after.order_xid, "position": after.position}
         statement: UpdateBase
         if before is None:
-            key = {"subscriber": self._group, "topic": self.kept_as}
+            key = {"subscriber": self._group, "topic": self.checkpoint_name}
             statement = upsert(tx, self._table).values(**key, **values).on_conflict_do_nothing()
         else:
             stands = (columns.order_xid == before.order_xid, columns.position == before.position)
-            own = (columns.subscriber == self._group, columns.topic == self.kept_as)
+            own = (columns.subscriber == self._group, columns.topic == self.checkpoint_name)
             statement = update(self._table).where(*own, *stands).values(values)
         with blaming_no_record(tx.engine):
             # Of an INSERT, SQLAlchemy keeps the count only where it is asked to.
@@ -109,7 +109,7 @@ class Checkpoints:
             raise CheckpointMoved(
                 f"another subscriber of group {self._group!r} advanced its checkpoint",
                 remedy="run one subscriber a group on a store. On Kafka members share the partitions",
-                place=f"{self.kept_as} {self._group}",
+                place=f"{self.checkpoint_name} {self._group}",
             )
 
     def _under(self, tx: Connection, name: str) -> Position | None:
@@ -146,7 +146,7 @@ class Checkpoints:
             return
         for ids in self._ids():
             known = select(inbox.c.event_id, inbox.c.time, inbox.c.outcome).where(former, inbox.c.event_id.in_(ids))
-            own = {"subscriber": self._group, "topic": self.kept_as}
+            own = {"subscriber": self._group, "topic": self.checkpoint_name}
             if rows := [{**row, **own} for row in tx.execute(known).mappings()]:
                 tx.execute(upsert(tx, inbox).on_conflict_do_nothing(), rows)
 

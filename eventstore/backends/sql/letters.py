@@ -13,7 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine, MetaData, Row, delete, inspect, select
 
-from eventstore.backends.sql.checkpoints import kept_as
+from eventstore.backends.sql.checkpoints import checkpoint_name
 from eventstore.backends.sql.dead_letters import dead_letters_table
 from eventstore.backends.sql.letter_actions import WAITING, ActionRows, action_row, actions_table
 from eventstore.backends.sql.transactions import transaction
@@ -70,7 +70,7 @@ def store_letters(
 def letter_places(store: SqlEventStore, *, engine: Engine | None = None) -> list[tuple[str, str]]:
     """Return the topic and the group of each home with letters of this store, settled ones included."""
     handlers, metadata = engine or store.engine, MetaData()
-    suffix, found = kept_as("", store, handlers), set[tuple[str, str]]()
+    suffix, found = checkpoint_name("", store, handlers), set[tuple[str, str]]()
     with transaction(handlers) as tx:
         for table in (dead_letters_table(metadata), actions_table(metadata)):
             if inspect(tx).has_table(table.name):
@@ -90,7 +90,7 @@ class SqlLetters(Letters):
         self, store: SqlEventStore, topic: str, *, group: str, engine: Engine, clock: Callable[[], datetime]
     ) -> None:
         self._store, self._engine, self._clock = store, engine, clock
-        self._topic = kept_as(topic, store, engine)
+        self._topic = checkpoint_name(topic, store, engine)
         self._group = group
         self._table = dead_letters_table(MetaData())
         self._rows = ActionRows(group, [self._topic])

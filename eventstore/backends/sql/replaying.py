@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Engine, column, inspect, select, table
 
-from eventstore.backends.sql.checkpoints import kept_as
+from eventstore.backends.sql.checkpoints import checkpoint_name
 from eventstore.backends.sql.lending import LentTransaction
 from eventstore.backends.sql.reactions import SqlInboxes
 from eventstore.backends.sql.source import StoreArrival
@@ -220,7 +220,7 @@ class Replay:
         category = event.stream.partition("-")[0]
         if category not in self._names:
             topic = self._topics[category]
-            embedded = kept_as(topic, self._store, self._engine)
+            embedded = checkpoint_name(topic, self._store, self._engine)
             on_store = embedded == topic or self._has_checkpoint(embedded)
             self._names[category] = embedded if on_store else topic
         return self._names[category]

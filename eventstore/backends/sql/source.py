@@ -116,12 +116,12 @@ class StoreSource:
             for category, topic in _topics(subscription, category).items()
         }
         self._reached: Places = {}
-        kept = [checkpoint.kept_as for checkpoint in self._checkpoints.values()]
+        kept = [checkpoint.checkpoint_name for checkpoint in self._checkpoints.values()]
         self._replays = LetterReplays(store, self._engine, subscription.group, kept)
 
-    def kept_as(self, arrival: StoreArrival) -> str:
+    def checkpoint_name(self, arrival: StoreArrival) -> str:
         """Return the topic. With the store's schema behind it where that is not the default one."""
-        return self._checkpoints[arrival.category].kept_as
+        return self._checkpoints[arrival.category].checkpoint_name
 
     def key_of(self, arrival: StoreArrival) -> str:
         """Return the event's stream."""
@@ -201,7 +201,7 @@ class StoreSource:
         row = {
             "subscriber": letter.group,
             "event_id": event.id,
-            "topic": self.kept_as(letter.arrival),
+            "topic": self.checkpoint_name(letter.arrival),
             "stream": event.stream,
             "version": event.version,
             "error": type(letter.error).__name__,
@@ -336,4 +336,4 @@ def stored_lag(store: SqlEventStore, group: str, topics: Mapping[str, str], *, e
 def _waiting(store: SqlEventStore, checkpoint: Checkpoints, place: Position | None, category: str) -> PartitionLag:
     count, oldest = store.waiting(place, category=category)
     age = 0.0 if oldest is None else max(0.0, (datetime.now(UTC) - oldest).total_seconds())
-    return PartitionLag(0, count, age, checkpoint.kept_as)
+    return PartitionLag(0, count, age, checkpoint.checkpoint_name)

@@ -140,7 +140,7 @@ def _process(look: Look, processes: tuple[ProcessState, ...], name: str, query: 
         raise NotFound(f"there is no process {name[:80]!r}", remedy="choose one of the list")
     instance = query.get("instance") or None
     if instance is None:
-        return ProcessDetail(found, look.part(INSTANCES.of(name)), None, None)
+        return ProcessDetail(found, look.part(INSTANCES.of(name, query.get("ended") == "1")), None, None)
     return ProcessDetail(found, None, look.part(INSTANCE.of(name, instance)), instance)
 
 
@@ -165,7 +165,7 @@ def _inbox(sources: Sources, group: str, topic: str) -> Inbox:
 
     database = sources.clients.database
     if database is None:
-        raise FieldWrong("the handlers' database is not configured", remedy="set database, or FACTFOLD_DATABASE")
+        raise FieldWrong("the handlers' database is not configured", remedy="set inbox_url, or FACTFOLD_INBOX_URL")
     return Inbox(database, group, topic=topic)
 
 

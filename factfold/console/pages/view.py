@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from factfold.console.jobs import JobState
@@ -156,7 +157,7 @@ def _declared(look: Look, group: GroupState, view: str | None) -> Declared | Non
     return Declared(
         target=found[0], version=found[1].version, key=definition.key, by=definition.by,
         tables=_tables(found[1], definition), references=references, inferred=not known.references_are_known,
-        place=definition.place, changed=group.changed,
+        place=definition.place.replace(f"{Path.cwd()}/", ""), changed=group.changed,
     )  # fmt: skip
 
 

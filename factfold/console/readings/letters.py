@@ -174,7 +174,24 @@ def opened_home(clients: Clients, home: Home) -> AbstractContextManager[Letters]
 
 
 def read_letters(clients: Clients, home: Home) -> OpenLetters:
-    """Return the open letters of a home and what was done with others, the newest action first."""
+    """Return the open letters of a home and what was done with others, the newest action first.
+
+    A topic is read as a whole, and only if it or what was done with its letters has grown.
+    """
+    if home.letters_topic is None:
+        return _read(clients, home)
+    return clients.unless_same(home, _ends(clients, home.letters_topic), lambda: _read(clients, home))
+
+
+def _ends(clients: Clients, topic: str) -> object:
+    from eventstore.topics import settled_topic
+
+    offsets = clients.offsets
+    names = [topic, *offsets.existing([settled_topic(topic).name])]
+    return offsets.end_offsets(names), offsets.beginning_offsets(names)
+
+
+def _read(clients: Clients, home: Home) -> OpenLetters:
     from eventstore.deadletters import by_cause
 
     with opened_home(clients, home) as opened:

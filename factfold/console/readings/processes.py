@@ -57,7 +57,7 @@ def read_processes(clients: Clients) -> tuple[ProcessState, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """Instances of a process that have not ended, those that stand still for the longest first."""
+    """Instances of a process, those that stand still for the longest first."""
 
     instances: Sequence[Mapping[str, Any]]
     more: bool
@@ -70,13 +70,14 @@ class InstanceShown:
     status: Mapping[str, Any]
     steps: Sequence[Mapping[str, Any]]
     more: bool
+    ended: bool
 
 
-def read_instances(clients: Clients, process: str) -> Instances:
-    """Return the instances of a process that have not ended."""
+def read_instances(clients: Clients, process: str, ended: bool) -> Instances:
+    """Return the instances of a process that have not ended, or all."""
     from eventstore.processes.administration import Processes
 
-    found = Processes(clients.store).instances(process, limit=_LIMIT + 1)
+    found = Processes(clients.store).instances(process, ended=ended, limit=_LIMIT + 1)
     return Instances(tuple(status_as_json(one) for one in found[:_LIMIT]), len(found) > _LIMIT)
 
 
@@ -84,11 +85,13 @@ def read_instance(clients: Clients, process: str, instance: str) -> InstanceShow
     """Return an instance with its last steps. Raises ProcessUnknown."""
     from eventstore.identifiers import StreamName
     from eventstore.processes.administration import Processes
+    from eventstore.processes.records import ENDED
 
     status = Processes(clients.store).show(process, instance)
     steps = clients.store.read_stream(StreamName(process, instance), backwards=True, limit=_STEPS + 1)
     found = [step_as_json(step) for step in steps]
-    return InstanceShown(status_as_json(status), tuple(found[:_STEPS]), len(found) > _STEPS)
+    shown = tuple(found[:_STEPS])
+    return InstanceShown(status_as_json(status), shown, more=len(found) > _STEPS, ended=status.status in ENDED)
 
 
 def read_scheduled(clients: Clients) -> tuple[Scheduled, ...]:

@@ -21,7 +21,7 @@ from projections.logs.port import OffsetRange, OpenLog
 from projections.logs.ranges import bounded
 from projections.spark.archive.delta_archive import SMALL_BYTES, DeltaArchive
 from projections.spark.archive.table import TopicTable
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 
 if TYPE_CHECKING:
     from projections.spark.archive.metrics import ArchiveMetrics
@@ -155,7 +155,7 @@ class Archiver:
         when the archive was made, or last was as far as the topic keeps all, than a deletion outlives its row there.
         """
         topic, now = table.topic, time.time()
-        kept_from = opened.deletions_kept_from([topic]).get(topic, {})
+        kept_from = opened.deletions_complete_from([topic]).get(topic, {})
         behind = [p for p, at in extent.end.items() if extent.begin[p] < at < min(kept_from.get(p, 0), ends[p])]
         if not behind:
             self._whole_at[topic] = now
@@ -164,7 +164,7 @@ class Archiver:
             raise deletions_lost(topic, behind[0], remedy=remedy)
 
     def _kept_seconds(self, topic: str) -> float:
-        return self.log.deletions_kept([topic])[topic].total_seconds()
+        return self.log.deletion_retention([topic])[topic].total_seconds()
 
     def _append(self, table: TopicTable, opened: OpenLog, offsets: OffsetRange) -> None:
         topic, start, end = table.topic, offsets.start[table.topic], offsets.end[table.topic]
@@ -173,7 +173,7 @@ class Archiver:
             """Whatever the reader says: what the topic has deleted meanwhile may be missing from the rows."""
             require_kept(topic, start, opened.beginning_offsets([topic])[topic])
 
-        with told_plainly(f"topic {topic}"):
+        with described(f"topic {topic}"):
             rows = self.log.scan_whole(self.archive.spark, offsets)
             table.append(rows, start, end, before_commit=still_kept)
 

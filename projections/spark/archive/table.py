@@ -20,7 +20,7 @@ from projections.errors import ArchiveMoved, ArchiveUnusable, SparkFailed
 from projections.logs.archive import Extent
 from projections.logs.port import record_schema
 from projections.spark.delta_log import DeltaLog
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.scala import items
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class TopicTable:
     def _told(self) -> Iterator[None]:
         """Errors of Delta's as ours; a lost race is told apart."""
         try:
-            with told_plainly(self.path):
+            with described(self.path):
                 yield
         except SparkFailed as error:
             if "ConcurrentTransaction" in str(error.__cause__):

@@ -14,7 +14,7 @@ from projections.errors import ArchiveDiffers, ArchiveUnusable
 from projections.logs.archive import ArchivableLog, Extent, require_same
 from projections.logs.port import OffsetRange
 from projections.spark.archive.delta_archive import DeltaArchive, between
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -59,7 +59,7 @@ def verify_archive(log: ArchivableLog, archive: DeltaArchive, topic: str) -> Arc
     extent = _extent(archive, topic)
     shared = _shared(log, topic, extent)
     compacted = "compact" in log.cleanup_policies([topic])[topic]
-    with told_plainly(f"topic {topic}"):
+    with described(f"topic {topic}"):
         archived, repeated = _inner_facts(archive, topic, extent)
         compared, missing, only_archived = _held_against(log, archive, topic, shared) if shared.records else (0, 0, 0)
     return ArchiveVerdict(

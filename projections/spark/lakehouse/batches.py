@@ -25,7 +25,7 @@ from projections.logs.port import OffsetRange, OpenLog
 from projections.planner import plan
 from projections.set_aside import SetAside
 from projections.spark.exchange import few_rows, in_table_order
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.lakehouse.aside import merge_set_aside
 from projections.spark.lakehouse.completing import Staged
 from projections.spark.lakehouse.differences import ViewChange, change_of
@@ -87,7 +87,7 @@ class DeltaBatches:
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry one range into the views, or raise and leave everything as readers see it; RunSuperseded."""
         report = BatchReport(offsets.records)
-        with told_plainly(f"projection group {self.group.name}"):
+        with described(f"projection group {self.group.name}"):
             with report.step("prepare"):
                 entry = require_at(self.store.entry(self.run), self.run, offsets.start)
                 passed, base = self.store.passed(self.run, entry), entry.tables
@@ -133,7 +133,7 @@ class DeltaBatch:
             writes = self._all_staged(records)
         if self.report.staged and self.batches.views:
             for place in self.batches.layout.views.values():
-                with told_plainly(f"projection group {self.batches.group.name}, {place.definition.place}"):
+                with described(f"projection group {self.batches.group.name}, {place.definition.place}"):
                     writes |= self._view_writes(place)
         if self.batches.aside:
             aside = self.batches.layout.aside

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from projections.errors import SparkFailed, TableStoreUnavailable
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.hadoop_folders import LOCAL
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class HadoopFiles(NumberedFiles):
         """By a look at the names from the known one on."""
         from py4j.protocol import Py4JJavaError
 
-        with told_plainly(self.uri):
+        with described(self.uri):
             try:
                 found = self._store().listFrom(self._path(max(known, 0)), self._settings())
             except Py4JJavaError as error:
@@ -142,14 +142,14 @@ class HadoopFiles(NumberedFiles):
 
     def read(self, number: int) -> Sequence[str]:
         """All at once."""
-        with told_plainly(self.uri):
+        with described(self.uri):
             lines = self._store().read(self._path(number), self._settings())
             return [lines.apply(position) for position in range(lines.size())]
 
     def put(self, number: int, lines: Sequence[str]) -> bool:
         """As Delta puts a commit to its log."""
         try:
-            with told_plainly(self.uri):
+            with described(self.uri):
                 buffer = self._java.scala.collection.mutable.ListBuffer()
                 for line in lines:
                     buffer.append(line)
@@ -163,7 +163,7 @@ class HadoopFiles(NumberedFiles):
 
     def remove(self, number: int) -> None:
         """By its name."""
-        with told_plainly(self.uri):
+        with described(self.uri):
             self._files().delete(self._path(number), False)
 
     @property

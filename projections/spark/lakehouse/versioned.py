@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from projections.errors import RunSuperseded
 from projections.spark.delta_log import DeltaLog
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.gathering import is_for_many
 from projections.spark.lakehouse.kept import within
 
@@ -39,7 +39,7 @@ _BYTES_A_ROW: Final = 1 << 10
 _MOST_BYTES: Final = 6 << 20
 
 
-def most_written_anew(rows: int) -> int:
+def mostly_rewritten(rows: int) -> int:
     """The bytes up to which a table is written anew for so many changed rows, instead of merged into."""
     return min(_SMALL_BYTES + rows * _BYTES_A_ROW, _MOST_BYTES)
 
@@ -59,17 +59,17 @@ class VersionedTable:
     def rows(self, version: int, spark: SparkSession | None = None) -> DataFrame:
         """The rows of a version, whatever was committed since."""
         reader = (spark or self.spark).read.format("delta").option("versionAsOf", version)
-        with told_plainly(self.path):
+        with described(self.path):
             return reader.load(self.path)
 
     def listed(self, version: int, spark: SparkSession) -> DataFrame:
         """The rows of a version for many queries: which files they are in is looked up once, now."""
-        with told_plainly(self.path):
+        with described(self.path):
             return DeltaLog(spark, self.path).rows(version)
 
     def columns(self, version: int) -> list[str]:
         """The names of a version's columns, by the log alone."""
-        with told_plainly(self.path):
+        with described(self.path):
             return self._log.columns(version)
 
     def version(self) -> int:
@@ -78,7 +78,7 @@ class VersionedTable:
 
     def count(self, version: int) -> int:
         """The rows of a version, out of the table's statistics."""
-        with told_plainly(self.path):
+        with described(self.path):
             return self.rows(version).count()
 
     def replace(self, rows: DataFrame, *, looked_up: str | None = None) -> int:
@@ -109,9 +109,9 @@ class VersionedTable:
         """Whether that is less than to merge into it; the rows of a large batch are too many for one task."""
         if is_for_many(self.spark):
             return False
-        with told_plainly(self.path):
+        with described(self.path):
             size = self._log.size(version)
-        return size is not None and size <= most_written_anew(count)
+        return size is not None and size <= mostly_rewritten(count)
 
     def _overwritten(self, rows: DataFrame) -> int:
         """Make these rows all of the table; what a killed batch left goes with the rest."""

@@ -32,7 +32,7 @@ from projections.group import ProjectionGroup
 from projections.logs.port import DeadLetters, OffsetRange, Offsets, RecordLog
 from projections.logs.unpacking import around, not_unpacked_in
 from projections.set_aside import SetAside
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.judging import Judge
 from projections.spark.keeping import Batches
 from projections.spark.live.incremental import BatchReport
@@ -148,7 +148,7 @@ class BatchApplier:
     def _found(self, offsets: OffsetRange, aside: SetAside, error: UndecodableRecord) -> SetAside:
         if not isinstance(error, RecordNotUnpacked):
             try:
-                with told_plainly(f"projection group {self._batches.group.name}"):
+                with described(f"projection group {self._batches.group.name}"):
                     return self._judged(offsets, aside, error)
             except RecordNotUnpacked:
                 pass  # the executors had come to a bad record first

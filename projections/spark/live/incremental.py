@@ -20,13 +20,13 @@ from projections.logs.port import OffsetRange, OpenLog
 from projections.planner import ViewPlan, plan
 from projections.set_aside import SetAside
 from projections.spark.exchange import are_few, fetched, few_rows, in_table_order, read, write
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.late_events import with_floor
 from projections.spark.live.prepared import Build, PreparedQueries
 from projections.spark.reading.inputs import Reduction, keys_of, needs_stored_state
 from projections.spark.reading.records import Rows, left_out, read_records
 from projections.spark.views.disclosing import Disclosure
-from projections.spark.views.partials import brought_forward, kept_columns
+from projections.spark.views.partials import brought_forward, stored_columns
 from projections.streams import EventStream
 from projections.tables import EventTable
 from projections.tablestore import gaps, retained, staging
@@ -134,13 +134,13 @@ class LiveBatches:
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry one range into the views, or raise and leave everything as it was."""
         report = BatchReport(offsets.records)
-        with told_plainly(f"projection group {self.group.name}"):
+        with described(f"projection group {self.group.name}"):
             with report.step("prepare"), self._store.staging(self.run) as connection:
                 mark = staging.begin(connection, self.layout)
                 floor = retained.floor(connection, self.layout)
             changed = self._stage(offsets, floor, report)
             for view in self.layout.views.values() if changed else ():
-                with told_plainly(f"projection group {self.group.name}, {view.definition.place}"):
+                with described(f"projection group {self.group.name}, {view.definition.place}"):
                     self._stage_view(view, report)
         with report.step("commit"), self._store.transaction() as connection:
             commit_batch(connection, self.layout, self.run, start=offsets.start, end=offsets.end, mark=mark)
@@ -260,7 +260,7 @@ class LiveBatches:
 
         def result(frames: Mapping[str, DataFrame]) -> DataFrame:
             typed = {name: in_table_order(frames[name], role.table.opened) for name, role in view.roles.items()}
-            return kept_columns(view.definition, typed, view.kept)
+            return stored_columns(view.definition, typed, view.kept)
 
         self._write(f"view.{view.name}", result, slices, self._target(view.result), rows=affected)
 

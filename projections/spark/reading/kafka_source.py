@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eventstore.errors import OffsetsGone, RecordsUnreadable, TopicMissing
+from eventstore.errors import OffsetsExpired, RecordsUnreadable, TopicMissing
 from eventstore.kafka.admin import OffsetReader, cleanup_policies
 from eventstore.kafka.consumer import RangeReader, end_of_batch
 from eventstore.kafka.schemas import add_schemas, read_schemas
@@ -72,7 +72,7 @@ class KafkaLog:
         """The topics' cleanup.policy; TopicMissing, BrokerUnreachable."""
         return cleanup_policies(self.settings, topics)
 
-    def deletions_kept(self, topics: Collection[str]) -> Mapping[str, timedelta]:
+    def deletion_retention(self, topics: Collection[str]) -> Mapping[str, timedelta]:
         """By their settings; TopicMissing, BrokerUnreachable."""
         return {topic: life.retention for topic, life in tombstone_lives(self.settings, topics).items()}
 
@@ -116,7 +116,7 @@ class OpenKafkaLog(OffsetReader):
         self._settings = settings
         self._reader = RangeReader(settings)
 
-    def deletions_kept_from(self, topics: Sequence[str]) -> Offsets:
+    def deletions_complete_from(self, topics: Sequence[str]) -> Offsets:
         """By the records' timestamps; TopicMissing, BrokerUnreachable."""
         now = datetime.now(UTC)
         lives = tombstone_lives(self._settings, topics)
@@ -155,7 +155,7 @@ class OpenKafkaLog(OffsetReader):
         try:
             self._reader.seek(wanted.start)
             return list(self._reader.read_up_to(wanted.end))
-        except OffsetsGone as error:
+        except OffsetsExpired as error:
             # The same may be waiting to be said of other partitions, and would be said of what is read next.
             self._reader.close()
             self._reader = RangeReader(self._settings)

@@ -53,7 +53,7 @@ class StoreLog:
         """Nothing: a topic is not made anew here."""
         return dict.fromkeys(topics, "")
 
-    def deletions_kept(self, topics: Collection[str]) -> Mapping[str, timedelta]:
+    def deletion_retention(self, topics: Collection[str]) -> Mapping[str, timedelta]:
         """None: nothing is compacted here."""
         return {}
 
@@ -105,7 +105,7 @@ class OpenStoreLog(SqliteLog):
         records = pa.Table.from_batches(found, _SCHEMA)
         return records if headed else records.drop_columns(list(HEADERS))
 
-    def deletions_kept_from(self, topics: Sequence[str]) -> Offsets:
+    def deletions_complete_from(self, topics: Sequence[str]) -> Offsets:
         """None: nothing is compacted here."""
         return {}
 

@@ -93,8 +93,8 @@ _UNKNOWN: Final = "use an aggregate of SQL, or a function of sort_array(collect_
 _SMALL: Final = ("tinyint", "smallint", "int")
 
 
-def require_right(expression: Any, tell_apart: TellApart) -> None:
-    """Refuse an aggregate whose value follows the order of its rows, which ``tell_apart`` knows; Untraceable."""
+def require_right(expression: Any, distinguish: TellApart) -> None:
+    """Refuse an aggregate whose value follows the order of its rows, which ``distinguish`` knows; Untraceable."""
     for aggregate, is_sorted in _aggregates(expression):
         function = aggregate.aggregateFunction()
         name, told = kind(function), str(function.prettyName())
@@ -102,7 +102,7 @@ def require_right(expression: Any, tell_apart: TellApart) -> None:
             _require_exact(function, name, told)
         elif name in EXTREMES or (name in ORDERED and is_sorted):
             require_one_of_equal_ones(items(function.children())[0], told)
-        elif name in ORDERED and not _ORDERS.get(name, _is_never)(function, tell_apart):
+        elif name in ORDERED and not _ORDERS.get(name, _is_never)(function, distinguish):
             raise Untraceable(f"{told}, {_BY_CHANCE}", ORDERED[name].format(name=told))
         elif name not in RIGHT and name not in ORDERED:
             remedy = REFUSED.get(name, _UNKNOWN)
@@ -142,23 +142,23 @@ def _digits(given: str) -> int:
 # ---- orders
 
 
-def _is_by_order(function: Any, tell_apart: TellApart) -> bool:
+def _is_by_order(function: Any, distinguish: TellApart) -> bool:
     value, order = items(function.children())[:2]
     # Rows whose order is null are passed over.
-    passed = is_attribute(order) and kind(function) != "MaxMinByK" and tell_apart([order], present=True)
-    return passed or _decides(list(_parts(order)), value, tell_apart)
+    passed = is_attribute(order) and kind(function) != "MaxMinByK" and distinguish([order], present=True)
+    return passed or _decides(list(_parts(order)), value, distinguish)
 
 
-def _is_listed_in_order(function: Any, tell_apart: TellApart) -> bool:
+def _is_listed_in_order(function: Any, distinguish: TellApart) -> bool:
     orders = [order.child() for order in items(function.orderExpressions())]
-    return _decides([part for order in orders for part in _parts(order)], function.child(), tell_apart)
+    return _decides([part for order in orders for part in _parts(order)], function.child(), distinguish)
 
 
-def _has_an_order(function: Any, tell_apart: TellApart) -> bool:
+def _has_an_order(function: Any, distinguish: TellApart) -> bool:
     return bool(function.reverseOpt().isDefined())
 
 
-def _is_never(function: Any, tell_apart: TellApart) -> bool:
+def _is_never(function: Any, distinguish: TellApart) -> bool:
     return False
 
 
@@ -178,10 +178,10 @@ def _parts(order: Any) -> Iterator[Any]:
         yield from _parts(value)
 
 
-def _decides(parts: list[Any], value: Any, tell_apart: TellApart) -> bool:
+def _decides(parts: list[Any], value: Any, distinguish: TellApart) -> bool:
     """Whether rows that are equal in an order have the same value: it is in the order, or the key of the rows is."""
     ordered = {part.canonicalized() for part in parts}
-    return _consists_of(value, ordered) or tell_apart(parts)
+    return _consists_of(value, ordered) or distinguish(parts)
 
 
 def _consists_of(value: Any, ordered: set[Any]) -> bool:

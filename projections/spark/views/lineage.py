@@ -18,7 +18,7 @@ from projections.spark.views.conjuncts import MEETING, Subquery, conjuncts, subq
 from projections.spark.views.marks import ROLE
 from projections.spark.views.paths import Condition, Origin, Origins, Paths
 from projections.spark.views.plans import kind
-from projections.spark.views.rows import Rows, Untraceable, any_of, equated, named_tables, renamed, tell_apart
+from projections.spark.views.rows import Rows, Untraceable, any_of, distinguish, equated, named_tables, renamed
 from projections.spark.views.values import Values
 from projections.tables import VersionTable
 
@@ -241,7 +241,7 @@ class Tracing:
                 "say which row stays: groupBy(…).agg(max_by(struct(…), struct(at, id)))",
             )
         for expression in items(node.aggregateExpressions()) if name == "Aggregate" else ():
-            require_right(expression, partial(tell_apart, below, self._paths.keys))
+            require_right(expression, partial(distinguish, below, self._paths.keys))
             self._look_into(expression, below, truth=False)
             inner = expression.child() if kind(expression) == "Alias" else expression
             found[expression.exprId().id()] = self._values.origins(inner, below)

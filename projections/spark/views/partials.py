@@ -116,7 +116,7 @@ def _digits(given: str) -> ColumnType | None:
     return ColumnType("decimal", int(found[1]), int(found[2])) if found else None
 
 
-def kept_columns(view: View, frames: Mapping[str, DataFrame], columns: Mapping[str, ColumnType]) -> DataFrame:
+def stored_columns(view: View, frames: Mapping[str, DataFrame], columns: Mapping[str, ColumnType]) -> DataFrame:
     """The view's function over the given rows, with the partial aggregates that are among the columns."""
     from pyspark.sql import functions as F
 

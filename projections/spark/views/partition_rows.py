@@ -73,7 +73,7 @@ class LocalRows:
         """Whether the value of each column of ``by`` is among some expressions."""
         return all(any(self.holds(place, e) for e in expressions) for place in range(len(self.by)))
 
-    def tell_apart(self, expressions: Sequence[Any], *, present: bool = False) -> bool:
+    def distinguish(self, expressions: Sequence[Any], *, present: bool = False) -> bool:
         """Whether rows of one partition that are equal in some expressions, or only where all are ``present``, are one.
 
         Where each part of a union has nulls in the others' columns, rows with values there are of one part.
@@ -82,7 +82,7 @@ class LocalRows:
         if any(some <= ids for some in self.unique) or self._part_by_part(expressions):
             return True
         left = [part for part in self.parts if not part.nulls & ids] if present else []
-        return len(left) == 1 and left[0].tell_apart(expressions)
+        return len(left) == 1 and left[0].distinguish(expressions)
 
     def _part_by_part(self, expressions: Sequence[Any]) -> bool:
         """Whether the rows of each part of a union are told apart, and those of two by a null that one has."""
@@ -92,17 +92,17 @@ class LocalRows:
                 or (other.is_present(frozenset({id})) and id in one.nulls) for id in ids)
             for one, other in combinations(self.parts, 2)
         )  # fmt: skip
-        return bool(self.parts) and all(part.tell_apart(expressions) for part in self.parts) and all(different)
+        return bool(self.parts) and all(part.distinguish(expressions) for part in self.parts) and all(different)
 
     def may_be_apart(self, expressions: Sequence[Any]) -> bool:
         """Whether they are told apart, or are of a union of parts that are, of which only a run shows it."""
-        return self.tell_apart(expressions) or (
+        return self.distinguish(expressions) or (
             self.united and all(part.may_be_apart(expressions) for part in self.parts)
         )
 
     def within(self, by: Sequence[Any]) -> TellApart:
         """The same of rows that are equal in other expressions too."""
-        return lambda expressions, *, present=False: self.tell_apart([*by, *expressions], present=present)
+        return lambda expressions, *, present=False: self.distinguish([*by, *expressions], present=present)
 
     def placed(self, output: Sequence[int], made: Sequence[int]) -> LocalRows:
         """The rows as a part of a union, which gives its attributes others by their places."""
@@ -134,7 +134,7 @@ class LocalRows:
             nulls=frozenset(e.exprId().id() for e in expressions if self._is_null(bare(e))),
         )
         structs = [named for named in expressions if kind(bare(named)) == "CreateNamedStruct"]
-        whole = (frozenset({e.exprId().id()}) for e in structs if self.tell_apart(items(bare(e).valExprs())))
+        whole = (frozenset({e.exprId().id()}) for e in structs if self.distinguish(items(bare(e).valExprs())))
         known = (frozenset({e.exprId().id()}) for e in structs)
         present = (*renamed_sets(self.present, names), *known)
         return replace(found, present=present).with_unique([*renamed_sets(self.unique, names), *whole])

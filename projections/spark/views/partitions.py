@@ -50,7 +50,7 @@ def require_partitioned(view: View, plan: Any) -> None:
                 " another name may hold what is computed from it",
             )
     key = [output[column] for column in view.key]
-    if not (found.tell_apart(key) if view.grouped else found.may_be_apart(key)):
+    if not (found.distinguish(key) if view.grouped else found.may_be_apart(key)):
         raise _repeated(view, found)
 
 
@@ -269,7 +269,7 @@ class _Tracing:
         key = [a for a in output if a.metadata().contains(ROW_KEY)]
         further = [column for column in marked if column not in self._view.by]
         of_row = [*(own[a.name()] for a in key if a.name() in own), *(own[column] for column in further)]
-        unique = (attributes([*key, *(marked[column] for column in further)]),) if below.tell_apart(of_row) else ()
+        unique = (attributes([*key, *(marked[column] for column in further)]),) if below.distinguish(of_row) else ()
         return LocalRows(by, unique, united=not unique, exploded="match_pattern" if unique else None)
 
     def _require_reach(self, node: Any, reach: Reach) -> None:

@@ -76,7 +76,7 @@ def renamed(rows: Rows, pairs: Iterable[tuple[Any, Any]]) -> Rows:
     return replace(rows, columns=columns, present=present)
 
 
-def tell_apart(
+def distinguish(
     rows: Rows, keys: Mapping[str, tuple[str, ...]], parts: Sequence[Any], /, *, present: bool = False
 ) -> bool:
     """Whether rows that are equal in some expressions are one row: the keys of their tables are among these."""

@@ -15,7 +15,7 @@ from projections.errors import InvalidDefinition, UnknownColumn
 from projections.group import ProjectionGroup
 from projections.outputs.finals import require_time
 from projections.planner import plan as walk
-from projections.spark.failures import told_plainly
+from projections.spark.failures import described
 from projections.spark.scala import items
 from projections.spark.views.frames import handed
 from projections.spark.views.inference import compared, inferred, written
@@ -76,12 +76,12 @@ def _require_sound(view: View) -> None:
 
 
 def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
-    with told_plainly(f"view {view.name}"):
+    with described(f"view {view.name}"):
         empty = {name: spark.createDataFrame([], _ddl(table.opened)) for name, table in _tables(view).items()}
         # Made anew from their schemas: what we do to rows before the function sees them is not the function's.
         frames = zip(view.tables, handed(view, empty), strict=True)
         given = [spark.createDataFrame([], _marked(frame.schema, name)) for name, frame in frames]
-        result = view(*given)
+        result = _required(view, view(*given))
         _refuse_moments(view, result)
         _refuse_copies(view, result, given)
         rows = None if view.by else _refuse_unreached(view, result)
@@ -104,6 +104,18 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
             require_own_key(view, analysed_plan(result), rows)
             _refuse_unused(view, analysed_plan(result))
     return columns | partials_of(view, result)
+
+
+def _required(view: View, result: object) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    if isinstance(result, DataFrame):
+        return result
+    raise InvalidDefinition(
+        f"view {view.name!r} returns {type(result).__name__}, and no DataFrame",
+        remedy="return the DataFrame that has the view's rows",
+        place=view.place,
+    )
 
 
 def _marked(schema: StructType, name: str) -> StructType:

@@ -25,18 +25,18 @@ def require_certain(named: Any, below: LocalRows) -> Ids | None:
     function, spec = window.windowFunction(), window.windowSpec()
     orders = [order.child() for order in items(spec.orderSpec())]
     by = items(spec.partitionSpec())
-    if not below.tell_apart([*by, *orders]):
+    if not below.distinguish([*by, *orders]):
         _require_order_free(function, spec, below.within(by))
     if kind(function) == "RowNumber" and all(map(is_attribute, by)):
         return _not_by(below, by) | {named.exprId().id()}
     return None
 
 
-def _require_order_free(function: Any, spec: Any, tell_apart: TellApart) -> None:
+def _require_order_free(function: Any, spec: Any, distinguish: TellApart) -> None:
     if kind(function) in _BY_VALUE:
         return
     if kind(function) == "AggregateExpression" and _looks_by_value(spec.frameSpecification()):
-        require_right(function, tell_apart)
+        require_right(function, distinguish)
         return
     named = function.aggregateFunction() if kind(function) == "AggregateExpression" else function
     raise Untraceable(

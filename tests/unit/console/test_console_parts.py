@@ -7,10 +7,14 @@ from threading import Event
 
 import pytest
 import responses
+from starlette.testclient import TestClient
 
+from factfold.console.app import application
+from factfold.console.page import Page
+from factfold.console.pages.overview import Empty, Overview
 from factfold.console.sources import Places, Reading, Sources
 from factfold.console.trends import Trends, direction_of
-from tests.unit.console.conftest import Browser
+from tests.unit.console.conftest import ORIGIN, Browser
 from tests.waiting import wait_until
 
 WORKER = "http://connect.test:8083"
@@ -31,6 +35,20 @@ def test_a_source_that_does_not_answer_holds_up_no_page(slow):
     assert time.perf_counter() - begun < slow.patience + 0.2
     assert (part.value, part.problem.cause) == (None, "the source has not answered yet")
     stopped.set()
+
+
+def test_a_page_with_a_part_that_has_not_answered_is_loaded_again(slow):
+    stopped = Event()
+    waiting = Reading(lambda clients: stopped.wait(30))
+    page = Page("overview", "Overview", lambda look, query: Overview((), (Empty("x", look.part(waiting).problem),), ()))
+    browser = Browser(slow)
+    client = TestClient(
+        application(slow, browser.access, pages=[page]), base_url=ORIGIN, cookies=browser.client.cookies
+    )
+    assert client.get("/").headers["refresh"] == "1"
+    stopped.set()
+    assert wait_until(lambda: slow.look().part(waiting).value)
+    assert "refresh" not in browser.client.get("/schemas").headers
 
 
 def test_parts_are_read_side_by_side(slow):

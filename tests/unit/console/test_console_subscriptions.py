@@ -83,6 +83,13 @@ def test_instances_show_what_they_wait_for_and_what_is_stuck(fulfilled):
     assert "the shelf is closed" in rows["o2"][3]
 
 
+def test_instances_that_have_ended_are_shown_on_demand(fulfilled):
+    fulfilled.act("/subscriptions/cancel-only", process="fulfilment", instance="o1")
+    of_process = "/subscriptions?process=fulfilment"
+    assert "o1" not in {row[0] for row in cells(fulfilled.page(of_process), "#instances")}
+    assert "o1" in {row[0] for row in cells(fulfilled.page(f"{of_process}&ended=1"), "#instances")}
+
+
 def test_an_instance_shows_its_steps_and_its_timers(fulfilled):
     page = fulfilled.page("/subscriptions?process=fulfilment&instance=o1")
     steps = cells(page, "#steps")
@@ -111,6 +118,8 @@ def test_a_cancelled_instance_undoes_what_was_accepted(fulfilled):
 def test_an_instance_is_cancelled_and_left_as_it_is(fulfilled):
     said = outcome(fulfilled, fulfilled.act("/subscriptions/cancel-only", process="fulfilment", instance="o1"))
     assert "it is cancelled" in said
+    labels = [button.text() for button in fulfilled.page("/subscriptions?process=fulfilment&instance=o1").css("button")]
+    assert labels == ["Retry"]
     again = fulfilled.act("/subscriptions/cancel-only", process="fulfilment", instance="o1")
     assert "has ended: it is cancelled" in outcome(fulfilled, again)
 

@@ -62,8 +62,8 @@ def arrivals(*amounts):
 
 
 class MemorySource:
-    def __init__(self, *batches, fails=(), kept_as="payments"):
-        self.topic = kept_as
+    def __init__(self, *batches, fails=(), checkpoint_name="payments"):
+        self.topic = checkpoint_name
         self.waiting = list(batches)
         self.acknowledged = []
         self.dead = []
@@ -75,7 +75,7 @@ class MemorySource:
         self.during_keep_alive = None
         self.fails = dict(fails)
 
-    def kept_as(self, arrival):
+    def checkpoint_name(self, arrival):
         return arrival.topic or self.topic
 
     def key_of(self, arrival):

@@ -67,7 +67,7 @@ def test_topics_of_a_group_have_inboxes_of_their_own(engine):
     batch = arrivals(1)
     suspicious = subscription("payments.suspicious", group="books")(booking().handler)
     deliver(booking(), MemorySource(batch), engine)
-    branch = {"kept_as": "payments.suspicious"}
+    branch = {"checkpoint_name": "payments.suspicious"}
     assert deliver(suspicious, MemorySource(batch, **branch), engine).handled == 1
     assert deliver(suspicious, MemorySource(batch, **branch), engine).duplicates == 1
     assert amounts(engine) == [1, 1]

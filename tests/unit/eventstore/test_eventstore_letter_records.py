@@ -15,7 +15,7 @@ from eventstore.deadletters.causes import by_cause, pattern_of
 from eventstore.deadletters.editing import edited_values
 from eventstore.deadletters.letters import Action, Letter, require_open
 from eventstore.deadletters.records import (
-    FoundLetter,
+    ListedLetter,
     open_letters,
     origin_partition,
     own_headers,
@@ -118,7 +118,7 @@ def event_record(key):
     ],
 )
 def test_a_stream_with_later_events_that_are_no_letters_is_held_back(letters, records, held):
-    found = [FoundLetter(letter_of(record(1)), ((0, 1),), key, ("order", 0, 0)) for key in letters]
+    found = [ListedLetter(letter_of(record(1)), ((0, 1),), key, ("order", 0, 0)) for key in letters]
     assert held_back(found, map(event_record, records)) == held
 
 

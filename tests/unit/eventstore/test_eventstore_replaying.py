@@ -283,9 +283,9 @@ def test_a_subscription_to_several_topics_gets_its_events_in_the_order_of_the_st
     assert sorted({one.topic for found in known.values() for one in found}) == ["order", "payment"]
 
 
-@pytest.mark.parametrize(("delivered_by_store", "kept_as"), [(True, "acme-order@acme-"), (False, "acme-order")])
+@pytest.mark.parametrize(("delivered_by_store", "checkpoint_name"), [(True, "acme-order@acme-"), (False, "acme-order")])
 def test_an_event_is_claimed_under_the_name_of_the_road_that_delivers_it(
-    tmp_path: Path, delivered_by_store: bool, kept_as: str
+    tmp_path: Path, delivered_by_store: bool, checkpoint_name: str
 ) -> None:
     """A store whose topics have a prefix, and a handler in a database of its own."""
     elsewhere = sa.create_engine(f"sqlite:///{tmp_path / 'handler.db'}")
@@ -306,7 +306,7 @@ def test_an_event_is_claimed_under_the_name_of_the_road_that_delivers_it(
         assert replay.run().handled == 1
         ((reaction,),) = SqlInboxes(elsewhere).reactions([one.id for one in acme.read_all()]).values()
     elsewhere.dispose()
-    assert reaction.topic == kept_as
+    assert reaction.topic == checkpoint_name
 
 
 def test_an_event_that_was_given_up_counts_as_handled_after_its_replay(store: SqlEventStore) -> None:

@@ -19,7 +19,7 @@ from eventstore.errors import (
     DeclarationError,
     FactfoldError,
     HandlerHung,
-    OffsetsGone,
+    OffsetsExpired,
     RegistryUnreachable,
     StoreUnavailable,
     SubscriptionGaveUp,
@@ -30,7 +30,7 @@ from factfold.cli import branches, projections, subscriptions
 from projections.running import restarts as of_projections
 
 PASS = [BrokerRefused, BrokerUnreachable, RegistryUnreachable, StoreUnavailable]
-END = [TopicMissing, OffsetsGone, HandlerHung, DeclarationError]
+END = [TopicMissing, OffsetsExpired, HandlerHung, DeclarationError]
 BATCH = "a batch"
 
 

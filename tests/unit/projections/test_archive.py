@@ -165,10 +165,10 @@ def test_a_small_range_whose_first_records_have_gone_is_read_from_the_archive_up
 
 def test_a_small_range_whose_deletions_may_be_gone_from_the_topic_is_read_from_the_archive_that_reaches_beyond_them():
     inner = Log({0: 0, 1: 0}, {0: 130, 1: 50})
-    inner.deletions_kept_from = lambda topics: {TOPIC: {0: 95, 1: 0}}
+    inner.deletions_complete_from = lambda topics: {TOPIC: {0: 95, 1: 0}}
     log, archive = opened(inner)
     with log.open() as reader:
-        assert reader.deletions_kept_from([TOPIC]) == {TOPIC: {0: 0, 1: 0}}
+        assert reader.deletions_complete_from([TOPIC]) == {TOPIC: {0: 0, 1: 0}}
         for start in (90, 95):
             assert reader.fetch(between({0: start}, {0: 130}))["offset"].to_pylist() == [*range(start, 130)]
     assert archive.scanned == [between({0: 90}, {0: 100})]
@@ -178,10 +178,10 @@ def test_a_small_range_whose_deletions_may_be_gone_from_the_topic_is_read_from_t
 @pytest.mark.parametrize("extent", [ARCHIVED, None])
 def test_an_archive_that_ends_before_deletions_are_gone_helps_nobody(extent):
     inner = Log({0: 0, 1: 0}, {0: 130, 1: 50})
-    inner.deletions_kept_from = lambda topics: {TOPIC: {0: 101, 1: 50}}
+    inner.deletions_complete_from = lambda topics: {TOPIC: {0: 101, 1: 50}}
     log, _ = opened(inner, extent)
     with log.open() as reader:
-        assert reader.deletions_kept_from([TOPIC]) == {TOPIC: {0: 101, 1: 50}}
+        assert reader.deletions_complete_from([TOPIC]) == {TOPIC: {0: 101, 1: 50}}
 
 
 def test_a_small_range_that_neither_has_is_lost():

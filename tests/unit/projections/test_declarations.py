@@ -374,3 +374,14 @@ def test_views_that_a_group_does_not_list_are_kept_before_those_that_read_them()
 
 def totals(some_view):
     return some_view
+
+
+def test_a_view_without_a_key_and_a_group_of_functions_are_refused_with_the_line_to_write():
+    def shown(tickets):
+        return tickets
+
+    with pytest.raises(InvalidDefinition, match="view 'shown' has neither a key nor a partition") as bare:
+        view(shown)
+    assert bare.value.remedy.startswith('write @view(key="…")')
+    with pytest.raises(InvalidDefinition, match="group 'shop' has 'shown', a function and no view"):
+        ProjectionGroup("shop", [shown])

@@ -16,7 +16,7 @@ from projections.rebuilding.building import BuildState, _has_waited
 class Compacted:
     """A log of a topic that has lost deletions before offset 50, and of one that is not compacted."""
 
-    def deletions_kept_from(self, topics):
+    def deletions_complete_from(self, topics):
         assert list(topics) == ["orders", "marks"]
         return {"orders": {0: 50, 1: 50}}
 
@@ -48,7 +48,7 @@ def test_every_partition_is_looked_at():
 )
 def test_chunks_are_not_merged_behind_others_that_were_read_before_deletions_went(days, first, kept, anew):
     spans = {} if kept is None else {"orders": timedelta(days=kept), "customers": timedelta(days=30)}
-    environment = SimpleNamespace(log=SimpleNamespace(deletions_kept=lambda topics: spans))
+    environment = SimpleNamespace(log=SimpleNamespace(deletion_retention=lambda topics: spans))
     begun = time.time() - 24 * 60 * 60 * days
     state = BuildState({"orders": {0: first}}, {"orders": {0: 9}}, {}, begun=begun)
     assert _has_waited(environment, SimpleNamespace(topics=["orders"]), state) is anew

@@ -18,7 +18,7 @@ from eventstore.errors import RecordsUnreadable
 from projections.errors import CodeFailed, ProjectionError, RecordNotUnpacked, SparkFailed, UnsupportedValue
 from projections.logs.port import OffsetRange
 from projections.rebuilding.building import Builder
-from projections.spark.failures import told_plainly, translate
+from projections.spark.failures import described, translate
 from projections.spark.lakehouse.batches import DeltaBatch
 from projections.spark.live import incremental
 from projections.spark.live.incremental import LiveBatches
@@ -216,7 +216,7 @@ def test_records_that_the_runner_s_client_cannot_unpack_are_named_by_their_place
 
 
 def test_a_place_shows_no_password() -> None:
-    with pytest.raises(ProjectionError) as refused, told_plainly("s3a://key:sentinel@lake/views?token=sentinel"):
+    with pytest.raises(ProjectionError) as refused, described("s3a://key:sentinel@lake/views?token=sentinel"):
         raise PySparkException("no such folder")
 
     assert refused.value.place == "s3a://key:***@lake/views?token=***"

@@ -12,7 +12,7 @@ from projections import branches, field
 from projections.branching import router as module
 from projections.branching.checkpoint import RouterCheckpoint
 from projections.branching.router import Restarts, Router, RouterOptions
-from projections.errors import OffsetsLost, RealTimeRefused, RouterGaveUp, SparkFailed, SparkGone, UnknownSchemaId
+from projections.errors import OffsetsLost, RealTimeRefused, RouterGaveUp, SparkFailed, SparkStopped, UnknownSchemaId
 from tests.integration.payments_of_every_kind import Payment
 
 PAYMENTS = branches(Payment, {"suspicious": field("amount") > 900}, otherwise="validated")
@@ -114,7 +114,7 @@ def test_a_committed_batch_ends_a_row_of_failures(world):
     assert found.router.restarts == 10
 
 
-@pytest.mark.parametrize("kind", [OffsetsLost, SparkGone])
+@pytest.mark.parametrize("kind", [OffsetsLost, SparkStopped])
 def test_what_waiting_does_not_help_ends_the_router_at_once(world, kind):
     found = world(failed(kind))
     with pytest.raises(kind):

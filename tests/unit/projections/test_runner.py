@@ -18,7 +18,7 @@ from projections.errors import (
     RunAlreadyActive,
     RunnerGaveUp,
     SparkFailed,
-    SparkGone,
+    SparkStopped,
     TableStoreUnavailable,
 )
 from projections.logs.boundaries import Boundaries
@@ -43,7 +43,7 @@ class World:
     def end_offsets(self, topics):
         return {"orders": {0: self.end}}
 
-    def deletions_kept_from(self, topics):
+    def deletions_complete_from(self, topics):
         return {}
 
     def oldest(self, offsets):
@@ -173,7 +173,7 @@ def test_a_run_that_is_far_behind_asks_again_whether_deletions_have_gone_unread(
     world = World(10)
     live = runner(world)
     live.run_once(max_records=3)
-    world.deletions_kept_from = lambda topics: {"orders": {0: 5}}
+    world.deletions_complete_from = lambda topics: {"orders": {0: 5}}
     live.run_once(max_records=1)  # not behind: nobody asks before each batch
     world.end = 20
     live._clock._looks = [(0.0, ends(20))]
@@ -282,7 +282,7 @@ def test_a_batch_between_two_failures_makes_the_count_begin_anew(follow):
     assert follower.failures == 3
 
 
-@pytest.mark.parametrize("kind", [DefinitionChanged, TopicMissing, SparkGone, RunAlreadyActive])
+@pytest.mark.parametrize("kind", [DefinitionChanged, TopicMissing, SparkStopped, RunAlreadyActive])
 def test_what_does_not_pass_by_itself_ends_the_run_at_once(follow, kind):
     follower, script = follow(failed(kind))
     with pytest.raises(kind):
