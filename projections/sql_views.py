@@ -48,22 +48,32 @@ def sql_view(
     final: FinalResults | None = None,
     reach: Reach | None = None,
 ) -> View:
-    """Declare a view by a query over ``tables``, which are named in it as they are here.
+    """Declare a view by a query. The first table of its outermost FROM is the root.
 
-    The first table of the outermost FROM is the root. Spark's plan of the text shows the foreign keys, unless you give
-    ``references`` as `view` takes them. A table of a RIGHT or FULL JOIN stays unmatched under the columns of its key,
-    which must be selected. Give ``unmatched`` if such a join stands in a subquery. Columns of GROUP BY and of SELECT
-    DISTINCT group the rows of the only table. A query that groups joined rows, or groups by expressions, becomes two
-    views: this one, and one of the rows, with ``_rows`` behind the name.
-    Each place that names a table is a parameter of the view: a table that stands in the text several times needs a
-    different alias in each place, which names the parameter.
-    With ``by``, the query looks at one partition of all its tables at a time, as `view` says. ``key`` are the columns
-    of the result that tell the rows of a partition apart.
-    ``roots`` names tables of one key: they may be joined by it in any way, USING included, and a key has a row where
-    any of them has one. ``topic`` is where the view's rows are published too, ``final`` when they do not change any
-    more, ``reach`` how far in time the query looks.
+    Columns of GROUP BY and SELECT DISTINCT group the rows of the only table. A query that groups joined rows, or groups
+    by expressions, becomes two views: this one, and one of the rows with ``_rows`` behind its name. A table that stands
+    in the query several times needs a different alias in each place.
 
-    Raises InvalidDefinition or UnknownColumn.
+    Args:
+        name: The name of the view.
+        text: The query.
+        tables: The tables and views, by their names in the query.
+        references: Foreign keys, as `view` takes them. By default Spark's plan shows them.
+        unmatched: As `view` takes it, for a RIGHT or FULL JOIN in a subquery. Other such joins need the columns of the
+            table's key in the result.
+        by: The columns of a partition: the query sees one partition of all tables at a time.
+        key: With ``by``, the columns that distinguish rows of a partition.
+        roots: Tables of one key, which may be joined by it in any way. A key has a row if any of them has one.
+        topic: A topic that gets the view's rows too.
+        final: When rows do not change any more.
+        reach: How far in time the query looks.
+
+    Raises:
+        InvalidDefinition: The query is no view. UnknownColumn: it names a column that does not exist.
+
+    Example:
+        >>> sql_view("named", "SELECT o.id, c.name FROM orders o LEFT JOIN customers c ON o.customer_id = c.id",
+        ...          tables={"orders": orders, "customers": customers})
     """
     query = Query(checked_identifier(name, what="view"), parsed(name, text), tables, frozenset(roots))
     partition, own = as_columns(by or ()), as_columns(key or ())
