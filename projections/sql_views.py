@@ -50,30 +50,22 @@ def sql_view(
 ) -> View:
     """Declare a view by a query. The first table of its outermost FROM is the root.
 
-    Columns of GROUP BY and SELECT DISTINCT group the rows of the only table. A query that groups joined rows, or groups
-    by expressions, becomes two views: this one, and one of the rows with ``_rows`` behind its name. A table that stands
-    in the query several times needs a different alias in each place.
+    GROUP BY and SELECT DISTINCT group the rows of the only table. A query that groups joined rows, or groups by
+    expressions, becomes two views: this one, and one of the rows with ``_rows`` behind its name. A table that stands in
+    the query several times needs a different alias in each place. ``topic``, ``final`` and ``reach`` are as in `view`.
+    Raises InvalidDefinition or UnknownColumn.
 
     Args:
-        name: The name of the view.
-        text: The query.
         tables: The tables and views, by their names in the query.
         references: Foreign keys, as `view` takes them. By default Spark's plan shows them.
-        unmatched: As `view` takes it, for a RIGHT or FULL JOIN in a subquery. Other such joins need the columns of the
-            table's key in the result.
+        unmatched: Only for a RIGHT or FULL JOIN in a subquery. Others need the columns of the table's key in the
+            result.
         by: The columns of a partition: the query sees one partition of all tables at a time.
         key: With ``by``, the columns that distinguish rows of a partition.
-        roots: Tables of one key, which may be joined by it in any way. A key has a row if any of them has one.
-        topic: A topic that gets the view's rows too.
-        final: When rows do not change any more.
-        reach: How far in time the query looks.
-
-    Raises:
-        InvalidDefinition: The query is no view. UnknownColumn: it names a column that does not exist.
+        roots: Tables of one key, joined by it. A key has a row if any of them has one.
 
     Example:
-        >>> sql_view("named", "SELECT o.id, c.name FROM orders o LEFT JOIN customers c ON o.customer_id = c.id",
-        ...          tables={"orders": orders, "customers": customers})
+        >>> sql_view("named", "SELECT o.id, c.name FROM o LEFT JOIN c ON o.buyer = c.id", tables={"o": o, "c": c})
     """
     query = Query(checked_identifier(name, what="view"), parsed(name, text), tables, frozenset(roots))
     partition, own = as_columns(by or ()), as_columns(key or ())

@@ -265,28 +265,25 @@ def view(
     final: FinalResults | None = None,
     reach: Reach | None = None,
 ) -> Callable[[Callable[..., Any]], View]:
-    """Declare a view. The function's parameters name tables and views of its module, and the first is the root.
+    """Declare a view. The function's parameters name inputs of its module, or of ``tables``. The first is the root.
 
     Args:
         key: The root's key. With ``by``, further columns that distinguish rows of a partition.
         by: Columns that every table has: the function gets the rows of one value of them at a time.
-        references: Foreign keys, if the joins do not show them: columns of the root, or ``table.column``, with the
-            table whose key they hold. Keys of several columns and several tables are tuples.
+        references: Foreign keys that joins do not show: columns, or ``table.column``, and the table. Or tuples of
+            these.
         unmatched: Columns of the view with the table of a right or full join, whose rows stay without a match.
         roots: Tables of one key, the first parameter among them. A key has a row if any of them has one.
-        tables: Tables by parameter, instead of the module's.
         topic: A topic that gets the view's rows too.
         final: When rows do not change any more. Each is then given out once.
-        reach: How far in time the function looks. A view of streams with ``retain`` and without windows needs it.
+        reach: How far in time the function looks. Streams with ``retain`` need it if nothing groups by windows.
 
-    Raises:
-        InvalidDefinition: The view cannot work. UnknownColumn: a column does not exist.
+    Raises InvalidDefinition or UnknownColumn.
 
     Example:
         >>> @view(key="order_id")
         ... def named(orders: DataFrame, customers: DataFrame) -> DataFrame:
-        ...     buyers = customers.select(customers.id.alias("customer_id"), "name")
-        ...     return orders.join(buyers, "customer_id", "left")
+        ...     return orders.join(customers.withColumnRenamed("id", "customer_id"), "customer_id", "left")
     """
     _refuse_bare(bare)
 

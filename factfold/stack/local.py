@@ -109,8 +109,7 @@ class LocalStack:
         return found
 
     def up(self, *, optional: Sequence[str] = ()) -> StackInfo:
-        """Start the servers that do not run, and return when all answer. After a StackError, what it started is
-        stopped.
+        """Start the servers that do not run, and return when all answer. A StackError stops what it started.
 
         ``optional`` names further servers: "registry".
         """
@@ -168,7 +167,7 @@ class LocalStack:
             self._kill(known_server(server))
 
     def status(self) -> list[ServerStatus]:
-        """Return for each server whether it is up, silent or down. Raises StackNotUp if this stack was never started."""
+        """Return for each server whether it is up, silent or down. Raises StackNotUp without a stack of this name."""
         info = self.info
         return [self._status(info, server) for server in info.servers]
 

@@ -284,16 +284,15 @@ def open_runner(
     Args:
         environment: The connections.
         group: The group.
-        generation: Another generation, which need not serve.
+        generation: Another generation than the serving one.
         options: How the runner runs.
         metrics: Counts for Prometheus.
 
     Raises:
         RunAlreadyActive: Another runner holds the generation.
         NoServingGeneration: The group was not built yet. GenerationMissing: there is no such generation.
-        DefinitionChanged: Another definition built the generation.
-        FactfoldError: TopicMissing, TopicMismatch, OffsetsLost or HistoryNotKept of a topic, KeysMissing of personal
-            columns, InvalidDefinition for dead letters and view topics in a log without topics.
+        FactfoldError: DefinitionChanged of the group, TopicMissing, TopicMismatch, OffsetsLost or HistoryNotKept of a
+            topic, KeysMissing of personal columns, InvalidDefinition for topics that the log cannot have.
 
     Example:
         >>> with open_runner(environment, shop_views) as runner: runner.run(stop=stop)
