@@ -23,9 +23,16 @@ _TELLING: Final = 1 / 2
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSize:
-    """The records of the next batch, between ``least`` and ``most``. Batches are to take ``target`` seconds.
+    """The number of records in the next batch, adapted so that batches take a target time.
 
-    It begins with what the runner's own process reads by itself. Raises InvalidDefinition for bounds that cross.
+    Attributes:
+        records: The size of the first batch.
+        target: The seconds that a batch is to take.
+        least: The smallest size.
+        most: The greatest size.
+
+    Raises:
+        InvalidDefinition: The bounds contradict each other.
     """
 
     records: int = 20_000
@@ -41,7 +48,7 @@ class BatchSize:
             )
 
     def after(self, records: int, *, seconds: float) -> BatchSize:
-        """The size of the next batch, when the last one applied so many records in so many seconds."""
+        """Return the size of the next batch, after a batch of so many records took so many seconds."""
         if seconds > self.target * _NEAR:
             in_time = min(records, self.records) * self.target / seconds
             return self._of(max(in_time, self.records * _SHRINKS_TO))

@@ -24,11 +24,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Environment(Closing):
-    """One process's connections, handed to rebuild, runner and verify. ``small`` is for batches of few rows.
+    """One process's connections, for `rebuild`, `open_runner` and `verify`. Use `open` or `embedded`.
 
-    ``keys`` open personal columns. They stay the caller's to close.
+    Attributes:
+        spark: The session for rebuilds.
+        small: The session for small batches.
+        store: The table store.
+        log: The log of the topics.
+        keys: The key store that opens personal columns. The caller closes it.
 
-    Raises UnsupportedMaster if the executors of ``spark`` could not reach the table store.
+    Raises:
+        UnsupportedMaster: The executors of ``spark`` could not reach the table store.
+
+    Example:
+        >>> with Environment.open(Settings(), views_url="postgresql+psycopg://…", jars=spark_jars()) as environment:
+        ...     rebuild(environment, shop_views)
     """
 
     spark: SparkSession
@@ -51,12 +61,20 @@ class Environment(Closing):
         archive: str | Path | None = None,
         spark: SparkSettings | None = None,
     ) -> Environment:
-        """Topics in Kafka, views in PostgreSQL or Delta Lake: start Spark and prepare where the views are stored.
+        """Start Spark for topics in Kafka and views in PostgreSQL or Delta Lake, and prepare the views' database.
 
-        ``views_url`` is SQLAlchemy's URL of the database, or `delta:` and a path or Hadoop URI. ``jars`` are the Kafka
-        and Avro jars of the versions file. What ``archive`` holds of the topics is read from there. Both this and Delta
-        tables need the jars of Delta Lake too. ``spark`` says where Spark runs, the environment's variables unless
-        given. Raises ArchiveUnusable or TableStoreUnavailable.
+        Args:
+            settings: The settings of Kafka.
+            views_url: SQLAlchemy's URL of the views' database, or ``delta:`` and a path or Hadoop URI.
+            jars: The jars for Kafka and Avro. Delta tables and archives need those of Delta Lake too.
+            memory: The heap of the driver.
+            keys: The key store that opens personal columns.
+            archive: The archive of topics, which is read instead of archived records.
+            spark: The Spark master and settings, by default from the environment.
+
+        Raises:
+            ArchiveUnusable: The archive cannot be opened.
+            TableStoreUnavailable: The database did not answer.
         """
         from projections.spark.lakehouse.store import DeltaTableStore
         from projections.spark.reading.kafka_source import KafkaLog
@@ -77,9 +95,13 @@ class Environment(Closing):
     def embedded(
         path: str | Path, *, jars: Sequence[Path] = (), memory: str = "1g", keys: FollowedKeys | None = None
     ) -> Environment:
-        """Everything in one SQLite file, events, captured changes, state and views. No server is asked.
+        """Open one SQLite file with events, captured changes, state and views. It needs no server.
 
-        Without the Avro jar in ``jars`` events are decoded in Python, some ten times slower.
+        Args:
+            path: The file.
+            jars: The jars for Avro. Without them events are decoded in Python, about ten times slower.
+            memory: The heap of the driver.
+            keys: The key store that opens personal columns.
         """
         from projections.spark.reading.store_source import StoreLog
         from projections.spark.session import open_session, small_batch_session
@@ -98,14 +120,14 @@ class Environment(Closing):
         log: RecordLog,
         keys: FollowedKeys | None = None,
     ) -> Environment:
-        """An environment whose log, where there are keys, has the erasures among its topics."""
+        """Return an environment. With keys, its log includes the erasures."""
         from projections.logs.erasures import LogWithErasures
 
         return Environment(spark, small, store, log if keys is None else LogWithErasures(log, keys), keys)
 
     @cached_property
     def keeper(self) -> Keeper[Any]:
-        """What Spark does with the tables of the store."""
+        """The operations of Spark on the tables of the store."""
         return self.store.keeper(self)
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ from eventstore.errors import FactfoldError, KeysMissing
 
 
 class ProjectionError(FactfoldError):
-    """Anything a projection refuses or fails with."""
+    """The base class of the errors of projections."""
 
 
 class InvalidDefinition(ProjectionError):

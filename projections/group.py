@@ -35,17 +35,25 @@ _CAPTURED: Final = (ChangelogTable, VersionTable)
 class ProjectionGroup:
     """The unit of a run: its views share state tables and one progress, and publish in one transaction.
 
-    Views that the listed ones read are updated in the same run, and served where they are listed too.
+    Views that the listed ones read are updated in the same run. They are served if they are listed too.
 
-    ``transactions`` names topic prefixes of connectors with ``PostgresSource(transactions=True)``: batches end where
-    transactions of these sources do, so that no view ever shows half of one. It is for PostgreSQL, for JSON with or
-    without schemas, and needs exactly-once delivery.
-    ``bad_records`` says what becomes of records that cannot be read (``projections.faults``).
-    ``horizon`` is how long a deleted row is known to be deleted, from the commit that deleted it on: at least an hour,
-    None for ever. A change that comes later than that and may be of such a row stops the run (OlderThanHorizon).
+    Attributes:
+        name: The name of the group.
+        views: The views.
+        version: The version of the definition.
+        transactions: Topic prefixes of connectors with ``PostgresSource(transactions=True)``. Batches end at
+            transactions of these sources, and no view ever shows half of one. For PostgreSQL and JSON, with
+            exactly-once delivery.
+        bad_records: What happens to records that cannot be read.
+        horizon: How long a deleted row is known to be deleted: at least an hour, None for ever. A later change that may
+            be of such a row stops the run with OlderThanHorizon.
 
-    Raises InvalidDefinition if two views mean different tables by one name, for transactions in Avro, and for a
-    horizon too short.
+    Raises:
+        InvalidDefinition: Views use one name for different tables, transactions are in Avro, or the horizon is too
+            short.
+
+    Example:
+        >>> shop_views = ProjectionGroup("shop", [orders_by_region])
     """
 
     name: str
@@ -103,14 +111,14 @@ class ProjectionGroup:
             )
 
     def captured_by(self, prefix: str) -> tuple[str, ...]:
-        """The changelog topics that a connector of this topic prefix fills."""
+        """Return the changelog topics that a connector of this topic prefix fills."""
         tables = self.tables.values()
         captured = (t.topic for t in tables if isinstance(t, _CAPTURED) and _is_captured_by(prefix, t.topic))
         return tuple(dict.fromkeys(captured))
 
     @cached_property
     def kept(self) -> tuple[View, ...]:
-        """Every view of the run, those that others read before these."""
+        """Every view of the run, after the views that it reads."""
         found: dict[str, View] = {}
         for view in self.views:
             self._keep(view, found)
@@ -124,7 +132,7 @@ class ProjectionGroup:
 
     @cached_property
     def names(self) -> Mapping[str, Table]:
-        """What the parameters of the group's views mean: a table may have several names."""
+        """The tables that the parameters of the views mean. A table may have several names."""
         found: dict[str, Table] = {}
         for view in self.kept:
             for parameter, table in view.tables.items():
@@ -137,7 +145,7 @@ class ProjectionGroup:
 
     @cached_property
     def tables(self) -> Mapping[str, Table]:
-        """Every table over a topic, once, by the first of its names: that of its state."""
+        """Every table over a topic once, by the first of its names, which is that of its state."""
         found: dict[int, str] = {}
         for name, table in self.names.items():
             if not isinstance(table, ViewTable):
@@ -145,11 +153,11 @@ class ProjectionGroup:
         return {name: self.names[name].whole for name in found.values()}
 
     def name_of(self, table: Table) -> str:
-        """The name under which ``tables`` has a table."""
+        """Return the name of a table in ``tables``."""
         return next(name for name, known in self.tables.items() if known is table.whole)
 
     def resolved(self, columns: Mapping[str, Mapping[str, ColumnType]]) -> ProjectionGroup:
-        """The group whose views read tables only, given the columns of those that others read."""
+        """Return the group with views that read only tables, given the columns of the views that others read."""
         found: dict[str, View] = {}
         read: dict[str, ViewTable] = {}  # one each, however many views read it
         for view in self.kept:
@@ -163,7 +171,7 @@ class ProjectionGroup:
 
     @cached_property
     def retention(self) -> Retention | None:
-        """What is forgotten of the streams that promise when. None where nothing is. Raises InvalidDefinition."""
+        """When rows of streams with promises are forgotten, None without promises. Raises InvalidDefinition."""
         return retention_of(self)
 
     @property
@@ -178,7 +186,7 @@ class ProjectionGroup:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """What the group follows: its topics, and with personal columns the erasures too."""
+        """What the group follows: its topics, and the erasures if it has personal columns."""
         return (*self.topics, ERASURES) if self.personal else self.topics
 
     @property
@@ -189,12 +197,12 @@ class ProjectionGroup:
 
     @property
     def history_topics(self) -> tuple[str, ...]:
-        """The topics that must keep every change, because versions are read from them."""
+        """The topics that must retain every change, because versions are read from them."""
         return tuple(dict.fromkeys(t.topic for t in self.tables.values() if isinstance(t, VersionTable)))
 
     @property
     def headed_topics(self) -> frozenset[str]:
-        """The topics whose records are read with headers: the event's time, its source, or the id it is sealed for."""
+        """The topics whose records are read with headers: event time, source, or the id that values are sealed for."""
         tables = self.tables.values()
         streams = [t for t in tables if isinstance(t, EventStream)]
         timed = {t.topic for t in streams if t.timed_by_record or t.retain is not None}

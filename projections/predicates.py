@@ -239,14 +239,18 @@ class FieldReference:
 
 
 def field(name: str) -> FieldReference:
-    """A field of the event by name. ``address.country`` is a field of the record in field ``address``."""
+    """Name a field of an event or a column of a row. ``address.country`` is a field of the record in ``address``.
+
+    Example:
+        >>> (field("amount") > 900) & field("country").is_in(["DE", "FR"])
+    """
     if not _NAME.fullmatch(name):
         raise InvalidPredicate(f"{name!r} is not a field's name", remedy="write a name, or names with dots between")
     return FieldReference(tuple(name.split(".")))
 
 
 def of_type(*events: type) -> Predicate:
-    """The event is of one of these classes. Raises DeclarationError if one is no event."""
+    """Match events of one of these classes. Raises DeclarationError for a class that is no event."""
     if not events:
         raise InvalidPredicate("of_type needs an event class", remedy="give it at least one, such as Payment.Received")
     return TypeTest(tuple(event_type_of(event).name for event in events))

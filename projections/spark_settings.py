@@ -13,7 +13,12 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class SparkSettings(BaseSettings):
-    """The master, ``local[*]`` unless given, and settings under Spark's own names."""
+    """Where Spark runs, from arguments or from variables.
+
+    Attributes:
+        master: The Spark master, by default ``local[*]``.
+        config: Settings by Spark's names.
+    """
 
     model_config = SettingsConfigDict(env_prefix="FACTFOLD_SPARK_", frozen=True, extra="forbid")
 

@@ -48,22 +48,24 @@ def sql_view(
     final: FinalResults | None = None,
     reach: Reach | None = None,
 ) -> View:
-    """Declare a view by a query over ``tables``, which are named in it as they are here.
+    """Declare a view by a query. The first table of its outermost FROM is the root.
 
-    The first table of the outermost FROM is the root. Spark's plan of the text shows the foreign keys, unless you give
-    ``references`` as `view` takes them. A table of a RIGHT or FULL JOIN stays unmatched under the columns of its key,
-    which must be selected. Give ``unmatched`` if such a join stands in a subquery. Columns of GROUP BY and of SELECT
-    DISTINCT group the rows of the only table. A query that groups joined rows, or groups by expressions, becomes two
-    views: this one, and one of the rows, with ``_rows`` behind the name.
-    Each place that names a table is a parameter of the view: a table that stands in the text several times needs a
-    different alias in each place, which names the parameter.
-    With ``by``, the query looks at one partition of all its tables at a time, as `view` says. ``key`` are the columns
-    of the result that tell the rows of a partition apart.
-    ``roots`` names tables of one key: they may be joined by it in any way, USING included, and a key has a row where
-    any of them has one. ``topic`` is where the view's rows are published too, ``final`` when they do not change any
-    more, ``reach`` how far in time the query looks.
-
+    GROUP BY and SELECT DISTINCT group the rows of the only table. A query that groups joined rows, or groups by
+    expressions, becomes two views: this one, and one of the rows with ``_rows`` behind its name. A table that stands in
+    the query several times needs a different alias in each place. ``topic``, ``final`` and ``reach`` are as in `view`.
     Raises InvalidDefinition or UnknownColumn.
+
+    Args:
+        tables: The tables and views, by their names in the query.
+        references: Foreign keys, as `view` takes them. By default Spark's plan shows them.
+        unmatched: Only for a RIGHT or FULL JOIN in a subquery. Others need the columns of the table's key in the
+            result.
+        by: The columns of a partition: the query sees one partition of all tables at a time.
+        key: With ``by``, the columns that distinguish rows of a partition.
+        roots: Tables of one key, joined by it. A key has a row if any of them has one.
+
+    Example:
+        >>> sql_view("named", "SELECT o.id, c.name FROM o LEFT JOIN c ON o.buyer = c.id", tables={"o": o, "c": c})
     """
     query = Query(checked_identifier(name, what="view"), parsed(name, text), tables, frozenset(roots))
     partition, own = as_columns(by or ()), as_columns(key or ())

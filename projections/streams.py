@@ -78,7 +78,7 @@ class EventStream(Table):
 
 
 class Stream:
-    """Where streams are declared."""
+    """Declares streams: tables with a row for each event."""
 
     @staticmethod
     def from_events(
@@ -95,17 +95,29 @@ class Stream:
         source: str | None = None,
         retain: Retain | None = None,
     ) -> EventStream:
-        """The events of the given types, each a row.
+        """Return the events of the given types, each as a row.
 
-        ``key`` names the column that holds the aggregate's id. A second such event of one aggregate is then refused.
-        Where there may be several, ``id`` names the column of the aggregate's id, and ``key`` that of ``id@version``.
-        ``version`` names a column for the event's version, a whole number: it orders events of one aggregate that have
-        one time, as the text of the key does not.
-        The events' fields are columns (or those in ``columns``): all types' together, null where a type lacks one.
-        ``time`` is the timestamp field that says when it happened. Without it, the column ``event_time`` holds when the
-        event was recorded (the record's ``ce_time``). ``source`` is as in ``Table.from_events``. ``retain``
-        promises how late an event may be: then rows that no later event concerns are forgotten. Raises
-        InvalidDefinition, UnknownColumn, or InvalidIdentifier for a source that gives no topic.
+        Args:
+            aggregate: The aggregate.
+            events: Its event classes. Their fields are the columns, null if a type lacks one.
+            key: The column of the aggregate's id, if an aggregate has at most one such event. With ``id``, the column
+                of ``id@version``.
+            time: The timestamp field of the event time. By default the column ``event_time`` holds when the event was
+                recorded.
+            id: The column of the aggregate's id, if an aggregate may have several such events.
+            version: A column of the event's version, a number. It orders one aggregate's events of the same time.
+            columns: The fields that are columns, by default all.
+            name: The stream's name, by default the view's parameter.
+            topic: The topic, by default that of ``source``.
+            source: The service whose events are read, as in `Table.from_events`.
+            retain: How late an event may be. Rows that no later event can concern are then forgotten.
+
+        Raises:
+            InvalidDefinition: The stream cannot work. UnknownColumn: an event lacks a field.
+            InvalidIdentifier: The source gives no topic.
+
+        Example:
+            >>> payments = Stream.from_events(Payment, events=Payment.Received, key="payment_id", time="paid_at")
         """
         types = _own_types(aggregate, [events] if isinstance(events, type) else events)
         identity = {c: ColumnType("string") for c in (key, id) if c is not None}

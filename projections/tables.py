@@ -71,12 +71,10 @@ def key_of(column: str) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """The current rows of one topic.
+    """The current rows of one topic. Make it by `from_events`, `from_changelog`, `from_view_topic` or `versions_of`.
 
-    ``name`` is the parameter name a view gives it, unless set. ``columns`` maps each column, the key included, to its
-    type. The state of a table is shared by every view of a group that uses it, and by the tables that ``where`` makes
-    of it: ``condition`` says which rows these show, ``unfiltered`` is the table that has them all. ``record_names`` are
-    the names that records have for columns, where they differ.
+    All views of a group share its state. ``name`` is by default a view's parameter. ``condition`` selects the rows of a
+    table that `where` made of ``unfiltered``. ``record_names`` has other names of columns in records.
     """
 
     topic: str
@@ -112,9 +110,9 @@ class Table:
         return self.unfiltered or self
 
     def where(self, condition: Predicate) -> Self:
-        """The same table with those rows only that a condition on their columns accepts.
+        """Return the table with only those rows that meet a condition on their columns.
 
-        To a view the others are not there. Raises UnknownColumn, or InvalidPredicate for what cannot be compared.
+        Views see no other rows. Raises UnknownColumn, or InvalidPredicate for a column that cannot be compared.
         """
         from projections.declaring.filtering import check_condition
 
@@ -123,7 +121,7 @@ class Table:
         return replace(self, condition=both, unfiltered=self.whole)
 
     def require(self, column: str) -> ColumnType:
-        """The type of a column, or UnknownColumn naming those there are."""
+        """Return the type of a column. Raises UnknownColumn, which names the columns there are."""
         if column in self.columns:
             return self.columns[column]
         raise UnknownColumn(
@@ -134,22 +132,22 @@ class Table:
 
     @property
     def sometimes_unset(self) -> tuple[str, ...]:
-        """Columns that the newest record of a key may leave as they were. Staging tells where each was last set."""
+        """Columns that the newest record of a key may leave unchanged. Staging marks when each was last set."""
         return ()
 
     @property
     def row_key(self) -> tuple[str, ...]:
-        """What tells two rows of the state apart: the key, where there is one row a key."""
+        """The columns that distinguish rows of the state: the key, if there is one row for each key."""
         return self.key
 
     @property
     def append_only(self) -> bool:
-        """Whether a row stays for ever what it was when it came."""
+        """Whether a row never changes after it arrived."""
         return False
 
     @property
     def lost_at_horizon(self) -> tuple[str, ...] | None:
-        """The columns that deleted rows lose at the horizon. With none the rows go, and with None all stay."""
+        """The columns that deleted rows lose at the horizon. Without columns rows are deleted, with None all stay."""
         return ()
 
     @property
@@ -159,12 +157,12 @@ class Table:
 
     @cached_property
     def personal(self) -> tuple[str, ...]:
-        """Columns whose values are about a person, and sealed under that person's key wherever they are stored."""
+        """Columns whose values are about a person, and are sealed by that person's key wherever they are stored."""
         return ()
 
     @cached_property
     def sealed(self) -> Mapping[str, ColumnType]:
-        """What the state holds of personal columns: the sealed value, its key's id, the schema it was written by."""
+        """The columns of the state for personal columns: the sealed value, its key's id, the schema that wrote it."""
         return {hidden: kind for column in self.personal for hidden, kind in sealed_parts(column).items()}
 
     def parts(self, column: str) -> tuple[str, ...]:
@@ -233,14 +231,17 @@ class Table:
         topic: str | None = None,
         source: str | None = None,
     ) -> EventTable | View:
-        """The latest state of each aggregate, keyed by the aggregate's id.
+        """Return the latest state of each aggregate, keyed by the aggregate's id.
 
-        With ``columns`` the fold runs inside the JVM: the last event that sets a column decides it. Without, the
-        aggregate's own ``evolve`` folds its state fields in Python workers. Several aggregates of one id are one table,
-        which the store keeps as a view of that ``name``. An id has a row where any of them has a stream, and each
-        column is set by the events of one of them. ``source`` names the service whose events are meant, as its store
-        does: it gives the topic, unless that is given, and records of another source are bad records. Raises
-        InvalidDefinition, or InvalidIdentifier for a source that gives no topic.
+        Args:
+            key: The column of the aggregate's id.
+            columns: The events that set each column. Without them, `evolve` folds the state's fields in Python workers.
+            name: The table's name. Several aggregates need one: they are one view, with a row if any has a stream.
+            topic: The topic, by default that of ``source``. InvalidIdentifier is raised for a source that gives none.
+            source: The service whose events are read. Those of others are bad records.
+
+        Example:
+            >>> Table.from_events(Order, key="order_id", columns={"amount": on(Order.Placed).take("amount")})
         """
         from projections.declaring.event_tables import folded
 
@@ -257,17 +258,18 @@ class Table:
         shapes: Mapping[str, Any] = NO_SHAPES,
         null_if_absent: Sequence[str] = (),
     ) -> ChangelogTable:
-        """The current rows of an ordinary table that Debezium captures.
+        """Return the current rows of an ordinary table that Debezium captures.
 
-        ``model`` is a SQLAlchemy table or mapped class: its columns give the types, its primary key the key. Views name
-        a column as the class's attribute, or by its ``key=``. Records have the database's name for it. Types that
-        no store here has become text: JSON as it is, times of day and intervals as ISO 8601, bits as digits.
-        ``shapes`` maps columns of JSON to the Python type of what is in them, a list, a dictionary or a class of
-        fields: then they are nested columns, as arrays are.
-        ``encoding`` is how the connector writes records, ``full_identity`` whether the captured table has REPLICA
-        IDENTITY FULL. Raises InvalidDefinition for a column that needs it.
-        ``null_if_absent`` names columns that are null in a record that lacks them. A record that lacks another column
-        of the model is a bad record, unless a later one of its key replaces it.
+        Types without a column type become text: JSON as it is, times of day and intervals as ISO 8601, bits as digits.
+
+        Args:
+            model: A SQLAlchemy table or mapped class. Columns have the names of its attributes, or their ``key=``.
+            full_identity: The table has REPLICA IDENTITY FULL. Raises InvalidDefinition if a column needs it.
+            shapes: Python types of JSON columns: lists, dictionaries, classes of fields. They become nested columns.
+            null_if_absent: Columns that are null in a record without them. A record without another column is bad.
+
+        Example:
+            >>> Table.from_changelog(Customer, topic="shop.public.customers")
         """
         key, columns = key_and_columns(model, full_identity=full_identity, shapes=shapes)
         absent, renamed = nullable_if_absent(model, null_if_absent), record_names(model)
@@ -279,10 +281,10 @@ class Table:
     def from_view_topic(
         model: Any, *, topic: str, name: str | None = None, shapes: Mapping[str, Any] = NO_SHAPES
     ) -> ViewTopicTable:
-        """The rows of a view that another group keeps, as its view topic has them.
+        """Return the rows of a view that another group publishes in a view topic.
 
-        ``model`` is a SQLAlchemy table or mapped class with the view's columns, or some of them, and its key.
-        A key column that may be null says ``nullable=True``. A nested column is an ARRAY, or JSON with its shape.
+        ``model`` is a SQLAlchemy table or mapped class with the view's key and some or all of its columns. A key column
+        that may be null says ``nullable=True``. A nested column is an ARRAY, or JSON with its shape.
         """
         key, columns = key_and_columns(model, full_identity=True, shapes=shapes)
         nullable, renamed = nullable_keys(model), record_names(model)
@@ -299,10 +301,9 @@ class Table:
         shapes: Mapping[str, Any] = NO_SHAPES,
         null_if_absent: Sequence[str] = (),
     ) -> VersionTable:
-        """Every version that the rows of a captured table ever had, each with the time it is valid from.
+        """Return every version that the rows of a captured table ever had, with the time since when it is valid.
 
-        For ``as_of``. The topic must keep every change: one that is compacted is refused when the views are built.
-        ``null_if_absent`` names columns that are null in a version whose record lacks them, as it was written before.
+        For ``as_of``. Building the views refuses a compacted topic. Arguments are those of `from_changelog`.
         """
         key, columns = key_and_columns(model, full_identity=full_identity, shapes=shapes)
         absent, renamed = nullable_if_absent(model, null_if_absent), record_names(model)

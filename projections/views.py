@@ -56,15 +56,24 @@ Pointer = tuple[tuple[str, ...], Target]
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A declared view. ``tables`` are in the order of the function's parameters, the root first.
+    """A declared view. Make it by `view`, `sql_view`, `windowed` or `history`.
 
-    ``declared`` are the references, or where to find them once the plan of the function has shown them.
-    ``key`` identifies a row: the root's key and that of each unmatched side. Or the columns of ``by``, and after them
-    those that tell the rows of one partition apart, where its tables are partitioned. ``peers`` are roots in addition
-    to the first, whose key is the view's too. ``reach`` is how far in time it looks, where it says so. ``windows`` is
-    set where it gives rows their windows. The function must be deterministic and may look only at rows that
-    ``references`` reach from a root row, or at those of one partition: then a batch of changes can be answered from the
-    rows it touches alone.
+    The function must be deterministic, and may look only at rows that the references reach from a root row, or at one
+    partition: the rows that a batch touches are then enough to update the view.
+
+    Attributes:
+        name: The name of the view.
+        key: The columns that identify a row.
+        tables: The tables and views by the function's parameters, the root first.
+        declared: The references, or where they are found once the function was planned.
+        function: The function.
+        unmatched: Tables whose rows stay without a match.
+        by: The columns of a partition.
+        topic: A topic that gets the view's rows too.
+        peers: Further roots, with the same key.
+        final: When rows are final.
+        reach: How far in time it looks.
+        windows: The windows of its rows, if it declares any.
     """
 
     name: str
@@ -105,22 +114,22 @@ class View:
 
     @property
     def root(self) -> str:
-        """The name of the table whose key is the view's, or its first part."""
+        """The name of the table whose key is the view's key, or its first part."""
         return next(iter(self.tables))
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """The names of the tables whose rows make those of the view: of its key, or of its partitions."""
+        """The names of the tables whose rows make rows of the view."""
         return tuple(self.tables) if self.by else (self.root, *self.peers)
 
     @property
     def grouped(self) -> bool:
-        """Whether it has one row a partition."""
+        """Whether it has one row for each partition."""
         return self.by == self.key
 
     @property
     def root_key(self) -> tuple[str, ...]:
-        """The part of the key that is the root's, or the partition's."""
+        """The part of the key that comes from the root or the partition."""
         if self.by:
             return self.by
         sides = {column for side in self.unmatched for column in side.columns}
@@ -139,17 +148,17 @@ class View:
 
     @property
     def columns_are_known(self) -> bool:
-        """Whether every input is a table by now. A view's columns are known once its function has been planned."""
+        """Whether every input is a table. A view's columns are known once its function was planned."""
         return not any(isinstance(table, View) for table in self.tables.values())
 
     @property
     def place(self) -> str:
-        """How an error names it: with the line that its function begins at, where it is one of Python's."""
+        """Its name in errors, with the line of its function."""
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         return f"view {self.name}" + (f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else "")
 
     def table(self, name: str) -> Table:
-        """One of its tables, once views among them are resolved."""
+        """Return one of its tables, after the views among them were resolved."""
         found = self.tables[name]
         assert isinstance(found, Table)  # noqa: S101 - ProjectionGroup.resolved comes before everything that asks
         return found
@@ -159,7 +168,7 @@ class View:
         return self.function(*frames)
 
     def signature(self) -> str:
-        """A text that changes with the function's source and its tables. References follow from both."""
+        """Return a text that changes with the function's source and its tables. References follow from both."""
         tables = [f"{name}={table.signature()}" for name, table in self.tables.items()]
         declared = f"{self.unmatched}|{self.grouped or self.by or False}"
         peers = f"|peers {self.peers}" if self.peers else ""
@@ -256,24 +265,25 @@ def view(
     final: FinalResults | None = None,
     reach: Reach | None = None,
 ) -> Callable[[Callable[..., Any]], View]:
-    """Declare a view: the function's parameters name tables and views of its module, the first is the root.
+    """Declare a view. The function's parameters name inputs of its module, or of ``tables``. The first is the root.
 
-    ``key`` is the root's key. Leave ``references`` out if the function joins each table by its whole key: the plan of
-    the function shows them. Otherwise they map foreign-key columns of the root, or ``table.column`` of a table
-    further on, to the table whose key they hold, several columns as a tuple in the order of that key. Columns that hold
-    the keys of several tables have a tuple of these. A table that two parameters share is named by its parameter.
-    ``unmatched`` maps columns of the view to a table of a right or full join, whose rows stay in the view where nothing
-    refers to them. ``roots`` are tables of one key, the first parameter among them: a key has a row where any of them
-    has one.
-
-    ``by``, instead of all these, names columns that every table has, and the function looks at the rows of one value of
-    them at a time. It returns one row for each, or as many as ``key`` distinguishes in addition to ``by``: the greatest
-    orders of each customer are ``by="customer_id", key="order_id"``, and the view's key is both. ``tables`` overrides
-    the look-up by parameter name. ``topic`` is where the view's rows are published too, and ``final`` says when they do
-    not change any more: then each is given out once. ``reach`` promises how far in time the function looks, which a
-    view of streams with ``retain`` needs that groups by no window.
+    Args:
+        key: The root's key. With ``by``, further columns that distinguish rows of a partition.
+        by: Columns that every table has: the function gets the rows of one value of them at a time.
+        references: Foreign keys that joins do not show: columns, or ``table.column``, and the table. Or tuples of
+            these.
+        unmatched: Columns of the view with the table of a right or full join, whose rows stay without a match.
+        roots: Tables of one key, the first parameter among them. A key has a row if any of them has one.
+        topic: A topic that gets the view's rows too.
+        final: When rows do not change any more. Each is then given out once.
+        reach: How far in time the function looks. Streams with ``retain`` need it if nothing groups by windows.
 
     Raises InvalidDefinition or UnknownColumn.
+
+    Example:
+        >>> @view(key="order_id")
+        ... def named(orders: DataFrame, customers: DataFrame) -> DataFrame:
+        ...     return orders.join(customers.withColumnRenamed("id", "customer_id"), "customer_id", "left")
     """
     _refuse_bare(bare)
 

@@ -24,12 +24,12 @@ _AT_ONCE = 4
 
 
 def spark_jars() -> list[Path]:
-    """Return the jars a Spark session of Factfold needs, fetching missing ones. Raises ArtifactError."""
+    """Return the jars that a Spark session of Factfold needs, and download the missing ones. Raises ArtifactError."""
     return fetch(versions().spark_jars)
 
 
 def delta_jars() -> list[Path]:
-    """Return the jars that a Spark session needs in addition to `spark_jars` for archives, fetching missing ones."""
+    """Return the further jars that Delta Lake and archives need, and download the missing ones."""
     return fetch(versions().delta_jars)
 
 

@@ -25,7 +25,7 @@ _LIGHT = (
 def start_lightly() -> None:
     """Let every JVM that this process starts compile quickly rather than well, unless the environment says otherwise.
 
-    For tests and demonstrations: five JVMs that live for minutes on few cores are busy compiling for most of them.
+    For tests and demonstrations: JVMs that run for minutes on few cores spend most of that time compiling.
     """
     for name in (_SERVERS, _SPARK):
         os.environ.setdefault(name, _LIGHT)

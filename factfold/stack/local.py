@@ -59,11 +59,17 @@ class ServerStatus:
 
 
 class LocalStack:
-    """PostgreSQL, Kafka and Kafka Connect on this machine. A schema registry too, where it is started.
+    """PostgreSQL, Kafka and Kafka Connect on this machine, and optionally a schema registry.
 
-    `ephemeral=True`: the servers belong to this process. Data and state go when it leaves the `with` block,
-    or when the next stack is started after it died. Otherwise data stays, and another process finds the stack
-    again by its name. `ports` fixes some ports by server name. The others are chosen free.
+    Args:
+        name: The name by which other processes find the stack.
+        ephemeral: The servers belong to this process. Their data is deleted at the end of the `with` block, or by the
+            next stack if this process dies.
+        ports: Fixed ports by server name. Other ports are free ones.
+
+    Example:
+        >>> with LocalStack(ephemeral=True) as stack:
+        ...     stack.info.bootstrap_servers
     """
 
     def __init__(
@@ -92,7 +98,7 @@ class LocalStack:
 
     @property
     def info(self) -> StackInfo:
-        """Addresses, folders and processes. Raises StackNotUp when this stack was never started."""
+        """Addresses, folders and processes. Raises StackNotUp if this stack was never started."""
         found = load(self.folder)
         if found is None:
             raise StackNotUp(
@@ -103,9 +109,9 @@ class LocalStack:
         return found
 
     def up(self, *, optional: Sequence[str] = ()) -> StackInfo:
-        """Start what does not run and return when all answer. On StackError what it started is stopped.
+        """Start the servers that do not run, and return when all answer. A StackError stops what it started.
 
-        ``optional`` names servers beyond the three: "registry".
+        ``optional`` names further servers: "registry".
         """
         sweep()
         with self._locked():
@@ -124,9 +130,9 @@ class LocalStack:
             return self.info
 
     def down(self, *, purge: bool = False) -> list[str]:
-        """Stop exactly what was recorded and still runs. Return the names of the servers that ran.
+        """Stop the recorded servers that still run. Return their names.
 
-        Data is removed if the stack is ephemeral or `purge` is true.
+        The data of an ephemeral stack is deleted, and that of another one if `purge` is true.
         """
         if not self.folder.exists():
             return []
@@ -140,18 +146,18 @@ class LocalStack:
         return running
 
     def abandon(self) -> None:
-        """Kill the servers and remove everything. Raises StackBusy if another process is at work on it."""
+        """Kill the servers and delete all data. Raises StackBusy if another process works on the stack."""
         with self._locked(within=0):
             self._remove()
 
     def start(self, server: str) -> None:
-        """Start one server at its recorded port and wait until it answers. Does nothing if it runs."""
+        """Start one server at its recorded port and wait until it answers. Do nothing if it runs."""
         with self._locked():
             if not self._runs(self._with_ports(self.info, [known_server(server)]), server):
                 self._start(server)
 
     def stop(self, server: str) -> None:
-        """Stop one server in good order and wait until it is deleted."""
+        """Shut one server down and wait until it has ended."""
         with self._locked():
             self._stop(known_server(server))
 
@@ -161,7 +167,7 @@ class LocalStack:
             self._kill(known_server(server))
 
     def status(self) -> list[ServerStatus]:
-        """Say for each server whether it is up, silent or down. Raises StackNotUp without such a stack."""
+        """Return for each server whether it is up, silent or down. Raises StackNotUp without a stack of this name."""
         info = self.info
         return [self._status(info, server) for server in info.servers]
 

@@ -36,7 +36,7 @@ class PostgresInfo:
 
 @dataclass(frozen=True)
 class StackInfo:
-    """Addresses, folders and processes of one stack. `owner` is set when it dies with a process."""
+    """Addresses, folders and processes of one stack. `owner` is set if the stack ends with a process."""
 
     name: str
     folder: Path
@@ -52,17 +52,17 @@ class StackInfo:
 
     @property
     def connect_url(self) -> str:
-        """Kafka Connect's REST address, without a slash at its end."""
+        """The REST address of Kafka Connect, without a slash at its end."""
         return f"http://{LOOPBACK}:{self.ports['connect']}"
 
     @property
     def registry_url(self) -> str:
-        """The address at which the schema registry answers as Confluent's does. Raises KeyError if none was started."""
+        """The address of the schema registry's Confluent-compatible interface. Raises KeyError if none was started."""
         return f"http://{LOOPBACK}:{self.ports['registry']}/apis/ccompat/v7"
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The servers of this stack: the three, and optional ones that were started and not stopped."""
+        """The servers of this stack: the standard three, and optional ones that were started and not stopped."""
         return (*SERVERS, *(server for server in OPTIONAL_SERVERS if server in self.processes))
 
     @property
@@ -76,20 +76,20 @@ class StackInfo:
         return self.folder / "secrets"
 
     def data(self, server: str) -> Path:
-        """Folder of a server's data."""
+        """Return the folder of a server's data."""
         return self.folder / "data" / server
 
     def log(self, server: str) -> Path:
-        """Log file of a server: everything it prints."""
+        """Return the log file of a server: everything it prints."""
         return self.folder / "logs" / f"{server}.log"
 
     def with_process(self, server: str, process: RecordedProcess | None) -> StackInfo:
-        """Return this information with a server's process recorded, or forgotten."""
+        """Return this information with a server's process added or removed."""
         others = {name: recorded for name, recorded in self.processes.items() if name != server}
         return replace(self, processes=others if process is None else {**others, server: process})
 
     def public(self) -> dict[str, Any]:
-        """Return what may be shown on a shared screen: no password."""
+        """Return what may be shown on a shared screen: everything but the password."""
         return {
             "name": self.name,
             "folder": str(self.folder),

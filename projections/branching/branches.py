@@ -28,10 +28,14 @@ _BRANCH_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 @dataclass(frozen=True)
 class Branches:
-    """Declared branches of one event topic. Made by ``branches``, which checks them.
+    """The declared branches of one event topic. `branches` makes and checks them.
 
-    ``predicates`` are in the order in which they are tried. ``otherwise`` is where a record goes that none matches.
-    With ``source`` a record of another service is a dead letter.
+    Attributes:
+        aggregate: The aggregate of the events.
+        topic: The event topic.
+        predicates: The condition of each branch, in the order in which they are tried.
+        otherwise: The branch of records that match no condition.
+        source: The only service whose records are routed. Others become dead letters.
     """
 
     aggregate: type[Aggregate]
@@ -46,33 +50,39 @@ class Branches:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every branch, in order, the otherwise last."""
+        """All branches in their order, the one for everything else last."""
         return (*self.predicates, self.otherwise)
 
     @property
     def topics(self) -> Mapping[str, str]:
-        """The branch topic of each branch: ``payment.suspicious`` for branch ``suspicious`` of topic ``payment``."""
+        """The topic of each branch: ``payment.suspicious`` for branch ``suspicious`` of topic ``payment``."""
         return {name: f"{self.topic}.{name}" for name in self.names}
 
     @property
     def dead_letter_topic(self) -> str:
-        """Where records go that cannot be decoded, or to which a predicate cannot be put."""
+        """The topic of records that cannot be decoded or tested."""
         return f"{self.topic}.{DEAD_LETTER}"
 
     def branch_of(self, event: RecordedEvent, *, schema: RegisteredSchema | None = None) -> str:
-        """The branch of one event, in plain Python. ``schema`` is the one that its record was written by.
+        """Return the branch of one event, computed in plain Python.
 
-        Raises UnknownEventType for a type that the aggregate does not declare, InvalidEventData for an event that
-        the current code cannot read, InvalidPredicate if a predicate cannot be put to records of the schema. All are
-        dead letters of a router. Without a schema the values
-        alone are looked at, of the predicates up to the one that matches.
+        Args:
+            event: The event.
+            schema: The schema that wrote its record. Without it, only the values up to the matching condition are
+                looked at.
+
+        Raises:
+            UnknownEventType: The aggregate has no such event type.
+            InvalidEventData: The current code cannot read the event.
+            InvalidPredicate: A condition cannot be tested on records of the schema. A router makes dead letters of all
+                three.
         """
         return self._branch(event.type, event.schema_version, event.data, schema)
 
     def branch_of_record(self, schema: RegisteredSchema, data: Mapping[str, Any]) -> str:
-        """The branch of a decoded record, as the router finds it: by its schema, whatever its headers say.
+        """Return the branch of a decoded record as the router does: by its schema, whatever its headers say.
 
-        The errors of ``branch_of``.
+        Raises the errors of ``branch_of``.
         """
         return self._branch(schema.name, schema.version, data, schema)
 
@@ -86,7 +96,7 @@ class Branches:
         return next(matching, self.otherwise)
 
     def require_comparable(self, schema: RegisteredSchema) -> None:
-        """Raise InvalidPredicate unless every predicate can be put to records that look, once read, like a schema."""
+        """Raise InvalidPredicate unless every condition can be tested on records of a schema, once they are read."""
         for predicate in self.predicates.values():
             check_against(predicate, schema)
 
@@ -100,13 +110,13 @@ class Branches:
         return {name: matcher(predicate) for name, predicate in self.predicates.items()}
 
     def description(self) -> Mapping[str, str]:
-        """What decides where records go, as text: stored next to a Spark checkpoint, to find what has changed."""
+        """The definition as text, stored next to a Spark checkpoint to find what has changed."""
         tried = {f"branch {number} {name}": str(p) for number, (name, p) in enumerate(self.predicates.items(), 1)}
         own = {} if self.source is None else {"source": self.source}
         return {"topic": self.topic, **own, **tried, "otherwise": self.otherwise}
 
     def fingerprint(self) -> str:
-        """A text of 64 digits that changes whenever a record could go elsewhere."""
+        """A text of 64 digits that changes whenever a record could get another branch."""
         return hashlib.sha256(json.dumps(list(self.description().items())).encode()).hexdigest()
 
 
@@ -118,11 +128,22 @@ def branches(
     topic: str | None = None,
     source: str | None = None,
 ) -> Branches:
-    """Declare the branches of an aggregate's event topic: that of the service ``source``, unless ``topic`` is given.
+    """Declare the branches of an aggregate's event topic.
 
-    Without ``source`` the topic is the aggregate's category. The predicates are tried in order and the first that
-    matches decides. ``otherwise`` takes what none matches.
-    Raises InvalidDefinition for names that cannot be, UnknownField and InvalidPredicate for predicates.
+    Args:
+        aggregate: The aggregate of the events.
+        chosen: The condition of each branch. They are tried in their order, and the first match decides.
+        otherwise: The branch of records that match no condition.
+        topic: The topic, by default that of ``source``, or the aggregate's category without a source.
+        source: The only service whose records are routed. Others become dead letters.
+
+    Raises:
+        InvalidDefinition: A name is wrong.
+        UnknownField: No event has a field of a condition.
+        InvalidPredicate: A field cannot be compared so.
+
+    Example:
+        >>> branches(Payment, {"suspicious": field("amount") > 900}, otherwise="normal")
     """
     if not (isinstance(aggregate, type) and issubclass(aggregate, Aggregate)):
         raise InvalidDefinition(

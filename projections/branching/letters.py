@@ -37,10 +37,10 @@ def branch_letters(
     *,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> TopicLetters:
-    """The dead letters of branches. Raises LetterMissing.
+    """Return the dead letters of branches. Raises LetterMissing if there is no dead-letter topic.
 
-    Of the name of their topic alone, letters can be listed, shown and discarded, and sent to a topic that is not
-    compacted. The definition puts them into their branches.
+    Given only the name of their topic, letters can be listed, shown, discarded, and sent to a topic without compaction.
+    To send them to their branches, give the definition.
     """
     return _BranchLetters(settings, branches, clock)
 

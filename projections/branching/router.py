@@ -56,9 +56,13 @@ log = structlog.get_logger()
 class RouterOptions:
     """How a router runs.
 
-    ``start`` counts for the first start only. Afterwards the Spark checkpoint does. A batch of real-time mode lasts
-    ``batch_seconds`` (Spark's least is 5). ``schema_patience`` is how many seconds an unregistered schema id is waited
-    for before its records are dead letters: a schema and its first event travel by two topics.
+    Attributes:
+        start: Where the first start begins. Later starts go on from the Spark checkpoint.
+        mode: Real-time, or micro-batches.
+        batch_seconds: The seconds of a batch in real-time mode, at least 5.
+        schema_patience: Seconds to wait for an unknown schema id. A schema and its first event take two topics. After
+            that, the records become dead letters.
+        restarts: How often, and after which pauses, a failed query starts again.
     """
 
     start: Start = "beginning"
@@ -69,7 +73,7 @@ class RouterOptions:
 
 
 class Router:
-    """Routes one topic. Made by ``open_router``. ``restarts`` and ``reloads`` count what happened to the query."""
+    """Routes one topic to its branches. `open_router` makes it."""
 
     def __init__(
         self,
@@ -94,11 +98,13 @@ class Router:
         self.reloads = 0
 
     def run(self, *, stop: Event) -> None:
-        """Route until ``stop`` is set.
+        """Route until ``stop`` is set. Temporary failures lead to a new start from the Spark checkpoint.
 
-        An unknown schema id, a broker that is away and anything Spark may recover from lead to a new start from the
-        Spark checkpoint. Raises RouterGaveUp after too many in a row. Raises TopicMissing, OffsetsLost and SparkStopped
-        at once: waiting helps none of them.
+        Raises:
+            RouterGaveUp: The query failed too often in a row.
+            TopicMissing: The topic does not exist.
+            OffsetsLost: The topic lacks records that were not routed yet.
+            SparkGone: Spark's JVM ended.
         """
         while not stop.is_set():
             with self._outwaiting.over(stop):
@@ -110,7 +116,7 @@ class Router:
         return self._outwaiting.restarts
 
     def counts(self) -> dict[str, int]:
-        """Records written so far to each branch topic and the dead-letter topic, those that were repeated included."""
+        """The records written so far to each branch topic and the dead-letter topic, repeated ones included."""
         return branch_counts(self._settings, self._branches)
 
     def _attempt(self, stop: Event) -> None:
@@ -231,11 +237,27 @@ def open_router(
     memory: str = "1g",
     metrics: RouterMetrics | None = None,
 ) -> Iterator[Router]:
-    """Make the branch topics, claim the checkpoint, and start a Spark session for the router alone.
+    """Create the branch topics, claim the checkpoint, and start a Spark session for the router alone.
 
-    ``checkpoints`` is a folder that holds one a topic and outlives the process. ``master`` defaults to as many local
-    slots as the mode needs. Raises TopicMissing, TopicMismatch, BrokerUnreachable, DefinitionChanged, RunAlreadyActive,
-    CheckpointUnusable, TooFewSlots, SessionInUse.
+    Args:
+        settings: The settings of Kafka.
+        branches: The branches.
+        checkpoints: A folder that outlives the process. It holds one checkpoint for each topic.
+        options: How the router runs.
+        jars: The jars for Kafka and Avro.
+        master: The Spark master, by default as many local slots as the mode needs.
+        memory: The heap of the driver.
+        metrics: Counts for Prometheus.
+
+    Raises:
+        DefinitionChanged: The checkpoint belongs to other branches.
+        RunAlreadyActive: Another router holds the checkpoint.
+        FactfoldError: TopicMissing, TopicMismatch or BrokerUnreachable of Kafka, CheckpointUnusable, TooFewSlots or
+            SessionInUse of this machine.
+
+    Example:
+        >>> with open_router(Settings(), payment_branches, checkpoints=Path("/var/lib/shop")) as router:
+        ...     router.run(stop=stop)
     """
     from projections.spark.session import own_session
 
@@ -290,7 +312,7 @@ def require_slots(slots: int, partitions: int, *, place: str) -> None:
 
 
 def branch_counts(settings: Settings, branches: Branches) -> dict[str, int]:
-    """Records ever written to each branch topic and to the dead-letter topic, repeated ones included."""
+    """Return the records ever written to each branch topic and the dead-letter topic, repeated ones included."""
     topics = {**branches.topics, DEAD_LETTER: branches.dead_letter_topic}
     ends = end_offsets(settings, topics.values())
     return {name: sum(ends[topic].values()) for name, topic in topics.items()}
@@ -298,7 +320,13 @@ def branch_counts(settings: Settings, branches: Branches) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class BranchesStatus:
-    """How far a topic's router has come. ``lag`` counts offsets, and is None before its first batch has ended."""
+    """How far a topic's router is.
+
+    Attributes:
+        topic: The topic.
+        lag: The offsets that wait, None before the first batch has ended.
+        counts: The records written to each branch topic and the dead-letter topic.
+    """
 
     topic: str
     lag: int | None
@@ -306,9 +334,9 @@ class BranchesStatus:
 
 
 def branches_status(settings: Settings, branches: Branches, *, checkpoints: Path) -> BranchesStatus:
-    """Compare the router's Spark checkpoint with the topic's ends: in real-time mode it moves once a batch.
+    """Compare the router's Spark checkpoint with the topic's ends. In real-time mode it moves once a batch.
 
-    Raises TopicMissing, BrokerUnreachable.
+    Raises TopicMissing or BrokerUnreachable.
     """
     committed = RouterCheckpoint.of(branches, checkpoints).committed()
     ends = end_offsets(settings, [branches.topic])[branches.topic]

@@ -19,11 +19,19 @@ if TYPE_CHECKING:
 def branch_source(
     store: SqlEventStore, subscription: Subscription[..., Any], branches: Branches, *, engine: Engine | None = None
 ) -> StoreSource:
-    """Read the store's events of the branch that the subscription's topic names, for a Subscriber.
+    """Return the store's events of one branch as a source for a Subscriber. Conditions are evaluated in Python.
 
-    The predicates are evaluated in Python. An event that they cannot be put to is a dead letter of the subscription.
-    With a source, an event of another service is one, too. ``engine`` is that of the handler's database, the store's
-    own by default. Raises InvalidDefinition if the topic is none of the branches', or the two name different sources.
+    An event that cannot be tested, or of another service than a given source, becomes a dead letter of the
+    subscription.
+
+    Args:
+        store: The store of the events.
+        subscription: The subscription. Its topic names the branch.
+        branches: The branches.
+        engine: The handler's database, by default the store's.
+
+    Raises:
+        InvalidDefinition: No branch has the topic, or branches and subscription name different sources.
     """
     from eventstore.backends.sql.source import StoreSource
 

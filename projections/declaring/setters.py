@@ -63,7 +63,11 @@ class On:
 
 
 def on(event: type) -> On:
-    """Start a declared column: what the given event class does to it."""
+    """Say what an event does to a column.
+
+    Example:
+        >>> {"amount": on(Order.Placed).take("amount"), "paid": on(Order.Paid).set(True)}
+    """
     return On(event_type_of(event))
 
 

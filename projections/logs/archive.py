@@ -80,7 +80,7 @@ class ArchivableLog(RecordLog, Protocol):
 
 @dataclass(frozen=True)
 class ArchivedLog(LayeredLog):
-    """A log with an archive in front of it. ``spark`` reads the few archived records that a small range asks for."""
+    """A log whose older records are read from an archive. ``spark`` reads small ranges of archived records."""
 
     log: ArchivableLog
     archive: Archive
@@ -93,7 +93,7 @@ class ArchivedLog(LayeredLog):
             yield OpenArchivedLog(self, opened)
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, headed: bool = False) -> DataFrame:
-        """The records of a range that is not empty: what is archived from there, the rest from the log."""
+        """Return the records of a range that is not empty: archived ones from the archive, the rest from the log."""
         archived, tail = divided(offsets, self.archive.extents(list(offsets.end)))
         frames = []
         if archived.changed_topics():

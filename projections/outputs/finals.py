@@ -24,15 +24,20 @@ _NO_PROMISE: Final = "say how late a row may be in the log: FinalResults('window
 
 @dataclass(frozen=True)
 class FinalResults:
-    """When the rows of a view are final: ``after`` the time in their column ``on``.
+    """When the rows of a view are final. Each final row is given out once.
 
     ``after`` is a promise: whatever belongs to a row is in the log at most so long after that time, by the clock of the
-    views' database. Time passes with that clock, once the run has applied all that was in the log: no later row is
-    waited for, and neither a quiet topic nor a row stamped in the future has a part in it. A row that breaks the
-    promise corrects the view, and is listed as late. Rows more than ``max_ahead`` in the future are counted.
-    ``topic`` is where the results are published too: each once, and nothing is removed from it.
+    views' database. Time passes by that clock once the run has applied the whole log: a quiet topic or a row stamped in
+    the future does not stop it. A row that breaks the promise corrects the view, and is listed as late.
 
-    Raises InvalidDefinition.
+    Attributes:
+        on: The column with the row's time.
+        after: The time after it when the row is final.
+        max_ahead: Rows that are further in the future are counted.
+        topic: A topic that gets each result once. Nothing is removed from it.
+
+    Raises:
+        InvalidDefinition: A value is wrong.
     """
 
     on: str
@@ -48,7 +53,7 @@ class FinalResults:
 
     @property
     def published(self) -> FinalTopic | None:
-        """The topic of the results, None where they are in a table alone."""
+        """The topic of the results, None if they are only in a table."""
         return FinalTopic.of(self.topic)
 
     @property

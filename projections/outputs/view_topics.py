@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ViewTopic:
-    """A topic that holds a view's rows: its name, its partitions, which are fixed for life, and its compaction lag.
+    """A topic that holds a view's rows.
 
-    The lag is how long no record is compacted away: longer than the longest rebuild of a reader of the topic.
+    Attributes:
+        name: The topic.
+        partitions: The partition count, which never changes.
+        compaction_lag: How long no record is compacted away. Make it longer than the longest rebuild of a reader.
     """
 
     name: str
@@ -38,21 +41,26 @@ class ViewTopic:
 
     @staticmethod
     def of(topic: str | ViewTopic | None) -> ViewTopic | None:
-        """What a view was declared with."""
+        """Return the topic that a view was declared with."""
         return ViewTopic(topic) if isinstance(topic, str) else topic
 
     @property
     def spec(self) -> TopicSpec:
-        """The topic as it has to be."""
+        """The topic, as it has to be."""
         lag = self.compaction_lag // timedelta(milliseconds=1)
         return view_topic(self.name, partitions=self.partitions, compaction_lag_ms=lag)
 
 
 @dataclass(frozen=True)
 class FinalTopic:
-    """A topic that holds a view's final results, each once: its name, and its partitions, which are fixed for life.
+    """A topic that holds a view's final results, each once. A partition has them in the order of their publication.
 
-    Results are in the order they were given out within a partition. Raises InvalidDefinition.
+    Attributes:
+        name: The topic.
+        partitions: The partition count, which never changes.
+
+    Raises:
+        InvalidDefinition: The name or the count is wrong.
     """
 
     name: str
@@ -68,12 +76,12 @@ class FinalTopic:
 
     @staticmethod
     def of(topic: str | FinalTopic | None) -> FinalTopic | None:
-        """What final results were declared with."""
+        """Return the topic that final results were declared with."""
         return FinalTopic(topic) if isinstance(topic, str) else topic
 
     @property
     def spec(self) -> TopicSpec:
-        """The topic as it has to be."""
+        """The topic, as it has to be."""
         return final_topic(self.name, partitions=self.partitions)
 
 

@@ -23,10 +23,14 @@ _LOOK_SECONDS: Final = 0.1
 
 @dataclass(frozen=True)
 class ViewComparison:
-    """One view of the new generation against the serving one, over the columns that both have.
+    """A view of the new generation compared with the serving one, over the columns that both have.
 
-    Digests are None where a column is a floating-point number, which has none. Of a differing row, ``one`` is the
-    serving generation's, ``other`` the new one's.
+    Attributes:
+        serving_rows: The rows of the serving generation.
+        new_rows: The rows of the new one.
+        serving_digest: The digest of the serving rows, None if a column is a floating-point number.
+        new_digest: The digest of the new rows.
+        differing: Some differing rows: ``one`` is the serving generation's, ``other`` the new one's.
     """
 
     columns: tuple[str, ...]
@@ -44,9 +48,9 @@ class ViewComparison:
 
 
 def diff(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewComparison]:
-    """Compare the generation that was built, and does not serve yet, with the serving one, view by view.
+    """Compare the generation that is built and does not serve yet with the serving one. The serving runner may go on.
 
-    The serving runner may go on. Raises GenerationMissing, NoServingGeneration, NotComparable, RunAlreadyActive.
+    Raises GenerationMissing, NoServingGeneration, NotComparable or RunAlreadyActive.
     """
     store = environment.store
     with rebuilding(store, group.name):

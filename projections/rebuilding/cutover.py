@@ -24,16 +24,19 @@ _HOLD_SECONDS: Final = 60.0  # the serving run is let go again, and the cut-over
 
 
 def cut_over(environment: Environment, group: ProjectionGroup) -> Run:
-    """Let the generation that was built by this definition serve. The one that served stays, to go back to.
+    """Let the generation that was built by this definition serve. The former one stays for `rollback`.
 
-    One with personal columns does not stay: no erasure would reach it. Raises GenerationMissing, RunAlreadyActive,
-    ViewInUse.
+    A former generation with personal columns is dropped, since no erasure would reach it. Raises GenerationMissing,
+    RunAlreadyActive or ViewInUse.
     """
     return _switch_to_newest(environment, group, BUILT, "build it: factfold projections rebuild … --no-cutover")
 
 
 def rollback(environment: Environment, group: ProjectionGroup) -> Run:
-    """Let the newest retired generation of this definition serve again, once it has caught up. Errors of `cut_over`."""
+    """Let the newest retired generation of this definition serve again, once it is current.
+
+    Raises the errors of `cut_over`.
+    """
     remedy = "give the definition that served before (its release, its version=); factfold projections status lists"
     return _switch_to_newest(environment, group, RETIRED, f"{remedy} the generations that are kept")
 

@@ -16,8 +16,12 @@ _LOOK_SECONDS: Final = 0.5  # between two looks at Spark's counts: a bar that mo
 class RebuildProgress:
     """One moment of a rebuild.
 
-    ``records`` of ``total`` are folded into tables, or being read. ``before``, of them, by an earlier process that was
-    killed. Offsets without a record count as records once their table is loaded. ``seconds`` are this process's.
+    Attributes:
+        step: The current step.
+        records: The records that are read. Offsets without a record count once their table is loaded.
+        total: The records to read.
+        before: Those of ``records`` that an earlier, killed process read.
+        seconds: The time of this process.
     """
 
     step: str
@@ -28,12 +32,12 @@ class RebuildProgress:
 
     @property
     def records_per_second(self) -> float:
-        """What this process read, over its time."""
+        """The records that this process read, divided by its time."""
         return (self.records - self.before) / self.seconds if self.seconds else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """Until all records are read, at the rate so far. None before there is one."""
+        """The time until all records are read, at the rate so far. None before the first record."""
         rate = self.records_per_second
         return (self.total - self.records) / rate if rate else None
 

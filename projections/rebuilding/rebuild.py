@@ -36,10 +36,18 @@ _IN_THE_LOG: Final = (UndecodableRecord, KeyNotUnique, UnsupportedValue, Offsets
 
 @dataclass
 class RebuildReport:
-    """What a rebuild did: records read, rows by table and view, seconds by step.
+    """What a rebuild did.
 
-    ``comparison`` is by view, and None where there was nothing to compare with or ``not_compared`` says why.
-    ``withheld`` if rows of an unchanged definition differ from the serving ones, and the cut-over was not requested.
+    Attributes:
+        generation: The number of the new generation.
+        records: The records that were read.
+        rows: The rows by table and view.
+        seconds: The seconds by step.
+        resumed: It went on from a killed rebuild.
+        serves: The new generation serves.
+        withheld: Rows of an unchanged definition differ from the serving ones, and the cut-over was not requested.
+        comparison: The comparison by view, None if there was nothing to compare with.
+        not_compared: Why generations were not compared.
     """
 
     generation: int
@@ -78,14 +86,24 @@ def rebuild(
 ) -> RebuildReport:
     """Build a new generation up to the ends of the topics, compare it with the serving one, and let it serve.
 
-    The serving run goes on meanwhile. A rebuild that was killed goes on from what it had committed, given the same
-    definition. By default rows of an unchanged definition that differ from the serving ones do not serve: either
-    generation may be the wrong one. ``cut_over=True`` switches whatever differs, and with False the new generation is
-    left to `diff` and `cut_over`. The old one stays for `rollback` until it is dropped. ``on_progress`` is called with
-    each step as it begins, and twice a second from another thread while records are read.
+    The serving run goes on meanwhile. A killed rebuild goes on from what it had committed, if the definition is the
+    same.
 
-    Raises RunAlreadyActive while another rebuild is at the group, DefinitionChanged if another definition has served
-    under the same version, EndNotKnown if it would end before what is served.
+    Args:
+        environment: The connections.
+        group: The group.
+        cut_over: Let the new generation serve even if rows differ. With False, `diff` and `cut_over` are left to you.
+            By default, it does not serve if rows of an unchanged definition differ: either generation may be wrong.
+        on_progress: Is called when a step begins, and twice a second from another thread while records are read.
+
+    Raises:
+        RunAlreadyActive: Another rebuild works on the group.
+        DefinitionChanged: Another definition has served under the same version.
+        EndNotKnown: The rebuild would end before what is served.
+
+    Example:
+        >>> rebuild(environment, shop_views).serves
+        True
     """
     with rebuilding(environment.store, group.name):
         return _Rebuild(environment, group, ProgressMeter(on_progress)).run(cut_over=cut_over)

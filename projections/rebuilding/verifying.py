@@ -21,10 +21,15 @@ from projections.tablestore.runs import Progress
 
 @dataclass(frozen=True)
 class ViewVerdict:
-    """One view against its recomputation: rows, digests, some rows that differ, and their keys (tuples if composite).
+    """A view compared with its recomputation. Partial aggregates are compared too, which digests leave out.
 
-    Of a differing row, ``one`` is the live view's, ``other`` the recomputed one. Rows are compared with their partial
-    aggregates, of which digests know nothing. Digests are None where a column is a floating-point number.
+    Attributes:
+        rows: The rows of the live view.
+        recomputed_rows: The rows of the recomputed one.
+        digest: The digest of the live rows, None if a column is a floating-point number.
+        recomputed_digest: The digest of the recomputed rows.
+        differing_keys: The keys of some differing rows, tuples for keys of several columns.
+        differing: Some differing rows: ``one`` is the live view's, ``other`` the recomputed one.
     """
 
     rows: int
@@ -44,9 +49,16 @@ class ViewVerdict:
 def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewVerdict]:
     """Compare every view of the group with its recomputation at the run's own progress.
 
-    The views and the progress are copied in one snapshot. The run goes on meanwhile. Rows are compared in the
-    database, digests computed as in ``projections.tablestore.digest``. Raises ErasureWaiting. Raises RunAlreadyActive
-    if another process verifies the group. Raises the errors of `rebuild`.
+    The views and the progress are copied in one snapshot, and the run goes on meanwhile. Rows are compared in the
+    database.
+
+    Raises:
+        ErasureWaiting: A person was erased, and the views do not show it yet.
+        RunAlreadyActive: Another process verifies the group. The errors of `rebuild` are raised too.
+
+    Example:
+        >>> all(verdict.equal for verdict in verify(environment, shop_views).values())
+        True
     """
     store = environment.store
     require_inputs(environment, group)

@@ -40,9 +40,19 @@ def _nothing(_: object) -> None:
 
 @dataclass(kw_only=True)
 class Follower:
-    """Keeps a group's views up to date, over failures that pass, by a policy.
+    """Keeps a group's views up to date, over temporary failures.
 
-    ``on_open`` is called with each runner that is opened, ``on_batch`` with the report of each batch.
+    Attributes:
+        environment: The connections.
+        group: The group.
+        options: How its runners run.
+        policy: How often, and after which pauses, a failed run is started again.
+        metrics: Counts for Prometheus.
+        on_open: Is called with each runner that is opened.
+        on_batch: Is called with the report of each batch.
+
+    Example:
+        >>> Follower(environment=environment, group=shop_views).run(stop=stop)
     """
 
     environment: Environment
@@ -76,19 +86,19 @@ class Follower:
     def run(self, *, stop: Event) -> None:
         """Apply batches until ``stop`` is set.
 
-        Raises RunnerGaveUp after too many failures in a row. At once the errors of ``open_runner`` and of batches that
-        do not pass by themselves.
+        Raises RunnerGaveUp after too many failures in a row. Other errors of ``open_runner`` and of batches are raised
+        at once.
         """
         while not stop.is_set():
             with self._outwaiting.over(stop):
                 self._follow(lambda runner: runner.run(stop=stop, on_batch=self._applied))
 
     def catch_up(self, *, stop: Event) -> None:
-        """Apply batches up to where the topics end now. Errors as those of `run`."""
+        """Apply batches up to the current ends of the topics. Raises the errors of `run`."""
         self.outwait(lambda: self._follow(lambda runner: runner.run_to(stop=stop, on_look=self._looked)), stop=stop)
 
     def outwait(self, work: Callable[[], object], *, stop: Event) -> None:
-        """Do something once, over failures that pass, such as the group's first rebuild. Errors as those of `run`."""
+        """Do something once, over temporary failures, such as the group's first rebuild. Raises the errors of `run`."""
         self._outwaiting.once(work, stop=stop)
 
     def _looked(self, report: BatchReport | None) -> None:

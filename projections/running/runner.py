@@ -55,9 +55,11 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerOptions:
-    """How a runner runs: the size of its batches, and the seconds that an unknown schema id is waited for.
+    """How a runner runs.
 
-    The table store says how large batches are unless it is given.
+    Attributes:
+        batch: The size of its batches, by default that of the table store.
+        schema_patience: Seconds to wait for an unknown schema id.
     """
 
     batch: BatchSize | None = None
@@ -65,9 +67,11 @@ class RunnerOptions:
 
 
 class Runner:
-    """Keeps a group's views up to date. Made by ``open_runner``, which holds the group for it.
+    """Keeps a group's views up to date. `open_runner` makes it, and holds the group for it.
 
-    ``progress`` is how far it has come, ``batch`` how many records the next batch may have.
+    Attributes:
+        progress: The offsets that are applied.
+        batch: The size of the next batch.
     """
 
     def __init__(
@@ -106,13 +110,18 @@ class Runner:
 
     @property
     def held(self) -> Run:
-        """The run that is held, with our token on it."""
+        """The run that is held, with the runner's token."""
         return self._applier.run
 
     def run_once(self, *, max_records: int | None = None, ends: Progress | None = None) -> BatchReport | None:
-        """Apply one batch of what is new, up to ``ends`` where they are given. ``max_records`` replaces the batch size.
+        """Apply one batch of new records. Return None if nothing is new, or if the run is paused.
 
-        Returns None where nothing is new, or the run is to stand still. Raises RunRetired if it serves no more.
+        Args:
+            max_records: The size of the batch, instead of the adapted one.
+            ends: Offsets at which the batch ends at the latest.
+
+        Raises:
+            RunRetired: The generation no longer serves.
         """
         report = self._apply_once(max_records=max_records, ends=ends)
         self._let_go()
@@ -152,7 +161,7 @@ class Runner:
                 self._publisher.publish()
 
     def lag(self) -> RunLag:
-        """How far the run is behind what it has seen last."""
+        """Return how far the run is behind what it saw last."""
         return self._clock.lag(self.progress, now=time.time())
 
     def _look(self) -> Offsets:
@@ -205,7 +214,7 @@ class Runner:
         return OffsetRange(start, {**kept, **rest.end})
 
     def run(self, *, stop: Event, on_batch: Callable[[BatchReport], None] = lambda report: None) -> None:
-        """Apply batches until ``stop`` is set. The batch at hand is finished first."""
+        """Apply batches until ``stop`` is set. The current batch is finished first."""
         while not stop.is_set():
             report = self._apply_once()
             if report is not None:
@@ -217,9 +226,9 @@ class Runner:
     def catch_up(
         self, ends: Mapping[str, Mapping[int, int]] | None = None, *, deadline: float = 600.0
     ) -> list[BatchReport]:
-        """Apply batches up to the given offsets (by default, the ends of the topics now). Returns their reports.
+        """Apply batches up to offsets, by default the current ends of the topics. Return their reports.
 
-        Raises NotCaughtUp if that takes longer than ``deadline``, in seconds. Raises RunPaused.
+        Raises NotCaughtUp if that takes more than ``deadline`` seconds. Raises RunPaused.
         """
         reports: list[BatchReport] = []
         until, late = time.monotonic() + deadline, Event()
@@ -245,9 +254,9 @@ class Runner:
         stop: Event,
         on_look: Callable[[BatchReport | None], None] = lambda report: None,
     ) -> bool:
-        """Apply batches up to the given offsets, by default the ends of the topics now. False where it was stopped.
+        """Apply batches up to offsets, by default the current ends of the topics. Return False if it was stopped.
 
-        ``on_look`` is given the report of each batch, and None where there was nothing to apply yet. Raises RunPaused.
+        ``on_look`` is called with the report of each batch, and with None if nothing is new. Raises RunPaused.
         """
         goal = ends or self._log.end_offsets(list(self._group.inputs))
         while not (there := reached(self.progress, goal)) and not stop.is_set():
@@ -270,11 +279,23 @@ def open_runner(
     options: RunnerOptions | None = None,
     metrics: RunMetrics | None = None,
 ) -> Iterator[Runner]:
-    """Hold a group's serving generation for live batches, or the given one, which then need not serve.
+    """Hold a group's serving generation for live batches.
 
-    ``metrics`` is called for each batch. Raises RunAlreadyActive if another runner holds it, NoServingGeneration,
-    GenerationMissing, DefinitionChanged, TopicMissing, TopicMismatch, OffsetsLost, HistoryNotRetained, KeysMissing, and
-    InvalidDefinition for dead letters and view topics where there are no topics.
+    Args:
+        environment: The connections.
+        group: The group.
+        generation: Another generation than the serving one.
+        options: How the runner runs.
+        metrics: Counts for Prometheus.
+
+    Raises:
+        RunAlreadyActive: Another runner holds the generation.
+        NoServingGeneration: The group was not built yet. GenerationMissing: there is no such generation.
+        FactfoldError: DefinitionChanged of the group, TopicMissing, TopicMismatch, OffsetsLost or HistoryNotKept of a
+            topic, KeysMissing of personal columns, InvalidDefinition for topics that the log cannot have.
+
+    Example:
+        >>> with open_runner(environment, shop_views) as runner: runner.run(stop=stop)
     """
     store, chosen = environment.store, options or RunnerOptions()
     require_inputs(environment, group)

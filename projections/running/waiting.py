@@ -22,10 +22,19 @@ _TIMEOUT: Final = 10.0
 
 
 class AppliedVersions(Closing):
-    """How far the streams of one table of a group are applied. ``table`` is the name that the group's views give it.
+    """How far the streams of one table of a group are applied, for reading your own writes.
 
-    ``url`` is SQLAlchemy's of the views' database. The table is one of Table.from_events, keyed by the aggregate's id.
-    Another one, and a stream of another category, are InvalidDefinition.
+    Args:
+        url: SQLAlchemy's URL of the views' database.
+        group: The name of the group.
+        table: The table's name in the group's views. It must be made by `Table.from_events`, with the aggregate's id as
+            its key.
+
+    Raises:
+        InvalidDefinition: The table is another one, or a stream of another category. Raised by the methods.
+
+    Example:
+        >>> applied.wait_for("order-o1", result.version, timeout=5)
     """
 
     def __init__(self, url: str, *, group: str, table: str) -> None:
@@ -37,16 +46,16 @@ class AppliedVersions(Closing):
         self._place = f"table {table} of group {group}"
 
     def version_of(self, stream: str) -> int | None:
-        """The version that a stream stands at in the serving views, None where they have none of its events.
+        """Return a stream's version in the serving views, None if they have no event of it.
 
         Raises InvalidIdentifier, NoServingGeneration, InvalidDefinition or TableStoreUnavailable.
         """
         return self._versions.version_of(StreamName.parse(stream))
 
     def wait_for(self, stream: str, version: int, *, timeout: float = _TIMEOUT) -> int:
-        """Return once the views show a stream at a version or later, and return the version it stands at.
+        """Wait until the views show a stream at a version or later, and return the version they show.
 
-        Raises NotYetApplied after ``timeout`` seconds, with the version it stands at then. Raises the errors of
+        Raises NotYetApplied after ``timeout`` seconds, with the version at that time. Raises the errors of
         `version_of`.
         """
         until, pause = time.monotonic() + timeout, _FIRST_PAUSE
@@ -58,7 +67,7 @@ class AppliedVersions(Closing):
         return found
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._store.close()
 
 

@@ -27,11 +27,16 @@ def open_session(
     memory: str = "2g",
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start, or join, the process's Spark session.
+    """Start the process's Spark session, or join it. Times are UTC.
 
-    ``jars`` are the Kafka and Avro jars of the versions file (the local stack fetches them). With those of Delta Lake
-    among them, its tables can be read and written. ``master`` defaults to ``local[*]`` and ``memory`` is the driver's
-    heap. ``config`` goes before what is chosen here. Times are UTC throughout.
+    Args:
+        jars: The jars for Kafka and Avro, and those of Delta Lake if its tables are used.
+        master: The Spark master, by default ``local[*]``.
+        memory: The heap of the driver.
+        config: Settings by Spark's names, which override the defaults.
+
+    Example:
+        >>> spark = open_session(spark_jars(), memory="1g")
     """
     from pyspark.sql import SparkSession
 

@@ -69,9 +69,9 @@ def _forms(table: ChangelogTable) -> Mapping[str, ColumnForm]:
 
 
 class ComparedGroup(Closing):
-    """The states of the captured tables of one group. ``url`` is SQLAlchemy's of the views' database.
+    """The states of a group's captured tables, for `compare`. ``url`` is SQLAlchemy's of the views' database.
 
-    Raises NoServingGeneration, DefinitionChanged, and TableStoreUnavailable for views in Delta Lake.
+    Raises NoServingGeneration, DefinitionChanged, or TableStoreUnavailable for views in Delta Lake.
     """
 
     def __init__(self, url: str, group: ProjectionGroup) -> None:
@@ -87,12 +87,12 @@ class ComparedGroup(Closing):
 
     @property
     def tables(self) -> tuple[StateTable, ...]:
-        """The captured tables whose current rows the group keeps."""
+        """The captured tables whose current rows the group stores."""
         found = self._group.tables.items()
         return tuple(self._state(name, table) for name, table in found if isinstance(table, ChangelogTable))
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._store.close()
 
     def _state(self, name: str, table: ChangelogTable) -> StateTable:

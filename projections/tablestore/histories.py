@@ -26,11 +26,19 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def rows_as_of(views: str | SqlTableStore, group: ProjectionGroup, history: str | View, moment: datetime) -> pa.Table:
-    """The rows that were valid at a moment, with their times, in the order of the key. Of a time to come, those of now.
+    """Return the rows of a history that were valid at a moment, in the order of the key. A future moment means now.
 
-    ``views`` is the views' database or its URL. Raises InvalidDefinition for a view that is no history, a moment
-    without a time zone, and one of which a history with ``keep`` has lost versions. Raises DefinitionChanged,
-    NoServingGeneration or TableStoreUnavailable.
+    Args:
+        views: The views' database or its URL.
+        group: The group.
+        history: The view that `history` declares.
+        moment: The moment, with a time zone.
+
+    Raises:
+        InvalidDefinition: The view is no history, the moment has no time zone, or ``keep`` has removed versions of it.
+        DefinitionChanged: Another definition built the generation.
+        NoServingGeneration: The group was not built yet.
+        TableStoreUnavailable: The database did not answer.
     """
     name = history if isinstance(history, str) else history.name
     _require_zone(moment)

@@ -41,9 +41,9 @@ def set_aside_letters(
     group: str,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> SetAsideLetters:
-    """The records of a topic that a projection group has set aside: `environment.store` holds them.
+    """Return the records of a topic that a group has set aside, from ``environment.store``.
 
-    Raises NoServingGeneration, TableStoreUnavailable, and UnsupportedBackend for a store that is no database.
+    Raises NoServingGeneration, TableStoreUnavailable, or UnsupportedBackend for a store that is no database.
     """
     if isinstance(store, SqlTableStore):
         return SetAsideLetters(store, topic, group=group, clock=clock)

@@ -37,13 +37,23 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ViewsDiffer(AssertionError):
-    """A live view is not what its recomputation is: the message has the keys, and both rows of each."""
+    """A live view differs from its recomputation. The message has the keys, and both rows of each."""
 
 
 class ViewTrial(Closing):
-    """Keeps a group's views live over a log in memory. ``folder`` takes the file of the views.
+    """Runs a group's views over a log in memory, for tests. In pytest, use the fixture `view_trial`.
 
-    ``put``, ``delete`` and ``record`` only write. ``check`` is one batch of the runner, and the comparison.
+    `put`, `delete` and `record` only write. `check` applies one batch, and compares the views with a recomputation.
+
+    Args:
+        spark: A Spark session.
+        group: The group.
+        folder: A folder for the file of the views.
+
+    Example:
+        >>> with ViewTrial(spark, ProjectionGroup("shop", [bought]), folder) as trial:
+        ...     trial.put(customers, {"id": 7, "name": "Ann"})
+        ...     trial.check()
     """
 
     def __init__(self, spark: SparkSession, group: ProjectionGroup, folder: str | Path) -> None:
@@ -69,11 +79,11 @@ class ViewTrial(Closing):
         self._runner = self._held.enter_context(open_runner(self._environment, group))
 
     def close(self) -> None:
-        """Let the views go. The Spark session stays."""
+        """Close the views. The Spark session stays."""
         self._held.close()
 
     def put(self, table: CapturedTable, row: Row, *, committed: datetime | None = None) -> None:
-        """Insert or update a row of a captured table. Values as `ChangeWriter` takes them, and the commit's time."""
+        """Insert or update a row of a captured table, as committed at a time."""
         self._changes.put(table, row, committed=_micros(committed))
         self._rows.setdefault(table.topic, {})[_key(table, row)] = dict(row)
 
@@ -83,9 +93,9 @@ class ViewTrial(Closing):
         self._rows.setdefault(table.topic, {}).pop(_key(table, key), None)
 
     def record(self, stream: str, *events: object, time: datetime | None = None) -> None:
-        """Record the next events of a stream. Raises InvalidDefinition if no table or stream of the group reads them.
+        """Record the next events of a stream, at a time. By default one event each second, from the beginning of 1970.
 
-        At a time, or as many seconds after the beginning of 1970 as there are events before.
+        Raises InvalidDefinition if no table or stream of the group reads them.
         """
         table = self._folding(stream)
         for event in events:
@@ -95,7 +105,7 @@ class ViewTrial(Closing):
             self._versions[stream] += 1
 
     def check(self) -> None:
-        """Carry what was written into the views, and compare them. ViewsDiffer with the keys and both rows."""
+        """Apply what was written as one batch, and compare the views. Raises ViewsDiffer with the differing rows."""
         self._runner.catch_up()
         verdicts = verify(self._environment, self._group)
         wrong = [_told(name, row) for name, verdict in verdicts.items() for row in verdict.differing]
@@ -103,11 +113,10 @@ class ViewTrial(Closing):
             raise ViewsDiffer("\n".join(wrong) or f"rows come twice: {verdicts}")
 
     def shake(self, seed: int = 0) -> None:
-        """Change a row of every captured table, column by column, delete it and insert it again. ``check`` each time.
+        """Change a row of every captured table, column by column, delete it and insert it again, and check each time.
 
-        For views with Python functions, whose code no plan shows: what a plan shows is refused when it is planned.
-        Another seed takes another row. Tables folded from events are left as they are, and columns of decimals,
-        dates, times and bytes of which no other row has another value.
+        Use it for views with Python functions, whose code no plan shows. Another seed takes another row. Tables folded
+        from events stay as they are, and so do decimals, dates, times and bytes that have one value in all rows.
         """
         self.check()
         chance = random.Random(seed)  # noqa: S311 - which row, not a secret
@@ -116,7 +125,7 @@ class ViewTrial(Closing):
                 self._shake(table, chance.choice(list(rows.values())), chance)
 
     def rows(self, view: str) -> list[dict[str, Any]]:
-        """A live view's rows in the order of its key. Decimals are text."""
+        """Return a live view's rows in the order of its key. Decimals are text."""
         found = self._layout.views[view]
         batches = self._store.target(found.view).fetch(found.columns, order_by=found.definition.key)
         return [row for batch in batches for row in batch.to_pylist()]

@@ -30,13 +30,22 @@ def history(
     named: str = "valid",
     topic: str | ViewTopic | None = None,
 ) -> View:
-    """Every version of the rows of a table: a view that others may read.
+    """Declare a view of every version of a table's rows.
 
-    Of a captured table a version begins with the commit of its transaction, and a deletion ends it. Of a table folded
-    from events one begins with each event that sets a column, at the time the event was recorded. The columns are the
-    table's, ``valid_from``, ``valid_to`` (exclusive, null while it is valid) and ``is_current``. ``named`` renames the
-    two times. ``valid_from`` is null for a row that a snapshot found: when it began is not known. Versions that ended
-    more than ``keep`` before the newest change of their row leave the view. Raises InvalidDefinition.
+    Of a captured table, a version begins with the commit of its transaction, and a deletion ends it. Of a table folded
+    from events, a version begins with each event that sets a column, when the event was recorded. The columns are the
+    table's, ``valid_from`` (null for a row of a snapshot), ``valid_to`` (exclusive, null for the current version) and
+    ``is_current``.
+
+    Args:
+        name: The name of the view.
+        table: The table.
+        keep: How long a version stays after it ended, measured by the newest change of its row.
+        named: The prefix of the two times.
+        topic: A topic that gets the view's rows too.
+
+    Raises:
+        InvalidDefinition: The table has no history.
     """
     from projections.spark.timing.history import History
 

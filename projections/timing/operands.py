@@ -211,16 +211,16 @@ class RowsOf(Rows):
 
 
 def rows_of(*labels: str) -> RowsOf:
-    """The rows of a match that these labels have taken. Those of all labels if it names none.
+    """Name the rows of a match that labels have taken, of all labels by default.
 
-    In a condition these are the rows before the one at hand: ``rows_of("small").last("amount")`` is null while
+    In a condition these are the rows before the current one: ``rows_of("small").last("amount")`` is null while
     ``small`` has taken none. In a measure they are those of the whole match.
     """
     return RowsOf(tuple(dict.fromkeys(labels)))
 
 
 def previous(column: str) -> FieldReference:
-    """The column's value in the row before, in the partition's order, whether that is part of the match or not."""
+    """Name the column's value in the row before, in the partition's order. That row may be outside the match."""
     return FieldReference((PREVIOUS + _column(column),))
 
 

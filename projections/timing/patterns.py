@@ -247,9 +247,9 @@ class Skip:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """A step with what holds for the whole match.
+    """A step, with conditions on the whole match. ``limit`` is in microseconds.
 
-    ``limit`` is in microseconds. Raises InvalidDefinition if it cannot work.
+    Raises InvalidDefinition for a pattern that cannot match.
     """
 
     step: Step
@@ -267,7 +267,7 @@ class Pattern:
             self._require_progress()
 
     def not_followed_by(self, condition: Predicate) -> Pattern:
-        """Matches after which no row meets the condition while ``within`` lasts, from the match's first row on.
+        """Exclude matches that a row with this condition follows within the time of ``within``, from the first row on.
 
         A match counts until such a row comes. Raises InvalidDefinition.
         """
@@ -278,20 +278,20 @@ class Pattern:
         return replace(self, unfollowed_by=_of_rows(condition, "rows after the match"))
 
     def skip_to_next_row(self) -> Pattern:
-        """Look for the next match from the row after the first of this one on: matches may overlap."""
+        """Look for the next match from the row after this one's first row: matches may overlap."""
         return replace(self, skip=Skip("next row"))
 
     def skip_to_first(self, label: str | Label) -> Pattern:
-        """Look for the next match from the first row of a label on. Raises InvalidDefinition."""
+        """Look for the next match from the first row of a label. Raises InvalidDefinition."""
         return replace(self, skip=Skip("first", _name(label)))
 
     def skip_to_last(self, label: str | Label) -> Pattern:
-        """Look for the next match from the last row of a label on. Raises InvalidDefinition."""
+        """Look for the next match from the last row of a label. Raises InvalidDefinition."""
         return replace(self, skip=Skip("last", _name(label)))
 
     @cached_property
     def labels(self) -> dict[str, Label]:
-        """Its labels by name, in the order in which they are written. Raises InvalidDefinition for two of one name."""
+        """The labels by name, in the order in which they are written. Raises InvalidDefinition for a repeated name."""
         found: dict[str, Label] = {}
         for one in _labels(self.step):
             if found.setdefault(one.name, one) is not one:
@@ -302,24 +302,24 @@ class Pattern:
 
     @cached_property
     def conditions(self) -> list[Predicate]:
-        """All conditions of it."""
+        """All its conditions."""
         own = [one.condition for one in self.labels.values()]
         return [one for one in (*own, *_between(self.step), self.unfollowed_by) if one is not None]
 
     @cached_property
     def slots(self) -> list[Slot]:
-        """What its conditions ask of the rows before, each once."""
+        """The values of earlier rows that its conditions need, each once."""
         asked = (one for condition in self.conditions for one in terms(condition))
         return list(dict.fromkeys(one.slot for one in asked if isinstance(one, Taken)))
 
     @property
     def span(self) -> int | None:
-        """How many microseconds after its first row a match looks at rows. None if earlier rows count, or any later."""
+        """How many microseconds after its first row a match looks at rows, None without a limit or for earlier rows."""
         looks_back = any(path[0].startswith(PREVIOUS) for one in self.conditions for path in _paths(one))
         return None if looks_back or self.skip.to != "next row" else self.limit
 
     def require_labels(self, names: tuple[str, ...], what: str) -> None:
-        """Raises InvalidDefinition for a label that it does not have."""
+        """Raise InvalidDefinition for a label that it does not have."""
         for name in names:
             if name not in self.labels:
                 raise InvalidDefinition(
@@ -365,9 +365,9 @@ class Pattern:
 
 
 def label(name: str, condition: Predicate | None = None) -> Label:
-    """A step of one row that meets a condition. Without one, of any row.
+    """Declare a step of one row that meets a condition, or of any row. Results name the rows it took by its name.
 
-    The name says in results which rows it took. Raises InvalidDefinition.
+    Raises InvalidDefinition for a wrong name.
     """
     checked_identifier(name, what="label")
     return Label(name, None if condition is None else _of_rows(condition, f"label {name}"))

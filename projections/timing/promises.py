@@ -16,14 +16,16 @@ _A_LENGTH: Final = "give a length of time of zero or more: retain=Retain(late='1
 
 @dataclass(frozen=True)
 class Retain:
-    """How late an event of a stream may be, so that rows which no later event concerns are forgotten.
+    """How late an event of a stream may be. Rows that no later event can concern are then forgotten.
 
-    ``late``: an event is recorded at most so long after its event time. Its record alone decides that: one that was
-    recorded later is too late, in every run and every rebuild, and is set aside with its reason.
-    ``delivered``: an event is in the log at most so long after it was recorded, by the clock of the views' database.
-    Rows stay so much longer. An event that comes after they are forgotten is set aside too.
+    Attributes:
+        late: How long after its event time an event is recorded at most. A later one is set aside, in every run and
+            rebuild.
+        delivered: How long after its recording an event is in the log at most, by the clock of the views' database. An
+            event that comes after its rows were forgotten is set aside too.
 
-    Raises InvalidDefinition.
+    Raises:
+        InvalidDefinition: A length is wrong.
     """
 
     late: Lasting
@@ -47,9 +49,14 @@ class Retain:
 
 @dataclass(frozen=True)
 class Reach:
-    """How far a view looks: a row follows from rows whose times are at most ``length`` from its own time, ``on``.
+    """How far in time a view looks: a row follows from rows at most ``length`` away.
 
-    Raises InvalidDefinition.
+    Attributes:
+        length: The greatest distance.
+        on: The column of the row's time.
+
+    Raises:
+        InvalidDefinition: The length is wrong.
     """
 
     length: Lasting

@@ -95,19 +95,32 @@ Window = Tumbling | Hopping | Cumulative | Session
 
 
 def tumbling(size: Lasting, *, offset: Lasting = "0 seconds", zone: str | None = None) -> Tumbling:
-    """Windows of one size, one after the other: minutes, hours, days, weeks, months.
+    """Declare windows of one size, one after the other: minutes, hours, days, weeks or months.
 
-    ``zone`` names the clocks by which days begin, ``"Europe/Berlin"``: days of it last 23 to 25 hours. ``offset`` moves
-    all beginnings: ``tumbling("1 day", offset="6 hours")``. Raises InvalidDefinition.
+    Args:
+        size: The size.
+        offset: Moves all beginnings: ``tumbling("1 day", offset="6 hours")``.
+        zone: The time zone in which days begin, such as ``"Europe/Berlin"``. Its days have 23 to 25 hours.
+
+    Raises:
+        InvalidDefinition: A length or the zone is wrong.
     """
     return Tumbling(_grid(positive(size, what="size"), offset, zone))
 
 
 def hopping(size: Lasting, every: Lasting, *, offset: Lasting = "0 seconds", zone: str | None = None) -> Hopping:
-    """Windows of one size of which one begins ``every`` so often, so that a row may be in several or in none.
+    """Declare windows of one size that begin at a fixed interval. A row may be in several of them, or in none.
 
-    A size of days ends at the same time of day as it begins. A size of hours or less lasts that long. Raises
-    InvalidDefinition.
+    A size of days ends at the time of day at which it begins. A size of hours or less lasts exactly so long.
+
+    Args:
+        size: The size.
+        every: The interval.
+        offset: Moves all beginnings.
+        zone: The time zone, as in `tumbling`.
+
+    Raises:
+        InvalidDefinition: A length or the zone is wrong.
     """
     found = Hopping(positive(size, what="size"), _grid(positive(every, what="every"), offset, zone))
     if windows_of(found) > _MOST_WINDOWS:
@@ -119,9 +132,9 @@ def hopping(size: Lasting, every: Lasting, *, offset: Lasting = "0 seconds", zon
 
 
 def cumulative(size: Lasting, step: Lasting, *, offset: Lasting = "0 seconds", zone: str | None = None) -> Cumulative:
-    """Windows that begin together, one ``size`` after the other, and end a ``step`` later each: a day so far, by hour.
+    """Declare windows that begin together and end one ``step`` after another, up to ``size``: a day so far, by hour.
 
-    Raises InvalidDefinition.
+    Raises InvalidDefinition for a wrong length or zone.
     """
     grid, each = _grid(positive(size, what="size"), offset, zone), positive(step, what="step")
     if each.months or _longest(grid.step) < each.micros:
@@ -137,11 +150,11 @@ def cumulative(size: Lasting, step: Lasting, *, offset: Lasting = "0 seconds", z
 
 
 def session(gap: Lasting, *, by: Columns) -> Session:
-    """Windows of rows that follow each other within ``gap``, for each value of ``by``.
+    """Declare windows of rows that follow each other within ``gap``, for each value of ``by``.
 
-    Two rows are in one session if at most ``gap`` lies between them and each row between. A session begins with its
-    first row, and ends ``gap`` after its last: there a row is still part of it. Sessions of one key never overlap. A
-    row that comes between two of them makes them one. When it goes, they are two again. Raises InvalidDefinition.
+    Two rows are in one session if the rows from one to the other are at most ``gap`` apart. A session begins with its
+    first row and ends ``gap`` after its last one. A row that comes between two sessions joins them, and its deletion
+    splits them again. Raises InvalidDefinition for a wrong length.
     """
     positive(gap, what="gap")
     columns = as_columns(by or ())
@@ -160,13 +173,25 @@ def windowed(
     named: str = "window",
     topic: str | ViewTopic | None = None,
 ) -> View:
-    """The rows of a table or view with the window that each is in: a view, which others group or join.
+    """Declare a view of a table's rows with the window of each. Other views group or join it.
 
-    ``on`` is the column of a row's time, which decides: of an event, of a business, or, as a stream without a time of
-    its own has it, of the record. ``columns`` chooses others of the table in addition to its key and ``on``. All by
-    default. The window is in ``window_start`` and ``window_end`` (exclusive), or as ``named`` says. A row without a
-    time is in none. The key is the table's. Where a row is in several windows, it begins with that and says which.
-    Raises InvalidDefinition. And UnknownColumn once the columns of the table are known.
+    A row without a time is in no window. The key is the table's. If a row may be in several windows, the key begins
+    with the window.
+
+    Args:
+        name: The name of the view.
+        table: The table or view.
+        window: The windows.
+        on: The column of a row's time.
+        columns: Columns of the result, in addition to the key and ``on``. By default all.
+        named: The prefix of ``window_start`` and ``window_end`` (exclusive).
+        topic: A topic that gets the view's rows too.
+
+    Raises:
+        InvalidDefinition: The view cannot work. UnknownColumn is raised when the table's columns are known.
+
+    Example:
+        >>> windowed("hourly_payments", payments, tumbling("1 hour"), on="paid_at")
     """
     from projections.spark.timing.windowing import Windowing
 

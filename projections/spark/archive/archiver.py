@@ -53,10 +53,14 @@ class Appended:
 
 @dataclass(frozen=True)
 class Archiver:
-    """Archives topics of one log. Any number may be made, and one at a time appends to a topic.
+    """Archives topics of one log. Of several archivers, one at a time appends to a topic.
 
-    With ``incomplete`` a topic whose first records are deleted already is archived from where it begins. Without, that
-    is refused with OffsetsLost.
+    Attributes:
+        log: The log.
+        archive: The archive.
+        max_offsets: The offsets of one append at most.
+        incomplete: Archive also a topic that has lost its first records, from where it begins. Otherwise OffsetsLost is
+            raised.
     """
 
     log: ArchivableLog
@@ -66,10 +70,12 @@ class Archiver:
     _whole_at: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
 
     def append(self, topic: str) -> Appended | None:
-        """Archive one range of what is new. None where nothing is.
+        """Archive one range of new records. Return None if nothing is new.
 
-        Raises OffsetsLost if records went before they were archived, or the topic was created again. Raises
-        ArchiveMoved, TopicMissing or BrokerUnreachable.
+        Raises:
+            OffsetsLost: Records were deleted before they were archived, or the topic was created again.
+            ArchiveMoved: Another archiver appended meanwhile.
+            TopicMissing: The topic does not exist. BrokerUnreachable: no broker answered.
         """
         begun = time.perf_counter()
         table = self.archive.table(topic)
@@ -91,7 +97,7 @@ class Archiver:
         on_append: Callable[[Appended], None] = lambda done: None,
         stop: Event | None = None,
     ) -> int:
-        """Archive what the topics hold when their turn comes. Returns the offsets."""
+        """Archive what the topics hold, one topic after another. Return the number of offsets."""
         count = 0
         for topic in topics:
             while not (stop and stop.is_set()) and (done := self.append(topic)):
@@ -111,10 +117,10 @@ class Archiver:
         on_append: Callable[[Appended], None] = lambda done: None,
         metrics: ArchiveMetrics | None = None,
     ) -> None:
-        """Archive what is new every so many seconds until ``stop`` is set. The append at hand is finished first.
+        """Archive new records every so many seconds until ``stop`` is set. The current append is finished first.
 
-        A broker or a file system that does not answer is tried again, and after eight times in a row given up.
-        ``metrics`` counts for Prometheus.
+        A broker or file system that does not answer is tried again, eight times in a row. ``metrics`` counts for
+        Prometheus.
         """
         failures = 0
         while not stop.is_set():
@@ -193,9 +199,17 @@ def open_archiver(
     memory: str = "1g",
     incomplete: bool = False,
 ) -> Iterator[Archiver]:
-    """An archiver of Kafka's topics into a folder of this machine, or a URI that Hadoop understands.
+    """Open an archiver of Kafka's topics. It starts Spark, and stops it at the end.
 
-    Starts Spark, and stops it at the end. ``jars`` are those of Kafka and of Delta Lake. Raises ArchiveUnusable.
+    Args:
+        settings: The settings of Kafka.
+        path: A folder of this machine, or a URI that Hadoop understands.
+        jars: The jars for Kafka and Delta Lake.
+        memory: The heap of the driver.
+        incomplete: As in Archiver.
+
+    Raises:
+        ArchiveUnusable: The archive cannot be opened.
     """
     from projections.spark.reading.kafka_source import KafkaLog
     from projections.spark.session import open_session

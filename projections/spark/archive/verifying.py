@@ -25,13 +25,16 @@ _LOOK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True)
 class ArchiveVerdict:
-    """A topic's archive against the topic, counted in records. ``whole`` where it reaches back to the topic's first.
+    """A topic's archive compared with the topic, counted in records, up to the end of the archive.
 
-    What the topic has behind the end of its archive is not looked at: it waits for an archiver.
-
-    ``compared`` are those that the topic holds of the archived offsets: ``missing`` of them the archive does not hold
-    as they are. ``only_archived`` are records of the same offsets that the topic does not have, as compaction leaves
-    it. ``repeated`` offsets are in the archive more than once, or outside of what it says it holds.
+    Attributes:
+        whole: The archive reaches back to the topic's first record.
+        archived: The archived records.
+        compared: The records that the topic still holds of the archived offsets.
+        missing: Those of them that the archive does not hold, or not as they are.
+        only_archived: Archived records that the topic does not have, as after compaction.
+        repeated: Offsets that are archived several times, or outside the archive's range.
+        compacted: The topic is compacted.
     """
 
     topic: str
@@ -45,16 +48,18 @@ class ArchiveVerdict:
 
     @property
     def equal(self) -> bool:
-        """Whether the archive holds every record that the topic holds up to its end, and none that it never held."""
+        """Whether the archive holds every record of the topic up to its end, and none that the topic never had."""
         surplus = 0 if self.compacted else self.only_archived
         return not (self.missing or self.repeated or surplus)
 
 
 def verify_archive(log: ArchivableLog, archive: DeltaArchive, topic: str) -> ArchiveVerdict:
-    """Compare every archived record with the topic's, key, value, headers and time. Of what the topic still has.
+    """Compare every archived record with the topic's: key, value, headers and time.
 
-    Raises ArchiveUnusable if nothing is archived, OffsetsLost if the topic was created again. Raises TopicMissing or
-    BrokerUnreachable.
+    Raises:
+        ArchiveUnusable: Nothing is archived.
+        OffsetsLost: The topic was created again.
+        TopicMissing: The topic does not exist. BrokerUnreachable: no broker answered.
     """
     extent = _extent(archive, topic)
     shared = _shared(log, topic, extent)
@@ -77,11 +82,22 @@ def release_topic(
     retention: timedelta,
     patience: timedelta = timedelta(seconds=30),
 ) -> tuple[ArchiveVerdict, Mapping[str, str]]:
-    """Let the topic delete what is older than ``retention``, once its archive is found to hold all that it holds now.
+    """Let the topic delete records older than ``retention``, after checking that the archive holds all its records.
 
-    An archiver that is at work is waited for, for as long as ``patience``. Returns what was found and the settings the
-    topic was given. Raises ArchiveDiffers and leaves the topic as it is where the archive lacks a record, or does not
-    reach back to the topic's first.
+    Args:
+        settings: The settings of Kafka.
+        log: The log of the topic.
+        archive: The archive.
+        topic: The topic.
+        retention: The time that the topic retains records from now on.
+        patience: How long to wait for an archiver that is at work.
+
+    Returns:
+        The comparison, and the settings that the topic got.
+
+    Raises:
+        ArchiveDiffers: The archive lacks a record, or does not reach back to the topic's first. The topic stays as it
+            is.
     """
     if not _extent(archive, topic).whole:
         raise ArchiveDiffers(

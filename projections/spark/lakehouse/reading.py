@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 
 
 def read_views(spark: SparkSession, url: str, *, group: str) -> Mapping[str, DataFrame]:
-    """Every view of a group's serving generation as of one moment, by name. Each call looks which moment that is.
+    """Return every view of a group's serving generation as of one moment, by name. Each call reads a newer moment.
 
-    ``url`` is that of the table store, ``spark`` a session with Delta Lake. Raises NoServingGeneration or
-    TableStoreUnavailable.
+    Args:
+        spark: A session with Delta Lake.
+        url: The URL of the table store.
+        group: The name of the group.
+
+    Raises:
+        NoServingGeneration: The group was not built yet.
+        TableStoreUnavailable: The store did not answer.
     """
     store = DeltaTableStore(spark, url)
     run = store.serving_state(group).run
@@ -34,9 +40,9 @@ def read_views(spark: SparkSession, url: str, *, group: str) -> Mapping[str, Dat
 
 
 def read_view(spark: SparkSession, url: str, *, group: str, view: str) -> DataFrame:
-    """One view of a group's serving generation, as `read_views` has it.
+    """Return one view of a group's serving generation, as `read_views` does.
 
-    Raises InvalidDefinition if there is no such.
+    Raises InvalidDefinition if there is no view of this name.
     """
     found = read_views(spark, url, group=group)
     if view not in found:

@@ -48,9 +48,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class BatchReport:
-    """What a batch did: offsets read, rows staged, view rows changed, records set aside by what is wrong with them.
+    """What a batch did.
 
-    With the records that went to view topics, the seconds of each step, and how far the run is behind now.
+    Attributes:
+        records: The offsets that were read.
+        staged: The rows that were staged.
+        affected: The view rows that were computed again.
+        upserts: The view rows that were written.
+        retractions: The view rows that were deleted.
+        set_aside: The records that were set aside, by what is wrong with them.
+        seconds: The seconds by step.
+        lag_offsets: The offsets that wait.
+        lag_seconds: The age of the oldest record that waits.
+        published: The records that were written to view topics.
     """
 
     records: int
@@ -66,7 +76,7 @@ class BatchReport:
 
     @property
     def total_seconds(self) -> float:
-        """All steps together."""
+        """The seconds of all steps."""
         return sum(self.seconds.values())
 
     @contextmanager

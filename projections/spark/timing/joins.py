@@ -34,14 +34,26 @@ def join_within(
     how: How = "left",
     take: Taken | None = None,
 ) -> DataFrame:
-    """Join rows whose times are apart by ``lower`` to ``upper``, both included, to the microsecond.
+    """Join rows whose times are ``lower`` to ``upper`` apart, both included, to the microsecond.
 
-    For use in the function of a view over partitions. A row of ``right`` matches if it equals the one of ``left`` in
-    the columns of ``on``, and its time lies between the left's time plus ``lower`` and that plus ``upper``. Either may
-    be negative. ``times`` are the columns of the left's and of the right's time. A row without a time, or without a
-    value in ``on``, matches nothing.
-    The result has the columns of the left and those of the right but ``on``. ``take`` chooses these (``["page"]``) or
-    renames them (``{"next_id": "search_id"}``). Raises InvalidDefinition or UnknownColumn, when the view is planned.
+    For the function of a view over partitions. A row without a time, or without a value in ``on``, matches nothing.
+
+    Args:
+        left: The rows to join.
+        right: The rows to find.
+        on: The columns that must be equal.
+        times: The column of the left's time, and that of the right's.
+        upper: The longest time from the left row to the right one.
+        lower: The shortest, which may be negative.
+        how: The kind of join.
+        take: Columns of the right for the result (``["page"]``), or new names (``{"next_id": "search_id"}``). By
+            default all but ``on``.
+
+    Raises:
+        InvalidDefinition: The join cannot work. Raised when the view is planned, as UnknownColumn is.
+
+    Example:
+        >>> join_within(views, orders, on="customer_id", times=("seen_at", "placed_at"), upper="1 hour")
     """
     first, last = _bounds(lower, upper)
     _require_how(how, _JOINS, "join_within")
@@ -74,15 +86,28 @@ def join_as_of(
     how: Literal["inner", "left"] = "left",
     take: Taken | None = None,
 ) -> DataFrame:
-    """Join each row of ``left`` with the one row of ``right`` whose time is the closest to its own.
+    """Join each row of ``left`` with the one row of ``right`` whose time is closest to its own.
 
-    For use in the function of a view over partitions. ``direction`` says on which side of the left's time it lies:
-    ``backward`` before it, ``forward`` after it, ``nearest`` on either, the earlier one at equal distance. ``exact``
-    allows equal times, and ``tolerance`` is the greatest distance, included. Of several rows of one time the greatest
-    in the columns of ``ties`` is meant, then that of the greatest key. Of one aggregate's events the later one.
-    ``condition`` must hold too, in SQL or as a column, under the names that the result has: then all rows of the right
-    within ``tolerance`` are compared, where otherwise both sides are sorted once. Columns are as in ``join_within``.
-    Raises InvalidDefinition or UnknownColumn, when the view is planned.
+    For the function of a view over partitions.
+
+    Args:
+        left: The rows to join.
+        right: The rows to find.
+        on: The columns that must be equal.
+        times: The column of the left's time, and that of the right's.
+        direction: ``backward`` finds earlier rows, ``forward`` later ones, ``nearest`` both, and the earlier one at
+            equal distance.
+        tolerance: The greatest distance, included.
+        ties: Of rows of one time, the greatest in these columns is taken, then the greatest key. Of one aggregate's
+            events the later one.
+        condition: SQL or a column, by the names of the result. All right rows within ``tolerance`` are then compared.
+            Without it, both sides are sorted once.
+        exact: Allow equal times.
+        how: The kind of join.
+        take: Columns of the right for the result, as in `join_within`.
+
+    Raises:
+        InvalidDefinition: The join cannot work. Raised when the view is planned, as UnknownColumn is.
     """
     _require_how(how, ("inner", "left"), "join_as_of")
     if direction not in DIRECTIONS:

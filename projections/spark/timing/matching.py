@@ -70,16 +70,25 @@ def match_pattern(
     per: Literal["match", "row"] = "match",
     labelled: str = "label",
 ) -> DataFrame:
-    """Return the matches that a pattern has in each partition of ``by``, for use in a view with the same ``by``.
+    """Return the matches of a pattern in each partition of ``by``, for a view with the same ``by``.
 
-    Rows follow each other by ``time``, then by ``order``, then by ``key``. That tells the rows of a partition apart. It
-    is the key of the table unless it is given. A row without a time is in no match. A match has the columns of ``by``,
-    those of ``key`` from its first row, and ``measures``, such as ``{"amount": large.last("amount")}``.
-    With ``per="row"`` each row of a match is a row of the result: ``by``, the key of the match as ``match_…``, the
-    row's columns, its label, and the measures of the match.
+    A match is identified by its first row. A change leaves other matches unchanged if they begin and end as before.
 
-    A match is known by its first row, and so a change leaves alone all others that begin and end as before. Raises
-    InvalidDefinition, InvalidPredicate or UnknownColumn when the view is planned.
+    Args:
+        rows: The rows of the partition.
+        pattern: The pattern.
+        by: The columns of the partition.
+        time: The column that orders rows. A row without a time is in no match.
+        key: The columns that distinguish rows of a partition, by default the table's key.
+        order: Columns that order rows of one time.
+        measures: Columns of a match, such as ``{"amount": large.last("amount")}``.
+        per: ``match`` returns a row for each match: ``by``, the key of its first row and the measures. ``row`` returns
+            each row of a match, with the match's key as ``match_…``, its label and the measures.
+        labelled: The column of the label.
+
+    Raises:
+        InvalidDefinition: The pattern cannot be matched. Raised when the view is planned, as UnknownColumn and
+            InvalidPredicate are.
     """
     own = as_columns(key) or key_of(rows)
     asked = _Asked(rows, as_pattern(pattern), as_columns(by), time, as_columns(order), own, measures or {})

@@ -16,12 +16,21 @@ if TYPE_CHECKING:
 
 
 def sliding(on: str, size: Lasting, *, by: str | Sequence[str]) -> WindowSpec:
-    """Return the window of each row: the rows with its values in ``by``, at most ``size`` earlier, and itself.
+    """Return a window for each row: the rows with equal values in ``by`` that are at most ``size`` earlier, and itself.
 
-    For use in the function of a view over partitions, ``F.count("*").over(sliding("at", "1 hour", by="customer_id"))``.
-    ``on`` names a timestamp column. A row exactly ``size`` earlier counts, to the microsecond, and so do all rows of
-    the same time. Rows without a time have each other in their windows. Raises InvalidDefinition for a size below zero
-    or of months.
+    For the function of a view over partitions. Rows of the same time count, to the microsecond. Rows without a time
+    have each other in their windows.
+
+    Args:
+        on: A timestamp column.
+        size: The length of the window.
+        by: The columns of the partition.
+
+    Raises:
+        InvalidDefinition: The size is below zero, or in months.
+
+    Example:
+        >>> F.count("*").over(sliding("at", "1 hour", by="customer_id"))
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F

@@ -22,13 +22,23 @@ def as_of(
     how: Literal["inner", "left"] = "inner",
     take: Taken | None = None,
 ) -> DataFrame:
-    """Join a stream's rows with the version, valid at each row's event time, of the row that ``on`` points to.
+    """Join a stream's rows with the version that was valid at each row's event time.
 
-    For use in a view's function, with its own parameters: ``on`` is a reference that the view declares to the versions.
-    A version is valid from its commit (inclusive) to the next one's. The result has the stream's columns and those of
-    the version but its key. ``take`` chooses them (``["credit_score"]``) or renames them
-    (``{"payer_score": "credit_score"}``). With ``how="left"`` a row without a valid version stays, with nulls. Raises
-    InvalidDefinition or UnknownColumn, when the view is planned.
+    For a view's function, with its own parameters. A version is valid from its commit, included, to the next one's.
+
+    Args:
+        stream: The rows of the stream.
+        versions: The versions, made by `Table.versions_of`.
+        on: The reference that the view declares to the versions.
+        how: With ``left``, a row without a valid version stays, with nulls.
+        take: Columns of the version for the result (``["credit_score"]``), or new names (``{"payer_score":
+            "credit_score"}``).
+
+    Raises:
+        InvalidDefinition: The join cannot work. Raised when the view is planned, as UnknownColumn is.
+
+    Example:
+        >>> as_of(payments, customers, on="customer_id", take=["credit_score"])
     """
     from pyspark.sql import functions as F
 
