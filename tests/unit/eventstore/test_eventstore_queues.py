@@ -110,7 +110,7 @@ def test_only_a_queue_counts_deliveries_and_only_of_single_events():
 
     with pytest.raises(DeclarationError, match="is told of no deliveries"):
         subscription("payments", group="desk")(one)
-    with pytest.raises(DeclarationError, match="a delivery beside a list"):
+    with pytest.raises(DeclarationError, match="a delivery and a list"):
         queue("payments", group="desk")(many)
     with pytest.raises(DeclarationError, match="does not take one event"):
         queue("payments", group="desk")(none)
