@@ -211,8 +211,7 @@ class Signals:
 
 def _unreadable(source: PostgresSource) -> UnsupportedEncoding:
     return UnsupportedEncoding(
-        f"connector {source.name!r} writes its notifications as it writes its changes, and nobody said where the "
-        "schemas of those are",
+        f"connector {source.name!r} writes its notifications with schemas, and the reader has no schemas",
         remedy="give the registry's: Signals(…, schemas=ConfluentRegistry(…).schema), or FACTFOLD_REGISTRY__URL",
         place=source.notifications_topic,
     )
@@ -287,7 +286,7 @@ class Signalled:
         return SnapshotUnfinished(
             f"the snapshot by connector {self._signals.source.name!r} was not done after {timeout:g} s: "
             f"{self._awaited.summary()}",
-            remedy="it goes on: follow it with `factfold cdc notifications --follow`, or give it more time",
+            remedy="follow it with `factfold cdc notifications --follow`, or give it more time: it goes on",
             place=f"signal {self.id}",
         )
 

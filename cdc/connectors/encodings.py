@@ -219,7 +219,7 @@ def _unsupported(
     if schema_helps:
         return UnsupportedEncoding(
             f"connector {connector!r} sends JSON without schemas with {key}={value}: "
-            "its values cannot be told apart from plain numbers and text",
+            "its values cannot be distinguished from plain numbers and text",
             remedy=f"{keep}, or choose an encoding with schemas (encoding=JsonWithSchemas(), ApicurioAvro(…))",
             place=key,
         )

@@ -398,7 +398,7 @@ def test_a_name_that_was_taken_while_a_generation_was_built_keeps_it_from_servin
     "master", ["spark://there:7077", "yarn", "local-cluster[2,1,1024]", "local[2,4]", "k8s://there"]
 )
 def test_a_spark_on_other_machines_is_refused(sqlite_store, master):
-    with pytest.raises(UnsupportedMaster, match=r"cannot be kept by a Spark at"):
+    with pytest.raises(UnsupportedMaster, match=r"cannot be updated by a Spark at"):
         sqlite_store.check_master(master)
     sqlite_store.check_master("local[*]")
 

@@ -110,7 +110,7 @@ def test_a_taken_port_is_refused_with_its_holder() -> None:
 
 
 def test_a_port_outside_of_all_ports_is_refused() -> None:
-    with pytest.raises(PortRefused, match="port 70000, wanted by kafka, is refused"):
+    with pytest.raises(PortRefused, match="port 70000, requested by kafka, is refused"):
         require_free(70000, server="kafka")
 
 

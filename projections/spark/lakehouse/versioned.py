@@ -176,7 +176,7 @@ class VersionedTable:
 
     def _superseded(self) -> RunSuperseded:
         return RunSuperseded(
-            "another runner writes the same table; nothing of this batch counts",
+            "another runner writes the same table, and nothing of this batch counts",
             remedy="stop one of the two runners",
             place=self.path,
         )

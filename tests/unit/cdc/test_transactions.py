@@ -192,7 +192,7 @@ def test_marks_in_avro_are_read_by_their_schemas() -> None:
     value = framed(MARKER, {**MARK, "factfold_epoch": "2"})
     wanted = TransactionMarker(TransactionStatus.END, "3500", 49518616, {"public.a": 4, "public.b": 1}, 2)
     assert decode_marker(value, place="t[0]@1", schemas=schema_of) == wanted
-    with pytest.raises(UndecodableChange, match="nobody said where its schemas are"):
+    with pytest.raises(UndecodableChange, match="the reader has no schemas"):
         decode_marker(value, place="t[0]@1")
 
 

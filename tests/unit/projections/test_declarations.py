@@ -148,7 +148,7 @@ def test_a_table_of_several_aggregates_is_a_view_whose_roots_are_theirs():
     [
         ([[Ticket, Refund]], {}, "folded from aggregates, and is given"),
         ([], {}, "folded from aggregates, and is given none"),
-        ([Ticket, Refund], {"name": None}, "kept as a view, and has no name"),
+        ([Ticket, Refund], {"name": None}, "stored as a view, and has no name"),
         ([Ticket, Refund], {"name": "a b"}, "not a usable name"),
         ([Ticket, Refund], {"topic": "tickets"}, "come from one topic"),
         ([Ticket, Ticket], {}, "come twice"),

@@ -138,9 +138,9 @@ def test_a_url_says_which_table_store_is_meant(tmp_path):
         ("sqlite://", "in memory"),
         ("sqlite:///:memory:", "in memory"),
         ("shop.db", "cannot be read"),
-        ("postgres://u:p@h/d", "cannot be kept in 'postgres'"),
-        ("mysql://u:p@h/d", "cannot be kept in 'mysql'"),
-        ("postgresql+psycopg2://u:p@h/d", r"cannot be kept in 'postgresql\+psycopg2'"),
+        ("postgres://u:p@h/d", "cannot be stored in 'postgres'"),
+        ("mysql://u:p@h/d", "cannot be stored in 'mysql'"),
+        ("postgresql+psycopg2://u:p@h/d", r"cannot be stored in 'postgresql\+psycopg2'"),
     ],
 )
 def test_a_url_that_names_no_database_we_could_share_is_refused(url, words):
