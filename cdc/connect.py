@@ -355,7 +355,7 @@ class ConnectClient:
             # Its words hold the header, which may be secret.
             raise InvalidConnector(
                 "a header for the Connect worker cannot be sent: it begins with a space or holds an end of line",
-                remedy="look at the names and values of headers: a secret read from a file often ends with a line",
+                remedy="check the names and values of headers: a secret read from a file often has a line end",
                 place=self.url,
             ) from None
         except requests.RequestException as error:
@@ -390,8 +390,8 @@ class ConnectClient:
         reason = _TLS_REASON.search(str(error))
         return ConnectUnavailable(
             f"no TLS with the Kafka Connect worker at {self.url}: {reason.group(1) if reason else 'refused'}",
-            remedy="give the file of the worker's authority as verify=, and one's own as certificate= if it asks for "
-            "one. The URL's host must stand in the worker's certificate, and https: only where it speaks TLS",
+            remedy="give the file of its certificate authority as verify=, and a client certificate as certificate= if "
+            "it asks for one. The worker's certificate has to name the URL's host. Use http: if it has no TLS",
             place=f"{method} {path}",
         )
 

@@ -180,8 +180,8 @@ def _ensure_role(connection: Connection, user: str, password: str | SecretStr | 
     role = role_facts(connection, user)
     if role is None and password is None:
         raise SourceNotReady(
-            f"role {user} does not exist, and no password was given to make it with",
-            remedy="pass password=…, the one that stands behind the connector's reference",
+            f"role {user} does not exist, and no password was given for it",
+            remedy="pass password=…, the one that the connector's reference names",
             place=user,
         )
     if role is None:

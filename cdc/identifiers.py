@@ -62,7 +62,7 @@ def check_host(name: str) -> str:
         return name
     raise InvalidIdentifier(
         "the host is neither a name nor an address",  # it is not shown: it may be a URL with a password
-        remedy="write a host's name, or its address, an IPv6 one in brackets. Port, user and password have own fields",
+        remedy="write a host's name or address, IPv6 in brackets. Port, user and password have their own fields",
         place="host",
     )
 

@@ -151,7 +151,7 @@ def _declared(connector: PostgresConnector, running: _Login | None) -> _Login:
 def _require_reference(login: _Login) -> None:
     if not is_reference(login.reference):
         raise InvalidConnector(
-            f"connector {login.name!r} carries its password in clear: there is nothing to write a new one to",
+            f"connector {login.name!r} has its password in clear, and no file to write a new one to",
             remedy="declare it with a reference to a secrets file, run factfold cdc prepare, then rotate",
             place=_KEY,
         )

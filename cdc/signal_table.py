@@ -90,7 +90,7 @@ def signal_findings(connection: Connection, connector: PostgresConnector) -> Ite
     if table is None or found is None:
         return
     if problem := _misfit(connection, table, found):
-        remedy = "declare another name as signal_table, or let that table go"
+        remedy = "declare another name as signal_table, or drop that table"
         yield Finding.error("signal table", f"table {table} is no signal table: {problem}", remedy)
     if not _may_insert(connection, connector.user, table):
         found_missing = f"role {connector.user} may not INSERT into {table}, as incremental snapshots do"
@@ -163,8 +163,8 @@ def _columns(connection: Connection, table: TableName) -> Columns | None:
 def _require_signal_table(connection: Connection, table: TableName, found: Columns) -> None:
     if problem := _misfit(connection, table, found):
         raise SourceNotReady(
-            f"table {table} is there and is no signal table: {problem}",
-            remedy="declare another name as signal_table, or let that table go",
+            f"table {table} exists and is no signal table: {problem}",
+            remedy="declare another name as signal_table, or drop that table",
             place=str(table),
         )
 

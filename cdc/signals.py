@@ -287,7 +287,7 @@ class Signalled:
         return SnapshotUnfinished(
             f"the snapshot by connector {self._signals.source.name!r} was not done after {timeout:g} s: "
             f"{self._awaited.summary()}",
-            remedy="it goes on: follow it with `factfold cdc notifications --follow`, or give it more time",
+            remedy="follow it with `factfold cdc notifications --follow`, or give it more time: it goes on",
             place=f"signal {self.id}",
         )
 

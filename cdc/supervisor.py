@@ -181,7 +181,7 @@ class Supervisor:
             return None
         return ConnectorFailed(
             f"connector {status.name!r} runs without a task",
-            remedy="the worker lost its request for tasks. A restart makes another",
+            remedy="restart the connector: the worker lost its request for tasks",
             place=f"{status.name} on worker {status.worker_id}",
         )
 

@@ -299,7 +299,7 @@ class _Captured:
             if (table, topic) != (self.table, self.topic):
                 raise InvalidConnector(
                     f"table {table!r} is captured under topic {topic!r} already",
-                    remedy="one table has one topic, and one topic one table: use another name",
+                    remedy="use another name: each table has one topic, and each topic one table",
                     place=self.topic,
                 )
 

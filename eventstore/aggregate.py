@@ -273,7 +273,7 @@ def aggregate_of(command: Callable[..., object]) -> type[Aggregate]:
         return owner
     raise UnknownAggregate(
         f"{getattr(command, '__qualname__', command)!r} is not a command of an aggregate",
-        remedy="decorate the method with @command and pass it unbound, for example Order.place. "
+        remedy="decorate the method with @command and pass it unbound, such as Order.place, "
         "or give the function to decider(decide=[…])",
     )
 
@@ -392,7 +392,7 @@ def _stored_types(cls: type[Aggregate]) -> dict[str, EventType]:
             if found.setdefault(name, kind) is not kind:
                 raise DeclarationError(
                     f"{cls.__qualname__} has two events that are or were stored as {name!r}",
-                    remedy="let one of them have been Retype'd from it",
+                    remedy="give one of them another name, and use Retype with this name in one of them only",
                     place=cls.__qualname__,
                 )
     return found

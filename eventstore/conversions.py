@@ -56,7 +56,7 @@ def decimal_of(precision: int, scale: int) -> Convert:
             return exact_decimal(value, precision, scale)
         except ArithmeticError:
             raise InvalidEventData(
-                f"{value} has no place among {precision - scale} digits before the point and {scale} after it",
+                f"{value} does not fit into {precision - scale} digits before the point and {scale} after it",
                 remedy="use a finite number of fewer digits, or Annotated[Decimal, Digits(precision, scale)]",
             ) from None
 

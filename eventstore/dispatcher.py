@@ -131,7 +131,7 @@ class Dispatcher:
         """
         if not isinstance(self.store, TransactionalStore):
             raise DeclarationError(
-                f"{type(self.store).__name__} takes part in no transaction of its caller's",
+                f"{type(self.store).__name__} cannot append in its caller's transaction",
                 remedy="use an SqlEventStore on the same database, and a dispatcher that is not in a transaction yet",
                 place=type(self.store).__name__,
             )

@@ -386,8 +386,8 @@ def _require_subjects(cls: type, fields: Sequence[Field]) -> None:
 def _require_frozen(cls: type) -> None:
     if not _ways_of(cls).frozen:
         raise DeclarationError(
-            f"event {cls.__qualname__} can be changed after the fact",
-            remedy=f"class {cls.__name__}({cls.__bases__[0].__name__}, frozen=True)",
+            f"event {cls.__qualname__} is not frozen: its objects can be changed",
+            remedy=f"declare it so: class {cls.__name__}({cls.__bases__[0].__name__}, frozen=True)",
             place=cls.__qualname__,
         )
 

@@ -252,7 +252,7 @@ class Inbox:
 def _check_supported(engine: Engine) -> None:
     if (engine.dialect.name, engine.driver) not in _SUPPORTED:
         raise UnsupportedBackend(
-            f"the inbox does not speak {engine.dialect.name} through {engine.driver}",
+            f"the inbox does not support {engine.dialect.name} through {engine.driver}",
             remedy="use an engine of postgresql+psycopg://… or sqlite:///…",
             place=shown_url(engine.url),
         )

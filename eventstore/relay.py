@@ -297,7 +297,7 @@ def _unknown_event(record: TopicRecord) -> TopicNotRelayed:
 def _of_no_category(record: OutboxRecord) -> TopicNotRelayed:
     return TopicNotRelayed(
         f"event {record.key!r} goes to {record.topic}[{record.partition}], which is no category's",
-        remedy="let the table `categories` say what the events say: topic and number of partitions",
+        remedy="correct the table `categories`: topic and partition count have to be those of its events",
         place=f"position {record.position.position}",
     )
 

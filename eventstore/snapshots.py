@@ -117,8 +117,8 @@ class Snapshots:
         if has_personal_events(type(state)):
             raise DeclarationError(
                 f"{type(state).__qualname__} has personal events, and an aggregate snapshot would outlive an erasure",
-                remedy="load it from its events. Where its streams grow long, keep what is about a person in one of "
-                "its own, or take the mark off fields that tell nothing about one",
+                remedy="load it from its events. If its streams grow long, move personal fields to an aggregate of "
+                "their own, or remove Personal() from fields that are not personal",
                 place=type(state).__qualname__,
             )
         payload = shape_of(type(state)).encode(state)

@@ -77,7 +77,7 @@ def strange_end(record: TopicRecord) -> str:
 def _foreign(record: TopicRecord) -> ForeignRecord:
     return ForeignRecord(
         strange_end(record),
-        remedy="give the category a topic of its own (source=, topic_prefix=, declare_category(topic=)). "
-        "after a restore of an older backup, a new one",
+        remedy="give the category a topic of its own (source=, topic_prefix=, declare_category(topic=)), "
+        "or a new one after a restore of an older backup",
         place=record.place,
     )

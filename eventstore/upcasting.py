@@ -180,7 +180,7 @@ def _single(kind: FieldType, field: str, compilation: Compilation) -> Avro:
     if kind.record is None and not kind.inner:
         return kind.avro
     raise UnsupportedFieldType(
-        f"{compilation.owner} casts field {field} to a list, map, record or union, which no cast reaches into",
+        f"{compilation.owner} casts field {field} to a list, map, record or union, which a cast cannot convert",
         remedy="upcast it by a function that knows what such a value means",
         place=f"{compilation.owner}.{field}",
     )

@@ -43,8 +43,8 @@ class BatchSize:
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.records <= self.most or self.target <= 0:
             raise InvalidDefinition(
-                f"no batch has {self.records} records between {self.least} and {self.most} in {self.target} s",
-                remedy="least, records and most count from 1 and rise. Target is a time above zero",
+                f"a batch cannot have {self.records} records, {self.least} to {self.most}, in {self.target} s",
+                remedy="give 1 <= least <= records <= most, and a target above zero",
             )
 
     def after(self, records: int, *, seconds: float) -> BatchSize:

@@ -67,13 +67,13 @@ class ProjectionGroup:
         checked_identifier(self.name, what="projection group")
         if self.bad_records not in get_args(BadRecords):
             raise InvalidDefinition(
-                f"group {self.name!r} does {self.bad_records!r} with bad records, which is not known",
+                f"group {self.name!r} has bad_records={self.bad_records!r}",
                 remedy=f"choose one of {', '.join(get_args(BadRecords))}",
             )
         if self.horizon is not None and self.horizon < _LEAST_HORIZON:
             raise InvalidDefinition(
-                f"group {self.name!r} forgets deleted rows after {self.horizon}, and a source may repeat more",
-                remedy="give it an hour at least, better weeks. None keeps them for ever",
+                f"group {self.name!r} forgets deleted rows after {self.horizon}: a source may repeat older changes",
+                remedy="give it at least an hour, better weeks. None retains them for ever",
             )
         if not self.views:
             raise InvalidDefinition(f"group {self.name!r} has no view", remedy="give it at least one")

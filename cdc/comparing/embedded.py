@@ -264,7 +264,7 @@ def _columns(connection: Connection, table: str) -> list[str]:
     if not found:
         raise SourceNotReady(
             f"table {table!r} does not exist, and is captured",
-            remedy="create it and capture it again, or give the group up",
+            remedy="create it and capture it again, or drop the group",
             place=table,
         )
     return found

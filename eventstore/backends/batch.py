@@ -124,7 +124,7 @@ class Batch:
     def id_taken(self) -> EventIdTaken:
         """Return the error for an id that another event has."""
         return EventIdTaken(
-            "an event with one of these ids was appended before, elsewhere or among others",
+            "an event with one of these ids was appended before, in another append",
             remedy="give each event an id of its own. To repeat an append, repeat it with all its events and their ids",
             place=", ".join(self.streams.names[:3]),
         )
@@ -251,7 +251,7 @@ def _publishable(payload: bytes, kind: EventType) -> bytes:
         return payload
     raise EventTooLarge(
         f"an event {kind.name} of {len(payload):,} bytes is longer than a topic takes ({MAX_EVENT_BYTES:,})",
-        remedy="keep what is large elsewhere, and its address and digest in the event, or make it several events",
+        remedy="store the large payload elsewhere and put its URL and digest in the event, or split the event",
         place=kind.name,
     )
 

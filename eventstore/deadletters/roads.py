@@ -41,7 +41,7 @@ def to_topic(settings: Settings, topic: str, chosen: Chosen, *, group: str | Non
     def sent(record: TopicRecord) -> SentRecord:
         if (stream := stream_and_version(record.key)[0]) in held:
             raise ReplayRefused(
-                f"{topic!r} holds events of {stream} that this one would stay behind: later ones that are not replayed",
+                f"{topic!r} holds later events of {stream} that are not replayed, and this one would follow them",
                 remedy="replay all letters of the stream once its group has set those events aside, too",
                 place=topic,
             )
@@ -53,7 +53,7 @@ def to_topic(settings: Settings, topic: str, chosen: Chosen, *, group: str | Non
 def _require_projection(settings: Settings, topic: str, group: str | None, *, edited: bool) -> None:
     if group is None or group_offsets(settings, topic, group=group):
         raise ReplayRefused(
-            f"{topic!r} is compacted: a repeated event would stay behind newer events of its stream",
+            f"{topic!r} is compacted: a repeated event would follow newer events of its stream",
             remedy="replay to the group (--to group), letters of branches to their branch (--branches MODULE:NAME)",
             place=topic,
         )

@@ -87,7 +87,7 @@ class Selection:
 def _empty(lower: str, upper: str) -> InvalidBound:
     return InvalidBound(
         f"no event is from {lower} to {upper}, which is before it",
-        remedy="exchange the two bounds, or leave one of them out",
+        remedy="swap the two bounds, or leave one of them out",
     )
 
 

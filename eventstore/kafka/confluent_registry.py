@@ -157,13 +157,13 @@ class ConfluentRegistry(Closing):
     def _away(self, subject: str, cause: str) -> RegistryUnreachable:
         return RegistryUnreachable(
             f"the schema registry does not answer: {cause}",
-            remedy="start it, or correct FACTFOLD_REGISTRY__URL. Events of kinds that were appended before need it not",
+            remedy="start it, or correct FACTFOLD_REGISTRY__URL. Known event types do not need it",
             place=self._place(subject),
         )
 
     def _refused(self, subject: str, cause: str) -> RegistryRefused:
         return RegistryRefused(
-            f"the schema registry said no: {cause}",
+            f"the schema registry refused: {cause}",
             remedy="check its address, whose path may be /apis/ccompat/v7, and user and password",
             place=self._place(subject),
         )

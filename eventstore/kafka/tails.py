@@ -51,9 +51,9 @@ def _require_none_forgotten(begins: Mapping[Partition, int], found: Mapping[Part
     for (topic, partition), begin in begins.items():
         if begin > 0 and (topic, partition) not in found:
             raise TopicNotRelayed(
-                f"every record of {topic}[{partition}] was deleted, and with the last one how far it had come",
-                remedy="publish the store into a topic of another name, and bound a topic's retention only where its "
-                "category is never quiet for so long",
+                f"every record of {topic}[{partition}] was deleted: the last published event is unknown",
+                remedy="publish the store into a topic of another name, and limit the retention of a topic only if "
+                "its category has events more often than that",
                 place=f"{topic}[{partition}]",
             )
 

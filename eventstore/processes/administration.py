@@ -203,7 +203,7 @@ class Processes:
         if kind is None:
             known = ", ".join(sorted(self._engine.processes)) or "none"
             raise ProcessUnknown(
-                f"no process {process!r} was given. There is {known}", remedy="name its class, as module:Name"
+                f"no process {process!r} was given. Known are: {known}", remedy="name its class, as module:Name"
             )
         return kind
 

@@ -27,8 +27,8 @@ def opened_views(views_url: str) -> Iterator[TableStore[Any]]:
         return
     if (path := sqlite_path(views_url)) is not None and not Path(path).exists():
         raise TableStoreUnavailable(
-            "there is no such file, and looking makes none",
-            remedy="check the URL. Factfold projections rebuild, or run, makes the file",
+            "there is no such file",
+            remedy="check the URL, or create the file: factfold projections rebuild",
             place=path,
         )
     store = open_table_store(views_url)

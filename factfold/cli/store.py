@@ -197,8 +197,8 @@ def existing_store(
     url = url_of(database)
     if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
         raise StoreNotPrepared(
-            "there is no such file, and looking makes none",
-            remedy="check the URL. Factfold store migrate makes the file",
+            "there is no such file",
+            remedy="check the URL, or create the file: factfold store migrate",
             place=url.database,
         )
     return _open(database, schema, keys, source=source)

@@ -20,15 +20,15 @@ def require_deletions(log: OpenLog, progress: Offsets, ends: Offsets, *, topics:
                 raise deletions_lost(
                     topic,
                     partition,
-                    remedy="rebuild the projection. Let a run stand still for less than the topic's delete.retention.ms"
-                    " and min.compaction.lag.ms together",
+                    remedy="rebuild the projection. Let a run be offline for less than the topic's delete.retention.ms "
+                    "and min.compaction.lag.ms together",
                 )
 
 
 def deletions_lost(topic: str, partition: int, *, remedy: str) -> OffsetsLost:
     """The error of a reader that stood still for longer than its topic keeps deletions."""
     return OffsetsLost(
-        "what waits is older than the topic keeps deletions: some may have been compacted away unread",
+        "the next records are older than the topic's deletions: compaction may have removed tombstones unread",
         remedy=remedy,
         place=f"topic {topic}, partition {partition}",
     )

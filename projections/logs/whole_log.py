@@ -36,10 +36,10 @@ def require_served(served: Offsets, whole: Offsets, ends: Offsets, *, group: str
         for partition, end in parts.items():
             if end < served.get(topic, {}).get(partition, 0) <= ends[topic][partition]:
                 raise EndNotKnown(
-                    f"group {group!r} serves {served[topic][partition]} offsets, and transactions of the source are "
-                    f"known to have ended up to {end} only",
-                    remedy="wait for the transaction that is open. Where its marks were removed or switched off, for "
-                    "the next one, or leave ProjectionGroup(transactions=…) away",
+                    f"group {group!r} serves {served[topic][partition]} offsets, and the source's transactions "
+                    f"are complete only up to {end}",
+                    remedy="wait for the open transaction to end. If its marks were removed or switched off, wait for "
+                    "the next one, or omit ProjectionGroup(transactions=…)",
                     place=f"topic {topic}, partition {partition}",
                 )
 
@@ -54,7 +54,7 @@ def require_inputs(environment: Environment, group: ProjectionGroup) -> None:
     for topic, policy in environment.log.cleanup_policies(group.history_topics).items():
         if "compact" in policy:
             raise HistoryNotRetained(
-                f"versions are read from the topic, and it has cleanup.policy={policy}: older changes will go",
+                f"versions are read from the topic, and its cleanup.policy={policy} deletes older changes",
                 remedy="capture the table with PostgresSource(history=(…)), or set cleanup.policy=delete and"
                 " retention.ms=-1 on the topic before it is compacted",
                 place=f"topic {topic}",

@@ -64,8 +64,8 @@ def diff(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewC
 def _require_serving(store: TableStore[Any], group: ProjectionGroup) -> None:
     if not store.states(group.name, SERVING) and store.states(group.name, BUILT):
         raise NotComparable(
-            f"nothing of projection group {group.name!r} serves yet that the generation could be compared with",
-            remedy="let it serve: factfold projections cutover. Factfold projections verify recomputes it then",
+            f"no generation of projection group {group.name!r} serves yet, and there is nothing to compare with",
+            remedy="let it serve (factfold projections cutover), then recompute it (factfold projections verify)",
             place=store.place,
         )
 

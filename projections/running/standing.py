@@ -29,8 +29,8 @@ class Standing:
         state = self._store.state(self._run)
         if state is None or state.status != SERVING:
             raise RunRetired(
-                "this generation serves no more: a cut-over or a rollback has let another one serve",
-                remedy="start the runner again, by the definition that serves now. Factfold projections run does so",
+                "this generation no longer serves: a cut-over or a rollback let another one serve",
+                remedy="start the runner again with the definition that serves now (factfold projections run)",
                 place=self._run.place,
             )
         self._tell(paused=state.paused)
@@ -40,8 +40,8 @@ class Standing:
         """Raise RunPaused where the last look found the run paused: who waits for it would wait in vain."""
         if self.paused:
             raise RunPaused(
-                "the run was asked to stand still, and does not catch up",
-                remedy="factfold projections resume lets it go on",
+                "the run is paused, and does not catch up",
+                remedy="run factfold projections resume",
                 place=self._run.place,
             )
 

@@ -74,8 +74,8 @@ class AppliedVersions(Closing):
 def _not_yet(stream: str, version: int, found: int | None, *, seconds: float, place: str) -> NotYetApplied:
     stands = "is not there yet" if found is None else f"stands at version {found}"
     error = NotYetApplied(
-        f"{stream} {stands}, version {version} was waited for for {seconds:g} s",
-        remedy="see that the group's runner runs (factfold projections status), and in its log or metrics its lag",
+        f"{stream} {stands}, and did not reach version {version} within {seconds:g} s",
+        remedy="check that the group's runner runs (factfold projections status), and its lag in its log or metrics",
         place=place,
     )
     error.version = found

@@ -221,6 +221,6 @@ def require_finals(known: Mapping[str, Mapping[str, object]], group: str, view: 
         return
     raise InvalidDefinition(
         f"view {view!r} of group {group!r} has no final results here",
-        remedy=f"name one that has: {', '.join(sorted(known.get(group, {}))) or 'none yet. Run the group'}",
+        remedy=f"name one that has: {', '.join(sorted(known.get(group, {}))) or 'none yet, run the group'}",
         place=f"projection group {group}",
     )

@@ -265,7 +265,7 @@ class TableStore(ABC, Generic[Laid]):
         if found is None:
             raise GenerationMissing(
                 f"projection group {group.name!r} has no generation {number}",
-                remedy="factfold projections status lists those there are",
+                remedy="list the generations: factfold projections status",
                 place=group.name,
             )
         return self._unchanged(group, found, view_columns)

@@ -60,7 +60,7 @@ class Step:
         for one in (self, _step(following)):
             if one.shape.may_be_empty:
                 raise InvalidDefinition(
-                    f"{one} may be without rows, next to followed_by",
+                    f"{one} is optional, and followed_by needs a step with a row",
                     remedy="name both cases: a.followed_by(b) | a instead of a.followed_by(b.optional())",
                 )
         return FollowedBy(self, following)
@@ -416,7 +416,7 @@ def _step(value: object) -> Step:
     if isinstance(value, Step):
         return value
     raise InvalidDefinition(
-        f"{value} is no step of a pattern", remedy="name a condition by label('name', condition). Within comes last"
+        f"{value} is no step of a pattern", remedy="name a condition: label('name', condition). Call within(…) last"
     )
 
 

@@ -64,7 +64,7 @@ def test_a_version_that_comes_meanwhile_ends_the_wait(store, tickets):
 def test_a_version_that_does_not_come_is_told_with_how_far_its_stream_is(store, tickets):
     run, layout = served(store)
     apply(store, run, layout, 0)
-    with pytest.raises(NotYetApplied, match="ticket-t1 stands at version 0, version 1 was waited for") as caught:
+    with pytest.raises(NotYetApplied, match="ticket-t1 stands at version 0, and did not reach version 1") as caught:
         tickets.wait_for("ticket-t1", 1, **SOON)
     assert caught.value.version == 0
     assert caught.value.place == "table tickets of group tickets"

@@ -44,7 +44,7 @@ def built(store, *keys, group=GROUP, to=5, columns=COLUMNS, hours="1.5"):
 
 def test_a_first_generation_has_nothing_to_be_compared_with(store):
     built(store, "a")
-    with pytest.raises(NotComparable, match="nothing of projection group 'tickets' serves yet"):
+    with pytest.raises(NotComparable, match="no generation of projection group 'tickets' serves yet"):
         diff(SimpleNamespace(store=store), GROUP)
 
 

@@ -318,7 +318,7 @@ def test_a_runner_lets_go_by_itself_and_says_so(spark, tmp_path):
 
 
 def test_a_horizon_that_is_shorter_than_a_source_repeats_is_refused():
-    with pytest.raises(InvalidDefinition, match="may repeat more"):
+    with pytest.raises(InvalidDefinition, match="may repeat older changes"):
         ProjectionGroup("short", [left_join], horizon=timedelta(minutes=59))
     assert (
         ProjectionGroup("long", [left_join], horizon=None).fingerprint()

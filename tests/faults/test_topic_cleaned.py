@@ -196,9 +196,9 @@ def cleaned_unread(crates, settings, topic, environment, eager_cleaner, tmp_path
 @pytest.mark.faults
 def test_who_stood_still_while_deletions_were_compacted_away_is_told_so(crates, topic, cleaned_unread, monkeypatch):
     env, group, archiver = cleaned_unread
-    with pytest.raises(OffsetsLost, match="older than the topic keeps deletions"), open_runner(env, group):
+    with pytest.raises(OffsetsLost, match="older than the topic's deletions"), open_runner(env, group):
         pass
-    with pytest.raises(OffsetsLost, match="older than the topic keeps deletions"):
+    with pytest.raises(OffsetsLost, match="older than the topic's deletions"):
         archiver.append(topic.name)
     with monkeypatch.context() as planted:  # the fault is seen: a runner that does not ask keeps the row
         planted.setattr(running, "require_deletions", lambda *given, **named: None)

@@ -167,7 +167,7 @@ def test_a_paused_runner_holds_its_run_and_goes_on_once_it_may(env, writer):
         writer.send(opened(writer, 0, 5))
         pause(env.store, group.name)
         assert runner.run_once() is None
-        with pytest.raises(RunPaused, match="asked to stand still"):
+        with pytest.raises(RunPaused, match="the run is paused"):
             runner.catch_up()
         with pytest.raises(RunAlreadyActive), open_runner(env, group):
             pass
@@ -194,7 +194,7 @@ def test_a_held_runner_waits_and_the_new_generation_is_brought_to_where_it_stand
 
         monkeypatch.setattr(cutover, "_is_switched", while_held)
         run = cut_over(env, group)
-        with pytest.raises(RunRetired, match="serves no more"):
+        with pytest.raises(RunRetired, match="no longer serves"):
             runner.run_once()
     assert seen == [None]
     assert rows_of(env) == 20

@@ -104,7 +104,7 @@ def test_who_has_slept_since_it_looked_looks_again(tmp_path, monkeypatch):
 def test_who_always_comes_second_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(ledgers, "_ATTEMPTS", 3)
     monkeypatch.setattr(LocalFiles, "put", lambda self, number, lines: False)
-    with pytest.raises(TableStoreUnavailable, match="others committed to the ledger first, 3 times"):
+    with pytest.raises(TableStoreUnavailable, match="other processes committed to the ledger first, 3 times"):
         Ledger(LocalFiles(tmp_path), "pond").change(lambda _: {1: entry(1)})
 
 

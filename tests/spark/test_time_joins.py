@@ -178,7 +178,7 @@ def test_a_join_may_look_as_far_as_its_view_says(spark):
 
 
 REFUSED = {
-    "bounds the wrong way round": (within(lower="1 second", upper="-1 second"), "no time between", "exchange them"),
+    "bounds the wrong way round": (within(lower="1 second", upper="-1 second"), "no time between", "swap them"),
     "a bound of months": (within(upper="1 month"), "upper '1 month' is of months", "30 days"),
     "a bound without a unit": (within(upper="10"), "'10' is no length of time", "'10 minutes'"),
     "a time that is no column": (within(times=("at", "clicked_at")), "rows of the left have no column 'at'",
@@ -200,7 +200,7 @@ REFUSED = {
     "columns of a side that only has to be there": (within("semi", take=["page"]), "a semi join has none",
                                                     "leave out take"),
     "ties of an unknown column": (as_of(ties="at"), "no column 'at'", "click_id"),
-    "rows of one time that nothing tells apart": (without_a_key(), "no key says which is meant", "name in ties"),
+    "rows of one time that nothing tells apart": (without_a_key(), "no key to choose one", "name in ties"),
     "rows of one time that ties do not tell apart": (without_a_key(ties="page"), "max_by, which depends on",
                                                      "whole key"),
     "another partition": (within(on="term", take={}), "no column 'term'", "session"),

@@ -79,9 +79,9 @@ class ArchivedStreams:
             waiting &= self._appending()
         if waiting:
             raise StoreUnavailable(
-                f"transactions that append have been open for {_PATIENCE_SECONDS:.0f} seconds, and it is not known "
-                f"yet whether stream {stream!r} stays as its writer saw it",
-                remedy="archive it when they are over, or under ANY or STREAM_EXISTS, which do not wait",
+                f"transactions that append have been open for {_PATIENCE_SECONDS:.0f} seconds: "
+                f"they may still append to stream {stream!r}",
+                remedy="archive it when they have ended, or expect ANY or STREAM_EXISTS, which do not wait",
                 place=stream,
             )
 

@@ -67,7 +67,7 @@ class Deleter:
             # A writer was faster: chance keeps both from meeting again.
             self._database.sleep(random.uniform(0, _LONGEST_PAUSE_SECONDS))  # noqa: S311
         raise StoreUnavailable(
-            f"writers were faster on stream {deletion.stream!r} again and again",
+            f"other writers were faster on stream {deletion.stream!r} in every attempt",
             remedy="delete it when no service writes to it",
             place=deletion.stream,
         )

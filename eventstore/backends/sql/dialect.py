@@ -99,7 +99,7 @@ def dialect_of(engine: Engine, tables: Tables) -> Dialect:
 
         return SqliteDialect(tables)
     raise UnsupportedBackend(
-        f"the event store does not speak {engine.dialect.name} through {engine.driver}",
+        f"the event store does not support {engine.dialect.name} through {engine.driver}",
         remedy="use postgresql+psycopg://… or sqlite:///…",
         place=shown_url(engine.url),
     )

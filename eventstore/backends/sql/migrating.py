@@ -45,7 +45,7 @@ def is_current(connection: Connection, tables: Tables) -> bool:
     if found is not None and found > NEWEST:
         raise StoreNewer(
             f"the event store's tables are at version {found}, this release knows {NEWEST}",
-            remedy="run the release that migrated them, or a newer one. A store is never taken back",
+            remedy="run the release that migrated them, or a newer one. A store is never migrated back",
             place=tables.migrations.fullname,
         )
     return found == NEWEST

@@ -293,7 +293,7 @@ def _connector_found(publication: str, slot: str) -> OutboxConnectorFound:
     return OutboxConnectorFound(
         f"publication {publication!r} has the events, and slot {slot!r} may be its connector's: both would publish",
         remedy=f"keep the connector, or delete it, pg_drop_replication_slot('{slot}') and DROP PUBLICATION. "
-        f"or say --ignore-slot {slot} where it reads other tables",
+        f"If the slot reads other tables, give --ignore-slot {slot}",
         place=slot,
     )
 

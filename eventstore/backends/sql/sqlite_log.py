@@ -133,7 +133,7 @@ class SqliteLog(Closing):
         return TopicMissing(
             f"the store has no events and no captured table under topic {topic!r}",
             remedy="register the aggregate in the store, or capture the table, before reading it. "
-            f"there are: {', '.join(sorted(known)) or 'none yet'}",
+            f"There are: {', '.join(sorted(known)) or 'none yet'}",
             place=self._path,
         )
 

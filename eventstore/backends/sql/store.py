@@ -410,7 +410,7 @@ class SqlEventStore(Closing):
     def _require_own_keys(self) -> None:
         if self._keys is not None and self._keys is not self._subjects:
             raise DeclarationError(
-                "the keys of this store are stored elsewhere, and do not travel in its files",
+                "the keys of this store are in another key store, and cannot be exported with it",
                 remedy="export and import without keys, and open the other store with the same key store",
             )
 

@@ -109,7 +109,7 @@ def check_transactional(tx: Connection) -> None:
         holds = driver.in_transaction or waits
     if not holds:
         raise DeclarationError(
-            "the engine is in autocommit mode, where nothing is committed or taken back as one",
+            "the engine is in autocommit mode, which has no transactions",
             remedy="give an engine without isolation_level='AUTOCOMMIT'",
             place=shown_url(tx.engine.url),
         )

@@ -83,8 +83,8 @@ class Ledger:
                     return self._change(change)
         except _LostRace as error:
             raise TableStoreUnavailable(
-                f"others committed to the ledger first, {_ATTEMPTS} times. Nothing of this commit was written",
-                remedy="try again. Where it comes back, look which processes write this group",
+                f"other processes committed to the ledger first, {_ATTEMPTS} times. Nothing was written",
+                remedy="try again. If it fails again, check which processes write this group",
                 place=f"projection group {self._group}",
             ) from error
         raise AssertionError("the last attempt returns or raises")

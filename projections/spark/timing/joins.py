@@ -124,7 +124,7 @@ def _bounds(lower: Lasting, upper: Lasting) -> tuple[int, int]:
     if first > last:
         raise InvalidDefinition(
             f"join_within has no time between its lower bound, {lower}, and its upper one, {upper}",
-            remedy="exchange them. Both count from the left's time, '-10 minutes' is before it",
+            remedy="swap them. Both count from the left's time: '-10 minutes' is before it",
         )
     return first, last
 
@@ -172,7 +172,7 @@ def _order(right: DataFrame, ties: Columns) -> list[Column]:
     order = [*map(F.col, named), *in_order(right, key_of(right))]
     if not order:
         raise InvalidDefinition(
-            "join_as_of was given a right side of which two rows may have one time, and no key says which is meant",
-            remedy="name in ties the columns that tell them apart, or keep the columns of its table's key",
+            "join_as_of has a right side in which two rows may have one time, and no key to choose one",
+            remedy="name in ties the columns that distinguish them, or select the columns of its table's key",
         )
     return order

@@ -168,7 +168,7 @@ class _Asked:
         if twice:
             raise InvalidDefinition(
                 f"match_pattern returns column {twice[0]!r} twice",
-                remedy="name the measure otherwise. Labelled='…' names the column of labels",
+                remedy="name the measure otherwise, or the column of labels: labelled='…'",
             )
         return Layout(self.by, tuple(columns_computed(self.pattern)), dict(own))
 

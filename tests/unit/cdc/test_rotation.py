@@ -83,7 +83,7 @@ def test_a_sink_with_the_same_secret_is_named(shop: PostgresSource) -> None:
 def test_a_connector_of_the_role_that_carries_the_password_in_clear_is_named(shop: PostgresSource) -> None:
     literal = runs(replace(shop, name="literal"), database_password="sentinel")
 
-    with pytest.raises(InvalidConnector, match="'literal' carries its password in clear") as refused:
+    with pytest.raises(InvalidConnector, match="'literal' has its password in clear") as refused:
         rotate_password(Cluster(runs(shop), literal), shop, source=NOBODY)  # type: ignore[arg-type]
 
     assert "sentinel" not in str(refused.value)

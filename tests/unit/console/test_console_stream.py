@@ -46,7 +46,7 @@ def test_a_search_leaves_out_what_it_does_not_name(browser, query, places):
 @pytest.mark.parametrize(("query", "words"), [
     ("category=No-such!", "category"),
     ("since=yesterday", "'yesterday' is no time"),
-    ("since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z", "exchange the two bounds"),
+    ("since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z", "swap the two bounds"),
     ("stream=nodash", "has no dash"),
     ("stream=order-o1&at=-1", "'-1' is no at"),
     ("stream=order-o1&at=99999999999999", "is no at"),

@@ -165,7 +165,7 @@ def test_a_handler_sends_commands_in_the_transaction_it_is_lent(store: SqlEventS
 def test_a_store_that_takes_part_in_no_transaction_says_so(store: SqlEventStore) -> None:
     with store.engine.connect() as connection:
         for dispatcher in (Dispatcher(MemoryEventStore()), Dispatcher(store).within(connection)):
-            with pytest.raises(DeclarationError, match="takes part in no transaction"):
+            with pytest.raises(DeclarationError, match="cannot append in its caller's transaction"):
                 dispatcher.within(connection)
 
 

@@ -68,5 +68,5 @@ def test_whatever_happens_the_size_stays_within_its_bounds(batches):
     "wrong", [{"least": 0}, {"records": 400}, {"records": 200_000}, {"target": 0}, {"least": 20_000, "most": 10_000}]
 )
 def test_bounds_that_cross_are_refused(wrong):
-    with pytest.raises(InvalidDefinition, match="no batch has"):
+    with pytest.raises(InvalidDefinition, match="a batch cannot have"):
         BatchSize(**{"records": 10_000, "least": 500, "most": 100_000} | wrong)

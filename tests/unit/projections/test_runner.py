@@ -177,7 +177,7 @@ def test_a_run_that_is_far_behind_asks_again_whether_deletions_have_gone_unread(
     live.run_once(max_records=1)  # not behind: nobody asks before each batch
     world.end = 20
     live._clock._looks = [(0.0, ends(20))]
-    with pytest.raises(OffsetsLost, match="older than the topic keeps deletions"):
+    with pytest.raises(OffsetsLost, match="older than the topic's deletions"):
         live.run_once()
 
 

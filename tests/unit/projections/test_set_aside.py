@@ -58,5 +58,5 @@ def test_an_unknown_schema_is_an_error_of_its_own():
 def test_a_group_says_what_becomes_of_bad_records_and_its_views_are_the_same():
     strict, tolerant = (ProjectionGroup("t", [ticket_names], bad_records=s) for s in ("fail", "skip"))
     assert strict.fingerprint() == tolerant.fingerprint()
-    with pytest.raises(InvalidDefinition, match="does 'ignore' with bad records"):
+    with pytest.raises(InvalidDefinition, match="has bad_records='ignore'"):
         ProjectionGroup("t", [ticket_names], bad_records="ignore")
