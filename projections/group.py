@@ -117,7 +117,7 @@ class ProjectionGroup:
         return tuple(dict.fromkeys(captured))
 
     @cached_property
-    def kept(self) -> tuple[View, ...]:
+    def all_views(self) -> tuple[View, ...]:
         """Every view of the run, after the views that it reads."""
         found: dict[str, View] = {}
         for view in self.views:
@@ -134,7 +134,7 @@ class ProjectionGroup:
     def names(self) -> Mapping[str, Table]:
         """The tables that the parameters of the views mean. A table may have several names."""
         found: dict[str, Table] = {}
-        for view in self.kept:
+        for view in self.all_views:
             for parameter, table in view.tables.items():
                 if isinstance(table, Table) and found.setdefault(parameter, table) is not table:
                     raise InvalidDefinition(
@@ -160,7 +160,7 @@ class ProjectionGroup:
         """Return the group with views that read only tables, given the columns of the views that others read."""
         found: dict[str, View] = {}
         read: dict[str, ViewTable] = {}  # one each, however many views read it
-        for view in self.kept:
+        for view in self.all_views:
             tables = {
                 name: read.get(t.name, found[t.name]) if isinstance(t, View) else t for name, t in view.tables.items()
             }
@@ -212,7 +212,7 @@ class ProjectionGroup:
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits that change with the meaning of any view of the group."""
-        text = "\n".join([self.name, str(self.version), *(view.signature() for view in self.kept)])
+        text = "\n".join([self.name, str(self.version), *(view.signature() for view in self.all_views)])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

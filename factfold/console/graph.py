@@ -112,7 +112,7 @@ def add_groups(graph: Graph, definitions: Definitions, groups: Iterable[GroupSta
 
 def _add_group(graph: Graph, group: ProjectionGroup, row: Mapping[str, Any]) -> None:
     lag, seconds = row.get("lag") or {}, row.get("lag_seconds")
-    for view in group.kept:
+    for view in group.all_views:
         of_view = _view(graph, group.name, view.name)
         for table in view.tables.values():
             inner = table.view if isinstance(table, ViewTable) else table

@@ -55,7 +55,7 @@ class Turn:
 
 def changed_views(group: ProjectionGroup, file: Path) -> list[str]:
     """Return the views whose definition is not that of the turn before, and leave theirs for the next."""
-    now = {view.name: hashlib.sha256(view.signature().encode()).hexdigest() for view in group.kept}
+    now = {view.name: hashlib.sha256(view.signature().encode()).hexdigest() for view in group.all_views}
     before: Mapping[str, str] | None = json.loads(file.read_text()) if file.exists() else None
     file.write_text(json.dumps(now))
     if before is None:

@@ -82,7 +82,7 @@ def require_time(view: str, final: FinalResults, column: ColumnType | None) -> N
 
 def check_finals(group: ProjectionGroup) -> None:
     """Raise InvalidDefinition where final results could have personal values: no erasure would ever reach these."""
-    for view in group.kept:
+    for view in group.all_views:
         for column in _personal_columns(view) if view.final is not None else ():
             raise InvalidDefinition(
                 f"view {view.name!r} has final results, which no erasure changes, and reads personal column {column!r}",

@@ -94,18 +94,18 @@ def _require_name(topic: str) -> None:
 
 def rows_topics(group: ProjectionGroup) -> Mapping[str, str]:
     """The views of a group whose rows fill a topic, by its name."""
-    return {view.topic.name: view.name for view in group.kept if view.topic is not None}
+    return {view.topic.name: view.name for view in group.all_views if view.topic is not None}
 
 
 def results_topics(group: ProjectionGroup) -> Mapping[str, str]:
     """The views of a group whose final results fill a topic, by its name."""
-    topics = ((view, view.final.published) for view in group.kept if view.final is not None)
+    topics = ((view, view.final.published) for view in group.all_views if view.final is not None)
     return {topic.name: view.name for view, topic in topics if topic is not None}
 
 
 def topics_of(group: ProjectionGroup) -> Iterator[ViewTopic | FinalTopic]:
     """The topics that the views of a group fill."""
-    for view in group.kept:
+    for view in group.all_views:
         filled = view.topic, None if view.final is None else view.final.published
         yield from (topic for topic in filled if topic is not None)
 

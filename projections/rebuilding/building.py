@@ -110,7 +110,7 @@ def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str
     run, layout = store.begin_generation(group, columns)
     state = BuildState(
         _first_chunk(whole), whole.end, names, topics=ids, categories=_categories(group),
-        references=noted_references(group.kept), begun=time.time(),
+        references=noted_references(group.all_views), begun=time.time(),
     )  # fmt: skip
     store.record(run, built=state.to_json())
     return Build(run, layout, state, known)

@@ -65,7 +65,7 @@ class WholeTables:
         if view.name not in self.views:
             rows = {name: self._rows(view.table(name)) for name in view.tables}
             frame = stored_columns(view, rows, columns)
-            is_read = any(view.name == read.name for other in self.group.kept for read in other.inputs)
+            is_read = any(view.name == read.name for other in self.group.all_views for read in other.inputs)
             self.views[view.name] = persisted(frame) if is_read else frame
         return self.views[view.name]
 

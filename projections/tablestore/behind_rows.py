@@ -86,7 +86,7 @@ def rows_behind(
     `key` has the text of each key column. Raises InvalidDefinition if the view or a key column is unknown, or a text is
     no value of the column.
     """
-    found = next((one for one in group.kept if one.name == view), None)
+    found = next((one for one in group.all_views if one.name == view), None)
     if found is None:
         raise InvalidDefinition(f"group {group.name!r} has no view {view!r}", remedy="name one of its views")
     if set(key) != set(found.key):

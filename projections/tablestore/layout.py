@@ -202,7 +202,7 @@ def lay_out(
     tables = {name: _table_layout(space, name, table, horizon) for name, table in group.tables.items()}
     of_tables: dict[int, tuple[sa.Table, sa.Table]] = {id(t.table): (t.state, t.staged) for t in tables.values()}
     views: dict[str, ViewLayout] = {}
-    for view in group.kept:
+    for view in group.all_views:
         found = views[view.name] = _view_layout(space, view, view_columns[view.name], of_tables)
         of_tables[id(view)] = found.view, found.result
     marker = space.unlogged("batch", sa.Column("id", sa.Text))

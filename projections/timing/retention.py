@@ -43,13 +43,13 @@ def retention_of(group: ProjectionGroup) -> Retention | None:
     if not streams:
         return None
     found = _Walk(group)
-    for view in group.kept:
+    for view in group.all_views:
         found.follow(view)
-    stay = {view.name for view in group.views} | {view.name for view in group.kept if view.topic is not None}
+    stay = {view.name for view in group.views} | {view.name for view in group.all_views if view.topic is not None}
     return Retention(
         max(s.retain.late_micros + s.retain.delivered_micros for s in streams if s.retain),
         {name: _of_state(found.needed[id(table)]) for name, table in group.tables.items() if id(table) in found.needed},
-        {v.name: found.needed[v.name] for v in group.kept if v.name in found.needed and v.name not in stay},
+        {v.name: found.needed[v.name] for v in group.all_views if v.name in found.needed and v.name not in stay},
         found.frozen,
     )
 

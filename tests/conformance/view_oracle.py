@@ -41,7 +41,7 @@ def expected(log, group, sql, tables):
             rows = list(newest_per_key(records).values())
             kinds = pa.schema([(c, t.arrow()) for c, t in table.columns.items()])
             engine.register(name, pa.Table.from_pylist(rows, kinds))
-        for view in group.kept:
+        for view in group.all_views:
             engine.execute(f"CREATE TEMP TABLE {view.name} AS {sql[view.name]}")
         return {view.name: in_order(engine.execute(f"SELECT * FROM {view.name}").fetchall()) for view in group.views}
 

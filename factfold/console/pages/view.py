@@ -135,7 +135,7 @@ def _detail(look: Look, group: GroupState, query: Query) -> Detail:
 def _known(look: Look, group: GroupState) -> set[str]:
     """The views that can be shown, those that only other views read included."""
     found = look.definitions.group(group.name)
-    return {*group.views, *(view.name for view in (found[1].kept if found else ()))}
+    return {*group.views, *(view.name for view in (found[1].all_views if found else ()))}
 
 
 def _of_rows(
@@ -149,7 +149,7 @@ def _of_rows(
 
 def _declared(look: Look, group: GroupState, view: str | None) -> Declared | None:
     found = look.definitions.group(group.name)
-    definition = None if found is None else next((one for one in found[1].kept if one.name == view), None)
+    definition = None if found is None else next((one for one in found[1].all_views if one.name == view), None)
     if found is None or definition is None:
         return None
     known = with_noted(definition, (group.serving or {}).get("references", {}))
@@ -170,7 +170,7 @@ def _rebuilding(look: Look, group: GroupState) -> Rebuilding | None:
     if row is None:
         return None
     found = look.definitions.group(group.name)
-    total = None if found is None else len(found[1].tables) + len(found[1].kept)
+    total = None if found is None else len(found[1].tables) + len(found[1].all_views)
     return Rebuilding(row["generation"], tuple(row["loaded"]), total, row["holder"])
 
 

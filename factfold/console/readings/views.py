@@ -66,7 +66,7 @@ def _masking(clients: Clients, declared: ProjectionGroup | None, group: str, vie
     from projections.group import ERASURES
     from projections.tablestore.behind_rows import reads_personal
 
-    found = None if declared is None else next((one for one in declared.kept if one.name == view), None)
+    found = None if declared is None else next((one for one in declared.all_views if one.name == view), None)
     if found is not None:
         return found.key, reads_personal(found)
     return (), any(ERASURES in state.progress for state in clients.views.states(group))

@@ -226,7 +226,7 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
         tables = {n: StatePlace(table, self.table(run, state_name(n))) for n, table in group.tables.items()}
         views = {
             view.name: DeltaViewPlace(view, shown(view_columns[view.name]), self.table(run, view_name(view.name)))
-            for view in group.kept
+            for view in group.all_views
         }
         return DeltaGeneration(run.place, tables, views, self.table(run, SET_ASIDE), self.table(run, HORIZON))
 

@@ -62,8 +62,8 @@ def view_columns(spark: SparkSession, group: ProjectionGroup) -> dict[str, dict[
     Raises UnknownColumn or InvalidDefinition, naming the view.
     """
     found: dict[str, dict[str, ColumnType]] = {}
-    for view in group.kept:
-        known = next(v for v in group.resolved(found).kept if v.name == view.name)
+    for view in group.all_views:
+        known = next(v for v in group.resolved(found).all_views if v.name == view.name)
         if known.references_are_known:
             _require_sound(known)
         found[view.name] = _columns_of(spark, known)

@@ -368,7 +368,7 @@ def two_sides(sides, places):
 def test_views_that_a_group_does_not_list_are_kept_before_those_that_read_them():
     named = declared(lambda tickets: tickets, key="ticket_id")
     group = ProjectionGroup("tickets", [view(by="status", tables={"some_view": named})(totals)])
-    assert [kept.name for kept in group.kept] == ["some_view", "totals"]
+    assert [view.name for view in group.all_views] == ["some_view", "totals"]
     assert list(group.tables) == ["tickets"]
 
 

@@ -142,7 +142,7 @@ def test_both_views_are_part_of_a_group_and_of_its_fingerprint():
         text = f"SELECT amount % 2 AS odd, count(*) AS n FROM orders WHERE amount > {where} GROUP BY odd"
         return ProjectionGroup("g", [sql_view("odds", text, tables=NAMED)])
 
-    assert [kept.name for kept in group(1).kept] == ["odds_rows", "odds"]
+    assert [view.name for view in group(1).all_views] == ["odds_rows", "odds"]
     assert list(group(1).tables) == ["orders"]
     assert group(1).fingerprint() != group(2).fingerprint()
 
@@ -154,7 +154,7 @@ def test_another_view_that_is_called_as_the_rows_is_refused():
 
     odds = sql_view("odds", "SELECT amount % 2 AS odd, count(*) AS n FROM orders GROUP BY odd", tables=NAMED)
     with pytest.raises(InvalidDefinition, match="two views 'odds_rows'"):
-        _ = ProjectionGroup("g", [odds, odds_rows]).kept
+        _ = ProjectionGroup("g", [odds, odds_rows]).all_views
 
 
 def test_the_rows_keep_the_sides_of_a_right_or_full_join():

@@ -11,7 +11,7 @@ from tests.conformance.join_views import GROUP, NAMED, SQL
 
 FUNCTIONS = {
     view.name: view
-    for view in GROUP.kept
+    for view in GROUP.all_views
     if all(name in NAMED for name in view.tables) and "FROM (" not in SQL[view.name]
 }
 
