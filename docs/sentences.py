@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-Kind = Literal["page", "cell", "message", "docstring"]
+Kind = Literal["page", "cell", "message", "output", "docstring"]
 _END: Final = re.compile(r"(?<=[.!?])[\"')*]*\s+(?=[A-Z`\"'(*…0-9])|:\s*$")
 _LOGS: Final = frozenset({"debug", "info", "warning", "error", "exception"})
 
@@ -56,23 +56,27 @@ def of_messages(module: Path, root: Path, documented: Collection[str] = ()) -> I
     place = str(module.relative_to(root))
     tree = ast.parse(module.read_text("utf-8"))
     for node in ast.walk(tree):
-        for text in _texts(node):
+        for kind, text in _texts(node):
             for sentence in _sentences(text):
-                yield Sentence(place, getattr(node, "lineno", 1), sentence, "message")
+                yield Sentence(place, getattr(node, "lineno", 1), sentence, kind)
     for line, text in _docstrings(tree.body, documented):
         for sentence in _sentences(text):
             yield Sentence(place, line, sentence, "docstring")
 
 
-def _texts(node: ast.AST) -> Iterator[str]:
-    """Return what a call shows to people."""
-    if isinstance(node, ast.Call):
-        if any(word.arg == "remedy" for word in node.keywords):  # an error, raised or returned
-            yield from (text for argument in node.args if (text := _literal(argument)))
-        shown = [word.value for word in node.keywords if word.arg in ("help", "remedy", "message")]
-        if isinstance(node.func, ast.Attribute) and node.func.attr in {"echo", *_LOGS}:
-            shown += node.args[:1]
-        yield from (text for argument in shown if (text := _literal(argument)))
+def _texts(node: ast.AST) -> Iterator[tuple[Kind, str]]:
+    """Return what a call shows to people; output is a line of facts, which a semicolon may part."""
+    if not isinstance(node, ast.Call):
+        return
+    words = {word.arg: word.value for word in node.keywords}
+    shown: list[tuple[Kind, ast.AST]] = [
+        ("message", words[name]) for name in ("help", "remedy", "message") if name in words
+    ]
+    if "remedy" in words:  # an error, raised or returned
+        shown += [("message", argument) for argument in node.args]
+    if isinstance(node.func, ast.Attribute) and node.func.attr in {"echo", *_LOGS}:
+        shown += [("output", argument) for argument in node.args[:1]]
+    yield from ((kind, text) for kind, argument in shown if (text := _literal(argument)))
 
 
 def _literal(node: ast.AST) -> str:

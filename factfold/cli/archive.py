@@ -108,7 +108,7 @@ def status(archive: Archive, memory: Memory = "1g", as_json: Json = False) -> No
     for one in () if as_json else found:
         since = "" if one["whole"] else ", not from the first record"
         typer.echo(
-            f"{one['topic']}: {one['offsets']:,} offsets{since}, {one['waiting']:,} wait. "
+            f"{one['topic']}: {one['offsets']:,} offsets{since}, {one['waiting']:,} wait; "
             f"{one['files']:,} files, {one['bytes'] / 1e6:,.1f} MB"
         )
 

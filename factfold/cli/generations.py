@@ -48,7 +48,7 @@ def list_groups(views_url: Views, as_json: Json = False) -> None:
     for group in () if as_json else found:
         serving = f"generation {group['serving']}" if group["serving"] is not None else "nothing"
         others = ", ".join(f"{number} {status}" for number, status in group["others"].items())
-        typer.echo(f"{group['group']}: {serving} serves{f'. {others}' if others else ''}")
+        typer.echo(f"{group['group']}: {serving} serves{f'; {others}' if others else ''}")
 
 
 def _summary(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:

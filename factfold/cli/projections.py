@@ -102,7 +102,7 @@ def rebuild(
 def _print_report(report: RebuildReport, views: list[str]) -> None:
     rows = ", ".join(f"{view} {report.rows[view]:,} rows" for view in views)
     resumed = ", resumed" if report.resumed else ""
-    typer.echo(f"generation {report.generation}{resumed}: {rows}. {report.records_per_second:,.0f} records/s")
+    typer.echo(f"generation {report.generation}{resumed}: {rows}; {report.records_per_second:,.0f} records/s")
     if report.comparison is not None:
         print_comparison(report.comparison)
     if report.not_compared:
@@ -188,7 +188,7 @@ def _tell_batch(report: BatchReport, *, as_json: bool) -> None:
         typer.echo(
             f"{report.records} records: {report.upserts} rows written, {report.retractions} retracted, "
             f"{f'{report.published} published, ' * bool(report.published)}"
-            f"{sum(report.set_aside.values())} records set aside, {report.total_seconds:.2f} s. "
+            f"{sum(report.set_aside.values())} records set aside, {report.total_seconds:.2f} s; "
             f"{report.lag_offsets:,} offsets wait, {report.lag_seconds:.1f} s"
         )
     sys.stdout.flush()
