@@ -357,10 +357,15 @@ def require_unchanged(group: ProjectionGroup, state: RunState, view_columns: Vie
     columns = {name: list(found) for name, found in view_columns.items()}
     if state.run.fingerprint == group.fingerprint() and state.built.get("columns", columns) == columns:
         return
-    same_version = state.run.version == group.version
-    again = f"raise version={group.version} of the group, then rebuild it" if same_version else "rebuild the group"
     raise DefinitionChanged(
         f"the definition of group {group.name!r} is not the one its views were built by",
-        remedy=f"{again}: the new definition becomes a new generation",
+        remedy=_way_to_one_definition(group.version, built=state.run.version),
         place=state.run.place,
     )
+
+
+def _way_to_one_definition(version: int, *, built: int) -> str:
+    if version < built:  # an old release after a cut-over: its rebuild would bring the old rows back
+        return f"start the release that has version {built} of the group, since this one has version {version}"
+    again = f"raise version={version} of the group, then rebuild it" if version == built else "rebuild the group"
+    return f"{again}: the new definition becomes a new generation"

@@ -264,13 +264,23 @@ def test_a_database_without_views_is_told_from_one_that_fails(tmp_path):
     assert isinstance(done.exception, NoServingGeneration)
 
 
-def test_another_definition_than_the_one_that_serves_is_told_before_spark_starts(projections, generations, monkeypatch):
+@pytest.mark.parametrize(
+    ("version", "remedy"),
+    [
+        (GROUP.version - 1, f"start the release that has version {GROUP.version}"),
+        (GROUP.version, "raise version="),
+        (GROUP.version + 1, "rebuild the group"),
+    ],
+)
+def test_another_definition_than_the_one_that_serves_is_told_before_spark_starts(
+    projections, generations, monkeypatch, version, remedy
+):
     monkeypatch.setattr("projections.Environment.embedded", lambda *_, **__: pytest.fail("Spark was started"))
-    monkeypatch.setattr(
-        "sample_app.views.shop_views", dataclasses.replace(sample_app.views.shop_views, name=GROUP.name)
-    )
-    with pytest.raises(DefinitionChanged, match="is not the one its views were built by"):
+    changed = dataclasses.replace(sample_app.views.shop_views, name=GROUP.name, version=version)
+    monkeypatch.setattr("sample_app.views.shop_views", changed)
+    with pytest.raises(DefinitionChanged, match="is not the one its views were built by") as refused:
         projections("verify", "sample_app.views:shop_views")
+    assert refused.value.remedy.startswith(remedy)
 
 
 def test_looking_into_a_file_that_is_not_there_makes_none(tmp_path):
