@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from eventstore.errors import BrokerUnreachable
+from eventstore.errors import BrokerUnreachable, TopicMismatch
 from eventstore.kafka.admin import OffsetReader, end_offsets, ensure_topics
 from eventstore.kafka.schemas import read_schemas
 from eventstore.restarts import HEALTHY_SECONDS, Outwaiting, Restarts
@@ -104,7 +104,7 @@ class Router:
             RouterGaveUp: The query failed too often in a row.
             TopicMissing: The topic does not exist.
             OffsetsLost: The topic lacks records that were not routed yet.
-            SparkGone: Spark's JVM ended.
+            SparkStopped: Spark's JVM ended.
         """
         while not stop.is_set():
             with self._outwaiting.over(stop):
@@ -285,7 +285,14 @@ def source_partitions(settings: Settings, branches: Branches) -> int:
 def make_topics(settings: Settings, branches: Branches, *, partitions: int) -> None:
     """Make the branch topics and the dead-letter topic, so that every record keeps its partition."""
     routed = [branch_topic(topic, partitions=partitions) for topic in branches.topics.values()]
-    ensure_topics(settings, [*routed, dead_letter_topic(branches.dead_letter_topic, partitions=partitions)])
+    try:
+        ensure_topics(settings, [*routed, dead_letter_topic(branches.dead_letter_topic, partitions=partitions)])
+    except TopicMismatch as mismatch:
+        raise TopicMismatch(
+            f"{mismatch.message}: its source {branches.topic!r} has {partitions}, and a record keeps its partition",
+            remedy="if partitions were added to the source, add as many to this topic (kafka-topics --alter)",
+            place=mismatch.place or branches.topic,
+        ) from mismatch
 
 
 def local_slots(master: str) -> int | None:

@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from eventstore.errors import BrokerUnreachable, TopicMissing
+from eventstore.errors import BrokerUnreachable, TopicMismatch, TopicMissing
 from eventstore.settings import Settings
 from projections import branches, field
 from projections.branching import router as module
@@ -186,3 +186,13 @@ def test_where_real_time_mode_is_refused_micro_batches_go_on(world):
     found.router.run(stop=found.stop)
     assert [place.mode for _, place in found.started] == ["real-time", "micro-batch"]
     assert found.router.mode == "micro-batch"
+
+
+def test_a_branch_topic_with_fewer_partitions_than_its_source_is_explained(monkeypatch):
+    def refuse(settings, topics):
+        raise TopicMismatch("topic 'payment.large' has 4 partitions, 6 are required", remedy="…", place="payment.large")
+
+    monkeypatch.setattr(module, "ensure_topics", refuse)
+    with pytest.raises(TopicMismatch, match="its source 'payment' has 6") as refused:
+        module.make_topics(Settings(), PAYMENTS, partitions=6)
+    assert "add as many to this topic" in refused.value.remedy
