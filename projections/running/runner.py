@@ -291,9 +291,8 @@ def open_runner(
     Raises:
         RunAlreadyActive: Another runner holds the generation.
         NoServingGeneration: The group was not built yet. GenerationMissing: there is no such generation.
-        FactfoldError: DefinitionChanged of the group, TopicMissing, TopicMismatch, OffsetsLost or HistoryNotRetained of
-        a
-            topic, KeysMissing of personal columns, InvalidDefinition for topics that the log cannot have.
+        FactfoldError: DefinitionChanged of the group, TopicMissing, TopicMismatch, OffsetsLost or HistoryNotRetained
+            of a topic, KeysMissing of personal columns, InvalidDefinition for topics that the log cannot have.
 
     Example:
         >>> with open_runner(environment, shop_views) as runner: runner.run(stop=stop)
