@@ -23,11 +23,23 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, get_args
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+)  # fmt: skip
 
 from eventstore.delivery.signature import HandlerSignature, signature_of
 from eventstore.errors import DeclarationError
@@ -48,11 +60,6 @@ Start = Literal["beginning", "end"] | datetime | Mapping[int, int]
 
 # Of what one fetch brings a batch is at hand, one is ahead, and one is in the client's queue.
 _LEAST_INTAKE: Final = 3 << 20
-_OPTIONS: Final = (
-    *("start", "attempts", "backoff", "timeout", "batch", "unreadable", "remember", "source"),
-    *("retry", "intake", "parallel"),
-)
-_OF_QUEUES: Final = ("start", "attempts", "backoff", "timeout", "batch", "remember", "source")
 # A broker locks a record for a minute at most, and counts ten deliveries at most before it drops it unseen.
 _LONGEST_CALL: Final = 30.0
 MOST_DELIVERIES: Final = 10
@@ -60,6 +67,27 @@ MOST_DELIVERIES: Final = 10
 EFFECTIVELY_ONCE: Final = "effectively-once"
 AT_LEAST_ONCE: Final = "at-least-once"
 AT_MOST_ONCE: Final = "at-most-once"
+
+
+class QueueOptions(TypedDict, total=False):
+    """The fields of Subscription that `queue` takes, for type checkers and editors."""
+
+    start: Start
+    attempts: int
+    backoff: float
+    timeout: float
+    batch: int
+    remember: timedelta
+    source: str | None
+
+
+class SubscriptionOptions(QueueOptions, total=False):
+    """The fields of Subscription that `subscription` takes, for type checkers and editors."""
+
+    unreadable: Unreadable
+    retry: Sequence[timedelta]
+    intake: int
+    parallel: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +222,7 @@ def subscription(
     group: str,
     pattern: str | None = None,
     guarantee: Guarantee | None = None,
-    **options: Any,
+    **options: Unpack[SubscriptionOptions],
 ) -> Callable[[Callable[P, R]], Subscription[P, R]]:
     """Subscribe a handler to a topic. Members of a group share its partitions, and each group gets every event.
 
@@ -226,7 +254,7 @@ def subscription(
             group=group,
             signature=signature,
             guarantee=chosen,
-            **_defaults(_known(options, _OPTIONS), chosen),
+            **_defaults(_known({**options}, SubscriptionOptions.__optional_keys__), chosen),
         )
 
     return declare
@@ -238,7 +266,7 @@ def queue(
     group: str,
     guarantee: Guarantee | None = None,
     deliveries: int = 5,
-    **options: Any,
+    **options: Unpack[QueueOptions],
 ) -> Callable[[Callable[P, R]], Subscription[P, R]]:
     """Let any number of workers share the records of a topic one by one, in no order, by a share group of Kafka.
 
@@ -271,7 +299,7 @@ def queue(
             guarantee=guarantee or _strongest(signature),
             share=True,
             deliveries=deliveries,
-            **{"attempts": 1, "batch": 50, "timeout": 20.0} | _known(options, _OF_QUEUES),
+            **{"attempts": 1, "batch": 50, "timeout": 20.0} | _known({**options}, QueueOptions.__optional_keys__),
         )
 
     return declare
@@ -296,11 +324,11 @@ def _topic_of(aggregate: type[Aggregate], source: str | None) -> str:
     return topic_of_category(aggregate.category, source=DEFAULT_SOURCE if source is None else source)
 
 
-def _known(options: dict[str, Any], known: Sequence[str]) -> dict[str, Any]:
+def _known(options: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
     for name in options:
         if name not in known:
             raise DeclarationError(
-                f"a subscription has no option {name!r}", remedy=f"use one of {', '.join(known)}", place=name
+                f"a subscription has no option {name!r}", remedy=f"use one of {', '.join(sorted(known))}", place=name
             )
     return options
 
