@@ -1,0 +1,57 @@
+"""Commands that the console starts: what they print of personal values, and how they end with the console."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+from typer.testing import CliRunner
+
+import projections
+from factfold.cli import generations as cli_generations
+from factfold.cli import projections as cli_projections
+from factfold.cli.entry import application
+from projections import ViewComparison, ViewVerdict
+from projections.rebuilding.rebuild import RebuildReport
+from projections.tablestore.port import DifferingRow
+from tests.unit.console.test_console_edges import NAME
+
+ROW = DifferingRow(
+    {"person_id": "p1"},
+    {"person_id": "p1", "name": NAME, "country": "NO"},
+    {"person_id": "p1", "name": "Another Name", "country": "NO"},
+)
+COMPARED = {"members": ViewComparison(("person_id", "name", "country"), 1, 1, "a", "b", (ROW,))}
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """The commands without Spark: each comparison finds one row whose name differs."""
+
+    @contextmanager
+    def no_environment(*given):
+        yield None
+
+    for module in (cli_projections, cli_generations):
+        monkeypatch.setattr(module, "opened_environment", no_environment)
+    monkeypatch.setattr(cli_projections, "require_same_definition", lambda *given: None)
+    monkeypatch.setattr(cli_generations, "require_serving", lambda *given: None)
+    found = {
+        "verify": {"members": ViewVerdict(1, 1, "a", "b", ("p1",), (ROW,))},
+        "diff": COMPARED,
+        "rebuild": RebuildReport(2, 1, {"members": 1}, comparison=COMPARED, withheld=True),
+    }
+    for name, answer in found.items():
+        monkeypatch.setattr(projections, name, lambda *_, answer=answer, **__: answer, raising=False)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize("command", ["verify", "diff", "rebuild"])
+def test_a_comparison_shows_keys_and_no_value_of_a_view_with_personal_columns(answers, command, options):
+    target = "tests.unit.console.test_console_edges:MEMBERS"
+    result = CliRunner().invoke(application(), ["projections", command, target, "--views-url", "x", *options])
+    assert result.exit_code == 3, result.output
+    assert "p1" in result.stdout
+    assert "*** (differs)" in result.stdout
+    for value in (NAME, "Another Name", "NO"):
+        assert value not in result.stdout
