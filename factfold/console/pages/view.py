@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from factfold.console.jobs import JobState
-from factfold.console.page import Action, NotFound, Outcome, Page, Query, required
+from factfold.console.page import Action, NotFound, Outcome, Page, Query, required, whole_number
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.groups import GROUPS, GroupState
 from factfold.console.readings.views import ROWS, WHY, ShownRows, Why
@@ -195,8 +195,8 @@ def _resume(sources: Sources, fields: Query) -> Outcome:
 def _drop(sources: Sources, fields: Query) -> Outcome:
     from projections.tablestore import generations
 
-    group, number = required(fields, "group"), required(fields, "generation")
-    dropped = generations.drop(sources.clients.views, group, generation=int(number) if number.isdigit() else -1)
+    group, _ = required(fields, "group"), required(fields, "generation")  # an empty one drops no other
+    dropped = generations.drop(sources.clients.views, group, generation=whole_number(fields, "generation"))
     return Outcome(f"dropped generation {', '.join(map(str, dropped))} of {group}")
 
 
