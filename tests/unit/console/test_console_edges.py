@@ -9,7 +9,8 @@ from starlette.testclient import TestClient
 from eventstore import NO_STREAM, MasterKeys, SqlEventStore
 from factfold.console.app import application
 from factfold.console.definitions import Definitions, find_definitions
-from factfold.console.page import Page
+from factfold.console.page import Action, Page
+from factfold.console.pages.overview import overview
 from factfold.console.sources import Places, Sources
 from projections import ProjectionGroup, Table, on, sql_view
 from projections.columns import ColumnType
@@ -114,6 +115,23 @@ def test_a_fault_of_a_page_says_nothing_of_its_cause_and_is_in_the_log(nothing, 
     assert "read the log of factfold console" in answer.text
     assert "hunter2" not in answer.text
     assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_a_fault_of_an_action_is_an_outcome_without_its_words_and_is_in_the_audit_log(nothing, capsys):
+    def broken(sources, fields):
+        raise RuntimeError("password=hunter2")
+
+    page = Page("overview", "Broken", overview, {"break": Action("break", broken)})
+    app = application(nothing.sources, nothing.access, pages=[page])
+    cookies = dict(nothing.client.cookies)
+    nothing.client = TestClient(app, base_url=ORIGIN, cookies=cookies, follow_redirects=False)
+    answer = nothing.act("/overview/break")
+    assert answer.status_code == 303
+    outcome = nothing.page(answer.headers["location"]).css_first(".outcome").text()
+    assert "RuntimeError" in outcome
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "action=break" in line]
+    assert "done=False" in line
+    assert "hunter2" not in outcome + line
 
 
 def test_a_fault_of_a_source_is_a_problem_without_its_words(nothing):
