@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
-from eventstore import NO_STREAM, MasterKeys, SqlEventStore
+from eventstore import NO_STREAM, Aggregate, MasterKeys, SqlEventStore, event
 from factfold.console.app import application
 from factfold.console.definitions import Definitions, find_definitions
 from factfold.console.page import Action, Page
@@ -67,6 +67,26 @@ def test_of_a_view_with_personal_columns_only_the_key_is_shown(club):
         everything = browser.client.get(f"/api{VIEW}&key.person_id=p1").text
     assert NAME not in page.html
     assert NAME not in everything
+
+
+def test_what_an_older_definition_marked_as_personal_is_masked_until_a_rebuild(club):
+    class Person(Aggregate):
+        """The person of a later release, whose name is no longer personal."""
+
+        @event
+        class Registered:
+            name: str
+            country: str
+
+    columns = {column: on(Person.Registered).take(column) for column in ("name", "country")}
+    tables = {"people": Table.from_events(Person, key="person_id", columns=columns)}
+    later = ProjectionGroup("club", [sql_view("members", "SELECT person_id, name, country FROM people", tables=tables)])
+    with opened(club, Definitions(groups={"club:group": later})) as sources:
+        browser = Browser(sources)
+        page = browser.page(f"{VIEW}&key.person_id=p1")
+        assert cells(page, "#rows")[0][:3] == ["p1", "***", "***"]
+        assert cells(page, "#why")[1][2] == 'person_id="p1" name="***" country="***"'
+        assert NAME not in browser.client.get(f"/api{VIEW}&key.person_id=p1").text
 
 
 def test_a_group_without_a_definition_that_follows_erasures_shows_no_value(club):
