@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from typer.testing import CliRunner
@@ -11,17 +15,38 @@ import projections
 from factfold.cli import generations as cli_generations
 from factfold.cli import projections as cli_projections
 from factfold.cli.entry import application
+from factfold.console import jobs as jobs_module
+from factfold.console.jobs import Jobs
+from factfold.console.sources import Places
 from projections import ViewComparison, ViewVerdict
 from projections.rebuilding.rebuild import RebuildReport
 from projections.tablestore.port import DifferingRow
 from tests.unit.console.test_console_edges import NAME
+from tests.waiting import wait_until
 
 ROW = DifferingRow(
     {"person_id": "p1"},
     {"person_id": "p1", "name": NAME, "country": "NO"},
     {"person_id": "p1", "name": "Another Name", "country": "NO"},
 )
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(1, flush=True)
+time.sleep(600)
+"""
 COMPARED = {"members": ViewComparison(("person_id", "name", "country"), 1, 1, "a", "b", (ROW,))}
+
+
+def test_a_command_that_does_not_end_is_killed_with_the_console(monkeypatch):
+    monkeypatch.setattr(jobs_module, "_END_SECONDS", 0.2)
+    jobs = Jobs(Places())
+    started = partial(subprocess.Popen, [sys.executable, "-c", STUBBORN])
+    monkeypatch.setattr(jobs_module.subprocess, "Popen", lambda _, **given: started(**given))
+    jobs.start("group club", ["projections", "verify"])
+    wait_until(lambda: jobs.about("group club")[0].output == ("1",))
+    jobs.close()
+    wait_until(lambda: jobs.about("group club")[0].code == -signal.SIGKILL)
 
 
 @pytest.fixture
