@@ -137,7 +137,8 @@ def _subscriptions(look: Look, subscriptions: Iterable[SubscriptionState]) -> It
     for one in subscriptions:
         late = one.lag is not None and one.lag.seconds > LATE_SECONDS
         health: Health = "unknown" if one.lag is None else "late" if late else "well"
-        start = f"factfold subscriptions run {one.target}"
+        # Without Kafka the parts of a service read the store together, in the processes that `up` starts.
+        start = f"factfold subscriptions run {one.target}" if look.places.kafka else "factfold up PACKAGE"
         yield Watched(
             kind="subscription", name=one.group, health=health, says=f"reads {one.reads}",
             records=one.lag.records if one.lag else None, seconds=one.lag.seconds if one.lag else None,
@@ -149,13 +150,16 @@ def _subscriptions(look: Look, subscriptions: Iterable[SubscriptionState]) -> It
 
 def _branches(look: Look, branches: Iterable[BranchesState]) -> Iterator[Watched]:
     for one in branches:
-        health: Health = "unknown" if one.routed and one.lag is None else "well"
+        trend = look.trend(f"branches {one.topic}")
+        late = bool(one.lag) and trend.direction != "falling"
+        health: Health = "unknown" if one.routed and one.lag is None else "late" if late else "well"
         says = f"{len(one.branches)} branches" + ("" if one.routed else ", read from the store without a router")
+        problem = one.problem or (
+            Problem("it does not catch up", f"factfold branches run {one.target}") if late else None
+        )
         yield Watched(
-            kind="branches", name=one.topic, health=health, says=says, records=one.lag,
-            trend=look.trend(f"branches {one.topic}"),
-            cause=one.problem.cause if one.problem else None, remedy=one.problem.remedy if one.problem else None,
-            page="map",
+            kind="branches", name=one.topic, health=health, says=says, records=one.lag, trend=trend,
+            cause=problem.cause if problem else None, remedy=problem.remedy if problem else None, page="map",
         )  # fmt: skip
 
 
