@@ -18,6 +18,7 @@ _READ_BY: Final = (
     "eventstore.backends.sql.reactions",
     "eventstore.backends.sql.source",
     "eventstore.backends.sql.sqlite",
+    "eventstore.backends.sql.watching",
     "eventstore.deadletters.causes",
     "eventstore.inspection.store_log",
     "eventstore.inspection.stream_states",

@@ -165,14 +165,23 @@ def _branches(look: Look, branches: Iterable[BranchesState]) -> Iterator[Watched
 
 def _processes(look: Look, processes: Iterable[ProcessState]) -> Iterator[Watched]:
     for one in processes:
-        stuck = len(one.stuck)
+        problem = _problem_of(one)
         yield Watched(
-            kind="process", name=one.name, health="late" if stuck else "well", says=f"{one.instances:,} instances",
-            records=stuck, trend=look.trend(f"process {one.name}"),
-            cause=f"{stuck} stuck, {one.stuck[0].instance} for the longest" if stuck else None,
-            remedy=f"factfold processes list {one.name} --stuck 1h" if stuck else None,
+            kind="process", name=one.name, health="late" if problem else "well", says=f"{one.instances:,} instances",
+            records=len(one.stuck), seconds=one.overdue or None, trend=look.trend(f"process {one.name}"),
+            cause=problem.cause if problem else None, remedy=problem.remedy if problem else None,
             page="subscriptions", query={"process": one.name},
         )  # fmt: skip
+
+
+def _problem_of(one: ProcessState) -> Problem | None:
+    """What is overdue comes first: without a runner each instance is stuck some time later."""
+    if one.overdue > LATE_SECONDS:
+        return Problem("timers or commands are overdue", f"factfold processes run {one.target or 'MODULE:PROCESS'}")
+    if one.stuck:
+        cause = f"{len(one.stuck)} stuck, {one.stuck[0].instance} for the longest"
+        return Problem(cause, f"factfold processes list {one.name} --stuck 1h")
+    return None
 
 
 def _letters(look: Look, counts: Iterable[OpenCount]) -> Iterator[Watched]:

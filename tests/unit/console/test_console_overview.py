@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 import pytest
 
@@ -72,6 +74,21 @@ def test_a_router_that_does_not_catch_up_is_late(sources, monkeypatch, samples, 
     (row,) = _branches(sources.look(), [replace(state, routed=True, lag=samples[-1])])
     assert row.health == health
     assert row.remedy == (None if health == "well" else f"factfold branches run {state.target}")
+
+
+@pytest.mark.parametrize(("due", "health"), [(-3600, "late"), (3600, "well"), (None, "well")])
+def test_a_process_whose_timer_is_overdue_is_late(browser, sources, due, health):
+    store = sources.clients.store
+    at = None if due is None else datetime.now(UTC) + timedelta(seconds=due)
+    row = {"id": uuid4(), "due": at, "kind": "timer", "name": "payment", "target": "", "arguments": "{}",
+           "process": "payment", "instance": "o1", "answered": False, "attempts": 0,
+           "set_at": datetime.now(UTC)}  # fmt: skip
+    with store.engine.begin() as connection:
+        connection.execute(store.tables.scheduled.insert().values(**row))
+    shown = by_name(browser.page("/"))["payment"]
+    assert shown[0] == health
+    assert ("factfold processes run tests.unit.console.teashop:Payment" in shown[3]) == (health == "late")
+    assert (shown[5] == "1 h") == (health == "late")
 
 
 def test_a_part_that_is_not_configured_shows_the_setting(browser):
