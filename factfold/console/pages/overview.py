@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from factfold.console.page import FIRST, Page, Query
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.branches import BRANCHES, BranchesState
+from factfold.console.readings.connector_health import SLOTS
 from factfold.console.readings.connectors import CONNECTORS, ConnectorState
 from factfold.console.readings.groups import GROUPS, GroupState
 from factfold.console.readings.letters import OPEN_COUNTS, OpenCount
@@ -18,26 +19,40 @@ from factfold.console.readings.subscriptions import SUBSCRIPTIONS, SubscriptionS
 from factfold.console.sources import Look, Reading
 from factfold.console.trends import Trend
 
+if TYPE_CHECKING:
+    from cdc.catalogue import ReplicationSlot
+
 Health = Literal["failed", "late", "unknown", "well"]
 
-WATCHED: Final[tuple[Reading[Any], ...]] = (GROUPS, CONNECTORS, SUBSCRIPTIONS, BRANCHES, PROCESSES, STORE, OPEN_COUNTS)
+WATCHED: Final[tuple[Reading[Any], ...]] = (
+    GROUPS, CONNECTORS, SLOTS, SUBSCRIPTIONS, BRANCHES, PROCESSES, STORE, OPEN_COUNTS,
+)  # fmt: skip
 """The parts of the overview; they are sampled while no page is open."""
 
 LATE_SECONDS: Final = 60.0
 """A reader that is behind for longer is shown as late."""
+
+LATE_BYTES: Final = 1 << 30
+"""A connector whose slot is behind by more, and does not catch up, is shown as late."""
+
+_ENDANGERED: Final = ("unreserved", "lost")
 
 _ORDER: Final = ("failed", "late", "unknown", "well")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """One thing that runs: how it is, how far it is behind, and what to do about it."""
+    """One thing that runs: how it is, how far it is behind, and what to do about it.
+
+    What waits is counted in `records`, or for a connector measured in `bytes` of the log behind its slot.
+    """
 
     kind: str
     name: str
     health: Health
     says: str
     records: int | None = None
+    bytes: int | None = None
     seconds: float | None = None
     trend: Trend = field(default_factory=Trend)
     cause: str | None = None
@@ -119,13 +134,31 @@ def _group_health(group: GroupState) -> Judged:
 
 
 def _connectors(look: Look, connectors: Iterable[ConnectorState]) -> Iterator[Watched]:
+    slots = look.part(SLOTS)
     for one in connectors:
-        health: Health = "well" if one.well else "failed" if one.failed else "late"
-        remedy = None if one.well else f"factfold cdc {'restart' if one.failed else 'resume'} {one.name}"
+        slot, trend = (slots.value or {}).get(one.name), look.trend(f"slot {one.name}")
+        health, cause, remedy = _connector_health(one, slot, trend, slots.problem)
         yield Watched(
-            kind="connector", name=one.name, health=health, says=_states(one), remedy=remedy,
-            cause=one.causes[-1] if one.causes else None, page="connectors", query={"name": one.name},
+            kind="connector", name=one.name, health=health, says=_states(one), cause=cause, remedy=remedy,
+            bytes=slot.lag_bytes if slot else None, trend=trend, page="connectors", query={"name": one.name},
         )  # fmt: skip
+
+
+def _connector_health(
+    one: ConnectorState, slot: ReplicationSlot | None, trend: Trend, unread: Problem | None
+) -> tuple[Health, str | None, str | None]:
+    """What Connect says comes first, then what the slot says: a connector may run and be behind."""
+    if not one.well:
+        remedy = f"factfold cdc {'restart' if one.failed else 'resume'} {one.name}"
+        return "failed" if one.failed else "late", one.causes[-1] if one.causes else None, remedy
+    if slot is None:
+        return ("unknown", unread.cause, unread.remedy) if one.slot and unread else ("well", None, None)
+    if slot.wal_status in _ENDANGERED:
+        cause = f"slot {slot.name} is {slot.wal_status}: changes will be missing"
+        return "failed" if slot.wal_status == "lost" else "late", cause, "factfold cdc doctor"
+    if (slot.lag_bytes or 0) > LATE_BYTES and trend.direction != "falling":
+        return "late", f"slot {slot.name} is behind", f"factfold cdc status {one.name}"
+    return "well", None, None
 
 
 def _states(one: ConnectorState) -> str:
