@@ -4,15 +4,42 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 
+from eventstore.masking import MASK
+
 if TYPE_CHECKING:
-    from projections import ViewComparison
+    from projections import ProjectionGroup, ViewComparison, ViewVerdict
     from projections.tablestore.port import DifferingRow
 
 DIFFERS: Final = 3  # the exit code: 1 is that of every error, 2 of a command that was written wrongly
+
+Compared = TypeVar("Compared", "ViewComparison", "ViewVerdict")
+
+
+def without_personal(found: Mapping[str, Compared], group: ProjectionGroup) -> dict[str, Compared]:
+    """Return comparisons of views with their differing rows masked where a view reads personal columns.
+
+    Keys stay, and of the other columns whether their values differ: terminals and logs are no place for the values.
+    """
+    from projections.tablestore.behind_rows import reads_personal
+
+    personal = {view.name for view in group.kept if reads_personal(view)}
+    return {name: _masked(one) if name in personal else one for name, one in found.items()}
+
+
+def _masked(found: Compared) -> Compared:
+    return dataclasses.replace(found, differing=tuple(_masked_row(row) for row in found.differing))
+
+
+def _masked_row(row: DifferingRow) -> DifferingRow:
+    one, other = row.one or {}, row.other or {}
+    shown = {name: MASK if one.get(name) == other.get(name) else f"{MASK} (differs)" for name in {**one, **other}}
+    shown |= row.key
+    sides = [values and {name: shown[name] for name in values} for values in (row.one, row.other)]
+    return dataclasses.replace(row, one=sides[0], other=sides[1])
 
 
 def as_plain(found: Mapping[str, ViewComparison]) -> dict[str, Any]:

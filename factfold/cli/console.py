@@ -56,7 +56,7 @@ def console(
 ) -> None:
     """Show a service in a browser: what runs and what is behind, events, views, connectors, dead letters.
 
-    Only this machine can open it, by the printed URL. No page starts Spark.
+    The printed URL opens it, on this machine only unless --host names an address of its network. No page starts Spark.
     """
     from eventstore.extras import require_extra
     from factfold.cli.signals import stop_on_signal

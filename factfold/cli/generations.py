@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factfold.cli.comparisons import DIFFERS, as_plain, print_comparison
+from factfold.cli.comparisons import DIFFERS, as_plain, print_comparison, without_personal
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny
 from factfold.cli.opened_views import opened_views, require_serving
 from factfold.cli.projections import (
@@ -157,7 +157,7 @@ def diff(
     definition = load_group(group)
     require_serving(views_url, definition.name)
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
-        found = compare(environment, definition)
+        found = without_personal(compare(environment, definition), definition)
     if as_json:
         print_json(as_plain(found))
     else:

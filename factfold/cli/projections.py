@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eventstore.errors import DeclarationError
-from factfold.cli.comparisons import DIFFERS, as_plain, print_comparison, print_row
+from factfold.cli.comparisons import DIFFERS, as_plain, print_comparison, print_row, without_personal
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
@@ -89,6 +89,8 @@ def rebuild(
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
         with shown(definition.name) as on_progress:
             report = build(environment, definition, cut_over=cut_over, on_progress=on_progress)
+    if report.comparison is not None:
+        report = dataclasses.replace(report, comparison=without_personal(report.comparison, definition))
     if as_json:
         compared = None if report.comparison is None else as_plain(report.comparison)
         figures = {"records_per_second": round(report.records_per_second), "comparison": compared}
@@ -212,7 +214,7 @@ def verify(
 
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
         began = time.perf_counter()
-        verdicts = compare(environment, definition)
+        verdicts = without_personal(compare(environment, definition), definition)
     if metrics_file is not None:
         from factfold.watching.results import write_verified
 

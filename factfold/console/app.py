@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+import structlog
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -19,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from eventstore.errors import FactfoldError
+from eventstore.masking import masked_traceback
 from factfold.cli.shown_values import as_json
 from factfold.console.audit import Audit
 from factfold.console.page import Action, NotFound, Outcome, Page, Query
@@ -28,6 +30,8 @@ from factfold.console.parts import Problem
 from factfold.console.rendering import address, environment
 from factfold.console.security import CSRF_FIELD, Access, Guard, checked_form, form_fields
 from factfold.console.sources import Sources
+
+_log = structlog.get_logger(__name__)
 
 SAMPLE_SECONDS: Final = 10.0  # between two samples of trends while no page is open
 _RETURN: Final = "return"  # the field of a form with the query of the page to go back to
@@ -117,8 +121,11 @@ class _Shown:
     def _done(self, action: Action, fields: Query) -> Outcome:
         try:
             return action.run(self._sources, fields)
-        except FactfoldError as error:
-            return Outcome(error.message, done=False, details=(f"remedy: {error.remedy}",))
+        except Exception as error:
+            if not isinstance(error, FactfoldError):
+                _log.warning("console.action_failed", traceback=masked_traceback(error))
+            problem = Problem.of(error)
+            return Outcome(problem.cause, done=False, details=(f"remedy: {problem.remedy}",))
 
     def _problem(self, error: FactfoldError, page: Page | None = None) -> Response:
         return self._html("problem.html", _status_of(error), page=page, problem=Problem.of(error))

@@ -111,7 +111,7 @@ def add_groups(graph: Graph, definitions: Definitions, groups: Iterable[GroupSta
 
 
 def _add_group(graph: Graph, group: ProjectionGroup, row: Mapping[str, Any]) -> None:
-    lag, seconds = row.get("lag") or {}, row.get("lag_seconds")
+    seconds = row.get("lag_seconds")
     for view in group.all_views:
         of_view = _view(graph, group.name, view.name)
         for table in view.tables.values():
@@ -121,7 +121,7 @@ def _add_group(graph: Graph, group: ProjectionGroup, row: Mapping[str, Any]) -> 
                 continue
             name = group.name_of(inner)
             of_table = graph.node("table", f"{group.name}.{name}", page="view", query={"group": group.name})
-            waits = lag.get(inner.topic, 0) if row else None
+            waits = _waits(row, inner.topic)
             graph.edge(graph.node("topic", inner.topic), of_table, records=waits, seconds=seconds if waits else None)
             graph.edge(of_table, of_view)
         if view.topic is not None:
@@ -133,9 +133,15 @@ def _add_unknown(graph: Graph, state: GroupState, row: Mapping[str, Any]) -> Non
     """A group that is built and not declared here: its topics lead to its views."""
     for topic in row.get("progress", {}):
         for view in state.views:
-            waits = (row.get("lag") or {}).get(topic, 0)
+            waits = _waits(row, topic)
             seconds = row.get("lag_seconds") if waits else None
             graph.edge(graph.node("topic", topic), _view(graph, state.name, view), records=waits, seconds=seconds)
+
+
+def _waits(row: Mapping[str, Any], topic: str) -> int | None:
+    """The records that wait in a topic for a generation, None where that is unknown."""
+    lag: Mapping[str, int] | None = row.get("lag")
+    return None if lag is None else lag.get(topic, 0)
 
 
 def _view(graph: Graph, group: str, view: str) -> str:

@@ -28,6 +28,7 @@ _log = structlog.get_logger(__name__)
 
 _REMEMBERED: Final = 20
 _LINES: Final = 200
+_END_SECONDS: Final = 30.0  # for so long an ended command may put away what it has open
 
 
 class JobRuns(FactfoldError):
@@ -100,7 +101,7 @@ class Jobs:
         for process in running:
             process.terminate()
         for process in running:
-            process.wait(30)
+            _wait(process)
 
     def _follow(self, job: _Job, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None  # noqa: S101 - it is a pipe
@@ -112,6 +113,15 @@ class Jobs:
             job.ended, job.code = datetime.now(UTC), code
             del self._running[job.about]
         _log.info("console.action_ended", id=job.id, about=job.about, command=job.state.command, code=code)
+
+
+def _wait(process: subprocess.Popen[str]) -> None:
+    """Wait until a command ends by itself, for a bounded time."""
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _variables(places: Places) -> dict[str, str]:

@@ -106,7 +106,10 @@ class Guard:
         if not _same(request.query_params["token"], self._access.token):
             return _refused(HTTPStatus.UNAUTHORIZED, "this token is not the one of this start of factfold console")
         answer = RedirectResponse(_without_token(request), HTTPStatus.SEE_OTHER)
-        answer.set_cookie(self._access.cookie, self._access.session, httponly=True, samesite="strict", path="/")
+        secure = request.url.scheme == "https"  # of the connection: anyone can send x-forwarded-proto
+        answer.set_cookie(
+            self._access.cookie, self._access.session, httponly=True, samesite="strict", path="/", secure=secure
+        )
         return answer
 
     def _of_a_form(self, request: Request) -> Response | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from eventstore.closing import Closing
 from eventstore.errors import FactfoldError
 from factfold.console.definitions import Definitions
+from factfold.console.imports import import_for_readings
 from factfold.console.jobs import Jobs
 from factfold.console.parts import NOT_YET, Part, Reader
 from factfold.console.trends import Trend, Trends
@@ -218,6 +219,7 @@ class Sources(Closing):
         every: float = 2.0,
         patience: float = 0.2,
     ) -> None:
+        import_for_readings()
         self.clients = Clients(places, definitions or Definitions())
         self.jobs = Jobs(places)
         self.patience = patience

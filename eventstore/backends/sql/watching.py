@@ -47,8 +47,21 @@ def scheduled_standing(store: SqlEventStore) -> ScheduledStanding:
     with Database(store.engine, store.tables).statement() as reading:
         due = reading.execute(select(func.min(columns.due))).scalar()
         aside = reading.execute(select(func.count()).where(columns.due.is_(None))).scalar_one()
-    age = 0.0 if due is None else max(0.0, (datetime.now(UTC) - in_utc(due)).total_seconds())
-    return ScheduledStanding(age, aside)
+    return ScheduledStanding(0.0 if due is None else _overdue(due), aside)
+
+
+def overdue_of_processes(store: SqlEventStore) -> Mapping[str, float]:
+    """Return for how many seconds the oldest row of each process has been due, 0 if it is still to come."""
+    columns = store.tables.scheduled.c
+    oldest = select(columns.process, func.min(columns.due)).where(
+        columns.process.is_not(None), columns.due.is_not(None)
+    )
+    with Database(store.engine, store.tables).statement() as reading:
+        return {process: _overdue(due) for process, due in reading.execute(oldest.group_by(columns.process))}
+
+
+def _overdue(due: datetime) -> float:
+    return max(0.0, (datetime.now(UTC) - in_utc(due)).total_seconds())
 
 
 def stored_letters(engine: Engine) -> Mapping[tuple[str, str], int]:

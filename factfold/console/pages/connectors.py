@@ -101,17 +101,17 @@ def _restart_failed(sources: Sources, fields: Query) -> Outcome:
     """Restart each connector with a part that FAILED; one that does not come up does not hold the others back."""
     from cdc.errors import CdcError
 
-    lines, done = list[str](), True
+    lines, restarted = list[str](), 0
     with _patient(sources) as client:
         failed = [name for name, (_, status) in client.overview().items() if status.failure is not None]
         for name in failed:
             try:
                 lines.append(_restarted(sources, client, name).text)
+                restarted += 1
             except CdcError as error:
                 lines.append(f"{name}: {error.message}; remedy: {error.remedy}")
-                done = False
-    return Outcome(f"restarted {len(failed)} connectors that had FAILED" if failed else "no connector has FAILED",
-                   done=done, details=lines)  # fmt: skip
+    said = f"restarted {restarted} of {len(failed)} connectors that had FAILED" if failed else "no connector has FAILED"
+    return Outcome(said, done=restarted == len(failed), details=lines)
 
 
 def _move(state: str, did: str) -> Callable[[Sources, Query], Outcome]:

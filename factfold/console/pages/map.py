@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from factfold.console.definitions import Definitions
 from factfold.console.drawing import HEIGHT, WIDTH, Drawing, draw
 from factfold.console.graph import (
     Edge,
@@ -23,8 +21,8 @@ from factfold.console.page import Page, Query
 from factfold.console.parts import Problem
 from factfold.console.readings.branches import BRANCHES
 from factfold.console.readings.connectors import CONNECTORS
-from factfold.console.readings.groups import GROUPS, GroupState
-from factfold.console.readings.store import STORE
+from factfold.console.readings.groups import GROUPS, declared_groups
+from factfold.console.readings.store import STORE, topics_of
 from factfold.console.readings.subscriptions import SUBSCRIPTIONS
 from factfold.console.sources import Look
 
@@ -48,12 +46,12 @@ def service_map(look: Look, query: Query) -> Map:
     look.start(*readings)
     parts = {reading: look.part(reading) for reading in readings}
     graph, definitions = Graph(), look.definitions
-    topics = _topics(look, parts[STORE].value)
+    topics = topics_of(definitions, parts[STORE].value)
     add_aggregates(graph, definitions, topics)
     store = parts[STORE].value
     add_connectors(graph, parts[CONNECTORS].value or (), [one.topic for one in store.categories] if store else ())
     groups = parts[GROUPS].value
-    add_groups(graph, definitions, _declared(definitions) if groups is None else groups)
+    add_groups(graph, definitions, declared_groups(definitions) if groups is None else groups)
     add_branches(graph, parts[BRANCHES].value or ())
     add_subscriptions(graph, parts[SUBSCRIPTIONS].value or ())
     add_processes(graph, definitions, topics)
@@ -61,26 +59,6 @@ def service_map(look: Look, query: Query) -> Map:
     edges = tuple(graph.with_inherited())
     drawing = draw(list(graph.nodes), [(edge.source, edge.target) for edge in edges])
     return Map(tuple(graph.nodes.values()), edges, drawing, problems)
-
-
-def _topics(look: Look, store: Any) -> Mapping[str, str]:
-    """The topic of each category, as the store has it; what it does not have yet as its definitions say."""
-    known = {category.name: category.topic for category in store.categories} if store else {}
-    declared: dict[str, str] = {}
-    for group in look.definitions.groups.values():
-        for table in group.tables.values():
-            aggregate = getattr(table, "aggregate", None)
-            if aggregate is not None:
-                declared[aggregate.category] = table.topic
-    return {**declared, **known}
-
-
-def _declared(definitions: Definitions) -> tuple[GroupState, ...]:
-    """The groups without a database to ask."""
-    return tuple(
-        GroupState(group.name, target, tuple(view.name for view in group.views), ())
-        for target, group in definitions.groups.items()
-    )
 
 
 PAGE: Final = Page("map", "Map", service_map)

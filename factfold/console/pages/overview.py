@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from factfold.console.page import FIRST, Page, Query
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.branches import BRANCHES, BranchesState
+from factfold.console.readings.connector_health import SLOTS
 from factfold.console.readings.connectors import CONNECTORS, ConnectorState
 from factfold.console.readings.groups import GROUPS, GroupState
 from factfold.console.readings.letters import OPEN_COUNTS, OpenCount
@@ -18,26 +19,40 @@ from factfold.console.readings.subscriptions import SUBSCRIPTIONS, SubscriptionS
 from factfold.console.sources import Look, Reading
 from factfold.console.trends import Trend
 
+if TYPE_CHECKING:
+    from cdc.catalogue import ReplicationSlot
+
 Health = Literal["failed", "late", "unknown", "well"]
 
-WATCHED: Final[tuple[Reading[Any], ...]] = (GROUPS, CONNECTORS, SUBSCRIPTIONS, BRANCHES, PROCESSES, STORE, OPEN_COUNTS)
+WATCHED: Final[tuple[Reading[Any], ...]] = (
+    GROUPS, CONNECTORS, SLOTS, SUBSCRIPTIONS, BRANCHES, PROCESSES, STORE, OPEN_COUNTS,
+)  # fmt: skip
 """The parts of the overview; they are sampled while no page is open."""
 
 LATE_SECONDS: Final = 60.0
 """A reader that is behind for longer is shown as late."""
+
+LATE_BYTES: Final = 1 << 30
+"""A connector whose slot is behind by more, and does not catch up, is shown as late."""
+
+_ENDANGERED: Final = ("unreserved", "lost")
 
 _ORDER: Final = ("failed", "late", "unknown", "well")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """One thing that runs: how it is, how far it is behind, and what to do about it."""
+    """One thing that runs: how it is, how far it is behind, and what to do about it.
+
+    What waits is counted in `records`, or for a connector measured in `bytes` of the log behind its slot.
+    """
 
     kind: str
     name: str
     health: Health
     says: str
     records: int | None = None
+    bytes: int | None = None
     seconds: float | None = None
     trend: Trend = field(default_factory=Trend)
     cause: str | None = None
@@ -119,13 +134,31 @@ def _group_health(group: GroupState) -> Judged:
 
 
 def _connectors(look: Look, connectors: Iterable[ConnectorState]) -> Iterator[Watched]:
+    slots = look.part(SLOTS)
     for one in connectors:
-        health: Health = "well" if one.well else "failed" if one.failed else "late"
-        remedy = None if one.well else f"factfold cdc {'restart' if one.failed else 'resume'} {one.name}"
+        slot, trend = (slots.value or {}).get(one.name), look.trend(f"slot {one.name}")
+        health, cause, remedy = _connector_health(one, slot, trend, slots.problem)
         yield Watched(
-            kind="connector", name=one.name, health=health, says=_states(one), remedy=remedy,
-            cause=one.causes[-1] if one.causes else None, page="connectors", query={"name": one.name},
+            kind="connector", name=one.name, health=health, says=_states(one), cause=cause, remedy=remedy,
+            bytes=slot.lag_bytes if slot else None, trend=trend, page="connectors", query={"name": one.name},
         )  # fmt: skip
+
+
+def _connector_health(
+    one: ConnectorState, slot: ReplicationSlot | None, trend: Trend, unread: Problem | None
+) -> tuple[Health, str | None, str | None]:
+    """What Connect says comes first, then what the slot says: a connector may run and be behind."""
+    if not one.well:
+        remedy = f"factfold cdc {'restart' if one.failed else 'resume'} {one.name}"
+        return "failed" if one.failed else "late", one.causes[-1] if one.causes else None, remedy
+    if slot is None:
+        return ("unknown", unread.cause, unread.remedy) if one.slot and unread else ("well", None, None)
+    if slot.wal_status in _ENDANGERED:
+        cause = f"slot {slot.name} is {slot.wal_status}: changes will be missing"
+        return "failed" if slot.wal_status == "lost" else "late", cause, "factfold cdc doctor"
+    if (slot.lag_bytes or 0) > LATE_BYTES and trend.direction != "falling":
+        return "late", f"slot {slot.name} is behind", f"factfold cdc status {one.name}"
+    return "well", None, None
 
 
 def _states(one: ConnectorState) -> str:
@@ -137,7 +170,8 @@ def _subscriptions(look: Look, subscriptions: Iterable[SubscriptionState]) -> It
     for one in subscriptions:
         late = one.lag is not None and one.lag.seconds > LATE_SECONDS
         health: Health = "unknown" if one.lag is None else "late" if late else "well"
-        start = f"factfold subscriptions run {one.target}"
+        # Without Kafka the parts of a service read the store together, in the processes that `up` starts.
+        start = f"factfold subscriptions run {one.target}" if look.places.kafka else "factfold up PACKAGE"
         yield Watched(
             kind="subscription", name=one.group, health=health, says=f"reads {one.reads}",
             records=one.lag.records if one.lag else None, seconds=one.lag.seconds if one.lag else None,
@@ -149,26 +183,38 @@ def _subscriptions(look: Look, subscriptions: Iterable[SubscriptionState]) -> It
 
 def _branches(look: Look, branches: Iterable[BranchesState]) -> Iterator[Watched]:
     for one in branches:
-        health: Health = "unknown" if one.routed and one.lag is None else "well"
+        trend = look.trend(f"branches {one.topic}")
+        late = bool(one.lag) and trend.direction != "falling"
+        health: Health = "unknown" if one.routed and one.lag is None else "late" if late else "well"
         says = f"{len(one.branches)} branches" + ("" if one.routed else ", read from the store without a router")
+        problem = one.problem or (
+            Problem("it does not catch up", f"factfold branches run {one.target}") if late else None
+        )
         yield Watched(
-            kind="branches", name=one.topic, health=health, says=says, records=one.lag,
-            trend=look.trend(f"branches {one.topic}"),
-            cause=one.problem.cause if one.problem else None, remedy=one.problem.remedy if one.problem else None,
-            page="map",
+            kind="branches", name=one.topic, health=health, says=says, records=one.lag, trend=trend,
+            cause=problem.cause if problem else None, remedy=problem.remedy if problem else None, page="map",
         )  # fmt: skip
 
 
 def _processes(look: Look, processes: Iterable[ProcessState]) -> Iterator[Watched]:
     for one in processes:
-        stuck = len(one.stuck)
+        problem = _problem_of(one)
         yield Watched(
-            kind="process", name=one.name, health="late" if stuck else "well", says=f"{one.instances:,} instances",
-            records=stuck, trend=look.trend(f"process {one.name}"),
-            cause=f"{stuck} stuck, {one.stuck[0].instance} for the longest" if stuck else None,
-            remedy=f"factfold processes list {one.name} --stuck 1h" if stuck else None,
+            kind="process", name=one.name, health="late" if problem else "well", says=f"{one.instances:,} instances",
+            records=len(one.stuck), seconds=one.overdue or None, trend=look.trend(f"process {one.name}"),
+            cause=problem.cause if problem else None, remedy=problem.remedy if problem else None,
             page="subscriptions", query={"process": one.name},
         )  # fmt: skip
+
+
+def _problem_of(one: ProcessState) -> Problem | None:
+    """What is overdue comes first: without a runner each instance is stuck some time later."""
+    if one.overdue > LATE_SECONDS:
+        return Problem("timers or commands are overdue", f"factfold processes run {one.target or 'MODULE:PROCESS'}")
+    if one.stuck:
+        cause = f"{len(one.stuck)} stuck, {one.stuck[0].instance} for the longest"
+        return Problem(cause, f"factfold processes list {one.name} --stuck 1h")
+    return None
 
 
 def _letters(look: Look, counts: Iterable[OpenCount]) -> Iterator[Watched]:

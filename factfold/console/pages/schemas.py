@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from factfold.console.definitions import Definitions
 from factfold.console.page import NotFound, Page, Query
 from factfold.console.parts import Problem
-from factfold.console.readings.store import SCHEMAS
+from factfold.console.readings.store import SCHEMAS, STORE, topics_of
 from factfold.console.sources import Look
 
 if TYPE_CHECKING:
+    from eventstore import Subscription
     from eventstore.schema_check import SchemaCheck
     from eventstore.schema_registry import RegisteredSchema
 
@@ -91,17 +92,18 @@ class Schemas:
 
 def schemas(look: Look, query: Query) -> Schemas:
     """Hold the schemas of the store against the declared aggregates. Raises NotFound for an unknown type."""
-    part = look.part(SCHEMAS)
-    definitions = look.definitions
+    look.start(SCHEMAS, STORE)
+    part, definitions = look.part(SCHEMAS), look.definitions
+    topics = topics_of(definitions, look.part(STORE).value)
     stored = part.value if part.value is not None else _declared_schemas(definitions)
     check = _check(definitions, stored)
     by_name: dict[str, list[RegisteredSchema]] = {}
     for schema in sorted(stored, key=lambda one: (one.name, one.version, one.id)):
         by_name.setdefault(schema.name, []).append(schema)
-    lines = tuple(_line(definitions, name, found, check) for name, found in by_name.items())
+    lines = tuple(_line(definitions, topics, name, found, check) for name, found in by_name.items())
     lines = tuple(sorted(lines, key=lambda line: (-line.broken, line.name)))
     new = tuple(f"{schema.name}, version {schema.version}" for schema in check.new)
-    return Schemas(lines, _detail(definitions, by_name, check, query.get("type")), new, part.problem)
+    return Schemas(lines, _detail(definitions, topics, by_name, check, query.get("type")), new, part.problem)
 
 
 def _declared_schemas(definitions: Definitions) -> list[RegisteredSchema]:
@@ -114,14 +116,24 @@ def _check(definitions: Definitions, stored: Sequence[RegisteredSchema]) -> Sche
     return check_schemas([*definitions.aggregates.values(), *definitions.processes.values()], stored)
 
 
-def _line(definitions: Definitions, name: str, found: Sequence[RegisteredSchema], check: SchemaCheck) -> TypeLine:
+def _line(
+    definitions: Definitions,
+    topics: Mapping[str, str],
+    name: str,
+    found: Sequence[RegisteredSchema],
+    check: SchemaCheck,
+) -> TypeLine:
     ids = {schema.id for schema in found}
     broken = len({finding.schema_id for finding in check.misfits if finding.schema_id in ids})
-    return TypeLine(name, len(found), tuple(readers_of(definitions, name)), broken)
+    return TypeLine(name, len(found), tuple(readers_of(definitions, topics, name)), broken)
 
 
 def _detail(
-    definitions: Definitions, by_name: dict[str, list[RegisteredSchema]], check: SchemaCheck, name: str | None
+    definitions: Definitions,
+    topics: Mapping[str, str],
+    by_name: Mapping[str, list[RegisteredSchema]],
+    check: SchemaCheck,
+    name: str | None,
 ) -> TypeDetail | None:
     if name is None:
         return None
@@ -130,7 +142,7 @@ def _detail(
         raise NotFound(f"no event of type {name[:80]!r} has a schema here", remedy="choose a type of the list")
     pairs = zip([None, *found[:-1]], found, strict=True)
     versions = [_version(before, schema, check) for before, schema in pairs]
-    return TypeDetail(name, tuple(reversed(versions)), tuple(readers_of(definitions, name)))
+    return TypeDetail(name, tuple(reversed(versions)), tuple(readers_of(definitions, topics, name)))
 
 
 def _version(before: RegisteredSchema | None, schema: RegisteredSchema, check: SchemaCheck) -> VersionLine:
@@ -196,22 +208,31 @@ def _composed(avro: dict[str, Any]) -> str:
     return said(kind)
 
 
-def readers_of(definitions: Definitions, name: str) -> Iterator[ReadBy]:
+def readers_of(definitions: Definitions, topics: Mapping[str, str], name: str) -> Iterator[ReadBy]:
     """Yield what takes events of a type: groups, branches, subscriptions, processes."""
     category = name.rpartition(".")[0]
+    come_by = {topics.get(category, category)}
     for target, group in definitions.groups.items():
         for table, declared in group.tables.items():
             if _takes(declared, name, category):
                 yield ReadBy("group", f"{group.name}.{table}", target)
     for target, branches in definitions.branches.items():
         if branches.aggregate.category == category:
+            come_by |= set(branches.topics.values())
             yield ReadBy("branches", branches.topic, target)
     for target, one in definitions.subscriptions.items():
-        if name in (one.signature.types or ()):
+        if _handles(one, name, come_by):
             yield ReadBy("subscription", one.group, target)
     for target, process in definitions.processes.items():
         if name in process.reactions.kinds:
             yield ReadBy("process", process.category, target)
+
+
+def _handles(one: Subscription[..., Any], name: str, topics: Collection[str]) -> bool:
+    """Whether a handler takes a type: it names it, or takes every event and reads a topic that the type comes by."""
+    if one.signature.types is not None:
+        return name in one.signature.types
+    return not set(one.chosen(topics)).isdisjoint(topics)
 
 
 def _takes(table: Any, name: str, category: str) -> bool:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from factfold.console.jobs import JobState
-from factfold.console.page import Action, NotFound, Outcome, Page, Query, required
+from factfold.console.page import Action, NotFound, Outcome, Page, Query, required, whole_number
 from factfold.console.parts import Part, Problem
-from factfold.console.readings.groups import GROUPS, GroupState
+from factfold.console.readings.groups import GROUPS, GroupState, declared_groups
 from factfold.console.readings.views import ROWS, WHY, ShownRows, Why
 from factfold.console.sources import Look, Sources
 from factfold.console.trends import Trend
@@ -91,7 +91,7 @@ class Views:
 def views(look: Look, query: Query) -> Views:
     """List the views, and look at the one that the query names. Raises NotFound for one that does not exist."""
     part = look.part(GROUPS)
-    groups = part.value if part.value is not None else _unread(look)
+    groups = part.value if part.value is not None else declared_groups(look.definitions)
     lines = tuple(_line(group, view) for group in groups for view in group.views)
     chosen = query.get("group")
     if chosen is None:
@@ -100,14 +100,6 @@ def views(look: Look, query: Query) -> Views:
     if group is None:
         raise NotFound(f"there is no projection group {chosen[:80]!r}", remedy="choose one of the list")
     return Views(lines, _detail(look, group, query), part.problem)
-
-
-def _unread(look: Look) -> tuple[GroupState, ...]:
-    """The groups as they are declared, where no database answers."""
-    return tuple(
-        GroupState(group.name, target, tuple(view.name for view in group.views), ())
-        for target, group in look.definitions.groups.items()
-    )
 
 
 def _line(group: GroupState, view: str) -> ViewLine:
@@ -195,8 +187,8 @@ def _resume(sources: Sources, fields: Query) -> Outcome:
 def _drop(sources: Sources, fields: Query) -> Outcome:
     from projections.tablestore import generations
 
-    group, number = required(fields, "group"), required(fields, "generation")
-    dropped = generations.drop(sources.clients.views, group, generation=int(number) if number.isdigit() else -1)
+    group, _ = required(fields, "group"), required(fields, "generation")  # an empty one drops no other
+    dropped = generations.drop(sources.clients.views, group, generation=whole_number(fields, "generation"))
     return Outcome(f"dropped generation {', '.join(map(str, dropped))} of {group}")
 
 

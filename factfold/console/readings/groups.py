@@ -10,6 +10,7 @@ from eventstore.errors import TopicMissing
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
+    from factfold.console.definitions import Definitions
     from projections import ProjectionGroup
 
 SERVING: Final = "serving"
@@ -43,6 +44,14 @@ def read_groups(clients: Clients) -> tuple[GroupState, ...]:
     rows = _rows(clients)
     names = {row["group"] for row in rows} | {group.name for group in clients.definitions.groups.values()}
     return tuple(_state(clients, name, [row for row in rows if row["group"] == name]) for name in sorted(names))
+
+
+def declared_groups(definitions: Definitions) -> tuple[GroupState, ...]:
+    """Return the groups as they are declared, where no database answers."""
+    return tuple(
+        GroupState(group.name, target, tuple(view.name for view in group.views), ())
+        for target, group in definitions.groups.items()
+    )
 
 
 def _rows(clients: Clients) -> list[dict[str, Any]]:

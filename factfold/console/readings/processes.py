@@ -21,12 +21,16 @@ _STEPS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """A process, declared or with instances: how many have which status, and those that are stuck."""
+    """A process, declared or with instances: how many have which status, and those that are stuck.
+
+    `overdue` is for how many seconds its oldest timer or command has been due, 0 if none is.
+    """
 
     name: str
     target: str | None
     counts: Sequence[ProcessCount]
     stuck: Sequence[InstanceStatus]
+    overdue: float = 0.0
 
     @property
     def instances(self) -> int:
@@ -36,9 +40,10 @@ class ProcessState:
 
 def read_processes(clients: Clients) -> tuple[ProcessState, ...]:
     """Return every process of the store and of the definitions, by name."""
+    from eventstore.backends.sql.watching import overdue_of_processes
     from eventstore.processes.administration import Processes
 
-    found = Processes(clients.store)
+    found, overdue = Processes(clients.store), overdue_of_processes(clients.store)
     counts, stuck = found.stats(), found.instances(stuck=STUCK_AFTER, limit=_LIMIT)
     targets = {kind.category: target for target, kind in clients.definitions.processes.items()}
     names = sorted(targets.keys() | {count.process for count in counts})
@@ -50,6 +55,7 @@ def read_processes(clients: Clients) -> tuple[ProcessState, ...]:
             targets.get(name),
             tuple(count for count in counts if count.process == name),
             tuple(one for one in stuck if one.process == name),
+            overdue.get(name, 0.0),
         )
         for name in names
     )

@@ -12,6 +12,7 @@ from factfold.console.sources import Clients, Reading
 if TYPE_CHECKING:
     from eventstore.schema_registry import RegisteredSchema
     from eventstore.store import Category, FenceStatus, StoreVersion
+    from factfold.console.definitions import Definitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,14 @@ def read_store(clients: Clients) -> StoreState:
             remedy="factfold store migrate",
         )
     return StoreState(version, tuple(store.categories()), store.fence())
+
+
+def topics_of(definitions: Definitions, store: StoreState | None) -> dict[str, str]:
+    """Return the topic of each category, as the store has it; what it does not have yet as its definitions say."""
+    tables = (table for group in definitions.groups.values() for table in group.tables.values())
+    events = (table for table in tables if getattr(table, "aggregate", None) is not None)
+    declared = {table.aggregate.category: table.topic for table in events}  # type: ignore[attr-defined]
+    return declared | ({one.name: one.topic for one in store.categories} if store else {})
 
 
 def read_schemas(clients: Clients) -> tuple[RegisteredSchema, ...]:

@@ -56,20 +56,30 @@ def read_rows(clients: Clients, group: str, generation: int, view: str) -> Shown
     from projections.tablestore.behind_rows import COUNTED, view_rows
 
     found = view_rows(clients.views, group, generation, view)
-    declared = clients.definitions.group(group)
-    key, masked = _masking(clients, None if declared is None else declared[1], group, view)
+    _, declared = clients.definitions.group(group) or (None, None)
+    key, masked = _masking(clients, declared, group, view)
+    masked = masked or (declared is not None and _was_personal(clients, declared, generation))
     return ShownRows(found.columns, key, _masked(found, key, masked), found.total, found.total >= COUNTED, masked)
 
 
 def _masking(clients: Clients, declared: ProjectionGroup | None, group: str, view: str) -> tuple[tuple[str, ...], bool]:
     """The key of a view, and whether its values may be of a person; a group that is not declared follows erasures."""
-    from projections.group import ERASURES
     from projections.tablestore.behind_rows import reads_personal
 
     found = None if declared is None else next((one for one in declared.all_views if one.name == view), None)
-    if found is not None:
-        return found.key, reads_personal(found)
-    return (), any(ERASURES in state.progress for state in clients.views.states(group))
+    return ((), _follows_erasures(clients, group)) if found is None else (found.key, reads_personal(found))
+
+
+def _follows_erasures(clients: Clients, group: str) -> bool:
+    from projections.group import ERASURES
+
+    return any(ERASURES in state.progress for state in clients.views.states(group))
+
+
+def _was_personal(clients: Clients, declared: ProjectionGroup, generation: int) -> bool:
+    """Whether another definition built a generation, which may have had personal columns that this one lacks."""
+    built_by = {state.run.generation: state.run.fingerprint for state in clients.views.states(declared.name)}
+    return built_by.get(generation) != declared.fingerprint() and _follows_erasures(clients, declared.name)
 
 
 def _masked(found: ViewRows, key: tuple[str, ...], masked: bool) -> tuple[tuple[Any, ...], ...]:
@@ -89,11 +99,14 @@ def read_why(clients: Clients, group: str, generation: int, view: str, *key: tup
             f"group {group!r} is not declared here", remedy="name its package: factfold console PACKAGE", place=group
         )
     found = rows_behind(clients.views, declared[1], generation, view, dict(key))
-    return tuple(_why(clients, declared[1], row) for row in found)
+    masked = _was_personal(clients, declared[1], generation)
+    return tuple(_why(clients, declared[1], row, masked=masked) for row in found)
 
 
-def _why(clients: Clients, group: ProjectionGroup, row: SourceRow) -> Why:
-    values = {column: MASK if column in row.personal else value for column, value in row.values.items()}
+def _why(clients: Clients, group: ProjectionGroup, row: SourceRow, *, masked: bool) -> Why:
+    """Explain by one row; `masked` hides more than the personal columns: each but those of the key."""
+    hidden = set(row.values) - set(row.key) if masked else row.personal
+    values = {column: MASK if column in hidden else value for column, value in row.values.items()}
     said = (row.table, row.reached, values, row.deleted, row.stream)
     if row.topic is None or row.offset is None:
         return Why(*said)

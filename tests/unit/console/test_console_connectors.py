@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from cdc.catalogue import ReplicationSlot
+from eventstore.errors import FactfoldError
+from factfold.console import trends
 from factfold.console.definitions import Definitions
 from factfold.console.pages import connectors as page_module
-from factfold.console.sources import Places, Sources
+from factfold.console.pages import overview
+from factfold.console.sources import Places, Reading, Sources
 from tests.unit.console.conftest import Browser, cells
 from tests.unit.console.stub_connect import StubConnect, connect_worker
 
@@ -56,6 +60,42 @@ def test_a_connector_shows_tasks_causes_and_offsets_and_no_secret(browser):
         assert "hunter2" not in browser.client.get(path).text
 
 
+def slot(**given):
+    facts = {"plugin": "pgoutput", "database": "shop", "active": True, "wal_status": "reserved", "lag_bytes": 2048,
+             "retained_bytes": 4096, "safe_bytes": None}  # fmt: skip
+    return ReplicationSlot(name="slot_customers-cdc", **facts | given)
+
+
+@pytest.mark.parametrize(
+    ("found", "before", "health", "waiting"),
+    [
+        (slot(), (), "well", "2 KiB"),
+        (slot(lag_bytes=3 << 30), (), "late", "3 GiB"),
+        (slot(lag_bytes=3 << 30), (90 << 30, 60 << 30, 40 << 30, 20 << 30, 9 << 30, 3 << 30), "well", "3 GiB"),
+        (slot(wal_status="unreserved"), (), "late", "2 KiB"),
+        (slot(wal_status="lost", lag_bytes=None), (), "failed", "–"),
+    ],
+)
+def test_the_overview_judges_a_connector_that_runs_by_its_slot(sources, monkeypatch, found, before, health, waiting):
+    monkeypatch.setattr(trends, "_APART", 0.0)
+    for sample in before:
+        sources.clients.trends.note("slot customers-cdc", sample)
+    monkeypatch.setattr(overview, "SLOTS", Reading(lambda clients: {"customers-cdc": found}))
+    page = Browser(sources).page("/")
+    (row,) = [row for row in cells(page, "#watched") if row[2] == "customers-cdc"]
+    assert (row[0], row[4]) == (health, waiting)
+
+
+def test_the_overview_does_not_call_a_connector_well_whose_slot_cannot_be_read(sources, monkeypatch):
+    def unreadable(clients):
+        raise FactfoldError("the source database does not answer", remedy="start it")
+
+    monkeypatch.setattr(overview, "SLOTS", Reading(unreadable))
+    (row,) = [row for row in cells(Browser(sources).page("/"), "#watched") if row[2] == "customers-cdc"]
+    assert row[0] == "unknown"
+    assert "does not answer" in row[3]
+
+
 def test_an_unknown_connector_is_not_found(browser):
     assert "there is no connector" in browser.page("/connectors?name=../x", 404).text()
 
@@ -79,7 +119,7 @@ def test_all_that_failed_are_restarted_and_each_is_named(browser, stub):
     stub.add("payments-cdc", failed=True)
     stub.hopeless.add("orders-cdc")
     said = outcome(browser, browser.act("/connectors/restart-failed"))
-    assert "restarted 2 connectors" in said
+    assert "restarted 1 of 2 connectors that had FAILED" in said
     assert "payments-cdc: RUNNING" in said
     assert "orders-cdc" in said
     assert browser.page("/connectors").text().count("Restart all that FAILED (1)") == 1

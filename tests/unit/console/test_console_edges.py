@@ -6,10 +6,11 @@ import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
-from eventstore import NO_STREAM, MasterKeys, SqlEventStore
+from eventstore import NO_STREAM, Aggregate, MasterKeys, SqlEventStore, event
 from factfold.console.app import application
 from factfold.console.definitions import Definitions, find_definitions
-from factfold.console.page import Page
+from factfold.console.page import Action, Page
+from factfold.console.pages.overview import overview
 from factfold.console.sources import Places, Sources
 from projections import ProjectionGroup, Table, on, sql_view
 from projections.columns import ColumnType
@@ -68,6 +69,26 @@ def test_of_a_view_with_personal_columns_only_the_key_is_shown(club):
     assert NAME not in everything
 
 
+def test_what_an_older_definition_marked_as_personal_is_masked_until_a_rebuild(club):
+    class Person(Aggregate):
+        """The person of a later release, whose name is no longer personal."""
+
+        @event
+        class Registered:
+            name: str
+            country: str
+
+    columns = {column: on(Person.Registered).take(column) for column in ("name", "country")}
+    tables = {"people": Table.from_events(Person, key="person_id", columns=columns)}
+    later = ProjectionGroup("club", [sql_view("members", "SELECT person_id, name, country FROM people", tables=tables)])
+    with opened(club, Definitions(groups={"club:group": later})) as sources:
+        browser = Browser(sources)
+        page = browser.page(f"{VIEW}&key.person_id=p1")
+        assert cells(page, "#rows")[0][:3] == ["p1", "***", "***"]
+        assert cells(page, "#why")[1][2] == 'person_id="p1" name="***" country="***"'
+        assert NAME not in browser.client.get(f"/api{VIEW}&key.person_id=p1").text
+
+
 def test_a_group_without_a_definition_that_follows_erasures_shows_no_value(club):
     with opened(club, Definitions()) as sources:
         page = Browser(sources).page("/view?group=club")
@@ -114,6 +135,23 @@ def test_a_fault_of_a_page_says_nothing_of_its_cause_and_is_in_the_log(nothing, 
     assert "read the log of factfold console" in answer.text
     assert "hunter2" not in answer.text
     assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_a_fault_of_an_action_is_an_outcome_without_its_words_and_is_in_the_audit_log(nothing, capsys):
+    def broken(sources, fields):
+        raise RuntimeError("password=hunter2")
+
+    page = Page("overview", "Broken", overview, {"break": Action("break", broken)})
+    app = application(nothing.sources, nothing.access, pages=[page])
+    cookies = dict(nothing.client.cookies)
+    nothing.client = TestClient(app, base_url=ORIGIN, cookies=cookies, follow_redirects=False)
+    answer = nothing.act("/overview/break")
+    assert answer.status_code == 303
+    outcome = nothing.page(answer.headers["location"]).css_first(".outcome").text()
+    assert "RuntimeError" in outcome
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "action=break" in line]
+    assert "done=False" in line
+    assert "hunter2" not in outcome + line
 
 
 def test_a_fault_of_a_source_is_a_problem_without_its_words(nothing):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cdc.status import ConnectorInfo, ConnectorStatus, TaskStatus
+from factfold.console.definitions import Definitions
 from factfold.console.drawing import draw
-from factfold.console.graph import Graph, add_connectors
+from factfold.console.graph import Graph, add_connectors, add_groups
 from factfold.console.readings.connectors import _state
+from factfold.console.readings.groups import GroupState
 from tests.unit.console.conftest import cells
 
 
@@ -27,6 +31,16 @@ def test_an_edge_shows_what_waits_on_it(browser):
     rows = {(row[0], row[1]): row for row in cells(browser.page("/map"), "#edges")}
     assert rows[("topic order", "table teashop.orders")][2] == "2"
     assert rows[("topic teashop.public.customers", "table teashop.customers")][2] == "0"
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize(("lag", "records"), [(None, None), ({}, 0), ({"order": 4}, 4)])
+def test_what_waits_on_an_edge_is_unknown_where_the_lag_is(sources, lag, records, declared):
+    row = {"status": "serving", "lag": lag, "lag_seconds": None, "progress": {"order": {0: 2}}}
+    graph, definitions = Graph(), sources.definitions if declared else Definitions()
+    add_groups(graph, definitions, [GroupState("teashop", None, ("order_details",), [row])])
+    of_topic = {source: edge.records for (source, _), edge in graph.edges.items()}
+    assert of_topic["topic order"] == records
 
 
 def test_every_node_and_edge_of_the_table_is_drawn(browser):

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from eventstore.delivery.source import Lag, PartitionLag
 from factfold.cli.shown_values import as_json
-from factfold.console.pages.overview import overview
+from factfold.console import trends
+from factfold.console.pages.overview import LATE_SECONDS, _branches, _subscriptions, overview
+from factfold.console.readings.branches import BRANCHES
+from factfold.console.readings.subscriptions import SUBSCRIPTIONS
 from tests.unit.console.conftest import cells
 
 
@@ -35,6 +45,50 @@ def test_each_kind_that_is_declared_has_its_row(browser):
 
 def test_a_subscription_of_the_store_shows_what_waits_for_it(browser):
     assert by_name(browser.page("/"))["reviews"][4] == "3"
+
+
+def test_a_late_subscription_of_the_store_is_started_by_up(sources):
+    (state,) = sources.look().part(SUBSCRIPTIONS).value
+    state = replace(state, lag=Lag((PartitionLag(0, 3, LATE_SECONDS + 1, "order"),)))
+    look = sources.look()
+    assert [one.remedy for one in _subscriptions(look, [state])] == ["factfold up PACKAGE"]
+    sources.clients.places = replace(sources.clients.places, kafka=True)
+    assert [one.remedy for one in _subscriptions(look, [state])] == [f"factfold subscriptions run {state.target}"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "health"),
+    [
+        ((0,), "well"),
+        ((7,), "late"),
+        ((1, 5, 9, 20, 40, 80), "late"),
+        ((7,) * 6, "late"),
+        ((90, 60, 40, 20, 9, 2), "well"),
+    ],
+)
+def test_a_router_that_does_not_catch_up_is_late(sources, monkeypatch, samples, health):
+    monkeypatch.setattr(trends, "_APART", 0.0)
+    for sample in samples:
+        sources.clients.trends.note("branches order", sample)
+    (state,) = sources.look().part(BRANCHES).value
+    (row,) = _branches(sources.look(), [replace(state, routed=True, lag=samples[-1])])
+    assert row.health == health
+    assert row.remedy == (None if health == "well" else f"factfold branches run {state.target}")
+
+
+@pytest.mark.parametrize(("due", "health"), [(-3600, "late"), (3600, "well"), (None, "well")])
+def test_a_process_whose_timer_is_overdue_is_late(browser, sources, due, health):
+    store = sources.clients.store
+    at = None if due is None else datetime.now(UTC) + timedelta(seconds=due)
+    row = {"id": uuid4(), "due": at, "kind": "timer", "name": "payment", "target": "", "arguments": "{}",
+           "process": "payment", "instance": "o1", "answered": False, "attempts": 0,
+           "set_at": datetime.now(UTC)}  # fmt: skip
+    with store.engine.begin() as connection:
+        connection.execute(store.tables.scheduled.insert().values(**row))
+    shown = by_name(browser.page("/"))["payment"]
+    assert shown[0] == health
+    assert ("factfold processes run tests.unit.console.teashop:Payment" in shown[3]) == (health == "late")
+    assert (shown[5] == "1 h") == (health == "late")
 
 
 def test_a_part_that_is_not_configured_shows_the_setting(browser):

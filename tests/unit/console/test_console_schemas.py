@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventstore import Aggregate, SqlEventStore, event
+from eventstore import Aggregate, RecordedEvent, SqlEventStore, event, subscription
 from factfold.cli.shown_values import as_json
 from factfold.console.definitions import find_definitions
 from factfold.console.pages.schemas import said, schemas
@@ -51,6 +51,20 @@ def test_every_type_is_listed_with_its_readers(browser):
     for reader in ("group teashop.orders", "branches order", "subscription reviews", "process payment"):
         assert reader in placed[2]
     assert "subscription" not in rows["order.paid"][2]
+
+
+@pytest.mark.parametrize(
+    ("read", "reads"),
+    [({"topic": "order"}, True), ({"pattern": "ord.*"}, True), ({"topic": "order.large"}, True),
+     ({"topic": "person"}, False)],
+)  # fmt: skip
+def test_a_handler_of_every_event_is_a_reader_of_what_comes_by_its_topics(browser, sources, read, reads):
+    @subscription(**read, group="everything")
+    def everything(event: RecordedEvent) -> None: ...
+
+    sources.definitions.subscriptions["shop:everything"] = everything
+    rows = {row[0]: row for row in cells(browser.page("/schemas"), "#types")}
+    assert ("subscription everything" in rows["order.paid"][2]) == reads
 
 
 def test_a_version_shows_its_fields(browser):

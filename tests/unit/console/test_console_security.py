@@ -46,6 +46,13 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(stranger):
     assert stranger.access.token not in cookie
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_cookie_that_came_by_tls_goes_by_tls_only(stranger, scheme):
+    address, headers = f"{scheme}://{HOST}/", {"x-forwarded-proto": "https"}
+    answer = stranger.client.get(address, params={"token": stranger.access.token}, headers=headers)
+    assert ("secure" in answer.headers["set-cookie"].lower()) == (scheme == "https")
+
+
 @pytest.mark.parametrize("path", ["//evil.example/x", "/\\evil.example"])
 def test_the_token_leads_to_no_other_host(stranger, path):
     answer = stranger.client.get(f"{ORIGIN}{path}", params={"token": stranger.access.token})

@@ -102,6 +102,12 @@ def test_an_action_that_is_refused_shows_cause_and_remedy(browser):
     assert "remedy: factfold projections status" in outcome.text()
 
 
+def test_a_generation_that_is_no_number_is_refused(browser):
+    answer = browser.act("/view/drop", group="teashop", generation="²")
+    assert answer.status_code == 303
+    assert "'²' is no generation" in browser.page(answer.headers["location"]).css_first(".outcome").text()
+
+
 def test_every_action_is_in_the_audit_log(browser, capsys):
     browser.act("/view/pause", group="teashop")
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "console.action" in line]

@@ -1,0 +1,50 @@
+"""What readings import, imported by one thread before several of them read.
+
+Threads that import modules which import each other, such as those of `eventstore.backends.sql`, see them half made.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from importlib import import_module
+from typing import Final
+
+_READ_BY: Final = (
+    "cdc.connect",
+    "cdc.connector_health",
+    "cdc.notifications",
+    "cdc.source_choice",
+    "eventstore.backends.sql.letters",
+    "eventstore.backends.sql.reactions",
+    "eventstore.backends.sql.source",
+    "eventstore.backends.sql.sqlite",
+    "eventstore.backends.sql.watching",
+    "eventstore.deadletters.causes",
+    "eventstore.inspection.store_log",
+    "eventstore.inspection.stream_states",
+    "eventstore.inspection.tracing",
+    "eventstore.kafka.groups",
+    "eventstore.processes.administration",
+    "eventstore.scheduling",
+    "eventstore.schema_check",
+    "factfold.cli.connectors",
+    "factfold.cli.logs_to_read",
+    "factfold.cli.opened_views",
+    "factfold.cli.run_lag",
+    "factfold.cli.store",
+    "projections.branching.router",
+    "projections.running.lag",
+    "projections.spark.reading.kafka_source",
+    "projections.spark.reading.store_source",
+    "projections.tablestore.behind_rows",
+    "projections.tablestore.letters",
+    "projections.tablestore.opening",
+    "projections.tablestore.sqlite",
+)
+
+
+def import_for_readings() -> None:
+    """Import what readings need. What an extra lacks is a problem of the part that needs it, and not of the start."""
+    for module in _READ_BY:
+        with suppress(ImportError):
+            import_module(module)
