@@ -64,7 +64,7 @@ def store() -> None:
 @app.command()
 def status(database: Database, schema: Schema = None, as_json: Json = False) -> None:
     """Show the version of the tables, the categories, and what readers wait for. Exit code 3 if not up to date."""
-    with _open(database, schema) as opened:
+    with existing_store(database, schema) as opened:
         version = opened.version()
         categories = opened.categories() if version.is_current else []
         fence = opened.fence() if version.is_current else None
@@ -72,7 +72,7 @@ def status(database: Database, schema: Schema = None, as_json: Json = False) -> 
         told = {**dataclasses.asdict(version), "categories": [dataclasses.asdict(one) for one in categories]}
         typer.echo(json.dumps({**told, "fence": fence and dataclasses.asdict(fence)}))
     else:
-        typer.echo(f"version {version.found or 'none'}, this release wants {version.newest}")
+        typer.echo(f"version {version.found or 'none'}, this release needs {version.newest}")
         for one in categories:
             typer.echo(f"category {one.name}: topic {one.topic}, {one.partitions} partitions")
         if fence is not None:
@@ -111,7 +111,7 @@ def export_(
     ] = False,
 ) -> None:
     """Write events, schemas and categories to a file, as JSON lines or as Parquet."""
-    with _open(database, schema) as opened, late_bar("exporting") as tell:
+    with existing_store(database, schema) as opened, late_bar("exporting") as tell:
         done = opened.export_file(file, format=form, category=category, keys=with_keys, on_progress=tell)
     keys = f", {done.keys:,} keys" if with_keys else ""
     typer.echo(f"{done.events:,} events of {done.categories:,} categories, {done.schemas:,} schemas{keys}")
@@ -197,7 +197,7 @@ def existing_store(
     url = url_of(database)
     if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
         raise StoreNotPrepared(
-            "there is no such file, and looking makes none",
+            "there is no such file",
             remedy="check the URL. Factfold store migrate makes the file",
             place=url.database,
         )
