@@ -94,17 +94,17 @@ class StoreVersion:
     """The version of a store's tables.
 
     Attributes:
-        found: The last migration of the tables, None without tables.
+        installed: The last migration of the tables, None without tables.
         newest: The newest migration of this release.
     """
 
-    found: str | None
+    installed: str | None
     newest: str
 
     @property
     def is_current(self) -> bool:
         """Whether the tables are at the newest version."""
-        return self.found == self.newest
+        return self.installed == self.newest
 
 
 class Streams(Protocol):

@@ -61,7 +61,7 @@ def sql_view(
         unmatched: Only for a RIGHT or FULL JOIN in a subquery. Others need the columns of the table's key in the
             result.
         by: The columns of a partition: the query sees one partition of all tables at a time.
-        key: With ``by``, the columns that distinguish rows of a partition.
+        key: With ``by``, the columns that distinguish rows of a partition. Otherwise it may repeat the first table's.
         roots: Tables of one key, joined by it. A key has a row if any of them has one.
 
     Example:
@@ -70,10 +70,7 @@ def sql_view(
     query = Query(checked_identifier(name, what="view"), parsed(name, text), tables, frozenset(roots))
     partition, own = as_columns(by or ()), as_columns(key or ())
     if own and not partition:
-        raise InvalidDefinition(
-            f"view {name!r} names a key, and no columns of partitions that it belongs to",
-            remedy="leave key out: it is that of the first table, or GROUP BY says it, or give by='…' too",
-        )
+        _require_key_of_first(query, own)
     if not partition and (two := parted(query, f"{name}_rows", sides=unmatched is None)):
         _require_rows(name, roots, unmatched or {})
         rows = sql_view(f"{name}_rows", two.rows, tables=tables, references=references, unmatched=unmatched)
@@ -94,6 +91,18 @@ def sql_view(
         reach=reach,
     )
     return bind(declared, SqlFunction(query, row_key), query.roles)
+
+
+def _require_key_of_first(query: Query, key: tuple[str, ...]) -> None:
+    """Refuse a key, without partitions, that is not the one that the query has anyway."""
+    first = next(iter(query.roles.values())).key
+    if query.is_grouped or key != first:
+        of = "its groups" if query.is_grouped else f"its first table, {', '.join(first)}"
+        raise InvalidDefinition(
+            f"view {query.name!r} names the key {', '.join(key)}, and has the key of {of}",
+            remedy="leave key out. With by='…', key names the columns that distinguish rows of a partition",
+            place=f"view {query.name}",
+        )
 
 
 def _require_rows(name: str, roots: Sequence[str], unmatched: Mapping[Columns, Target]) -> None:

@@ -29,9 +29,9 @@ class StoreTables(Step):
     def look(self) -> str:
         """See `Step`."""
         version = self._store.version()
-        if version.found and not version.is_current:
+        if version.installed and not version.is_current:
             raise StoreNotPrepared(
-                f"the event store is at version {version.found}, and this release needs {version.newest}",
+                f"the event store is at version {version.installed}, and this release needs {version.newest}",
                 remedy="run factfold store migrate, then repeat the command",
                 place=self.target,
             )

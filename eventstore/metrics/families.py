@@ -45,6 +45,11 @@ class Family:
     bounds: tuple[float, ...] = ()
 
 
+def gauge(name: str, help: str, *labels: str) -> Family:
+    """Declare a gauge by its name without the prefix."""
+    return Family(f"factfold_{name}", Kind.GAUGE, help, labels)
+
+
 RUNNER_INFO: Final = Family(
     "factfold_runner_info", Kind.GAUGE, "Always 1: what runs at this address, and its version of Factfold.",
     ("runner", "name", "version"),

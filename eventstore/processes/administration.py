@@ -136,13 +136,19 @@ class Processes:
     def retry(self, process: str, instance: str) -> InstanceStatus:
         """Repeat what was set aside, or the compensation that failed.
 
-        Raises ProcessUnknown, or the errors of the handlers.
+        Raises:
+            ProcessUnknown: The process or the instance does not exist.
+            ProcessError: It has no problem, and nothing of it was set aside. An error of a handler is raised as it is.
         """
         key = (process, instance)
         with self._database.writing() as tx:
-            self._found(tx, key)
-            now = self._clock()
-            self._rows.again(tx, key, now=now)
+            row, now = self._found(tx, key), self._clock()
+            if not self._rows.again(tx, key, now=now) and not row.problem:
+                raise ProcessError(
+                    f"{process} {instance!r} has nothing to repeat: it is {row.status} without a problem",
+                    remedy="list those that need a retry: factfold processes list --stuck 0s",
+                    place=f"{process}-{instance}",
+                )
             self._engine.take(tx, [self._wish(key, "retry", now)], now=now)
         return self.show(process, instance)
 

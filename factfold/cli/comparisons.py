@@ -26,7 +26,7 @@ def without_personal(found: Mapping[str, Compared], group: ProjectionGroup) -> d
     """
     from projections.tablestore.behind_rows import reads_personal
 
-    personal = {view.name for view in group.kept if reads_personal(view)}
+    personal = {view.name for view in group.all_views if reads_personal(view)}
     return {name: _masked(one) if name in personal else one for name, one in found.items()}
 
 

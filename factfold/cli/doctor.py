@@ -110,14 +110,14 @@ def _ports() -> str:
 
 
 def _store(url: str, schema: str | None) -> str:
-    from eventstore import SqlEventStore
     from eventstore.errors import StoreNotPrepared, StoreRestored
+    from factfold.cli.store import existing_store
 
-    with SqlEventStore(url, schema=schema) as store:
+    with existing_store(url, schema) as store:
         version, place = store.version(), shown_url(store.engine.url)
         if not version.is_current:
             raise StoreNotPrepared(
-                f"the tables are at version {version.found or 'none'}, this release wants {version.newest}",
+                f"the tables are at version {version.installed or 'none'}, this release needs {version.newest}",
                 remedy="factfold store migrate",
                 place=place,
             )
@@ -128,7 +128,7 @@ def _store(url: str, schema: str | None) -> str:
                 remedy="factfold store renumber",
                 place=place,
             )
-    return f"version {version.found} at {place}"
+    return f"version {version.installed} at {place}"
 
 
 def _topics(url: str, schema: str | None, servers: str) -> str:

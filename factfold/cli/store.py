@@ -64,7 +64,7 @@ def store() -> None:
 @app.command()
 def status(database: Database, schema: Schema = None, as_json: Json = False) -> None:
     """Show the version of the tables, the categories, and what readers wait for. Exit code 3 if not up to date."""
-    with _open(database, schema) as opened:
+    with existing_store(database, schema) as opened:
         version = opened.version()
         categories = opened.categories() if version.is_current else []
         fence = opened.fence() if version.is_current else None
@@ -72,7 +72,7 @@ def status(database: Database, schema: Schema = None, as_json: Json = False) -> 
         told = {**dataclasses.asdict(version), "categories": [dataclasses.asdict(one) for one in categories]}
         typer.echo(json.dumps({**told, "fence": fence and dataclasses.asdict(fence)}))
     else:
-        typer.echo(f"version {version.found or 'none'}, this release wants {version.newest}")
+        typer.echo(f"version {version.installed or 'none'}, this release needs {version.newest}")
         for one in categories:
             typer.echo(f"category {one.name}: topic {one.topic}, {one.partitions} partitions")
         if fence is not None:
@@ -96,7 +96,7 @@ def migrate(
         before = opened.version()
         opened.create_tables()
         after = opened.version()
-    typer.echo(f"version {after.found}" + ("" if before.found == after.found else f", was {before.found or 'none'}"))
+    typer.echo(f"version {after.installed}" + ("" if before.installed == after.installed else f", was {before.installed or 'none'}"))
 
 
 @app.command(name="export")
@@ -111,7 +111,7 @@ def export_(
     ] = False,
 ) -> None:
     """Write events, schemas and categories to a file, as JSON lines or as Parquet."""
-    with _open(database, schema) as opened, late_bar("exporting") as tell:
+    with existing_store(database, schema) as opened, late_bar("exporting") as tell:
         done = opened.export_file(file, format=form, category=category, keys=with_keys, on_progress=tell)
     keys = f", {done.keys:,} keys" if with_keys else ""
     typer.echo(f"{done.events:,} events of {done.categories:,} categories, {done.schemas:,} schemas{keys}")
@@ -178,7 +178,7 @@ def tenants(database: Database, as_json: Json = False) -> None:
         typer.echo(json.dumps({tenant: dataclasses.asdict(version) for tenant, version in found.items()}))
     else:
         for tenant, version in found.items():
-            typer.echo(f"{tenant}: version {version.found or 'none'}")
+            typer.echo(f"{tenant}: version {version.installed or 'none'}")
     if not all(version.is_current for version in found.values()):
         raise typer.Exit(3)
 

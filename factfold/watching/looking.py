@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from factfold.watching.metrics import WatchMetrics
@@ -22,8 +22,7 @@ def look_at_store(metrics: WatchMetrics, store: SqlEventStore) -> None:
 
     name = store.tables.schema or store.engine.url.database or "store"
     metrics.fence(name, store.fence())
-    for category, moment in newest_events(store).items():
-        metrics.newest_event(name, category.name, category.topic, moment)
+    metrics.newest_events(name, newest_events(store))
     standing = scheduled_standing(store)
     metrics.processes(name, Processes(store).stats())
     metrics.scheduled(name, overdue=standing.overdue, set_aside=standing.set_aside)
@@ -64,7 +63,7 @@ class Letters:
             standing = ends[name], ends.get(settled[name])
             if name not in self._read or self._read[name][0] != standing:
                 self._read[name] = standing, _open_letters(self._settings, name)
-            found[(name, *_topic_and_group(name))] = self._read[name][1]
+            found[(name, *_topic_and_group(name, names))] = self._read[name][1]
         return found
 
 
@@ -75,10 +74,15 @@ def _open_letters(settings: Settings, name: str) -> int:
         return sum(1 for _ in letters.open())
 
 
-def _topic_and_group(name: str) -> tuple[str, str]:
-    """Topic and group by the name `<topic>.<group>.dead-letter`. A branch's letters have no group."""
-    topic, _, group = name.rpartition(".")[0].rpartition(".")
-    return (topic, group) if topic else (group, "")
+def _topic_and_group(name: str, names: Collection[str]) -> tuple[str, str]:
+    """Topic and group by the name `<topic>.<group>.dead-letter`, of which the topic is the longest that exists.
+
+    A branch's letters have no group.
+    """
+    owner = name.rpartition(".")[0]
+    topics = [topic for topic in names if f"{owner}.".startswith(f"{topic}.")]
+    topic = max(topics, key=len, default=owner.rpartition(".")[0] or owner)
+    return topic, owner[len(topic) + 1 :]
 
 
 def look_at_views(
@@ -89,25 +93,22 @@ def look_at_views(
     schemas: Lookup | None = None,
 ) -> None:
     """Show of each group which generation serves, and by the log what it lacks and how fresh it is."""
-    from eventstore.backends.sql.utc_times import in_utc
+    from projections.running.freshness import applied_commits
 
     serving = store.states(None, "serving")
-    for state in serving:
-        stored = None if state.updated_at is None else in_utc(state.updated_at)
-        metrics.view(state.run.group, generation=state.run.generation, paused=state.paused, stored=stored)
+    metrics.views(serving)
     if open_log is None:
         return
     with open_log() as log:
-        for state in serving:
-            _look_at_progress(metrics, log, state, schemas)
+        lags = {state.run.group: _lag(log, state) for state in serving}
+        commits = {state.run.group: applied_commits(log, state.progress, schemas=schemas) for state in serving}
+    metrics.progress(lags, commits)
 
 
-def _look_at_progress(metrics: WatchMetrics, log: OpenLog, state: RunState, schemas: Lookup | None) -> None:
+def _lag(log: OpenLog, state: RunState) -> dict[str, int]:
     from projections.group import ERASURES
-    from projections.running.freshness import applied_commits
     from projections.running.lag import waiting_offsets
 
     topics = [topic for topic in state.progress if topic != ERASURES]
     waiting = waiting_offsets(state.progress, log.end_offsets(topics)) if topics else {}
-    lag = {topic: waiting.get(topic, 0) for topic in topics}
-    metrics.progress(state.run.group, lag, applied_commits(log, state.progress, schemas=schemas))
+    return {topic: waiting.get(topic, 0) for topic in topics}

@@ -6,31 +6,28 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from eventstore.metrics import Family, Kind, Metrics, write_metrics
+from eventstore.metrics import Family, Metrics, write_metrics
+from eventstore.metrics.families import gauge
 
 if TYPE_CHECKING:
     from cdc.comparing.report import TableComparison
     from projections import ViewVerdict
 
 
-def _gauge(name: str, help: str, *labels: str) -> Family:
-    return Family(f"factfold_{name}", Kind.GAUGE, help, labels)
-
-
-VIEW_EQUAL: Final = _gauge(
+VIEW_EQUAL: Final = gauge(
     "verify_is_equal", "1 if the last verification found a view equal to its recomputation, or 0.", "group", "view"
 )
-VIEW_ROWS: Final = _gauge("verify_rows", "Rows of a view that were verified.", "group", "view")
-VERIFIED: Final = _gauge("verify_timestamp_seconds", "When the last verification of a group ended.", "group")
-VERIFY_SECONDS: Final = _gauge("verify_duration_seconds", "Seconds that it took.", "group")
-TABLE_EQUAL: Final = _gauge(
+VIEW_ROWS: Final = gauge("verify_rows", "Rows of a view that were verified.", "group", "view")
+VERIFIED: Final = gauge("verify_timestamp_seconds", "When the last verification of a group ended.", "group")
+VERIFY_SECONDS: Final = gauge("verify_duration_seconds", "Seconds that it took.", "group")
+TABLE_EQUAL: Final = gauge(
     "compare_is_equal", "1 if the last comparison found a captured table equal to its state, or 0.", "table", "state"
 )
-TABLE_KEYS: Final = _gauge(
+TABLE_KEYS: Final = gauge(
     "compare_differing_keys", "Keys that are missing, extra or different, after a repair if there was one.",
     "table", "state",
 )  # fmt: skip
-COMPARED: Final = _gauge("compare_timestamp_seconds", "When the last comparison of a table ended.", "table", "state")
+COMPARED: Final = gauge("compare_timestamp_seconds", "When the last comparison of a table ended.", "table", "state")
 
 
 class VerifyMetrics(Metrics):

@@ -35,9 +35,24 @@ def parted(query: Query, rows: str, *, sides: bool = True) -> Parted | None:
 
     With ``sides``, the rows have the keys of tables that right and full joins keep. Raises InvalidDefinition.
     """
-    if not query.is_grouped or query.group_columns:
+    if not query.is_grouped:
         return None
-    return _Parting(query).parted(rows, sides=sides)
+    _require_known(query)
+    return None if query.group_columns else _Parting(query).parted(rows, sides=sides)
+
+
+def _require_known(query: Query) -> None:
+    """Refuse clauses that depend on more than the rows of a group, such as LIMIT."""
+    if other := sorted(name for name, value in query.select.args.items() if value and name not in _KNOWN):
+        raise _unreadable(query, ", ".join(other).upper())
+
+
+def _unreadable(query: Query, what: str) -> InvalidDefinition:
+    return InvalidDefinition(
+        f"view {query.name!r} groups rows and has {what}",
+        remedy="write SELECT … FROM … WHERE … GROUP BY … HAVING …, without more",
+        place=f"view {query.name}",
+    )
 
 
 class _Parting:
@@ -68,13 +83,9 @@ class _Parting:
 
     def _readable(self) -> Clauses:
         select = self._query.select
-        other = sorted(name for name, value in select.args.items() if value and name not in _KNOWN)
-        found = None if other else clauses(self._text, self._query.text.tokens, select)
+        found = clauses(self._text, self._query.text.tokens, select)
         if found is None:
-            raise self._refused(
-                f"groups rows and has {', '.join(other).upper() or 'its clauses in another order'}",
-                "write SELECT … FROM … WHERE … GROUP BY … HAVING …, without more",
-            )
+            raise _unreadable(self._query, "its clauses in another order")
         having = select.args.get("having")
         shown = [*(item.expression for item in found.items), *([having] if having else [])]
         if inner := next((part for one in shown for part in one.find_all(*_INNER)), None):

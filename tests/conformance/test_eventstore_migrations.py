@@ -112,16 +112,16 @@ def test_the_newest_version_is_the_last_migration() -> None:
 
 
 def test_a_new_store_is_of_the_newest_version(store: SqlEventStore) -> None:
-    assert (store.version().found, store.version().is_current) == (None, False)
+    assert (store.version().installed, store.version().is_current) == (None, False)
     store.create_tables()
-    assert (store.version().found, store.version().is_current) == (NEWEST, True)
+    assert (store.version().installed, store.version().is_current) == (NEWEST, True)
     assert differences(store) == []
     assert store.migration_sql() == ""
 
 
 def test_a_store_from_before_migrations_keeps_its_events_and_gets_what_it_lacks(store: SqlEventStore, url: str) -> None:
     from_before_migrations(store, url)
-    assert store.version().found is None
+    assert store.version().installed is None
     store.create_tables()
     assert store.version().is_current
     assert differences(store) == []
@@ -135,7 +135,7 @@ def test_many_processes_may_migrate_at_once(store: SqlEventStore, url: str) -> N
     def create(_: int) -> str | None:
         with SqlEventStore(url) as own:
             own.create_tables()
-            return own.version().found
+            return own.version().installed
 
     with ThreadPoolExecutor(6) as pool:
         assert set(pool.map(create, range(6))) == {NEWEST}
@@ -146,7 +146,7 @@ def test_the_sql_that_is_shown_is_the_migration(store: SqlEventStore, url: str) 
     from_before_migrations(store, url)
     script = store.migration_sql()
     assert "CREATE TABLE IF NOT EXISTS snapshots" in script
-    assert store.version().found is None
+    assert store.version().installed is None
     store.engine.dispose()
     execute(url, script)
     assert store.version().is_current
@@ -199,7 +199,7 @@ def test_a_migration_that_fails_leaves_the_store_as_it_was(
     with pytest.raises(StoreNotPrepared):
         store.create_tables()
     assert set(inspect(store.engine).get_table_names()) == before
-    assert store.version().found is None
+    assert store.version().installed is None
 
 
 def test_alembic_is_not_loaded_where_nothing_is_migrated(tmp_path: Path) -> None:

@@ -93,6 +93,17 @@ def test_a_last_command_that_was_refused_is_a_problem_although_the_process_has_e
     assert shop.processes.instances(stuck=AGES) == []
 
 
+def test_a_retry_of_what_has_no_problem_is_refused_and_takes_no_step(shop):
+    shop = shop(Sender)
+    shop.place("o1")
+    shop.deliver()
+    shop.worker().drain()
+    steps = len(shop.processes.steps("sender", "o1"))
+    with pytest.raises(ProcessError, match="sender 'o1' has nothing to repeat: it is done without a problem"):
+        shop.processes.retry("sender", "o1")
+    assert len(shop.processes.steps("sender", "o1")) == steps
+
+
 def test_a_last_command_that_no_worker_sends_is_stuck(shop):
     shop = shop(Sender)
     shop.place("o1")
@@ -311,7 +322,8 @@ def test_two_retries_undo_a_step_once(shop):
     shop.worker().drain()
     assert shop.status("o1") == "compensation_failed"
     Parcel.mood = "fine"
-    for _ in range(2):
+    shop.processes.retry("returning", "o1")
+    with pytest.raises(ProcessError, match="returning 'o1' has nothing to repeat: it is compensating"):
         shop.processes.retry("returning", "o1")
     shop.worker().drain()
     assert shop.types("parcel-o1") == ["parcel.sent", "parcel.sent"]

@@ -11,10 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from cdc import ConnectorHealth, ConnectorMetrics, RestartPolicy, Supervisor, TableComparison
 from cdc.catalogue import ReplicationSlot
 from cdc.status import ConnectorStatus, TaskStatus
+from eventstore.store import Category, FenceStatus
 from factfold.watching.metrics import WatchMetrics
 from factfold.watching.results import write_compared, write_verified
 from projections import ArchiveMetrics, BranchesStatus, RouterMetrics, ViewVerdict
 from projections.spark.archive.archiver import Appended
+from projections.tablestore.runs import Run, RunState
 from tests.unit.cdc.test_supervisor import Cluster
 
 
@@ -122,13 +124,40 @@ def test_the_result_of_a_comparison_is_written_to_a_file(tmp_path):
     assert not [key for key in found if "public.unread" in key]
 
 
+def serving(group, generation, moment, *, paused=False):
+    run = Run(group, generation, "f")
+    return RunState(run, "serving", {}, paused=paused, held=False, holder=None, built={}, updated_at=moment)
+
+
 def test_a_view_shows_which_generation_serves_its_lag_and_its_freshness():
     metrics, noon = WatchMetrics(), datetime(2026, 1, 1, 12, tzinfo=UTC)
-    metrics.view("shop", generation=3, paused=True, stored=noon)
-    metrics.progress("shop", {"order": 5}, {"order": noon})
+    metrics.views([serving("shop", 3, noon, paused=True)])
+    metrics.progress({"shop": {"order": 5}}, {"shop": {"order": noon}})
     labels = {"group": "shop", "topic": "order"}
     assert sampled(metrics, "view_generation", group="shop") == 3
     assert sampled(metrics, "view_is_paused", group="shop") == 1
     assert sampled(metrics, "view_progress_timestamp_seconds", group="shop") == noon.timestamp()
     assert sampled(metrics, "view_lag_offsets", **labels) == 5
     assert sampled(metrics, "view_applied_commit_timestamp_seconds", **labels) == noon.timestamp()
+
+
+def test_what_a_look_no_longer_finds_is_no_longer_shown():
+    metrics, noon = WatchMetrics(), datetime(2026, 1, 1, 12, tzinfo=UTC)
+    metrics.fence("shop", FenceStatus(waiting=1, age=3.0, holder=None))
+    metrics.newest_events("shop", {Category("order", "order", 1, 1): noon})
+    metrics.views([serving("dropped", 3, noon), serving("here", 1, noon)])
+    metrics.progress({"here": {"removed": 5, "order": 1}}, {"here": {"removed": noon}})
+
+    metrics.fence("shop", FenceStatus(waiting=1, age=None, holder=None))
+    metrics.newest_events("shop", {})
+    metrics.views([serving("here", 1, None)])
+    metrics.progress({"here": {"order": 1}}, {"here": {}})
+
+    shown = {(one.name, *one.labels.values()) for family in metrics.registry.collect() for one in family.samples}
+    of_views = {one for one in shown if one[0].startswith(("factfold_store", "factfold_view"))}
+    assert of_views == {
+        ("factfold_store_fence_events", "shop"),
+        ("factfold_view_generation", "here"),
+        ("factfold_view_is_paused", "here"),
+        ("factfold_view_lag_offsets", "here", "order"),
+    }

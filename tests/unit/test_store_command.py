@@ -10,7 +10,14 @@ from typer.testing import CliRunner, Result
 
 from eventstore import ANY, Aggregate, SqlEventStore, event
 from eventstore.backends.sql.migrating import NEWEST
-from eventstore.errors import ImportConflict, InvalidIdentifier, StreamDeleted, UnsupportedBackend, WrongExpectedVersion
+from eventstore.errors import (
+    ImportConflict,
+    InvalidIdentifier,
+    StoreNotPrepared,
+    StreamDeleted,
+    UnsupportedBackend,
+    WrongExpectedVersion,
+)
 from eventstore.store import FenceStatus
 from factfold.cli import progress
 from factfold.cli.entry import application
@@ -26,8 +33,10 @@ def run(*words: str) -> Result:
 
 
 def test_a_store_is_made_and_told_of(url: str) -> None:
+    assert isinstance(run("status", "--store-url", url).exception, StoreNotPrepared)
+    Path(url.removeprefix("sqlite:///")).touch()
     missing = run("status", "--store-url", url)
-    assert (missing.exit_code, missing.output) == (3, f"version none, this release wants {NEWEST}\n")
+    assert (missing.exit_code, missing.output) == (3, f"version none, this release needs {NEWEST}\n")
     assert run("migrate", "--store-url", url).output == f"version {NEWEST}, was none\n"
     assert run("migrate", "--store-url", url).output == f"version {NEWEST}\n"
     with SqlEventStore(url) as store:
@@ -48,6 +57,21 @@ def test_a_dry_run_prints_sql_and_executes_none(url: str) -> None:
     shown = run("migrate", "--store-url", url, "--dry-run")
     assert "CREATE TABLE IF NOT EXISTS events" in shown.output
     assert run("status", "--store-url", url).exit_code == 3
+
+
+def test_a_look_at_a_mistyped_file_makes_none(tmp_path: Path) -> None:
+    mistyped = tmp_path / "evnets.db"
+    refused = run("status", "--store-url", f"sqlite:///{mistyped}").exception
+    assert isinstance(refused, StoreNotPrepared)
+    assert refused.message == "there is no such file"
+    assert not mistyped.exists()
+
+
+def test_a_file_without_tables_names_the_command_that_makes_them(url: str, tmp_path: Path) -> None:
+    Path(url.removeprefix("sqlite:///")).touch()
+    refused = run("export", str(tmp_path / "events.jsonl"), "--store-url", url).exception
+    assert isinstance(refused, StoreNotPrepared)
+    assert "factfold store migrate" in refused.remedy
 
 
 @pytest.mark.parametrize("text", ["nonsense", "mysql://u:sentinel@h/d", "nosuch://u:sentinel@h/d"])

@@ -18,7 +18,7 @@ from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import Subscriber
 from eventstore.processes.administration import Processes
 from factfold.cli.entry import application
-from factfold.watching.looking import Letters, look_at_store
+from factfold.watching.looking import Letters, _topic_and_group, look_at_store
 from factfold.watching.metrics import WatchMetrics
 from tests.conformance.process_shop import Reminder, Shop
 from tests.ledger import Payment
@@ -99,6 +99,23 @@ def test_dead_letters_of_a_store_are_shown_until_they_are_settled(store, metrics
     assert discarded.exit_code == 0, discarded.output
     Letters(None, store).look(metrics)
     assert sampled(metrics, "dead_letters_open", **labels) is None
+
+
+@pytest.mark.parametrize(
+    ("home", "topic", "group"),
+    [
+        ("shop.order.dead-letter", "shop.order", ""),
+        ("shop.order.books.dead-letter", "shop.order", "books"),
+        ("shop.order.books.v2.dead-letter", "shop.order", "books.v2"),
+        ("payment.dead-letter", "payment", ""),
+        ("payment.books.dead-letter", "payment", "books"),
+        ("deleted.books.dead-letter", "deleted", "books"),
+        ("deleted.dead-letter", "deleted", ""),
+    ],
+)
+def test_the_topic_of_dead_letters_is_one_that_exists(home, topic, group):
+    topics = {"shop.order", "shop.orders", "payment", home, f"{home}.settled"}
+    assert _topic_and_group(home, topics) == (topic, group)
 
 
 def test_the_files_for_prometheus_and_grafana_are_written(tmp_path):

@@ -231,7 +231,7 @@ def _store(look: Look, store: StoreState) -> Iterator[Watched]:
     late = (fence.age or 0.0) > LATE_SECONDS
     yield Watched(
         kind="store", name="event store", health="late" if late else "well",
-        says=f"{len(store.categories)} categories, version {store.version.found}",
+        says=f"{len(store.categories)} categories, version {store.version.installed}",
         records=fence.waiting, seconds=fence.age,
         cause=f"a transaction is open since then: {fence.holder}" if late else None,
         remedy="end the transaction: readers wait for it" if late else None, page="stream",

@@ -30,7 +30,7 @@ def read_store(clients: Clients) -> StoreState:
     version = store.version()
     if not version.is_current:
         raise StoreNotPrepared(
-            f"the store's tables have version {version.found or 'none'}, this release needs {version.newest}",
+            f"the store's tables have version {version.installed or 'none'}, this release needs {version.newest}",
             remedy="factfold store migrate",
         )
     return StoreState(version, tuple(store.categories()), store.fence())

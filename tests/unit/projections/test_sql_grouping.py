@@ -204,6 +204,10 @@ REFUSED = {
         "SELECT id % 3 AS k, sum(amount) AS amount FROM orders GROUP BY k HAVING amount > 1", "a column and a result",
         "another name than amount"),
     "a limit": ("SELECT amount + 1 AS a FROM orders GROUP BY a LIMIT 3", "has LIMIT", "without more"),
+    "a limit of the groups of one table": (
+        "SELECT customer_id, count(*) AS n FROM orders GROUP BY customer_id LIMIT 3", "has LIMIT", "without more"),
+    "an order of the groups of one table": (
+        "SELECT customer_id, count(*) AS n FROM orders GROUP BY customer_id ORDER BY n", "has ORDER", "without more"),
     "a subquery beside the groups": (
         "SELECT amount + 1 AS a, (SELECT 1) AS n FROM orders GROUP BY a", "a subquery outside of", "another one"),
     "all columns": ("SELECT * FROM orders GROUP BY amount + 1", r"selects \*", "name the columns"),

@@ -83,6 +83,26 @@ def test_what_cannot_be_kept_up_to_date_is_refused_with_what_to_write(text, mess
     assert remedy in caught.value.remedy
 
 
+def test_the_key_of_the_first_table_may_be_named():
+    text = "SELECT o.id, c.full_name FROM orders o LEFT JOIN customers c ON o.customer_id = c.id"
+    named, unnamed = (sql_view("some", text, tables=NAMED, **given) for given in ({"key": "id"}, {}))
+    assert named.key == unnamed.key == ("id",)
+    assert named.signature() == unnamed.signature()
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "message"),
+    [
+        ("SELECT id, amount FROM orders", "amount", "names the key amount, and has the key of its first table, id"),
+        ("SELECT id, count(*) AS n FROM orders GROUP BY id", "id", "has the key of its groups"),
+    ],
+)
+def test_another_key_is_refused(text, key, message):
+    with pytest.raises(InvalidDefinition, match=message) as caught:
+        sql_view("some", text, tables=NAMED, key=key)
+    assert "leave key out" in caught.value.remedy
+
+
 def test_roots_of_a_query_that_groups_are_refused_and_not_passed_over():
     with pytest.raises(InvalidDefinition, match="names columns of partitions, and references"):
         sql_view("some", "SELECT id, count(*) AS n FROM orders GROUP BY id", tables=NAMED, roots=("orders",))
