@@ -96,7 +96,8 @@ def migrate(
         before = opened.version()
         opened.create_tables()
         after = opened.version()
-    typer.echo(f"version {after.installed}" + ("" if before.installed == after.installed else f", was {before.installed or 'none'}"))
+    was = "" if before.installed == after.installed else f", was {before.installed or 'none'}"
+    typer.echo(f"version {after.installed}{was}")
 
 
 @app.command(name="export")

@@ -49,7 +49,7 @@ def test_a_store_is_made_and_told_of(url: str) -> None:
 def test_the_status_is_json_where_it_is_asked_for(url: str) -> None:
     run("migrate", "--store-url", url)
     told = json.loads(run("status", "--store-url", url, "--json").output)
-    assert told["found"] == told["newest"] == NEWEST
+    assert told["installed"] == told["newest"] == NEWEST
     assert told["fence"] == {"waiting": 0, "age": 0.0, "holder": None}
 
 
@@ -219,6 +219,7 @@ def test_a_bar_is_shown_once_it_takes_longer_than_two_seconds(
 def test_doctor_looks_at_a_store_where_it_is_told_of_one(url: str) -> None:
     doctor = ["doctor", "--json", "--store-url", url]
     found = json.loads(CliRunner().invoke(application(), doctor).output)[-1]
-    assert (found["check"], found["severity"], found["remedy"]) == ("store", "error", "factfold store migrate")
+    assert (found["check"], found["severity"]) == ("store", "error")
+    assert "factfold store migrate" in found["remedy"]
     run("migrate", "--store-url", url)
     assert json.loads(CliRunner().invoke(application(), doctor).output)[-1]["severity"] == "ok"
