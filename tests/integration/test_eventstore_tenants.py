@@ -84,7 +84,7 @@ def test_the_command_lists_tenants_and_says_who_has_to_be_migrated(engine: Engin
         connection.execute(text("update tenant_acme.factfold_migrations set version_num = '0003'"))
     told = CliRunner().invoke(application(), [*ask, "--json"])
     assert told.exit_code == 3
-    assert [name for name, version in json.loads(told.output).items() if version["found"] == "0003"] == ["acme"]
+    assert [name for name, version in json.loads(told.output).items() if version["installed"] == "0003"] == ["acme"]
     CliRunner().invoke(application(), ["store", "migrate", "--store-url", url, "--store-schema", "tenant_acme"])
     assert CliRunner().invoke(application(), ask).exit_code == 0
 
