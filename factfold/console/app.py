@@ -105,7 +105,7 @@ class _Shown:
         try:
             return JSONResponse(as_json(page.model(self._sources.look(), request.query_params)))
         except FactfoldError as error:
-            return JSONResponse({"problem": as_json(Problem.of(error))}, _status_of(error))
+            return _as_problem(error)
 
     async def _act(self, page: Page, name: str, action: Action, request: Request) -> Response:
         fields = await form_fields(request)
@@ -132,6 +132,9 @@ class _Shown:
 
     async def missing(self, request: Request, error: Exception) -> Response:
         """There is no such page."""
+        if request.url.path.startswith("/api/"):
+            known = ", ".join(f"/api/{page.name}" for page in self._pages)
+            return _as_problem(NotFound("there is no such page", remedy=f"choose one of {known}"))
         return self._problem(NotFound("there is no such page", remedy="choose one of the pages above"))
 
     async def broken(self, request: Request, error: Exception) -> Response:
@@ -148,6 +151,10 @@ class _Shown:
 _FORGED: Final = Problem(
     "this form was not sent by a page of this start of the console", "open the page again, then send the form"
 )
+
+
+def _as_problem(error: FactfoldError) -> JSONResponse:
+    return JSONResponse({"problem": as_json(Problem.of(error))}, _status_of(error))
 
 
 def _status_of(error: FactfoldError) -> HTTPStatus:

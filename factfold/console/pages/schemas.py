@@ -170,15 +170,15 @@ def _fields(schema: RegisteredSchema) -> tuple[FieldLine, ...]:
 
 
 def _changes(before: RegisteredSchema, after: RegisteredSchema) -> Iterator[FieldChange]:
-    old = {field.name: field.type for field in _fields(before)}
-    new = {field.name: field.type for field in _fields(after)}
+    old = {field["name"]: field["type"] for field in before.schema["fields"]}
+    new = {field["name"]: field["type"] for field in after.schema["fields"]}
     for name in {**old, **new}:
         if name not in old:
-            yield FieldChange("added", name, None, new[name])
+            yield FieldChange("added", name, None, said(new[name]))
         elif name not in new:
-            yield FieldChange("removed", name, old[name], None)
+            yield FieldChange("removed", name, said(old[name]), None)
         elif old[name] != new[name]:
-            yield FieldChange("changed", name, old[name], new[name])
+            yield FieldChange("changed", name, said(old[name]), said(new[name]))
 
 
 def said(avro: Any) -> str:
@@ -204,8 +204,12 @@ def _composed(avro: dict[str, Any]) -> str:
     if kind == "enum":
         return f"one of {', '.join(avro['symbols'])}"
     if kind == "record":
-        return f"{avro['name']} ({', '.join(field['name'] for field in avro['fields'])})"
+        return f"{avro['name']} ({', '.join(_named(field) for field in avro['fields'])})"
     return said(kind)
+
+
+def _named(field: Mapping[str, Any]) -> str:
+    return f"{field['name']} {said(field['type'])}"
 
 
 def readers_of(definitions: Definitions, topics: Mapping[str, str], name: str) -> Iterator[ReadBy]:

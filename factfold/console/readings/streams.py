@@ -151,7 +151,7 @@ def read_trace(clients: Clients, correlation: str) -> TraceShown:
     log = _Beginning(clients.store)
     engines = [clients.store.engine, *([clients.database] if clients.database is not None else [])]
     found = trace(correlation, [log], inboxes=[SqlInboxes(engine) for engine in engines])
-    return TraceShown(trace_as_json(found)["steps"], len(found.events) >= TRACED)
+    return TraceShown(trace_as_json(found)["steps"], log.more)
 
 
 class _Beginning:
@@ -159,6 +159,7 @@ class _Beginning:
 
     def __init__(self, store: SqlEventStore) -> None:
         self._store = store
+        self.more = False
 
     @property
     def name(self) -> str:
@@ -166,8 +167,10 @@ class _Beginning:
         return shown_url(self._store.engine.url)
 
     def read(self, selection: Selection) -> Iterator[Entry]:
-        """Yield the first events of a selection."""
-        yield from masked_entries(self._store, islice(self._store.read_selected(selection), TRACED))
+        """Yield the first events of a selection; `more` says then whether there are others."""
+        found = list(islice(self._store.read_selected(selection), TRACED + 1))
+        self.more = len(found) > TRACED
+        yield from masked_entries(self._store, found[:TRACED])
 
 
 def _shown(clients: Clients, events: Sequence[RecordedEvent]) -> tuple[EventJson, ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from eventstore import Aggregate, RecordedEvent, SqlEventStore, event, subscription
 from factfold.cli.shown_values import as_json
 from factfold.console.definitions import find_definitions
-from factfold.console.pages.schemas import said, schemas
+from factfold.console.pages.schemas import _changes, said, schemas
 from factfold.console.sources import Places, Sources
 from tests.unit.console.conftest import TEASHOP, Browser, cells
 
@@ -83,6 +85,19 @@ def test_the_difference_between_two_schemas_is_shown_by_field(earlier):
     assert change.text().strip() in ("added gift: boolean", "removed gift: boolean")  # two schemas of one version
 
 
+@pytest.mark.parametrize(("before", "after"), [("long", "string"), ("string", ["null", "string"])])
+def test_a_change_within_a_nested_record_is_shown(before, after):
+    def schema(kind):
+        line = {"type": "record", "name": "Line", "fields": [{"name": "sku", "type": kind}]}
+        fields = [{"name": "lines", "type": {"type": "array", "items": line}}, {"name": "note", "type": "string"}]
+        return SimpleNamespace(schema={"fields": fields})
+
+    (change,) = _changes(schema(before), schema(after))
+    assert (change.change, change.name) == ("changed", "lines")
+    assert change.before == f"list of Line (sku {said(before)})"
+    assert change.after == f"list of Line (sku {said(after)})"
+
+
 def test_a_type_that_is_new_in_the_code_is_named(browser):
     assert "person.registered, version 1" in browser.page("/schemas").css_first("#new").text()
 
@@ -105,7 +120,7 @@ def test_the_json_of_the_page_is_its_model(browser, sources):
         ({"type": "array", "items": {"type": "string", "logicalType": "uuid"}}, "list of uuid"),
         ({"type": "map", "values": "long"}, "map of long"),
         ({"type": "enum", "name": "Size", "symbols": ["S", "L"]}, "one of S, L"),
-        ({"type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}]}, "Line (sku)"),
+        ({"type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}]}, "Line (sku string)"),
     ],
 )
 def test_a_type_is_said_in_a_few_words(avro, words):

@@ -104,6 +104,13 @@ def test_what_is_no_page_is_not_found(browser):
     assert browser.client.get("/static/../app.py").status_code == 404
 
 
+def test_what_is_no_page_of_the_json_is_a_problem_in_json(browser):
+    answer = browser.client.get("/api/nothing")
+    assert answer.status_code == 404
+    assert answer.json()["problem"]["cause"] == "there is no such page"
+    assert "/api/overview" in answer.json()["problem"]["remedy"]
+
+
 def test_a_form_is_refused_while_the_console_is_read_only(sources):
     reader = Browser(sources, allow_actions=False)
     answer = reader.act("/map/anything")

@@ -10,6 +10,7 @@ from eventstore import NO_STREAM, Dispatcher, MasterKeys, SqlEventStore
 from eventstore.messages import Metadata
 from factfold.cli.shown_values import as_json
 from factfold.console.pages.stream import steps, streams
+from factfold.console.readings import streams as readings
 from factfold.console.readings.streams import EVENTS_SHOWN
 from tests.unit.console.conftest import cells
 from tests.unit.console.teashop import SCRIPT, Order, Person
@@ -129,6 +130,17 @@ def test_a_conversation_shows_each_step_below_its_cause(browser, store):
     link = browser.page("/stream?stream=order-t2").css_first("#why a").attributes["href"]
     assert link == "/stream?trace=talk-1"
     assert len(cells(browser.page("/stream?correlation=talk-1"), ".events")) == 2
+
+
+@pytest.mark.parametrize(("events", "shown", "more"), [(2, 2, False), (3, 2, True)])
+def test_a_conversation_says_that_it_has_more_only_if_it_has(browser, store, monkeypatch, events, shown, more):
+    monkeypatch.setattr(readings, "TRACED", 2)
+    talk = Dispatcher(store).with_metadata(Metadata(correlation_id="talk-2"))
+    for number in range(events):
+        talk.send_or_raise(f"m{number}", Order.place, customer_id=1, quantity=1)
+    trace = browser.json("/api/stream?trace=talk-2")["trace"]["value"]
+    assert trace["more"] == more
+    assert len([step for step in trace["steps"] if step["kind"] == "event"]) == shown
 
 
 def test_a_conversation_that_no_event_has_says_so(browser):
