@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from eventstore.errors import DeclarationError
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny
 from factfold.cli.projections import Group, Memory, Views, load_group
 from factfold.cli.signals import stop_on_signal
+from factfold.development.preparing import Prepare
 
 
 def dev(
@@ -19,15 +21,18 @@ def dev(
     memory: Memory = "1g",
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
+    prepare: Prepare = None,
     folder: Annotated[Path, typer.Option("--folder", help="The project's folder, whose files are watched.")] = Path(),
 ) -> None:
     """Build a group, verify and follow it, and do so again after each change of the project's files.
 
-    Spark starts once. A changed definition becomes a new generation under a version of its own, without a question:
-    use a database for development. An error is shown, and the next change is tried.
+    A new event store in SQLite is prepared first. Spark starts once. A changed definition becomes a new generation
+    under a version of its own, without a question: use a database for development. An error is shown, and the next
+    change is tried.
     """
     _check(group)
     from factfold.development.dev_loop import DevLoop
+    from factfold.development.preparing import prepare_new_store
     from factfold.development.turn import say
     from factfold.stack import delta_jars, spark_jars
     from factfold.stack.java import require_java
@@ -36,6 +41,9 @@ def dev(
 
     require_java()
     stop = stop_on_signal()
+    package = group.partition(":")[0].partition(".")[0]
+    if prepared := prepare_new_store(package, {**os.environ, "FACTFOLD_VIEWS_URL": views_url}, prepare):
+        say(f"prepared a new event store: {prepared}")
     jars = [*spark_jars(), *delta_jars()] if delta_root(views_url) is not None else spark_jars()
     given = {
         "FACTFOLD_VIEWS_URL": views_url,

@@ -199,7 +199,7 @@ def existing_store(
     if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
         raise StoreNotPrepared(
             "there is no such file",
-            remedy="check the URL, or create the file: factfold store migrate",
+            remedy="check the URL, or create the store: factfold store migrate",
             place=url.database,
         )
     return _open(database, schema, keys, source=source)

@@ -13,6 +13,7 @@ import typer
 from eventstore.errors import DeclarationError
 from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.signals import stop_on_signal
+from factfold.development.preparing import Prepare
 
 if TYPE_CHECKING:
     from factfold.discovery import Discovery
@@ -25,23 +26,29 @@ Package = Annotated[
 def up(
     package: Package = None,
     logs: Annotated[Path, typer.Option("--logs", help="Folder of the parts' logs.")] = Path(".factfold/logs"),
+    prepare: Prepare = None,
     restarts: RestartLimit = LIMIT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")] = False,
 ) -> None:
     """Run a service's projections, branches, subscriptions and processes together, until a signal comes.
 
-    Each part is a process with a log of its own and starts again after a failure. Exit code 1 if one was given up.
+    A new event store in SQLite is prepared first. Each part is a process with a log of its own and starts again after a
+    failure. Exit code 1 if one was given up.
     """
     from factfold.development.parts import LeftOut, Part, parts_of
+    from factfold.development.preparing import prepare_new_store
     from factfold.development.screen import Lines, screen
     from factfold.development.supervising import Supervisor
 
     stop = stop_on_signal()
-    planned = parts_of(_service(package), os.environ)
+    service = _service(package)
+    planned = parts_of(service, os.environ)
     parts = [one for one in planned if isinstance(one, Part)]
     left_out = [one for one in planned if isinstance(one, LeftOut)]
     has_screen = sys.stdout.isatty() and not as_json
     lines = Lines(as_json=as_json, has_screen=has_screen)
+    if prepared := prepare_new_store(service.package, os.environ, prepare):
+        lines.prepared(prepared)
     supervisor = Supervisor(parts, logs, limit=restarts, on_state=lines.on_state, on_line=lines.on_line)
     with ExitStack() as opened:
         if has_screen:

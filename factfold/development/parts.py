@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from eventstore import Subscription
 
 STORE_URL: Final = "FACTFOLD_STORE_URL"
-_VIEWS_URL: Final = "FACTFOLD_VIEWS_URL"
+VIEWS_URL: Final = "FACTFOLD_VIEWS_URL"
 _DATABASE: Final = "FACTFOLD_INBOX_URL"
 _CHECKPOINTS: Final = "FACTFOLD_CHECKPOINTS"
 _PYTHON: Final = (sys.executable, "-m")
@@ -53,12 +53,12 @@ def parts_of(found: Discovery, settings: Mapping[str, str]) -> list[Part | LeftO
 
 def is_embedded(settings: Mapping[str, str]) -> bool:
     """Whether the service's events are in a SQLite file, and no Kafka is needed."""
-    return settings.get(STORE_URL, settings.get(_VIEWS_URL, "")).startswith("sqlite")
+    return settings.get(STORE_URL, settings.get(VIEWS_URL, "")).startswith("sqlite")
 
 
 def _group(one: Definition, settings: Mapping[str, str]) -> Part | LeftOut:
-    if not settings.get(_VIEWS_URL):
-        return LeftOut(one.target, one.kind, f"no database of views is named: set views_url or {_VIEWS_URL}")
+    if not settings.get(VIEWS_URL):
+        return LeftOut(one.target, one.kind, f"no database of views is named: set views_url or {VIEWS_URL}")
     return Part(one.target, one.kind, (*_PYTHON, "factfold", "projections", "run", one.target))
 
 

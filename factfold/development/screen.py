@@ -48,6 +48,11 @@ class Lines:
         facts = {"part": one.name, "kind": one.kind, "state": "left out", "reason": one.reason}
         self._write(json.dumps(facts) if self._as_json else f"{one.name} | not run: {one.reason}")
 
+    def prepared(self, store: str) -> None:
+        """Say that a new event store was prepared."""
+        said = f"prepared a new event store: {store}"
+        self._write(json.dumps({"state": "prepared", "store": store}) if self._as_json else said)
+
     def _tell(self, one: Running, facts: dict[str, object], said: str) -> None:
         if not self._has_screen:
             named = {"part": one.part.name, "kind": one.part.kind, **facts}

@@ -42,7 +42,7 @@ def written_on_the_page() -> tuple[list[str], list[str]]:
     """The first commands of the page about new projects, and the output that it shows for the demonstration."""
     written = list(blocks(ROOT / "docs" / "how-to" / "start-a-project.md"))
     commands = [line for block in written if block.kind == "sh" for line in block.lines]
-    (output,) = (block.lines for block in written if block.kind == "text")
+    output = next(block.lines for block in written if block.kind == "text")
     return commands[:4], output
 
 

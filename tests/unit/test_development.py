@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -23,15 +24,19 @@ from factfold.cli.entry import application
 from factfold.development import supervising
 from factfold.development.from_store import source_of
 from factfold.development.parts import LeftOut, Part, parts_of
+from factfold.development.preparing import prepare_new_store
 from factfold.development.screen import Lines, table_of
 from factfold.development.supervising import Running, State, Supervisor
 from factfold.development.turn import Turn, changed_views, own_lines
 from factfold.development.watching import Watch
 from factfold.discovery import Definition, Discovery
+from factfold.scaffolding import create_project
+from factfold.settings_file import use_settings_file
 from projections import ProjectionGroup, Table, view
 from projections.tablestore.sqlite import SqliteTableStore
 from tests.waiting import wait_until
 
+ROOT = Path(__file__).parents[2]
 SQLITE = {"FACTFOLD_STORE_URL": "sqlite:///shop.db", "FACTFOLD_VIEWS_URL": "sqlite:///shop.db"}
 SERVERS = {"FACTFOLD_STORE_URL": "postgresql+psycopg://db/shop", "FACTFOLD_VIEWS_URL": "postgresql+psycopg://db/views"}
 
@@ -352,3 +357,60 @@ def test_up_without_anything_to_run_is_refused(tmp_path, monkeypatch):
     result = CliRunner().invoke(application(), ["up"])
     assert isinstance(result.exception, DeclarationError)
     assert "in 0 packages of this folder" in result.exception.message
+
+
+# A new store
+
+
+def test_a_store_that_is_missing_is_prepared_once_with_what_the_service_adds(shop):
+    Path("shop.db").unlink()
+    Path("shop/tables.py").write_text(PREPARE)
+    assert prepare_new_store("shop", SQLITE, "shop.tables:prepare") == "shop.db"
+    with closing(SqlEventStore("sqlite:///shop.db")) as store:
+        assert store.version().is_current
+        assert [one.name for one in store.categories()] == ["order"]
+        with store.engine.connect() as connection:
+            assert connection.exec_driver_sql("SELECT amount FROM booked").all() == []
+    assert prepare_new_store("shop", SQLITE, "shop.tables:prepare") is None
+
+
+PREPARE = """
+def prepare(store):
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE booked (amount int)")
+"""
+
+
+def test_a_function_that_is_missing_is_refused_before_the_tables_are_created(shop):
+    Path("shop.db").unlink()
+    with pytest.raises(DeclarationError, match="has no function 'prepare'"):
+        prepare_new_store("shop", SQLITE, "shop:prepare")
+    with closing(SqlEventStore("sqlite:///shop.db")) as store:
+        assert store.version().found is None
+
+
+def test_a_store_on_a_server_is_left_to_who_prepares_servers():
+    assert prepare_new_store("shop", SERVERS) is None
+
+
+def test_a_new_project_runs_with_one_command(tmp_path, monkeypatch):
+    create_project("corner_shop", parent=tmp_path)
+    monkeypatch.chdir(tmp_path / "corner_shop")
+    settings = {}
+    use_settings_file(settings)
+    done = subprocess.run(
+        [sys.executable, "-c", ONCE],
+        env={**os.environ, **settings, "PYTHONPATH": f"{ROOT}{os.pathsep}."},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "corner_shop.db\n['customers', 'reviews']\n", done.stderr
+
+
+ONCE = """
+import os, sqlalchemy as sa
+from factfold.development.preparing import prepare_new_store
+print(prepare_new_store("corner_shop", os.environ, os.environ["FACTFOLD_PREPARE"]))
+tables = sa.inspect(sa.create_engine(os.environ["FACTFOLD_STORE_URL"])).get_table_names()
+print([one for one in ("customers", "reviews") if one in tables])
+"""

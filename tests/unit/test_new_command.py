@@ -145,6 +145,17 @@ def test_the_readme_has_thirty_lines(folder: Path) -> None:
     assert len((folder / "shop" / "README.md").read_text("utf-8").splitlines()) <= 30
 
 
+def test_what_is_installed_is_named_once_for_people_and_ci(folder: Path) -> None:
+    create_project("shop", parent=folder)
+    for given, installed in (([], "factfold[all]"), (["FACTFOLD=../here[all]"], "../here[all]")):
+        planned = subprocess.run(
+            ["make", "-n", "setup", *given], cwd="shop", capture_output=True, text=True, check=True
+        )
+        assert f"pip install '{installed}'" in planned.stdout
+    steps = yaml.safe_load(Path("shop/.github/workflows/ci.yml").read_text("utf-8"))["jobs"]["test"]["steps"]
+    assert "make setup" in [step.get("run") for step in steps]
+
+
 def test_json_lists_the_written_files(folder: Path) -> None:
     printed = json.loads(run("new", "shop", "--json").output)
     assert printed["project"] == "shop"

@@ -218,6 +218,11 @@ def test_a_bar_is_shown_once_it_takes_longer_than_two_seconds(
 
 def test_doctor_looks_at_a_store_where_it_is_told_of_one(url: str) -> None:
     doctor = ["doctor", "--json", "--store-url", url]
+    file = Path(url.removeprefix("sqlite:///"))
+    found = json.loads(CliRunner().invoke(application(), doctor).output)[-1]
+    assert (found["check"], found["severity"], found["result"]) == ("store", "error", "there is no such file")
+    assert not file.exists()
+    file.touch()
     found = json.loads(CliRunner().invoke(application(), doctor).output)[-1]
     assert (found["check"], found["severity"]) == ("store", "error")
     assert "factfold store migrate" in found["remedy"]
