@@ -117,7 +117,7 @@ def _store(url: str, schema: str | None) -> str:
         version, place = store.version(), shown_url(store.engine.url)
         if not version.is_current:
             raise StoreNotPrepared(
-                f"the tables are at version {version.found or 'none'}, this release wants {version.newest}",
+                f"the tables are at version {version.found or 'none'}, this release needs {version.newest}",
                 remedy="factfold store migrate",
                 place=place,
             )

@@ -27,7 +27,7 @@ def run(*words: str) -> Result:
 
 def test_a_store_is_made_and_told_of(url: str) -> None:
     missing = run("status", "--store-url", url)
-    assert (missing.exit_code, missing.output) == (3, f"version none, this release wants {NEWEST}\n")
+    assert (missing.exit_code, missing.output) == (3, f"version none, this release needs {NEWEST}\n")
     assert run("migrate", "--store-url", url).output == f"version {NEWEST}, was none\n"
     assert run("migrate", "--store-url", url).output == f"version {NEWEST}\n"
     with SqlEventStore(url) as store:
