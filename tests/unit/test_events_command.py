@@ -259,7 +259,7 @@ def test_a_replay_says_what_it_would_deliver_and_delivers_with_yes_alone(url: st
     words = ["events", "replay", f"{GUESTBOOK}:ship", "--stream", "order-o1"]
     told = run(url, *words)
     assert told.exit_code == 0
-    assert "1 events for tests.unit.guestbook.ship, group shipping; its inbox knows 0" in told.output
+    assert "1 events for tests.unit.guestbook.ship, group shipping. Its inbox knows 0" in told.output
     assert "nothing was delivered" in told.output
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         parcels(url)

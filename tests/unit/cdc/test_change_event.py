@@ -242,7 +242,7 @@ def test_a_null_in_a_column_that_must_have_a_value_is_refused() -> None:
     ("record", "said"),
     [
         (b"\x01\x00\x00", "is not JSON"),
-        (b"\x00\x00\x00\x00\x07\x02", "nobody said where its schemas are"),
+        (b"\x00\x00\x00\x00\x07\x02", "the reader has no schemas"),
         (b"\xff\xfe", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
         (b"[1]", "no JSON object"),

@@ -281,7 +281,7 @@ def test_what_was_never_committed_passes_unless_it_must_not(tmp_path, monkeypatc
     assert run(monkeypatch, "check", "tests.shipments:Shipment", "--strict") == 1
     told = capsys.readouterr().out
     assert "new: shipment.ordered, version 3" in told
-    assert told.endswith("not kept yet: add them by `factfold schema write`, and commit the file\n")
+    assert told.endswith("not stored yet: add them by `factfold schema write`, and commit the file\n")
     assert run(monkeypatch, "check", "tests.shipments:Shipment", "--strict", "--json") == 1
     facts = json.loads(capsys.readouterr().out)
     assert (facts["passed"], facts["misfits"], "shipment.ordered" in facts["new"]) == (False, [], True)

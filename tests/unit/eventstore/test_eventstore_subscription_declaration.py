@@ -96,7 +96,7 @@ def _not_there(event: Nowhere) -> None: ...  # noqa: F821
         (_no_event, "is no event"),
         (_only_a_transaction, "does not take one event"),
         (_two_events, "does not take one event"),
-        (_list_beside_one, "a list beside a single event"),
+        (_list_beside_one, "a list and a single event"),
         (_twice_the_type, "two classes of one event type"),
         (_anything, "takes \\*events"),
         (_not_there, "cannot be found"),
