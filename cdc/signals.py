@@ -211,7 +211,8 @@ class Signals:
 
 def _unreadable(source: PostgresSource) -> UnsupportedEncoding:
     return UnsupportedEncoding(
-        f"connector {source.name!r} writes its notifications with schemas, and the reader has no schemas",
+        f"connector {source.name!r} writes its notifications as it writes its changes, and the schemas "
+        "of those are not given",
         remedy="give the registry's: Signals(…, schemas=ConfluentRegistry(…).schema), or FACTFOLD_REGISTRY__URL",
         place=source.notifications_topic,
     )

@@ -146,7 +146,7 @@ def of_room(server: ServerFacts, slot: ReplicationSlot | None) -> Iterator[Findi
         else:
             raise_it = f"ALTER SYSTEM SET {what} = {most + 10}; {_RESTART}"
             yield Finding.error(
-                what, f"{found}, and {wanted} more is wanted", f"drop slots nobody reads, or {raise_it}"
+                what, f"{found}, and {wanted} more is required", f"drop slots without a reader, or {raise_it}"
             )
     if server.slot_cap is None:
         found = "no limit to the log that slots hold: one that nobody reads fills the disk and stops the database"

@@ -66,9 +66,9 @@ def of_messages(module: Path, root: Path, documented: Collection[str] = ()) -> I
 
 def _texts(node: ast.AST) -> Iterator[str]:
     """Return what a call shows to people."""
-    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-        yield from (text for argument in node.exc.args if (text := _literal(argument)))
     if isinstance(node, ast.Call):
+        if any(word.arg == "remedy" for word in node.keywords):  # an error, raised or returned
+            yield from (text for argument in node.args if (text := _literal(argument)))
         shown = [word.value for word in node.keywords if word.arg in ("help", "remedy", "message")]
         if isinstance(node.func, ast.Attribute) and node.func.attr in {"echo", *_LOGS}:
             shown += node.args[:1]

@@ -238,7 +238,7 @@ class Aggregate:
         kind = (event if isinstance(event, type) else type(event)).__qualname__
         elsewhere = f"declare the event in {cls.__name__}, or send a command to the aggregate that declares it"
         return UnknownEventType(
-            f"{cls.__name__} has no event {kind}; its events are {', '.join(sorted(cls.event_types)) or 'none'}",
+            f"{cls.__name__} has no event {kind}, and its events are {', '.join(sorted(cls.event_types)) or 'none'}",
             remedy=f"emit an object: {kind}(…)" if isinstance(event, type) else elsewhere,
             place=cls.category,
         )

@@ -73,7 +73,7 @@ def _class_of(hint: Any) -> type:
 def _indistinct(pair: tuple[Branch, Branch], place: str, compilation: Compilation) -> UnsupportedFieldType:
     one, other = (branch.cls.__name__ for branch in pair)
     return UnsupportedFieldType(
-        f"field {place} of {compilation.owner} holds {one} or {other}, which cannot be distinguished once stored",
+        f"field {place} of {compilation.owner} holds {one} or {other}, which cannot be distinguished once written",
         remedy="give each a field of its own, or wrap one in a dataclass",
         place=f"{compilation.owner}.{place}",
     )

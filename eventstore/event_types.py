@@ -441,7 +441,7 @@ def type_of_object(event: object) -> EventType:
 def unknown_event_type(name: str, known: Mapping[str, EventType], place: str) -> UnknownEventType:
     """Build the error for a stored type name that no class claims."""
     return UnknownEventType(
-        f"no event class of {place} has the type {name!r}; known are {', '.join(sorted(known)) or 'none'}",
+        f"no event class of {place} has the type {name!r}, and known are {', '.join(sorted(known)) or 'none'}",
         remedy="declare the class again, or keep its old name with @event(name=...)",
         place=place,
     )

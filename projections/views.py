@@ -270,7 +270,7 @@ def view(
     Args:
         key: The root's key. With ``by``, further columns that distinguish rows of a partition.
         by: Columns that every table has: the function gets the rows of one value of them at a time.
-        references: Foreign keys that joins do not show: column or ``table.column`` to table, tuples for several.
+        references: Foreign keys that joins do not show: columns, or ``table.column``, and the table.
         unmatched: Columns of the view with the table of a right or full join, whose rows stay without a match.
         roots: Tables of one key, the first parameter among them. A key has a row if any of them has one.
         topic: A topic that gets the view's rows too.

@@ -63,7 +63,7 @@ def unknown_key(key: str, known: Mapping[str, str], connector: str) -> InvalidCo
     """Say that nobody reads a setting, with the nearest one that somebody reads."""
     close = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean {close[0]}?" if close else "see the connector's list of settings, or pass it as unchecked"
-    return InvalidConnector(f"connector {connector!r} has an unknown setting: {key!r}", remedy=hint, place=key)
+    return InvalidConnector(f"connector {connector!r} has a setting that is not read: {key!r}", remedy=hint, place=key)
 
 
 def _matches(key: str, pattern: str) -> bool:

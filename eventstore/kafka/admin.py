@@ -259,7 +259,7 @@ def _other_partitions(counts: Mapping[str, int], specs: list[TopicSpec]) -> Iter
     for spec in specs:
         if counts[spec.name] != spec.partitions:
             yield TopicMismatch(
-                f"topic {spec.name!r} has {counts[spec.name]} partitions, and {spec.partitions} are required",
+                f"topic {spec.name!r} has {counts[spec.name]} partitions, {spec.partitions} are required",
                 remedy="partitions are fixed for life: use the number it has, or a topic of another name. An event "
                 "topic may be deleted, and published again from its store",
                 place=spec.name,
@@ -331,7 +331,7 @@ def policy_of(config: Mapping[str, Any]) -> str:
 
 def _other_policy(topic: str, found: str, wanted: str) -> TopicMismatch:
     return TopicMismatch(
-        f"topic {topic!r} has cleanup.policy={found}, and {wanted} is required",
+        f"topic {topic!r} has cleanup.policy={found}, {wanted} is required",
         remedy=f"set cleanup.policy={wanted} on the topic before it is cleaned, or use another topic",
         place=topic,
     )

@@ -48,7 +48,7 @@ def load_definition(spec: str, kind: type[T], *, what: str, example: str) -> T:
     module, _, name = spec.partition(":")
     loaded = load_module(spec, module, what=what, example=example)
     found = getattr(loaded, name, None) if name else None
-    if isinstance(found, kind):
+    if found is not None and isinstance(found, kind):
         return found
     problem = f"module {module} has no {what} {name!r}" if name else f"{spec!r} names a module and no {what} in it"
     if found is not None:
@@ -78,11 +78,11 @@ def _not_found(problem: str, spec: str, name: str, known: list[str], *, what: st
     module = spec.partition(":")[0]
     if not known:
         return DeclarationError(
-            f"{problem}; there is no {what} in {module}", remedy=f"name one, for example {example}", place=module
+            f"{problem}: there is no {what} in {module}", remedy=f"name one, for example {example}", place=module
         )
     close = get_close_matches(name, known, 1) or known[:1]
     return DeclarationError(
-        f"{problem}; it has {', '.join(known)}", remedy=f"name one of them: {module}:{close[0]}", place=module
+        f"{problem}: it has {', '.join(known)}", remedy=f"name one of them: {module}:{close[0]}", place=module
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from eventstore.errors import DeclarationError
 from factfold.cli.definitions import load_definition, load_module
 from factfold.console.parts import Problem
 from factfold.discovery import Kind, discovered, kind_of
@@ -35,13 +36,14 @@ class Definitions:
 
     def add(self, kind: Kind | None, target: str, value: Any) -> None:
         """Take a definition in by its target, unless it is in by another one; an aggregate without events is none."""
-        home = self._home(kind)
+        home = self.home(kind)
         if home is None or any(value is known for known in home.values()):
             return
         if kind != "aggregate" or value.event_types:
             home[target] = value
 
-    def _home(self, kind: Kind | None) -> dict[str, Any] | None:
+    def home(self, kind: Kind | None) -> dict[str, Any] | None:
+        """Return where definitions of a kind are, None for what the console does not show."""
         homes: dict[Kind | None, dict[str, Any]] = {
             "projections": self.groups, "branches": self.branches, "subscription": self.subscriptions,
             "queue": self.subscriptions, "process": self.processes, "aggregate": self.aggregates,
@@ -68,11 +70,22 @@ def find_definitions(targets: Sequence[str]) -> Definitions:
         module, _, name = target.partition(":")
         if name:
             value = load_definition(target, object, **_NAMED)
-            found.add(kind_of(value, module), target, value)
+            kind = kind_of(value, module)
+            if found.home(kind) is None:
+                raise _nothing(target)
+            found.add(kind, target, value)
         else:
             load_module(target, module, **_NAMED)  # whose error says what is wrong with the target
             _add_package(found, module)
     return found
+
+
+def _nothing(target: str) -> DeclarationError:
+    return DeclarationError(
+        f"{target!r} is no definition that the console shows",
+        remedy="name a group, branches, a subscription, a process, an aggregate, or their package: shop",
+        place=target,
+    )
 
 
 def _add_package(found: Definitions, package: str) -> None:

@@ -74,7 +74,7 @@ def _wait_for_the_jvm(made: Path) -> None:
 
 def _not_made(cause: str, made: Path) -> ClassArchiveNotMade:
     return ClassArchiveNotMade(
-        f"the archive of classes cannot be written: {cause}",
+        f"the archive of classes cannot be stored: {cause}",
         remedy="run it with 300 MB free, as a user that may write there. Spark starts without it too",
         place=str(made.parent),
     )

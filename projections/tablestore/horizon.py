@@ -86,8 +86,8 @@ def require_newer(connection: sa.Connection, layout: TableLayout) -> None:
 def older_than_horizon(topic: str, *, key: tuple[Any, ...]) -> OlderThanHorizon:
     """A change of a row that the state does not have, from before deletions of which nothing is known any more."""
     return OlderThanHorizon(
-        "a change is older than the horizon, and may repeat a change of a row that was deleted before it",
-        remedy="rebuild the projection once the source has caught up, or declare a longer horizon=",
+        "a change came that is older than forgotten deletions, and it may repeat a change of one of them",
+        remedy="rebuild, once the source has caught up: the log knows. A longer horizon= lets such changes come",
         place=f"topic {topic}, key {', '.join(map(str, key))}",
     )
 

@@ -189,7 +189,7 @@ def require_token(connection: sa.Connection, run: Run) -> None:
 def superseded(run: Run) -> RunSuperseded:
     """The error of a writer whose run somebody else has moved on."""
     return RunSuperseded(
-        "another runner took over this run, and nothing of this batch was written",
+        "another runner has moved this run on, and nothing of this batch was written",
         remedy="stop one of the two runners",
         place=run.place,
     )

@@ -106,7 +106,7 @@ def test_views_stay_right_through_random_histories_whose_deleted_rows_go_at_once
 def test_a_repeated_change_of_a_row_that_is_gone_is_told_and_changes_nothing(shop):
     position = deleted_and_gone(shop)
     shop.changes.put(orders, order(0), at=position)
-    with pytest.raises(OlderThanHorizon, match="older than the horizon") as told:
+    with pytest.raises(OlderThanHorizon, match="older than forgotten deletions") as told:
         shop.batches.catch_up()
     assert told.value.place == f"topic {orders.topic}, key 0"
     assert shop.state("orders") == {}

@@ -350,7 +350,7 @@ def run_command(settings, monkeypatch, capsys, tmp_path):
     [
         (["run", "tests.integration.payment_branches:missing_topic"], ["'no.such.topic' does not exist"]),
         (["status", "tests.integration.payment_branches:missing_topic"], ["'no.such.topic' does not exist"]),
-        (["run", "tests.integration.payment_branches:nothing"], ["'nothing'; it has", "name one of them: "]),
+        (["run", "tests.integration.payment_branches:nothing"], ["'nothing': it has", "name one of them: "]),
         (["run", "tests.integration.payments_of_every_kind:Payment"], ["no definition of branches", "name one, for"]),
     ],
     ids=["run without topic", "status without topic", "unknown name", "something else"],

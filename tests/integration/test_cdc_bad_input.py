@@ -117,7 +117,7 @@ BAD_INPUT: dict[Callable[[Shop], None], tuple[type[CdcError], str, str]] = {
     table_without_primary_key: (SourceNotReady, "public.keyless has no primary key", "ADD PRIMARY KEY"),
     replica_identity_nothing: (SourceNotReady, "replica identity NOTHING", "REPLICA IDENTITY DEFAULT"),
     table_that_is_not_there: (SourceNotReady, "public.gone does not exist", "take it out of the declaration"),
-    unknown_key: (InvalidConnector, "a setting nobody reads: 'snapshot.mod'", "did you mean snapshot.mode"),
+    unknown_key: (InvalidConnector, "a setting that is not read: 'snapshot.mod'", "did you mean snapshot.mode"),
     wrong_value: (ConnectRejected, "max.batch.size", "repair the cause"),
     worker_down: (ConnectUnavailable, "no Kafka Connect worker answers", "start the worker"),
     database_down: (ConnectRejected, "Connection .* refused", "start the database"),

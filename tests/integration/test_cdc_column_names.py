@@ -138,7 +138,7 @@ def test_views_show_what_the_source_has_under_other_names(
     # The doctor asks the same question of the models alone.
     findings = diagnose(source, source=database.engine, models=captured_models(group))
     told = [one for one in findings if one.check.startswith("model")]
-    assert [(one.severity, one.found) for one in told] == [
+    assert [(one.severity, one.result) for one in told] == [
         (Severity.WARNING, "column share is named with a percent sign in the source: Rabatt %")
     ]
     read = decoded(records_of(source.topics[0], count=3), table, registry)

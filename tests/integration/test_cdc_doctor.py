@@ -319,7 +319,7 @@ def test_a_server_without_room_for_one_more_slot_is_found(shop: Any, source: Any
         (used,) = shop.rows("SELECT count(*) FROM pg_replication_slots")[0]
         shop.run(f"SELECT pg_create_physical_replication_slot('{shop.name}_' || n) {filled.format(used=used)}")
         (found,) = unwell(shop, source)
-        assert (found.check, "1 more is wanted" in found.result) == ("max_replication_slots", True)
+        assert (found.check, "1 more is required" in found.result) == ("max_replication_slots", True)
         shop.run(
             f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name ~ '^{shop.name}_'"
         )

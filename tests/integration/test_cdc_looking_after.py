@@ -177,7 +177,7 @@ def test_a_plug_in_that_is_not_there_is_found(connect: ConnectClient, shop: Any,
 
 def test_topics_that_are_otherwise_than_declared_are_found(shop: Any, source: Any, settings: Settings) -> None:
     ((severity, found, _),) = errors_of(otherwise(shop, tables=TABLES[:1], partitions=7), settings=settings)
-    assert (severity, "has 4 partitions, and 7 are required" in found) == ("error", True)
+    assert (severity, "has 4 partitions, 7 are required" in found) == ("error", True)
     ((severity, found, _),) = errors_of(otherwise(shop, tables=("public.more",)), settings=settings)
     assert (severity, "does not exist" in found) == ("warning", True)
 

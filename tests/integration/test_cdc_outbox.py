@@ -135,7 +135,7 @@ def test_schemas_arrive_in_their_topic_so_that_a_reader_decodes_without_the_stor
 def test_topics_are_made_before_with_the_partitions_of_their_category(outbox: Outbox, settings: Settings) -> None:
     assert outbox.category in outbox.created
     assert prepare_topics(settings, [(outbox.category, 3)]) == []
-    with pytest.raises(TopicMismatch, match="3 partitions, and 5 are required"):
+    with pytest.raises(TopicMismatch, match="3 partitions, 5 are required"):
         prepare_topics(settings, [(outbox.category, 5)])
 
 

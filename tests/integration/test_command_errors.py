@@ -36,7 +36,7 @@ def run_command(stack, spark, database, monkeypatch, capsys):
     [
         (["rebuild", f"{GROUPS}:missing_topic"], ["no.such.topic"]),
         (["rebuild", f"{GROUPS}:unknown_column"], ["statsu", "status"]),
-        (["rebuild", f"{GROUPS}:nothing"], ["no projection group 'nothing'; it has", "name one of them: "]),
+        (["rebuild", f"{GROUPS}:nothing"], ["no projection group 'nothing': it has", "name one of them: "]),
         (["rebuild", "no_such_module:x"], ["no_such_module"]),
         (["verify", f"{GROUPS}:missing_topic"], ["has not been built"]),
     ],

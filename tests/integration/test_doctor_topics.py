@@ -63,8 +63,8 @@ def test_a_topic_that_was_given_more_partitions_or_another_policy_is_found_with_
         answer.result(10)
     found = found_by_doctor(store, settings.kafka.bootstrap_servers)["topics"]
     assert not found["well"]
-    assert f"topic '{topic}' has 5 partitions, and 3 are required" in found["result"]
-    assert f"topic '{topic}.box' has cleanup.policy=delete, and compact is required" in found["result"]
+    assert f"topic '{topic}' has 5 partitions, 3 are required" in found["result"]
+    assert f"topic '{topic}.box' has cleanup.policy=delete, compact is required" in found["result"]
     assert "published again from its store" in found["remedy"]
     assert "set cleanup.policy=compact" in found["remedy"]
 

@@ -74,9 +74,9 @@ def test_topics_that_exist_are_checked_and_left_alone(settings: Settings, topic:
 
 
 def test_another_partition_count_or_policy_is_a_mismatch(settings: Settings, topic: str) -> None:
-    with pytest.raises(TopicMismatch, match="has 4 partitions, and 3 are required"):
+    with pytest.raises(TopicMismatch, match="has 4 partitions, 3 are required"):
         ensure_topics(settings, [event_topic(topic, partitions=3)])
-    with pytest.raises(TopicMismatch, match=r"cleanup\.policy=compact, and delete is required"):
+    with pytest.raises(TopicMismatch, match=r"cleanup\.policy=compact, delete is required"):
         ensure_topics(settings, [branch_topic(topic, partitions=4)])
 
 

@@ -68,7 +68,7 @@ def test_each_result_is_in_its_topic_once_though_a_publisher_is_killed_and_anoth
 
 @pytest.mark.parametrize(
     ("config", "words"),
-    [({"cleanup.policy": "compact"}, "cleanup.policy=compact, and delete is required"),
+    [({"cleanup.policy": "compact"}, "cleanup.policy=compact, delete is required"),
      ({"cleanup.policy": "delete", "retention.ms": "604800000"}, "retention.ms=604800000: its old records would be"),
      ({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "1000"}, "retention.bytes=1000")],
 )  # fmt: skip

@@ -188,6 +188,6 @@ def test_a_producer_that_was_followed_by_another_one_publishes_nothing_more(env,
 
 def test_a_topic_that_is_not_compacted_is_refused_before_anything_is_built(env, writer):
     ensure_topics(env.log.settings, [history_topic(topic_of(writer), partitions=3)])
-    with pytest.raises(TopicMismatch, match=r"cleanup.policy=delete, and compact is required"):
+    with pytest.raises(TopicMismatch, match=r"cleanup.policy=delete, compact is required"):
         rebuild(env, open_tickets(writer))
     assert env.store.states() == []

@@ -19,14 +19,14 @@ BROKEN = "import a_package_that_is_not_here\n"
     ("load", "spec", "says", "remedy"),
     [
         (load_group, "nowhere.views:shop", "there is no module 'nowhere.views'", "for example shop.views:shop"),
-        (load_group, "sample_app.views:shop_view", "no projection group 'shop_view'; it has shop_views, time_views",
+        (load_group, "sample_app.views:shop_view", "no projection group 'shop_view': it has shop_views, time_views",
          "name one of them: sample_app.views:shop_views"),
-        (load_group, "sample_app.views", "names a module and no projection group in it; it has shop_views",
+        (load_group, "sample_app.views", "names a module and no projection group in it: it has shop_views",
          "name one of them: sample_app.views:shop_views"),
         (load_group, "sample_app.orders:Order", "no projection group in sample_app.orders",
          "name one, for example shop.views:shop"),
-        (load_aggregate, "sample_app.orders:Oder", "no aggregate 'Oder'; it has Order", "sample_app.orders:Order"),
-        (load_process, "tests.unit.eventstore.fulfilment:Order", "is no process; it has Fulfilment", "Fulfilment"),
+        (load_aggregate, "sample_app.orders:Oder", "no aggregate 'Oder': it has Order", "sample_app.orders:Order"),
+        (load_process, "tests.unit.eventstore.fulfilment:Order", "is no process: it has Fulfilment", "Fulfilment"),
         (load_subscription, ":review", "there is no module ''", "for example shop.fraud:review"),
     ],
 )  # fmt: skip

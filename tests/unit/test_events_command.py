@@ -191,7 +191,7 @@ def test_a_stream_without_its_aggregate_shows_its_events(url: str) -> None:
         (["order-o1", f"{GUESTBOOK}:Order", "--at", "9"], EventsNotFound, "no version 9"),
         (["order-o9"], EventsNotFound, "has no events here, or was deleted"),
         (["order-o1", f"{GUESTBOOK}:Customer"], DeclarationError, "'customer', and order-o1 is not of it"),
-        (["order-o1", f"{GUESTBOOK}:ship"], DeclarationError, "is no aggregate; it has Customer, Order"),
+        (["order-o1", f"{GUESTBOOK}:ship"], DeclarationError, "is no aggregate: it has Customer, Order"),
         (["customer-c1", f"{GUESTBOOK}:Customer"], KeysMissing, "depends on personal values"),
     ],
 )

@@ -110,7 +110,7 @@ def _was_lost(error: StoreUnavailable) -> bool:
 
 def _outcome_unknown(batch: Batch, lost: StoreUnavailable) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"the connection was lost during an append, whose outcome is unknown: {lost.message}",
+        f"the connection was lost during an append, and it is unknown whether it took place: {lost.message}",
         remedy="when the database answers again, append the same events under the same ids (NewEvent, error.ids): "
         "events that are stored already are not appended twice",
         place=", ".join(batch.streams.names[:3]),

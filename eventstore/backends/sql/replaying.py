@@ -210,7 +210,7 @@ class Replay:
             return error
         place = part[0].place if len(part) == 1 else f"{part[0].place} to {part[-1].place}"
         return SubscriptionError(
-            f"{self._subscription.name} failed: {type(error).__name__}: {masked_message(error, part)}; {done}",
+            f"{self._subscription.name} failed: {type(error).__name__}: {masked_message(error, part)} ({done})",
             remedy=f"repair the handler, and replay again{after}",
             place=place,
         )

@@ -57,7 +57,7 @@ def test_a_server_that_cannot_be_captured_from_is_an_error(changes, words, remed
 def test_a_server_without_a_sender_left_is_an_error_for_those_who_have_none():
     full = replace(SERVER, senders=4)
     ((severity, found, remedy),) = unwell(of_room(full, None))
-    assert (severity, found) == (Severity.ERROR, "4 of 4 in use, and 1 more is wanted")
+    assert (severity, found) == (Severity.ERROR, "4 of 4 in use, and 1 more is required")
     assert "ALTER SYSTEM SET max_wal_senders = 14" in remedy
     assert unwell(of_room(full, SLOT)) == []
 

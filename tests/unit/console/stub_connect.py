@@ -17,7 +17,10 @@ TRACE = (
 
 
 class StubConnect:
-    """Connectors by name, each with a state; a task follows its connector after `delay` seconds."""
+    """Connectors by name, each with a state; a task follows its connector after `delay` seconds.
+
+    `settings` go into each configuration.
+    """
 
     def __init__(self, *, delay: float = 0.0) -> None:
         self.delay = delay
@@ -25,6 +28,7 @@ class StubConnect:
         self.failed: set[str] = set()
         self.moved: dict[str, float] = {}
         self.hopeless: set[str] = set()
+        self.settings: dict[str, str] = {}
 
     def add(self, name: str, *, failed: bool = False) -> None:
         self.states[name], self.moved[name] = "RUNNING", 0.0
@@ -52,7 +56,8 @@ class StubConnect:
     def config(self, name: str) -> dict:
         return {"name": name, "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
                 "topic.prefix": name, "table.include.list": "public.orders,public.customers",
-                "database.password": "hunter2", "slot.name": f"slot_{name}"}  # fmt: skip
+                "database.password": "hunter2", "slot.name": f"slot_{name}",
+                **self.settings}  # fmt: skip
 
     def answer(self, method: str, path: str):
         """Status and body; None for the body of an answer without content."""

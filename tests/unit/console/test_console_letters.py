@@ -11,6 +11,8 @@ from eventstore import Dispatcher, SqlEventStore, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters import store_letters
 from eventstore.delivery import Subscriber
+from projections.tablestore.layout import aside_table, generation_name
+from projections.tablestore.sqlite import SqliteTableStore
 from tests.unit.console.conftest import Browser, cells
 from tests.unit.console.teashop import SCRIPT, Order
 
@@ -188,3 +190,26 @@ def test_the_overview_shows_what_is_to_settle_and_leads_to_it(browser):
     assert "factfold dlq list order kitchen" in row[3]
     links = [link.attributes["href"] for link in page.css("#watched a") if "/letters" in link.attributes["href"]]
     assert len(cells(browser.page(links[0]), "#causes")) == 1
+
+
+@pytest.fixture
+def set_aside(shop):
+    """A record of the topic of orders that the serving generation has set aside."""
+    store = SqliteTableStore(shop)
+    aside = aside_table(store.dialect.name_space(generation_name("teashop", 1)))
+    with store.transaction() as connection:
+        aside.create(connection, checkfirst=True)
+        record = {"topic": "order", "partition": 0, "offset": 9, "kind": "Undecodable", "message": SCRIPT}
+        connection.execute(sa.insert(aside).values(record))
+    store.close()
+    return "views:order:teashop"
+
+
+def test_a_record_that_a_projection_set_aside_is_discarded_and_not_replayed(browser, set_aside):
+    assert ["teashop", "order", "the views", "1"] in [row[:4] for row in cells(browser.page("/letters"), "#homes")]
+    preview = browser.page(f"/letters?home={set_aside}&do=replay").css_first("#preview").text()
+    assert "There is nothing to replay" in preview
+    assert "a rebuild reads it again" in preview
+    done = outcome(browser, browser.act("/letters/discard", home=set_aside, ids="0@9"))
+    assert "1 discarded" in done.css_first(".outcome").text()
+    assert len(done.css("script")) == 1
