@@ -87,7 +87,7 @@ def older_than_horizon(topic: str, *, key: tuple[Any, ...]) -> OlderThanHorizon:
     """A change of a row that the state does not have, from before deletions of which nothing is known any more."""
     return OlderThanHorizon(
         "a change came that is older than forgotten deletions, and it may repeat a change of one of them",
-        remedy="rebuild, once the source has caught up: the log knows. A longer horizon= lets such changes come",
+        remedy="rebuild the projection once the source has caught up, or declare a longer horizon=",
         place=f"topic {topic}, key {', '.join(map(str, key))}",
     )
 

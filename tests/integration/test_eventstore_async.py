@@ -156,7 +156,7 @@ async def test_a_database_that_stays_away_leaves_the_outcome_open(database, cut_
         with monkeypatch.context() as away:
             cut_after_commit(1)
             away.setattr(Reader, "earlier", refuse)
-            with pytest.raises(OutcomeUnknown, match="outcome is unknown") as unknown:
+            with pytest.raises(OutcomeUnknown, match="it is unknown whether it took place") as unknown:
                 await store.append("payment-1", [PAID], expected=NO_STREAM)
         (event_id,) = unknown.value.ids
         again = await store.append("payment-1", [NewEvent(PAID, id=event_id)], expected=NO_STREAM)

@@ -125,7 +125,7 @@ def test_a_database_that_stays_away_leaves_the_outcome_open_and_a_repetition_set
     with monkeypatch.context() as away:
         cut_after_commit(1)
         away.setattr(Reader, "earlier", refuse)
-        with pytest.raises(OutcomeUnknown, match="outcome is unknown") as unknown:
+        with pytest.raises(OutcomeUnknown, match="it is unknown whether it took place") as unknown:
             store.append("order-1", [PLACED], expected=NO_STREAM)
     (event_id,) = unknown.value.ids
     again = store.append("order-1", [NewEvent(PLACED, id=event_id)], expected=NO_STREAM)
