@@ -387,7 +387,7 @@ def _require_frozen(cls: type) -> None:
     if not _ways_of(cls).frozen:
         raise DeclarationError(
             f"event {cls.__qualname__} is not frozen: its objects can be changed",
-            remedy=f"declare it so: class {cls.__name__}({cls.__bases__[0].__name__}, frozen=True)",
+            remedy=f"declare it as class {cls.__name__}({cls.__bases__[0].__name__}, frozen=True)",
             place=cls.__qualname__,
         )
 

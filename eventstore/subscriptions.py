@@ -384,7 +384,7 @@ def _mistakes(declared: Subscription[..., Any]) -> list[tuple[str, str]]:
     checks += (
         _of_queue(declared)
         if declared.share
-        else [(declared.signature.delivery is None, "a subscription is told of no deliveries", "declare it by @queue")]
+        else [(declared.signature.delivery is None, "a subscription takes no delivery", "declare it by @queue")]
     )
     return [(problem, remedy) for holds, problem, remedy in checks if not holds]
 

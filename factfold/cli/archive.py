@@ -35,13 +35,16 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 Topics = Annotated[list[str], typer.Argument(help="The topics.", metavar="TOPIC...")]
 Archive = Annotated[
     str,
-    typer.Option("--archive", envvar="FACTFOLD_ARCHIVE", help="Its folder, or a URI that Hadoop understands."),
+    typer.Option(
+        "--archive", envvar="FACTFOLD_ARCHIVE", help="The archive's folder, or a URI that Hadoop understands."
+    ),
 ]
 Incomplete = Annotated[
     bool, typer.Option("--incomplete", help="Archive what is left of a topic whose first records are deleted.")
 ]
 MaxOffsets = Annotated[
-    int | None, typer.Option("--max-offsets", min=1, help="Offsets an append: what a kill costs at most.")
+    int | None,
+    typer.Option("--max-offsets", min=1, help="Offsets of one append. A killed archiver repeats at most so many."),
 ]
 
 
@@ -115,7 +118,7 @@ def status(archive: Archive, memory: Memory = "1g", as_json: Json = False) -> No
 
 @app.command()
 def verify(topics: Topics, archive: Archive, memory: Memory = "1g", as_json: Json = False) -> None:
-    """Compare the archive with what the topics still hold, record by record. Exit code 3 where one is missing."""
+    """Compare the archive with what the topics still hold, record by record. Exit code 3 if one is missing."""
     from projections import verify_archive
 
     with _archiver(archive, memory) as archiver:
@@ -130,7 +133,7 @@ def verify(topics: Topics, archive: Archive, memory: Memory = "1g", as_json: Jso
 
 @app.command()
 def optimize(topics: Topics, archive: Archive, memory: Memory = "1g", as_json: Json = False) -> None:
-    """Put small files together, and delete files that nothing has used for seven days."""
+    """Join small files, and delete files that were not used for seven days."""
     with _archiver(archive, memory) as archiver:
         for topic in topics:
             table = archiver.archive.table(topic)
@@ -145,7 +148,7 @@ def release(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     archive: Archive,
     retention: Annotated[
-        str, typer.Option("--retention", help="How long the topic keeps a record from now on: 36h, 30d.")
+        str, typer.Option("--retention", help="How long the topic retains a record from now on: 36h, 30d.")
     ],
     wait: Annotated[
         str, typer.Option("--wait", help="How long an archiver may take to come to the topic's end: 30s, 5m.")
@@ -154,7 +157,7 @@ def release(
     memory: Memory = "1g",
     as_json: Json = False,
 ) -> None:
-    """Let a topic delete what is old, once its archive is found to hold everything that the topic holds."""
+    """Let a topic delete old records, after checking that its archive holds all its records."""
     from eventstore import Settings
     from projections import release_topic
 

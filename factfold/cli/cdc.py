@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cdc.connectors.postgres import PostgresConnector
     from cdc.control import State
 
-offsets = typer.Typer(help="How far a connector has come.", no_args_is_help=True)
+offsets = typer.Typer(help="The offsets of a connector.", no_args_is_help=True)
 app = typer.Typer(help="Connectors that capture row changes and publish events.", no_args_is_help=True)
 
 app.add_typer(offsets, name="offsets")
@@ -92,7 +92,7 @@ def plan(
     stack: Stack = None,
     as_json: Json = False,
 ) -> None:
-    """Show what apply would do, and what a source lacks, secrets masked. Exit code 2 where apply would do anything."""
+    """Show what apply would do, and what a source lacks, secrets masked. Exit code 2 if apply would change anything."""
     import cdc
 
     connectors = list(declared(reference, stack))
@@ -106,7 +106,7 @@ def plan(
 
 @app.command()
 def grants(reference: Reference, stack: Stack = None, as_json: Json = False) -> None:
-    """Print the SQL of role, rights and publication that each source needs, and no more. Does not ask."""
+    """Print the SQL of role, rights and publication that each source needs. Nothing is executed."""
     from cdc.connectors.postgres import PostgresConnector
 
     connectors = list(declared(reference, stack))
@@ -191,19 +191,19 @@ def _restart(client: ConnectClient, name: str, source: Engine | None, *, timeout
 
 @app.command()
 def pause(names: Names, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
-    """Let connectors rest: their tasks stay and do nothing."""
+    """Pause connectors: their tasks stay and do nothing."""
     _move(names, connect_url, PAUSED, as_json=as_json)
 
 
 @app.command()
 def stop(names: Names, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
-    """Stop connectors: their tasks go, their configuration and offsets stay. A slot goes on holding its log."""
+    """Stop connectors: their tasks end, their configuration and offsets stay. A slot still retains its log."""
     _move(names, connect_url, STOPPED, as_json=as_json)
 
 
 @app.command()
 def resume(names: Names, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
-    """Let paused or stopped connectors run."""
+    """Resume paused or stopped connectors."""
     _move(names, connect_url, RUNNING, as_json=as_json)
 
 
@@ -217,7 +217,7 @@ def _move(names: list[str], connect_url: str | None, state: State, *, as_json: b
 
 @offsets.command("show")
 def show_offsets(name: Name, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
-    """Show how far a connector has come, in its own terms."""
+    """Show the offsets of a connector."""
     with worker(connect_url) as client:
         found = [dataclasses.asdict(offset) for offset in client.offsets(name)]
     for one in [found] if as_json else found:
@@ -231,7 +231,7 @@ def reset(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Forget how far a connector has come, and leave it stopped: it takes a new initial snapshot when it is resumed."""
+    """Stop a connector and delete its offsets. Resumed, it takes a new initial snapshot."""
     import cdc
 
     if not yes:
@@ -248,14 +248,14 @@ def delete(
     connect_url: ConnectUrl = None,
     source_url: SourceUrl = None,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Remove offsets too: made again, it takes a new initial snapshot.")
+        bool, typer.Option("--forget", help="Delete the offsets too: created again, it takes a new initial snapshot.")
     ] = False,
     slots: Annotated[
         bool, typer.Option("--drop-slot", help="Drop the replication slots too, which needs --source-url.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove connectors. Their topics and, without --drop-slot, the replication slots of their sources stay."""
+    """Delete connectors. Their topics stay, and replication slots too without --drop-slot."""
     import cdc
 
     if slots and source_url is None:

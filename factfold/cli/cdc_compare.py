@@ -73,7 +73,7 @@ def compare(
     metrics_file: MetricsFile = None,
     as_json: Json = False,
 ) -> None:
-    """Compare captured tables with the states made of them, row by row. Exit code 0 when equal, 3 when not."""
+    """Compare captured tables with the states made of them, row by row. Exit code 0 if equal, 3 if not."""
     from cdc import compare_embedded
 
     found: list[TableComparison] = []

@@ -53,7 +53,7 @@ def status(
     source_url: SourceUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Show connectors, tasks, slots and the age of the last event. Exit code 0 when all run, 3 when not."""
+    """Show connectors, tasks, slots and the age of the last event. Exit code 0 if all run, 3 if not."""
     import cdc
 
     with worker(connect_url) as client, maybe_database(source_url) as source:
@@ -118,9 +118,9 @@ def doctor(
     stack: Stack = None,
     as_json: Json = False,
 ) -> None:
-    """Look at source, slot, worker and topics of declared connectors. Exit code 1 where one cannot work.
+    """Check source, slot, worker and topics of declared connectors. Exit code 1 if one cannot work.
 
-    With --source-url and --group, the models of projection groups are held against the columns of the source.
+    With --source-url and --group, the models of projection groups are compared with the columns of the source.
     """
     from contextlib import nullcontext
 
@@ -191,7 +191,7 @@ def supervise(
     metrics_host: MetricsHost = LOCAL,
     as_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON.")] = False,
 ) -> None:
-    """Restart what fails, until SIGTERM. Exit code 1 once all are given up, or at the end where some are.
+    """Restart failed connectors until SIGTERM. Exit code 1 if some are given up.
 
     With --metrics-port, connectors are shown to Prometheus, and with --source-url their replication slots.
     """
@@ -235,11 +235,11 @@ def rotate_password(
     ],
     connect_url: ConnectUrl = None,
     stack: Stack = None,
-    ask: Annotated[bool, typer.Option("--ask", help="Ask for the new password. Without, one is made up.")] = False,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask for the new password. Default: a generated one.")] = False,
     timeout: Timeout = 90.0,
     as_json: Json = False,
 ) -> None:
-    """Give connectors' roles new passwords, in the database and in the secrets file, while rows go on being written."""
+    """Give connectors' roles new passwords, in the database and in the secrets file, without stopping writers."""
     import cdc
 
     password = typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True) if ask else None

@@ -105,7 +105,7 @@ def prepare(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is missing, and change nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make what a service lacks: databases, roles, tables, rights, secrets, topics, connectors. Repeat it at will.
+    """Create what a service lacks: databases, roles, tables, rights, secrets, topics, connectors. Safe to repeat.
 
     A step that needs more rights fails with the SQL for a role that has them. Exit code 2 if a dry run finds something
     to do.

@@ -48,8 +48,8 @@ def take(
     source_url: Source,
     tables: Tables = None,
     where: Where = None,
-    blocking: Annotated[bool, typer.Option("--blocking", help="In one go. Changes wait meanwhile.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until every table is read.")] = True,
+    blocking: Annotated[bool, typer.Option("--blocking", help="In one pass, during which changes wait.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until every table is read.")] = True,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds for the whole snapshot.")] = 3600.0,
     connect_url: ConnectUrl = None,
     stack: Stack = None,
@@ -74,13 +74,13 @@ def take(
 def stop(
     reference: Reference,
     source_url: Source,
-    tables: Annotated[list[str] | None, typer.Option("--table", help="Leave out these, and go on.")] = None,
+    tables: Annotated[list[str] | None, typer.Option("--table", help="Leave out these tables, and go on.")] = None,
     timeout: Answer = 60.0,
     connect_url: ConnectUrl = None,
     stack: Stack = None,
     as_json: Json = False,
 ) -> None:
-    """Stop the incremental snapshot that runs. What it has read stays read."""
+    """Stop the incremental snapshot. The rows that it has read stay."""
     with _signals(reference, source_url, connect_url, stack) as signals:
         _tell(signals.stop(tables or (), timeout=timeout), as_json=as_json)
 
@@ -94,7 +94,7 @@ def pause(
     stack: Stack = None,
     as_json: Json = False,
 ) -> None:
-    """Let the incremental snapshot rest. Changes go on arriving."""
+    """Pause the incremental snapshot. Changes go on arriving."""
     with _signals(reference, source_url, connect_url, stack) as signals:
         _tell(signals.pause(timeout=timeout), as_json=as_json)
 
@@ -108,7 +108,7 @@ def resume(
     stack: Stack = None,
     as_json: Json = False,
 ) -> None:
-    """Let a paused incremental snapshot go on."""
+    """Resume a paused incremental snapshot."""
     with _signals(reference, source_url, connect_url, stack) as signals:
         _tell(signals.resume(timeout=timeout), as_json=as_json)
 
@@ -120,7 +120,7 @@ def notifications(
     follow: Annotated[bool, typer.Option("--follow", help="Go on until a signal comes.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a connector has said of its snapshots, the oldest first."""
+    """Show a connector's notifications about its snapshots, the oldest first."""
     from cdc.notifications import NotificationReader
 
     source = _source(reference, stack)

@@ -52,23 +52,25 @@ def erase(
         f"{subject}: {done.keys} keys destroyed, {len(done.streams)} streams, {done.snapshots} snapshots dropped"
     )
     if done.left:
-        typer.echo("left in the database, until you see to it:")
+        typer.echo("left in the database, for you to remove:")
         for place in done.left:
             typer.echo(f"  - {place}")
-    typer.echo("out of reach, for you to see to:")
+    typer.echo("out of reach, for you to erase:")
     for place in OUT_OF_REACH:
         typer.echo(f"  - {place}")
 
 
 @keys.command()
-def new(name: Annotated[str | None, typer.Option("--name", help="Its name. Today's date without one.")] = None) -> None:
+def new(
+    name: Annotated[str | None, typer.Option("--name", help="Its name. Default: the current date.")] = None,
+) -> None:
     """Make a master key and print it, to be put first in FACTFOLD_MASTER_KEYS. Keep it out of shells' histories."""
     typer.echo(f"{name or datetime.now(UTC).date().isoformat()}:{base64.b64encode(os.urandom(32)).decode('ascii')}")
 
 
 @keys.command()
 def rotate(database: Database, master_keys: MasterKeysOption, schema: Schema = None, as_json: Json = False) -> None:
-    """Wrap every data key by the first master key. Afterwards the others may go. Events are not touched."""
+    """Wrap every data key by the first master key. The other master keys can then be removed."""
     from eventstore import MasterKeys, SqlKeyStore
 
     with SqlKeyStore(database, MasterKeys.parse(master_keys), schema=schema) as store:

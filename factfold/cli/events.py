@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from eventstore.inspection.entries import Entry
     from eventstore.inspection.selection import Selection
 
-app = typer.Typer(help="Events at hand: look at them, and deliver some again.", no_args_is_help=True)
+app = typer.Typer(help="Events: look at them, and deliver some again.", no_args_is_help=True)
 
 _PLACE = re.compile(r"(?:(?P<topic>[A-Za-z0-9._-]+)\[)?(?P<partition>\d+)\]?@(?P<offset>\d+)")
 
 
 @app.callback()
 def events() -> None:
-    """Events at hand: look at them, and deliver some again."""
+    """Events: look at them, and deliver some again."""
     log_to_stderr()
 
 
@@ -96,7 +96,7 @@ def show(
     keys_url: KeysUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Show one event of a store, or one record of a topic, with all that is known of it."""
+    """Show one event of a store, or one record of a topic, in full."""
     keys = KeyOptions(show_personal, master_keys, key_store, keys_url)
     found = _in_topic(event, topic, keys) if topic is not None else _in_store(event, database, schema, keys)
     if as_json:
@@ -128,9 +128,9 @@ def replay(
     inbox_url: Annotated[
         str | None,
         typer.Option("--inbox-url", envvar="FACTFOLD_INBOX_URL",
-                     help="SQLAlchemy URL of the handler's database. The store's without."),
+                     help="SQLAlchemy URL of the handler's database. Default: the store's."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Deliver. Without, say what would be delivered.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Deliver. Without it, show what would be delivered.")] = False,
     master_keys: MasterKeysIfAny = None,
     key_store: KeyStoreOption = None,
     as_json: Json = False,

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 Name = Annotated[str, typer.Argument(help="The projection group, by its name or as module:name.", metavar="GROUP")]
-MaybeName = Annotated[
-    str | None, typer.Argument(help="One group, by its name or as module:name. All where it is left out.")
-]
+MaybeName = Annotated[str | None, typer.Argument(help="One group, by its name or as module:name. Default: all.")]
 
 
 @app.command("list")
@@ -61,7 +59,9 @@ def _summary(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 def status(
     views_url: Views,
     group: MaybeName = None,
-    lag: Annotated[bool, typer.Option("--lag", help="Ask the log, too, how much waits, and how long.")] = False,
+    lag: Annotated[
+        bool, typer.Option("--lag", help="Ask the log too: how many records wait, and for how long.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show every generation: its progress, what its view topics lack, whether it is paused, which runner holds it."""
@@ -151,7 +151,7 @@ def diff(
     archive: Archived = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the generation that was built with the serving one at equal offsets. Exit code 3 where a row differs."""
+    """Compare the generation that was built with the serving one at equal offsets. Exit code 3 if a row differs."""
     from projections import diff as compare
 
     definition = load_group(group)
@@ -176,7 +176,7 @@ def cutover(
     archive: Archived = None,
     as_json: Json = False,
 ) -> None:
-    """Let the generation that was built serve, once it stands where the serving one does. That one stays."""
+    """Let the new generation serve, once it has reached the offsets of the serving one, which stays."""
     from projections import cut_over
 
     definition = load_group(group)
@@ -194,7 +194,7 @@ def rollback(
     archive: Archived = None,
     as_json: Json = False,
 ) -> None:
-    """Let the generation serve again that this, earlier, definition had built, once it has caught up."""
+    """Let the former generation of this definition serve again, once it is current."""
     from projections import rollback as go_back
 
     definition = load_group(group)
@@ -219,7 +219,7 @@ def drop(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove generations that no longer serve. You cannot go back to them afterwards."""
+    """Delete generations that no longer serve. You cannot roll back to them afterwards."""
     from projections.tablestore.generations import drop as remove
 
     with opened_views(views_url) as store:
@@ -233,13 +233,13 @@ def drop(
 
 @app.command()
 def pause(group: Name, views_url: Views, as_json: Json = False) -> None:
-    """Let the group's runner stand still from its next batch on. It goes on holding its run."""
+    """Pause the group's runner after its current batch. It still holds its run."""
     _set_paused(group, views_url, paused=True, as_json=as_json)
 
 
 @app.command()
 def resume(group: Name, views_url: Views, as_json: Json = False) -> None:
-    """Let a paused runner go on."""
+    """Resume a paused runner."""
     _set_paused(group, views_url, paused=False, as_json=as_json)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Process managers: what runs, what waits for what, what is stuck.", no_args_is_help=True)
 
-Name = Annotated[str | None, typer.Argument(help="The process's name, such as fulfilment. All without one.")]
+Name = Annotated[str | None, typer.Argument(help="The process's name, such as fulfilment. Default: all.")]
 Stream = Annotated[str, typer.Argument(help="The instance's stream, such as fulfilment-o1.", metavar="PROCESS-ID")]
 Target = Annotated[str, typer.Argument(help="The process's class, as module:Name.", metavar="MODULE:NAME")]
 Instance = Annotated[str, typer.Argument(help="The instance's id.", metavar="ID")]
@@ -103,13 +103,13 @@ def list_(
     process: Name = None,
     schema: Schema = None,
     stuck: Annotated[
-        str | None, typer.Option("--stuck", help="Only what has a problem, or did nothing for so long: 90s, 1h, 2d.")
+        str | None, typer.Option("--stuck", help="Only instances with a problem, or idle for so long: 90s, 1h, 2d.")
     ] = None,
-    ended: Annotated[bool, typer.Option("--ended", help="Those that have ended, too.")] = False,
+    ended: Annotated[bool, typer.Option("--ended", help="Also instances that have ended.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 1000,
     as_json: Json = False,
 ) -> None:
-    """List instances, those that stand still for the longest first. Exit code 3 if --stuck finds any."""
+    """List instances, those that are idle longest first. Exit code 3 if --stuck finds any."""
     age = None if stuck is None else parse_duration(stuck)
     with existing_store(database, schema) as store:
         found = _processes(store).instances(process, stuck=age, ended=ended, limit=limit)
@@ -159,7 +159,7 @@ def stats(database: Database, process: Name = None, schema: Schema = None, as_js
 
 @app.command()
 def retry(target: Target, instance: Instance, database: Database, schema: Schema = None, as_json: Json = False) -> None:
-    """Do again what was set aside, or the compensation that failed."""
+    """Repeat what was set aside, or the compensation that failed."""
     kind = load_process(target)
     with existing_store(database, schema) as store:
         _tell(_processes(store, kind).retry(kind.category, instance), as_json=as_json)

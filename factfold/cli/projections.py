@@ -71,7 +71,7 @@ def rebuild(
         bool | None,
         typer.Option(
             "--cutover/--no-cutover",
-            help="Let the new views serve whatever differs, or leave that to diff and cutover. "
+            help="Let the new views serve even if rows differ, or leave that to diff and cutover. "
             "Default: they serve, unless rows of an unchanged definition differ.",
             show_default=False,
         ),
@@ -137,7 +137,7 @@ def run(
     metrics_host: MetricsHost = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Keep the group's views up to date until a signal comes. Builds them first where there are none.
+    """Keep the group's views up to date until a signal comes. Builds them first if there are none.
 
     After a cut-over it goes on with the generation that serves now.
     """
@@ -207,7 +207,7 @@ def verify(
     metrics_file: MetricsFile = None,
     as_json: Json = False,
 ) -> None:
-    """Compare each view with a recomputation from the log. Exit code 3 where a row differs."""
+    """Compare each view with a recomputation from the log. Exit code 3 if a row differs."""
     definition = load_group(group)
     require_same_definition(views_url, definition)
     from projections import verify as compare

@@ -81,7 +81,7 @@ def _served(
 
 @app.command()
 def status(database: Database, schema: Schema = None, as_json: Json = False) -> None:
-    """Show which relay publishes, and what each topic does not hold yet. Exit code 3 if no relay publishes."""
+    """Show which relay publishes, and how many events each topic lacks. Exit code 3 if no relay publishes."""
     from eventstore import Settings
     from eventstore.relay import relay_status
 

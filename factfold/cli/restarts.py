@@ -11,6 +11,9 @@ LIMIT: Final = 8
 RestartLimit = Annotated[
     int,
     typer.Option(
-        "--restarts", envvar="FACTFOLD_RESTARTS", min=0, help="How often in a row a failure that may pass is outwaited."
+        "--restarts",
+        envvar="FACTFOLD_RESTARTS",
+        min=0,
+        help="How often in a row a temporary failure leads to a new start.",
     ),
 ]

@@ -50,7 +50,7 @@ ComparedWith = Annotated[
     typer.Option(
         "--against",
         callback=chosen_by({"store": Against.STORE, "registry": Against.REGISTRY}, otherwise=Against.FILE),
-        help="Whose schemas count. Default: those that --store-url or --registry-url names, else those of the file.",
+        help="Where stored schemas are. Default: as --store-url or --registry-url says, else in the file.",
     ),
 ]
 
@@ -65,10 +65,10 @@ def check(
     store: MaybeDatabase = None,
     schema: Schema = None,
     registry: Registry = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail too where a schema is not stored yet.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail also if a schema is not stored yet.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say which events the code could not read any more. Exit code 1 where there are any."""
+    """Show stored events that the code cannot read. Exit code 1 if there are any."""
     from eventstore.schema_check import check_schemas, read_schemas
 
     owners = _load(aggregates)
@@ -91,7 +91,7 @@ def check(
 
 @app.command()
 def write(aggregates: Aggregates, file: KeptIn = Path("schemas.json"), as_json: Json = False) -> None:
-    """Add the code's schemas to a file to commit. The ones it holds stay."""
+    """Add the code's schemas to a file to commit. Schemas in the file stay."""
     from eventstore.schema_check import write_schemas
 
     added = write_schemas(file, _load(aggregates))
@@ -104,9 +104,9 @@ def register(
     registry: Registry = None,
     as_json: Json = False,
 ) -> None:
-    """Register the code's schemas before it is deployed, where services may not.
+    """Register the code's schemas before deployment, for services that may not register.
 
-    Raises Refused ones end with exit code 1.
+    Exit code 1 if the registry refuses one.
     """
     kinds = [kind.registered for owner in _load(aggregates) for kind in owner.event_types.values()]
     with _registry(registry) as asked:

@@ -25,11 +25,11 @@ def asyncapi(
     targets: Annotated[
         list[str],
         typer.Argument(
-            help="Aggregates, subscriptions and branches, each as module:name. A module stands for all that it has.",
+            help="Aggregates, subscriptions and branches, each as module:name. A module means all that it declares.",
             metavar="TARGET...",
         ),
     ],
-    title: Annotated[str | None, typer.Option("--title", help="The service's name. By the source without.")] = None,
+    title: Annotated[str | None, typer.Option("--title", help="The service's name. Default: from the source.")] = None,
     version: Annotated[str, typer.Option("--version", help="The version of the document.")] = "1.0.0",
     source: Source = None,
     database: MaybeDatabase = None,

@@ -46,7 +46,7 @@ def up(
 
 @app.command()
 def status(name: Name = "default", as_json: Json = False) -> None:
-    """Show each server's state. Exit code 0 when all are up, 3 when not."""
+    """Show each server's state. Exit code 0 if all are up, 3 if not."""
     from factfold.stack import LocalStack
 
     stack = LocalStack(name)
@@ -84,7 +84,7 @@ def createdb(
     name: Name = "default",
     as_json: Json = False,
 ) -> None:
-    """Create a database in the stack's PostgreSQL. Nothing where it is there."""
+    """Create a database in the stack's PostgreSQL if it is missing."""
     from factfold.stack import LocalStack
     from factfold.stack.postgres import create_database
 
@@ -92,7 +92,7 @@ def createdb(
     if as_json:
         _print_json({"database": database, "created": created})
     else:
-        typer.echo(f"database {database!r} {'created' if created else 'is there already'}")
+        typer.echo(f"database {database!r} {'created' if created else 'exists already'}")
 
 
 @app.command()
@@ -157,7 +157,7 @@ def down(
     name: Name = "default",
     purge: Annotated[bool, typer.Option("--purge", help="Remove data, logs and secrets too.")] = False,
 ) -> None:
-    """Stop exactly what `up` started. Data stays unless purged."""
+    """Stop the servers that `up` started. Data stays without --purge."""
     from factfold.stack import LocalStack
 
     stopped = LocalStack(name).down(purge=purge)

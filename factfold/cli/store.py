@@ -43,7 +43,7 @@ TopicPrefix = Annotated[
     typer.Option(
         "--store-topic-prefix",
         envvar="FACTFOLD_STORE_TOPIC_PREFIX",
-        help="What the topics of new categories begin with, such as a tenant's acme-.",
+        help="The prefix of the topics of new categories, such as a tenant's acme-.",
     ),
 ]
 File = Annotated[Path, typer.Argument(help="The file.", dir_okay=False)]
@@ -160,7 +160,7 @@ def renumber(
     schema: Schema = None,
     published: Annotated[bool, typer.Option("--published", help="The outbox connector only warns of updates.")] = False,
 ) -> None:
-    """Give the events of a store that was restored from another cluster numbers that this one knows."""
+    """Number the events of a restored store by the transaction ids of its new cluster."""
     with _open(database, schema) as opened:
         by = opened.renumber(published=published)
     typer.echo(f"renumbered by {by:,}" if by else "nothing to do")

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from eventstore import RecordedEvent, SqlEventStore
     from eventstore.inspection.stream_states import StreamState
 
-app = typer.Typer(help="Streams at hand: their events, and their states.", no_args_is_help=True)
+app = typer.Typer(help="Streams: their events and their states.", no_args_is_help=True)
 
 
 @app.callback()
 def streams() -> None:
-    """Streams at hand: their events, and their states."""
+    """Streams: their events and their states."""
     log_to_stderr()
 
 
@@ -36,7 +36,7 @@ def show(
     aggregate: Annotated[
         str | None, typer.Argument(help="Its aggregate, for the state: module:name.", metavar="[MODULE:NAME]")
     ] = None,
-    at: Annotated[int | None, typer.Option("--at", min=0, help="The version to look at. The last without.")] = None,
+    at: Annotated[int | None, typer.Option("--at", min=0, help="The version to look at. Default: the last.")] = None,
     last: Annotated[int, typer.Option("--last", "-n", min=1, help="How many events up to that version.")] = 20,
     schema: Schema = None,
     show_personal: ShowPersonal = False,

@@ -17,7 +17,9 @@ __all__ = ["app"]
 Stream = Annotated[str, typer.Argument(help="The stream: its category, a dash, the id.")]
 Version = Annotated[
     int | None,
-    typer.Option("--expected", min=0, help="Its last version as you know it. Without, the one it has when you answer."),
+    typer.Option(
+        "--expected", min=0, help="Its last version as you know it. Default: the version at your confirmation."
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
@@ -31,7 +33,7 @@ def archive(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Close a finished stream: it is read as ever, and takes no events until it is taken out again."""
+    """Close a finished stream: it can be read, and takes no events until it is unarchived."""
     with existing_store(database, schema) as store:
         head = store.head(stream)
         if head is not None:
@@ -65,7 +67,7 @@ def delete(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete a stream for good: its events go from store, topic and views, and its name is never used again."""
+    """Delete a stream for good, from store, topic and views. Its name cannot be used again."""
     with existing_store(database, schema) as store:
         head = store.head(stream)
         if head is not None:

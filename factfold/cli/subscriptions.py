@@ -155,7 +155,7 @@ def reset(
 ) -> None:
     """Move a group without members to another place of its topics.
 
-    Events the inbox knows are not handled again, wherever the group stands: --forget makes it forget them.
+    Events in the inbox are not handled again, wherever the group is. --forget empties the inbox.
     """
     from eventstore import Settings
     from eventstore.kafka.groups import reset_group

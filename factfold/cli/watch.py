@@ -64,7 +64,7 @@ def run(
 ) -> None:
     """Serve metrics of a store, of dead letters and of the freshness of views until a signal comes.
 
-    What you name is looked at: the store of --store-url, the views of --views-url. Runners need not run.
+    It looks at the store of --store-url and the views of --views-url. Their runners need not run.
     """
     from eventstore import Settings
     from eventstore.metrics import serve_metrics
@@ -94,7 +94,7 @@ def files(
     folder: Annotated[Path, typer.Argument(help="The folder, made if it is missing.")],
     as_json: Json = False,
 ) -> None:
-    """Write the alert rules for Prometheus and the dashboard for Grafana into a folder, over files of these names."""
+    """Write the alert rules for Prometheus and the dashboard for Grafana into a folder. Existing files are replaced."""
     from importlib.resources import files as package_files
 
     folder.mkdir(parents=True, exist_ok=True)

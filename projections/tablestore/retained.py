@@ -142,7 +142,7 @@ def rows_forgotten(topic: str, *, key: object) -> RowsForgotten:
     """An event was deleted, and its row may be one that is forgotten."""
     return RowsForgotten(
         "a stream of events was deleted, and rows of it may be forgotten: their results cannot be taken back",
-        remedy="rebuild: the log knows. Leave out retain= for events that are deleted often",
+        remedy="rebuild the projection. Leave out retain= for events that are deleted often",
         place=f"topic {topic}, key {key}",
     )
 

@@ -108,7 +108,7 @@ def test_what_keeps_former_rows_is_told_first(url: str, monkeypatch: pytest.Monk
     assert "left in the database" not in run("erase", "1", "--store-url", url, "--yes", "--allow-unknown").output
     monkeypatch.setattr(Database, "scrub", lambda self, tables: ["a reader: erase again"])
     told = run("erase", "1", "--store-url", url, "--yes", "--allow-unknown").output
-    assert "left in the database, until you see to it:\n  - a reader: erase again\nout of reach" in told
+    assert "left in the database, for you to remove:\n  - a reader: erase again\nout of reach" in told
     assert json.loads(run("erase", "1", "--store-url", url, "--yes", "--allow-unknown", "--json").output)["left"] == [
         "a reader: erase again"
     ]

@@ -120,7 +120,7 @@ def test_a_model_that_may_be_changed_is_no_event(base: type) -> None:
         class Ended(base):
             by: str
 
-    assert refused.value.remedy == f"class Ended({base.__name__}, frozen=True)"
+    assert refused.value.remedy == f"declare it as class Ended({base.__name__}, frozen=True)"
 
 
 def test_a_model_that_takes_fields_it_does_not_declare_is_refused_when_the_class_is_made():

@@ -108,7 +108,7 @@ def test_only_a_queue_counts_deliveries_and_only_of_single_events():
     def one(event: Payment.Received, delivery: Delivery) -> None: ...
     def none(delivery: Delivery) -> None: ...
 
-    with pytest.raises(DeclarationError, match="is told of no deliveries"):
+    with pytest.raises(DeclarationError, match="takes no delivery"):
         subscription("payments", group="desk")(one)
     with pytest.raises(DeclarationError, match="a delivery and a list"):
         queue("payments", group="desk")(many)
