@@ -40,7 +40,7 @@ def prepare_new_store(package: str, settings: Mapping[str, str], function: str |
         return None
     url, source = settings.get(STORE_URL) or settings[VIEWS_URL], settings.get("FACTFOLD_STORE_SOURCE", DEFAULT_SOURCE)
     with SqlEventStore(url, source=source, topic_prefix=settings.get("FACTFOLD_STORE_TOPIC_PREFIX")) as store:
-        if store.version().found is not None:
+        if store.version().installed is not None:
             return None
         own = function and load_definition(function, FunctionType, what="function", example="shop.demo:prepare")
         store.create_tables()
