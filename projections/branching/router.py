@@ -290,7 +290,7 @@ def make_topics(settings: Settings, branches: Branches, *, partitions: int) -> N
     except TopicMismatch as mismatch:
         raise TopicMismatch(
             f"{mismatch.message}: its source {branches.topic!r} has {partitions}, and a record keeps its partition",
-            remedy="if partitions were added to the source, add as many to this topic (kafka-topics --alter)",
+            remedy="if partitions were added to the source, add as many to this topic by the tools of Kafka",
             place=mismatch.place or branches.topic,
         ) from mismatch
 

@@ -386,7 +386,7 @@ def test_a_function_that_is_missing_is_refused_before_the_tables_are_created(sho
     with pytest.raises(DeclarationError, match="has no function 'prepare'"):
         prepare_new_store("shop", SQLITE, "shop:prepare")
     with closing(SqlEventStore("sqlite:///shop.db")) as store:
-        assert store.version().found is None
+        assert store.version().installed is None
 
 
 def test_a_store_on_a_server_is_left_to_who_prepares_servers():
