@@ -74,7 +74,7 @@ def generations(store):
 
 
 def test_groups_are_listed_with_what_serves_and_what_is_kept(projections, generations):
-    assert projections("list") == "tickets: generation 2 serves. 1 retired\n"
+    assert projections("list") == "tickets: generation 2 serves; 1 retired\n"
     assert json.loads(projections("list", "--json")) == [{"group": "tickets", "serving": 2, "others": {"1": "retired"}}]
 
 
