@@ -19,8 +19,11 @@ COLUMNS = {
     "inner_rows": {"id": LONG, "customer": LONG, "amount": LONG, "full_name": TEXT},
 }
 TABLES = {"orders": orders, "customers": customers}
-sides = sql_view("sides", BESIDE.format("FULL"), tables=TABLES, topic="sides")
-inner_rows = sql_view("inner_rows", BESIDE.format(""), tables=TABLES, topic=ViewTopic("rows", partitions=2))
+BUYER = {"customer_id": customers}  # declared: these tests keep the views without Spark, which would infer it
+sides = sql_view("sides", BESIDE.format("FULL"), tables=TABLES, references=BUYER, topic="sides")
+inner_rows = sql_view(
+    "inner_rows", BESIDE.format(""), tables=TABLES, references=BUYER, topic=ViewTopic("rows", partitions=2)
+)
 SQL = {"sides": BESIDE.format("FULL"), "inner_rows": BESIDE.format("")}
 GROUP = ProjectionGroup("sold", [sides, inner_rows])
 

@@ -375,7 +375,7 @@ def test_changed_branches_under_an_old_checkpoint_are_refused_with_what_has_chan
 
 def test_too_few_slots_are_refused_before_anything_is_routed(routed, run_command, monkeypatch):
     monkeypatch.setattr(payment_branches, "payments", routed.branches)
-    code, shown = run_command("run", "tests.integration.payment_branches:payments", "--master", f"local[{PARTITIONS}]")
+    code, shown = run_command("run", "tests.integration.payment_branches:payments", "--spark-master", f"local[{PARTITIONS}]")
     assert code == 1
     assert f"real-time mode needs {PARTITIONS + 1} slots for {PARTITIONS} partitions" in shown
     assert f"local[{PARTITIONS + 1}]" in shown
@@ -387,7 +387,7 @@ def test_slots_that_only_the_session_can_count_are_refused_too(settings, tmp_pat
     slots = os.cpu_count()
     topic = f"test.{uuid.uuid4().hex}"
     ensure_topics(settings, [event_topic(topic, partitions=slots)])
-    router = RouterProcess(settings.kafka.bootstrap_servers, topic, tmp_path, "--master", "local[*]")
+    router = RouterProcess(settings.kafka.bootstrap_servers, topic, tmp_path, "--spark-master", "local[*]")
     assert router.wait_for_end(within=120) == 1
     assert (
         f"real-time mode needs {slots + 1} slots for {slots} partitions, this Spark session has {slots}" in router.log

@@ -62,7 +62,7 @@ def test_a_topic_that_was_given_more_partitions_or_another_policy_is_found_with_
     for answer in admin.create_partitions([NewPartitions(topic, 5)]).values():
         answer.result(10)
     found = found_by_doctor(store, settings.kafka.bootstrap_servers)["topics"]
-    assert not found["well"]
+    assert found["severity"] == "error"
     assert f"topic '{topic}' has 5 partitions, 3 are required" in found["result"]
     assert f"topic '{topic}.box' has cleanup.policy=delete, compact is required" in found["result"]
     assert "published again from its store" in found["remedy"]
@@ -72,7 +72,7 @@ def test_a_topic_that_was_given_more_partitions_or_another_policy_is_found_with_
 def test_brokers_that_do_not_answer_are_told(store: SqlEventStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_BROKER_SECONDS", 1.0)
     found = found_by_doctor(store, "127.0.0.1:1")["topics"]
-    assert not found["well"]
+    assert found["severity"] == "error"
     assert "no Kafka broker answers at 127.0.0.1:1" in found["result"]
 
 
@@ -91,9 +91,9 @@ def test_a_topic_that_another_service_has_filled_is_found_by_both_doctors_and_re
     store: SqlEventStore, taken: SqlEventStore, settings: Settings
 ) -> None:
     topic, before = topic_of(store), end_offsets(settings, [topic_of(store)])
-    assert found_by_doctor(store, settings.kafka.bootstrap_servers)["topics"]["well"]
+    assert found_by_doctor(store, settings.kafka.bootstrap_servers)["topics"]["severity"] == "ok"
     found = found_by_doctor(taken, settings.kafka.bootstrap_servers)["topics"]
-    assert not found["well"]
+    assert found["severity"] == "error"
     assert (
         f"'{topic}' ends with a record that is no event of this store: b'crate-1@0' of source '/factfold'"
         in (found["result"])

@@ -62,7 +62,7 @@ def finding(store: SqlEventStore) -> dict[str, Any]:
 
 def test_a_store_that_was_never_elsewhere_is_well(store: SqlEventStore) -> None:
     assert store.restored() == store.renumber() == 0
-    assert finding(store)["well"]
+    assert finding(store)["severity"] == "ok"
     assert run(store, "store", "renumber").output == "nothing to do\n"
 
 
@@ -70,7 +70,7 @@ def test_the_events_of_a_restored_store_are_hidden_and_doctor_says_so(restored: 
     assert numbers(restored) == []
     assert restored.restored() > AHEAD // 2
     found = finding(restored)
-    assert not found["well"]
+    assert found["severity"] == "error"
     assert "transactions ahead of this cluster" in found["result"]
     assert found["remedy"] == "factfold store renumber"
 
@@ -81,7 +81,7 @@ def test_a_renumbered_store_is_read_in_its_order_and_goes_on(restored: SqlEventS
     assert numbers(restored) == [0, 1, 2, 3, 6, 7]
     note(restored, 9, 10, 11)
     assert numbers(restored) == [0, 1, 2, 3, 6, 7, 9, 10, 11]
-    assert finding(restored)["well"]
+    assert finding(restored)["severity"] == "ok"
     assert [e.version for e in restored.read_all() if e.stream == "note-0"] == [0, 1, 2, 3]
 
 

@@ -117,7 +117,7 @@ def test_a_batch_whose_staging_tables_were_emptied_before_its_commit_writes_noth
     commit_batch = incremental.commit_batch
     with monkeypatch.context() as patched, open_runner(env, group) as runner:
         patched.setattr(incremental, "commit_batch", crash_of_the_server)
-        with pytest.raises(StagingLost, match="is gone"):
+        with pytest.raises(StagingLost, match="are missing"):
             runner.run_once()
     assert view_rows(env, "ticket_left") == before
     with open_runner(env, group) as runner:
@@ -132,7 +132,7 @@ def test_a_topic_that_is_shorter_than_what_was_applied_stops_the_run(road):
     rebuild(env, group)
     with open_runner(env, group) as runner:
         runner.progress = {t: {p: o + 1_000 for p, o in parts.items()} for t, parts in runner.progress.items()}
-        with pytest.raises(OffsetsLost, match="made anew"):
+        with pytest.raises(OffsetsLost, match="created again"):
             runner.run_once()
 
 
@@ -148,7 +148,7 @@ def test_a_topic_that_is_deleted_stops_the_run_and_so_does_a_longer_one_of_its_n
             wait_until(lambda: runner.run_once() is None and False, what="that it is told")
         ensure_topics(settings, [event_topic(writer.events_topic, partitions=PARTITIONS)])
         writer.send([record for _ in range(90) for record in history.step()])
-        with pytest.raises(OffsetsLost, match="deleted and made anew"):
+        with pytest.raises(OffsetsLost, match="deleted and created again"):
             runner.run_once()
     assert view_rows(env, "ticket_left") == before
 

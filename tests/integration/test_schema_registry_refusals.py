@@ -82,7 +82,7 @@ def test_the_command_holds_the_code_against_every_version_in_the_registry(regist
     assert command("schema", "check", f"{module}:CrateToday", "--registry-url", registry_url) == 0
     assert command("schema", "check", f"{module}:Crate", "--registry-url", registry_url, "--json") == 1
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert [finding["place"] for finding in found["findings"]] == ["crate.packed"]
+    assert [finding["place"] for finding in found["misfits"]] == ["crate.packed"]
 
 
 def test_tenants_share_the_ids_of_one_registry(database, registry):

@@ -48,7 +48,7 @@ def test_the_run_stops_and_a_rebuild_reads_the_new_topic_from_its_beginning(envi
     for number in (7, 8, 9):
         changes.put(rates, {"id": number, "rate": 1.5})
     monkeypatch.setattr(MemoryLog, "topic_ids", lambda self, topics: dict.fromkeys(topics, "another"))
-    with pytest.raises(OffsetsLost, match="deleted and made anew"), open_runner(environment, GROUP):
+    with pytest.raises(OffsetsLost, match="deleted and created again"), open_runner(environment, GROUP):
         pass
     assert rebuild(environment, GROUP).serves
     assert [row.id for row in shown(environment)] == [7, 8, 9]
@@ -68,7 +68,7 @@ def test_a_runner_that_works_notices_it_though_the_new_topic_is_longer(environme
         for number in (7, 8, 9):
             changes.put(rates, {"id": number, "rate": 1.5})
         monkeypatch.setattr(MemoryLog, "topic_ids", lambda self, topics: dict.fromkeys(topics, "another"))
-        with pytest.raises(OffsetsLost, match="deleted and made anew"):
+        with pytest.raises(OffsetsLost, match="deleted and created again"):
             runner.catch_up()
     assert shown(environment) == [(1, 0.2)]
 

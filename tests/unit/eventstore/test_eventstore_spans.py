@@ -243,7 +243,7 @@ def test_a_runner_of_processes_traces_and_counts_what_it_does(store, recorder):
     shown = metrics.registry.get_sample_value
     assert shown("factfold_process_commands_total") == 2
     assert shown("factfold_process_events_total", {"process": "fulfilment", "outcome": "handled"}) >= 1
-    assert shown("factfold_process_overdue_seconds") == 0
+    assert shown("factfold_process_overdue_seconds") < 60
 
 
 def test_a_record_without_the_headers_of_an_event_is_handled_as_without_spans(recorder, engine):

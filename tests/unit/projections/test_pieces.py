@@ -108,7 +108,7 @@ def test_what_spark_raises_becomes_a_typed_error_with_a_remedy(message, kind, wo
 
 
 def test_a_partition_that_ends_before_progress_is_refused_even_where_others_wait():
-    with pytest.raises(OffsetsLost, match="made anew") as caught:
+    with pytest.raises(OffsetsLost, match="created again") as caught:
         bounded({"a": {0: 1_000, 1: 10}}, {"a": {0: 500, 1: 800}}, max_records=10_000)
     assert "partition 0" in str(caught.value)
 
