@@ -19,7 +19,8 @@ def waiting(progress: Offsets, ends: Offsets) -> OffsetRange:
     for topic, parts in ends.items():
         for partition, end in parts.items():
             if end < start[topic][partition]:
-                cause = f"the topic ends at offset {end}, and {start[topic][partition]} were applied: it was created again"
+                applied = start[topic][partition]
+                cause = f"the topic ends at offset {end}, and {applied} were applied: it was created again"
                 raise progress_lost(topic, partition, cause)
     return OffsetRange(start, ends)
 

@@ -239,7 +239,7 @@ def test_a_file_made_without_keys_has_none_to_take(opened: Callable[..., SqlEven
 def test_keys_that_are_kept_elsewhere_do_not_travel(opened: Callable[..., SqlEventStore], tmp_path: Path) -> None:
     store = admitted(opened(MemoryKeys()))
     for move in (store.export_file, store.import_file):
-        with pytest.raises(DeclarationError, match="stored elsewhere"):
+        with pytest.raises(DeclarationError, match="in another key store"):
             move(tmp_path / "all.jsonl", keys=True)
 
 

@@ -375,7 +375,8 @@ def test_changed_branches_under_an_old_checkpoint_are_refused_with_what_has_chan
 
 def test_too_few_slots_are_refused_before_anything_is_routed(routed, run_command, monkeypatch):
     monkeypatch.setattr(payment_branches, "payments", routed.branches)
-    code, shown = run_command("run", "tests.integration.payment_branches:payments", "--spark-master", f"local[{PARTITIONS}]")
+    master = f"local[{PARTITIONS}]"
+    code, shown = run_command("run", "tests.integration.payment_branches:payments", "--spark-master", master)
     assert code == 1
     assert f"real-time mode needs {PARTITIONS + 1} slots for {PARTITIONS} partitions" in shown
     assert f"local[{PARTITIONS + 1}]" in shown
