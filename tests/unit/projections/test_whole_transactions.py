@@ -48,7 +48,7 @@ def test_transactions_of_a_source_in_avro_are_refused_when_declared() -> None:
 def test_a_rebuild_that_would_end_before_what_is_served_is_refused() -> None:
     ends = {"shop.public.items": {0: 1_010, 1: 7}}
     served = {"shop.public.items": {0: 1_010, 1: 5}}
-    with pytest.raises(EndNotKnown, match=r"serves 1010 offsets.* up to 10 only") as refused:
+    with pytest.raises(EndNotKnown, match=r"serves 1010 offsets.* only up to 10") as refused:
         require_served(served, {"shop.public.items": {0: 10, 1: 5}}, ends, group="items")
     assert refused.value.place == "topic shop.public.items, partition 0"
     require_served(served, served, ends, group="items")
