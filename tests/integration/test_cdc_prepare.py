@@ -58,7 +58,7 @@ class Project:
 
     def words(self) -> list[str]:
         """The command as the project's Makefile has it."""
-        recipe = Path("Makefile").read_text("utf-8").partition("$(FACTFOLD) ")[2].partition("\n\n")[0]
+        recipe = Path("Makefile").read_text("utf-8").partition("$(PYTHON) -m factfold ")[2].partition("\n\n")[0]
         return shlex.split(recipe.replace("\\\n", ""))
 
     def secret(self) -> Path:
