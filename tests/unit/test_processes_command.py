@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 
 import pytest
 from typer.testing import CliRunner
 
-from eventstore import Dispatcher, SqlEventStore
-from eventstore.backends.sql.database import Database
 from eventstore.processes.administration import InstanceStatus, ProcessCount
-from eventstore.processes.engine import ProcessEngine
-from eventstore.processes.worker import ProcessWorker, WorkReport
+from eventstore.processes.worker import WorkReport
 from factfold.cli.entry import application
-from tests.unit.eventstore.fulfilment import Fulfilment, Item, Order
+from tests.unit.eventstore.fulfilled import fill_with_orders
 from tests.unit.test_documented_json import documented, fields
 
 TARGET = "tests.unit.eventstore.fulfilment:Fulfilment"
@@ -25,23 +20,7 @@ TARGET = "tests.unit.eventstore.fulfilment:Fulfilment"
 def run(tmp_path):
     """Run a command over a store in which o1 waits for its payment, and the compensation of o2 was refused."""
     url = f"sqlite:///{tmp_path}/shop.db"
-    began = datetime.now(UTC) - timedelta(minutes=10)
-    with SqlEventStore(url) as store:
-        store.create_tables()
-        shop, now = Dispatcher(store), [began - timedelta(hours=1)]
-        shop.send("tea", Item.receive, quantity=5)
-        engine = ProcessEngine(store, [Fulfilment])
-        worker = ProcessWorker(store, [Fulfilment], clock=lambda: now[0])
-        for order, moment in (("o2", now[0]), ("o1", began)):
-            now[0] = moment
-            shop.send(order, Order.place, sku="tea", quantity=1, amount=Decimal(9))
-            with Database(store.engine, store.tables).writing() as tx:
-                engine.take_events(tx, list(store.read_stream(f"order-{order}")), now=now[0])
-            worker.drain()
-            if order == "o2":
-                shop.send("tea", Item.close)
-                now[0] += timedelta(minutes=31)
-                worker.drain()
+    fill_with_orders(url)
 
     def invoke(*arguments, json_=True):
         options = ["--json"] if json_ else []

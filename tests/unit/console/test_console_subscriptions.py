@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
 
-from eventstore import Dispatcher, SqlEventStore
-from eventstore.backends.sql.database import Database
-from eventstore.processes.engine import ProcessEngine
-from eventstore.processes.worker import ProcessWorker
+from eventstore import SqlEventStore
 from eventstore.scheduling import Schedule
 from factfold.console.definitions import find_definitions
 from factfold.console.sources import Places, Sources
 from tests.unit.console.conftest import Browser, cells
 from tests.unit.console.teashop import SCRIPT
 from tests.unit.console.teashop import Order as TeaOrder
-from tests.unit.eventstore.fulfilment import Fulfilment, Item, Order
+from tests.unit.eventstore.fulfilled import fill_with_orders
 
 STUCK = "/subscriptions?process=fulfilment&instance=o2"
 
@@ -27,23 +23,7 @@ STUCK = "/subscriptions?process=fulfilment&instance=o2"
 def fulfilled(tmp_path):
     """A browser over a store in which o1 waits for its payment, and the compensation of o2 was refused."""
     url = f"sqlite:///{tmp_path}/shop.db"
-    began = datetime.now(UTC) - timedelta(minutes=10)
-    with SqlEventStore(url) as store:
-        store.create_tables()
-        shop, now = Dispatcher(store), [began - timedelta(hours=2)]
-        shop.send("tea", Item.receive, quantity=5)
-        engine = ProcessEngine(store, [Fulfilment])
-        worker = ProcessWorker(store, [Fulfilment], clock=lambda: now[0])
-        for order, moment in (("o2", now[0]), ("o1", began)):
-            now[0] = moment
-            shop.send(order, Order.place, sku="tea", quantity=1, amount=Decimal(9))
-            with Database(store.engine, store.tables).writing() as tx:
-                engine.take_events(tx, list(store.read_stream(f"order-{order}")), now=now[0])
-            worker.drain()
-            if order == "o2":
-                shop.send("tea", Item.close)
-                now[0] += timedelta(minutes=31)
-                worker.drain()
+    fill_with_orders(url)
     found = find_definitions(["tests.unit.eventstore.fulfilment:Fulfilment"])
     with Sources(Places(store_url=url), found, every=0.0, patience=30.0) as opened:
         yield Browser(opened)
