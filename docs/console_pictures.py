@@ -6,16 +6,14 @@ The shop is the demonstration on real servers, in small. Chromium of the system 
 from __future__ import annotations
 
 import os
-import shutil
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Final
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
+from docs.chromium import chromium
 from eventstore.inspection import Selection
 from factfold.console.definitions import Definitions, find_definitions
 from factfold.console.server import Server
@@ -30,9 +28,6 @@ from sample_app.story import Story
 FOLDER: Final = Path("docs/pictures/console")
 SMALL: Final = Sizes(customers=40, articles=20, first_orders=120, sessions=30, live_orders=30)
 WIDTH, HEIGHT = 1180, 760
-# As root, and without what looks for its maker's servers.
-FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-                "--disable-component-update", "--disable-sync")  # fmt: skip
 # Links that lead from a page to what its picture shows.
 _FOLLOWED: Final = {"view": ("#rows a",), "letters": ("#causes th a", "#letters a"),
                     "subscriptions": ("#instances a",)}  # fmt: skip
@@ -60,14 +55,20 @@ def take(info: StackInfo, road: Road, services: Services) -> None:
     url = road.engine.url.render_as_string(hide_password=False)
     places = Places(store_url=url, source_url=url, views_url=road.views_url, connect_url=info.connect_url, kafka=True,
                     checkpoints=_checkpoints())  # fmt: skip
-    with Sources(places, _declared(services), patience=5.0) as sources, _served(sources) as address, _page() as page:
-        page.goto(address)
-        page.wait_for_timeout(_SETTLE_MS)
-        for name, path in _addresses(road).items():
-            page.goto(address.partition("/?")[0] + path)
-            for link in _FOLLOWED.get(name, ()):
-                page.locator(link).first.click()
-            page.screenshot(path=str(FOLDER / f"{name}.png"))
+    with Sources(places, _declared(services), patience=5.0) as sources, chromium() as browser:
+        server = Server(sources, host="127.0.0.1", port=0, allow_actions=True)
+        with server.serving():
+            _take_each(browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}), server.url, _addresses(road))
+
+
+def _take_each(page: Page, url: str, addresses: Mapping[str, str]) -> None:
+    page.goto(url)
+    page.wait_for_timeout(_SETTLE_MS)
+    for name, path in addresses.items():
+        page.goto(url.partition("/?")[0] + path)
+        for link in _FOLLOWED.get(name, ()):
+            page.locator(link).first.click()
+        page.screenshot(path=str(FOLDER / f"{name}.png"))
 
 
 def _checkpoints() -> Path:
@@ -96,29 +97,6 @@ def _declared(services: Services) -> Definitions:
     made = (services.remediation.subscription(), shipping(database=services.parcels), services.receipts.subscription())
     found.subscriptions.update({f"sample_app:{one.group}": one for one in made})
     return found
-
-
-@contextmanager
-def _served(sources: Sources) -> Iterator[str]:
-    stop, server = threading.Event(), Server(sources, host="127.0.0.1", port=0, allow_actions=True)
-    thread = threading.Thread(target=server.run, args=(stop,))
-    thread.start()
-    try:
-        yield server.url
-    finally:
-        stop.set()
-        thread.join()
-
-
-@contextmanager
-def _page() -> Iterator[Page]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        raise SystemExit("error: there is no chromium\n  remedy: install it (Debian: apt-get install chromium)")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
-        yield browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-        browser.close()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import uvicorn
@@ -24,7 +25,7 @@ class PortTaken(FactfoldError):
 
 
 class Server:
-    """Listens at once, so that `url` holds the port; answers while `run` runs."""
+    """Listens at once, so that `url` holds the port; answers while `run` or `serving` does."""
 
     def __init__(
         self, sources: Sources, *, host: str, port: int, also: Iterable[str] = (), allow_actions: bool = False
@@ -43,11 +44,17 @@ class Server:
 
     def run(self, stop: threading.Event) -> None:
         """Answer requests until `stop` is set."""
+        with self.serving() as thread:
+            while thread.is_alive() and not stop.wait(0.2):
+                pass
+
+    @contextmanager
+    def serving(self) -> Iterator[threading.Thread]:
+        """Answer requests until the block ends; gives the thread that does."""
         thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, name="console server")
         thread.start()
         try:
-            while thread.is_alive() and not stop.wait(0.2):
-                pass
+            yield thread
         finally:
             self._server.should_exit = True
             thread.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from datetime import timedelta
 from urllib.parse import urlsplit
@@ -23,9 +22,6 @@ from tests.unit.console.conftest import TEASHOP
 from tests.unit.console.stub_connect import connect_worker
 from tests.unit.console.teashop import SCRIPT, Order, Payment, fill
 
-# As root, and without what looks for its maker's servers.
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
 PATIENCE_MS = 60_000
 PAGES = ["/", "/map", "/view", "/view?group=teashop&view=order_details&key.order_id=o2", "/stream",
          "/stream?stream=order-o1&at=1", "/stream?trace=talk", "/connectors", "/connectors?name=orders-cdc",
@@ -54,19 +50,14 @@ def fill_busily(path) -> None:
 
 @contextmanager
 def console(busy, stub, *, allow_actions=True):
-    """Serve a console; gives the URL to open."""
-    stop, url = threading.Event(), f"sqlite:///{busy}"
+    """Serve a console over the shop; gives the URL to open."""
+    url, found = f"sqlite:///{busy}", find_definitions([TEASHOP])
     with connect_worker(stub) as worker:
         places = Places(store_url=url, views_url=url, connect_url=worker)
-        with Sources(places, find_definitions([TEASHOP]), every=0.0, patience=20.0) as sources:
+        with Sources(places, found, every=0.0, patience=20.0) as sources:
             server = Server(sources, host="127.0.0.1", port=0, allow_actions=allow_actions)
-            thread = threading.Thread(target=server.run, args=(stop,))
-            thread.start()
-            try:
+            with server.serving():
                 yield server.url
-            finally:
-                stop.set()
-                thread.join()
 
 
 class Seen:
@@ -94,22 +85,18 @@ class Seen:
 @contextmanager
 def opened(chromium, url, **options):
     """A page of a new context that has entered; at its end no request left the loopback and nothing complained."""
-    context, seen = chromium.new_context(**options), Seen()
-    seen.watch(context)
-    context.set_default_timeout(PATIENCE_MS)
-    page = context.new_page()
-    page.goto(url)
-    try:
+    seen = Seen()
+    with opened_without_checks(chromium, url, watch=seen.watch, **options) as page:
         yield page
-    finally:
-        context.close()
     seen.require_loopback()
     assert seen.complaints == []
 
 
 @contextmanager
-def opened_without_checks(chromium, url):
-    context = chromium.new_context()
+def opened_without_checks(chromium, url, *, watch=lambda context: None, **options):
+    """A page of a new context that has entered; `watch` gets the context before it does."""
+    context = chromium.new_context(**options)
+    watch(context)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     page.goto(url)

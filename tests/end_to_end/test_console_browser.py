@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import shutil
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
+from docs.chromium import EXECUTABLE, NOT_FOUND, REMEDY, chromium
 from eventstore import Dispatcher, SqlEventStore
 from tests.end_to_end.console_visits import (
-    FLAGS,
     PAGES,
     PATIENCE_MS,
     console,
@@ -22,10 +21,9 @@ from tests.end_to_end.console_visits import (
 from tests.unit.console.stub_connect import StubConnect, connect_worker
 from tests.unit.console.teashop import Order
 
-CHROMIUM = shutil.which("chromium")
 NARROW = 400
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here: apt-get install chromium")
+pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason=f"{NOT_FOUND}: {REMEDY}")
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +47,10 @@ def url(busy, stub):
         yield opened
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
+@pytest.fixture(scope="module", name="chromium")
+def browser():
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture(params=[True, False], ids=["javascript", "no javascript"])

@@ -6,7 +6,6 @@ Nothing is remembered between two requests here: each one reads all of its sourc
 from __future__ import annotations
 
 import os
-import threading
 import time
 from http.cookiejar import CookieJar
 from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
@@ -44,16 +43,13 @@ def asked(tmp_path_factory):
     """What asks a console of a large service, over the loopback, with the console's own patience."""
     path, declared = tmp_path_factory.mktemp("large") / "shop.db", large.definitions()
     large.fill(path, declared)
-    stop, url = threading.Event(), f"sqlite:///{path}"
+    url = f"sqlite:///{path}"
     with connect_worker(large.worker()) as worker:
         places = Places(store_url=url, views_url=url, connect_url=worker)
         with Sources(places, declared, every=0.0) as sources:
             server = Server(sources, host="127.0.0.1", port=0)
-            thread = threading.Thread(target=server.run, args=(stop,))
-            thread.start()
-            yield _opened(server.url)
-            stop.set()
-            thread.join()
+            with server.serving():
+                yield _opened(server.url)
 
 
 def _opened(url):
