@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eventstore.deadletters import Letters
     from eventstore.deadletters.causes import Cause
     from eventstore.deadletters.letters import Action, Letter
+    from factfold.console.definitions import Definitions
 
 LETTERS_READ: Final = 5_000
 ACTIONS_SHOWN: Final = 20
@@ -60,7 +61,7 @@ class Homes:
     """The homes of letters; `unknown` are topics of dead letters that no definition here names."""
 
     homes: tuple[Home, ...]
-    unknown: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
@@ -99,34 +100,28 @@ def read_homes(clients: Clients) -> Homes:
     """Return every home that is there, with letters or without; a source that does not answer is a problem of it."""
     places = clients.places
     looks = ((places.kafka, _topics), (places.store_url, _inboxes), (places.views_url, _set_aside))
-    found, problems = list[Home](), list[Problem]()
-    for configured, look in looks:
+    found, problems = list[Homes](), list[Problem]()
+    for look in (look for configured, look in looks if configured):
         try:
-            found += look(clients) if configured else []
+            found.append(look(clients))
         except FactfoldError as error:
             problems.append(Problem.of(error))
-    return Homes(tuple(sorted(found)), _unknown(clients, found) if places.kafka else (), tuple(problems))
+    homes = sorted(home for one in found for home in one.homes)
+    return Homes(tuple(homes), tuple(name for one in found for name in one.unknown), tuple(problems))
 
 
-def _dead_letter_topics(clients: Clients) -> set[str]:
+def _topics(clients: Clients) -> Homes:
     from eventstore.topics import DEAD_LETTERS
 
-    return {name for name in clients.offsets.names() if name.endswith(f".{DEAD_LETTERS}")}
+    existing = set(clients.offsets.names())
+    declared = dict.fromkeys(_declared(clients.definitions, existing))
+    homes = tuple(home for home in declared if home.letters_topic in existing)
+    letters = {name for name in existing if name.endswith(f".{DEAD_LETTERS}")}
+    return Homes(homes, tuple(sorted(letters - {home.letters_topic for home in homes})))
 
 
-def _unknown(clients: Clients, found: Iterable[Home]) -> tuple[str, ...]:
-    known = {home.letters_topic for home in found}
-    return tuple(sorted(_dead_letter_topics(clients) - known))
-
-
-def _topics(clients: Clients) -> list[Home]:
-    existing = _dead_letter_topics(clients)
-    return [home for home in dict.fromkeys(_declared(clients)) if home.letters_topic in existing]
-
-
-def _declared(clients: Clients) -> Iterator[Home]:
+def _declared(definitions: Definitions, existing: Collection[str]) -> Iterator[Home]:
     """The homes in topics that definitions would have."""
-    definitions, existing = clients.definitions, set(clients.offsets.names())
     for subscription in definitions.subscriptions.values():
         yield from (Home("topic", topic, subscription.group) for topic in subscription.chosen(existing))
     for group in definitions.groups.values():
@@ -134,17 +129,18 @@ def _declared(clients: Clients) -> Iterator[Home]:
     yield from (Home("branches", branches.topic) for branches in definitions.branches.values())
 
 
-def _inboxes(clients: Clients) -> list[Home]:
+def _inboxes(clients: Clients) -> Homes:
     from eventstore.backends.sql.letters import letter_places
 
-    return [Home("inbox", topic, group) for topic, group in letter_places(clients.store, engine=clients.database)]
+    places = letter_places(clients.store, engine=clients.database)
+    return Homes(tuple(Home("inbox", topic, group) for topic, group in places))
 
 
-def _set_aside(clients: Clients) -> list[Home]:
+def _set_aside(clients: Clients) -> Homes:
     from projections.tablestore.letters import set_aside_topics
 
-    groups = sorted(row["group"] for row in clients.views.standing() if row["status"] == SERVING)
-    return [Home("views", topic, group) for group in groups for topic in set_aside_topics(clients.views, group)]
+    groups = [state.run.group for state in clients.views.states(None, SERVING)]
+    return Homes(tuple(Home("views", each, name) for name in groups for each in set_aside_topics(clients.views, name)))
 
 
 def known_home(clients: Clients, key: str) -> Home:

@@ -11,9 +11,12 @@ from eventstore import Dispatcher, SqlEventStore, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters import store_letters
 from eventstore.delivery import Subscriber
+from factfold.console.definitions import find_definitions
+from factfold.console.readings.letters import HOMES
+from factfold.console.sources import Places, Sources
 from projections.tablestore.layout import aside_table, generation_name
 from projections.tablestore.sqlite import SqliteTableStore
-from tests.unit.console.conftest import Browser, cells
+from tests.unit.console.conftest import TEASHOP, Browser, cells
 from tests.unit.console.teashop import SCRIPT, Order
 
 HOME = "inbox:order:kitchen"
@@ -78,6 +81,17 @@ def test_a_letter_shows_payload_headers_attempts_and_no_script(browser, letters)
     assert len(page.css("script")) == 1
     assert ["ce_subject", "order-o2"] in cells(page, "#headers")
     assert page.css_first("#letter a").attributes["href"].startswith("/stream?find=")
+
+
+@pytest.mark.parametrize("silent", [{"kafka": True}, {"views_url": "postgresql+psycopg://127.0.0.1:1/views"}])
+def test_a_source_that_does_not_answer_hides_no_other_one(shop, monkeypatch, silent):
+    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    places = Places(store_url=f"sqlite:///{shop}", **silent)
+    with Sources(places, find_definitions([TEASHOP]), every=0.0, patience=30.0) as sources:
+        found = sources.look().part(HOMES)
+    assert HOME in [home.key for home in found.value.homes]
+    (problem,) = found.value.problems
+    assert problem.remedy
 
 
 @pytest.mark.parametrize("query", ["home=inbox:order:nothing", "home=../../x"])
