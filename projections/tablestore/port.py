@@ -297,13 +297,15 @@ class TableStore(ABC, Generic[Laid]):
         ]
 
     def standing(self) -> list[dict[str, Any]]:
-        """The same without what is counted in each generation, of a store that was prepared; for frequent looks."""
+        """The same of a store that was prepared, for frequent looks: by what it was built, and nothing counted."""
         rows = self.waiting()
         return [
             {
                 **self._standing(state),
                 "topics": rows.get(state.run.group, {}) if state.status == SERVING else {},
                 **_built(state),
+                "fingerprint": state.run.fingerprint,
+                **{name: state.built.get(name, {}) for name in ("columns", "references")},
             }
             for state in self.states()
         ]

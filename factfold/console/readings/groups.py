@@ -57,13 +57,8 @@ def declared_groups(definitions: Definitions) -> tuple[GroupState, ...]:
 def _rows(clients: Clients) -> list[dict[str, Any]]:
     from factfold.cli.run_lag import add_lag
 
-    prints = {(s.run.group, s.run.generation): s for s in clients.views.states()}
     rows = clients.views.standing()
     for row in rows:
-        state = prints.get((row["group"], row["generation"]))
-        row["fingerprint"] = state and state.run.fingerprint
-        row["columns"] = state.built.get("columns", {}) if state else {}
-        row["references"] = state.built.get("references", {}) if state else {}
         try:
             add_lag(clients.log, [row])
         except TopicMissing as missing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +14,7 @@ from factfold.console.sources import Clients, Reading
 if TYPE_CHECKING:
     from projections import ProjectionGroup
     from projections.tablestore.behind_rows import SourceRow, ViewRows
+    from projections.tablestore.runs import RunState
 
 
 class GroupNotDeclared(FactfoldError):
@@ -67,19 +68,22 @@ def _masking(clients: Clients, declared: ProjectionGroup | None, group: str, vie
     from projections.tablestore.behind_rows import reads_personal
 
     found = None if declared is None else next((one for one in declared.all_views if one.name == view), None)
-    return ((), _follows_erasures(clients, group)) if found is None else (found.key, reads_personal(found))
+    if found is None:
+        return (), _follows_erasures(clients.views.states(group))
+    return found.key, reads_personal(found)
 
 
-def _follows_erasures(clients: Clients, group: str) -> bool:
+def _follows_erasures(states: Iterable[RunState]) -> bool:
     from projections.group import ERASURES
 
-    return any(ERASURES in state.progress for state in clients.views.states(group))
+    return any(ERASURES in state.progress for state in states)
 
 
 def _was_personal(clients: Clients, declared: ProjectionGroup, generation: int) -> bool:
     """Whether another definition built a generation, which may have had personal columns that this one lacks."""
-    built_by = {state.run.generation: state.run.fingerprint for state in clients.views.states(declared.name)}
-    return built_by.get(generation) != declared.fingerprint() and _follows_erasures(clients, declared.name)
+    states = clients.views.states(declared.name)
+    built_by = {state.run.generation: state.run.fingerprint for state in states}
+    return built_by.get(generation) != declared.fingerprint() and _follows_erasures(states)
 
 
 def _masked(found: ViewRows, key: tuple[str, ...], masked: bool) -> tuple[tuple[Any, ...], ...]:
