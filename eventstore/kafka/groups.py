@@ -164,17 +164,11 @@ class GroupStatus:
 
 def group_statuses(settings: Settings) -> tuple[GroupStatus, ...]:
     """Return every consumer group of the cluster by its name. Raises BrokerUnreachable."""
-    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
     names = group_names(settings)
     if not names:
         return ()
-    with typed_errors(servers):
-        asked = admin.describe_consumer_groups(names, request_timeout=DEADLINE_SECONDS)
-        described = {name: answer.result(DEADLINE_SECONDS + 1) for name, answer in asked.items()}
-    lags = subscription_lags(settings, _topics_of(settings, names))
-    return tuple(
-        GroupStatus(name, described[name].state.name, len(described[name].members), lags[name]) for name in names
-    )
+    described, lags = _described(settings, names), subscription_lags(settings, _topics_of(settings, names))
+    return tuple(GroupStatus(name, one.state.name, len(one.members), lags[name]) for name, one in described.items())
 
 
 def group_names(settings: Settings) -> list[str]:
@@ -216,7 +210,7 @@ class Move:
 
 def group_standing(settings: Settings, group: str) -> GroupStanding:
     """Return who is in a group; a group that nobody was ever in has no members. Raises BrokerUnreachable."""
-    found = _described(AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers, group)
+    found = _described(settings, [group])[group]
     return GroupStanding(found.state.name, tuple(_member(one) for one in found.members))
 
 
@@ -242,11 +236,11 @@ def _targets(settings: Settings, topic: str, to: Start) -> dict[int, int]:
 
 def reset_group(settings: Settings, topic: str, *, group: str, to: Start) -> dict[int, int]:
     """Move a group without members to other offsets, and return them; GroupActive, TopicMissing, BrokerUnreachable."""
-    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
     targets = _targets(settings, topic, to)
-    _check_empty(admin, servers, group)
+    _check_empty(settings, group)
     wanted = [TopicPartition(topic, partition, offset) for partition, offset in targets.items()]
-    with typed_errors(servers, topic=topic):
+    admin = AdminClient(quiet(settings.kafka))
+    with typed_errors(settings.kafka.bootstrap_servers, topic=topic):
         asked: Any = admin.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=DEADLINE_SECONDS
         )
@@ -254,14 +248,16 @@ def reset_group(settings: Settings, topic: str, *, group: str, to: Start) -> dic
     return targets
 
 
-def _described(admin: AdminClient, servers: str, group: str) -> Any:
-    with typed_errors(servers):
-        asked = admin.describe_consumer_groups([group], request_timeout=DEADLINE_SECONDS)
-        return asked[group].result(DEADLINE_SECONDS + 1)
+def _described(settings: Settings, groups: Sequence[str]) -> dict[str, Any]:
+    """Return what the brokers say of groups, in their order; a group that nobody was ever in is DEAD."""
+    admin = AdminClient(quiet(settings.kafka))
+    with typed_errors(settings.kafka.bootstrap_servers):
+        asked = admin.describe_consumer_groups(list(groups), request_timeout=DEADLINE_SECONDS)
+        return {group: asked[group].result(DEADLINE_SECONDS + 1) for group in groups}
 
 
-def _check_empty(admin: AdminClient, servers: str, group: str) -> None:
-    found = _described(admin, servers, group)
+def _check_empty(settings: Settings, group: str) -> None:
+    found = _described(settings, [group])[group]
     if found.state not in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
         raise GroupActive(
             f"group {group!r} has {len(found.members)} members, and its offsets cannot be moved",
