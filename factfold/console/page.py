@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from eventstore.errors import FactfoldError
 from factfold.console.sources import Look, Sources
+
+T = TypeVar("T")
 
 Query: TypeAlias = Mapping[str, str]
 """The parameters of a page's address, or the fields of an action's form."""
@@ -68,6 +70,21 @@ class FieldMissing(FactfoldError):
 
 class FieldWrong(FactfoldError):
     """A field of a form, or a parameter of an address, holds what it cannot mean."""
+
+
+def chosen(found: T | None, missing: str) -> T:
+    """Return what an address has chosen. Raises NotFound with what is missing if it is None."""
+    if found is None:
+        raise NotFound(missing, remedy="choose one of the list")
+    return found
+
+
+def declared(found: T | None, what: str, *, place: str | None = None) -> T:
+    """Return a definition. Raises NotFound if the console does not know what is called so."""
+    if found is None:
+        remedy = "name its package: factfold console PACKAGE"
+        raise NotFound(f"{what} is not declared here", remedy=remedy, place=place)
+    return found
 
 
 def whole_number(query: Query, name: str) -> int | None:

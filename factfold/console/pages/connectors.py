@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from factfold.console.page import Action, NotFound, Outcome, Page, Query, required
+from factfold.console.page import Action, Outcome, Page, Query, chosen, required
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.connector_health import HEALTH, SLOTS, SNAPSHOTS, HealthShown, SnapshotStep
 from factfold.console.readings.connectors import CONNECTORS, ConnectorState
@@ -62,15 +62,14 @@ def connectors(look: Look, query: Query) -> Connectors:
     found = sorted(part.value or (), key=lambda one: (not one.failed, one.well, one.name))
     lines = tuple(ConnectorLine(one, own.get(one.name), look.trend(f"slot {one.name}")) for one in found)
     problems = [part.problem, None if slots.problem == part.problem else slots.problem]
-    chosen = query.get("name") if part.value is not None else None
-    detail = None if chosen is None else _detail(look, lines, chosen)
+    name = query.get("name") if part.value is not None else None
+    detail = None if name is None else _detail(look, lines, name)
     return Connectors(lines, detail, tuple(one for one in problems if one is not None))
 
 
 def _detail(look: Look, lines: tuple[ConnectorLine, ...], name: str) -> Detail:
-    line = next((one for one in lines if one.connector.name == name), None)
-    if line is None:
-        raise NotFound(f"there is no connector {name[:80]!r}", remedy="choose one of the list")
+    found = next((one for one in lines if one.connector.name == name), None)
+    line = chosen(found, f"there is no connector {name[:80]!r}")
     look.start(HEALTH.of(name), SNAPSHOTS.of(name))
     return Detail(line, look.part(HEALTH.of(name)), look.part(SNAPSHOTS.of(name)))
 

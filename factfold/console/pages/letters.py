@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from factfold.cli.shown_letters import edited_payload
-from factfold.console.page import Action, FieldWrong, NotFound, Outcome, Page, Query, required
+from factfold.console.page import Action, FieldWrong, Outcome, Page, Query, required
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.letters import (
     CONTENTS,
@@ -98,10 +98,7 @@ def dead_letters(look: Look, query: Query) -> DeadLetters:
         lines = [_line(home, look.part(LETTERS.of(home))) for home in part.value.homes]
         lines.sort(key=lambda line: (-(line.open or 0), line.key))
         return DeadLetters(tuple(lines), part.value.unknown, None, _problems(part))
-    home = next((home for home in part.value.homes if home.key == key), None)
-    if home is None:
-        raise NotFound(f"there are no dead letters in {key[:120]!r}", remedy="choose one of the list")
-    return DeadLetters((), (), _detail(look, home, query), _problems(part))
+    return DeadLetters((), (), _detail(look, part.value.named(key), query), _problems(part))
 
 
 def _problems(part: Part[Homes]) -> tuple[Problem, ...]:
@@ -113,8 +110,7 @@ def _line(home: Home, part: Part[OpenLetters]) -> HomeLine:
     found = part.value
     if found is None:
         return HomeLine(home, home.key, None, more=False, cause=None, problem=part.problem)
-    cause = f"{found.causes[0].error}: {found.causes[0].pattern}" if found.causes else None
-    return HomeLine(home, home.key, len(found.letters), found.more, cause, part.problem)
+    return HomeLine(home, home.key, len(found.letters), found.more, found.main_cause, part.problem)
 
 
 def _detail(look: Look, home: Home, query: Query) -> Detail:

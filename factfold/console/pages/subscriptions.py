@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from factfold.console.page import Action, FieldWrong, NotFound, Outcome, Page, Query, required
+from factfold.console.page import Action, FieldWrong, NotFound, Outcome, Page, Query, chosen, declared, required
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.members import PLAN, STANDING, place_of
 from factfold.console.readings.processes import (
@@ -107,9 +107,9 @@ def subscriptions(look: Look, query: Query) -> Subscriptions:
 
 
 def _group(look: Look, groups: tuple[SubscriptionState, ...], group: str, query: Query) -> GroupDetail:
-    found = next((one for one in groups if one.group == group), None)
-    if found is None:
-        raise NotFound(f"there is no subscription of group {group[:80]!r}", remedy="choose one of the list")
+    found = chosen(
+        next((one for one in groups if one.group == group), None), f"there is no subscription of group {group[:80]!r}"
+    )
     kafka = look.places.kafka and not found.shared
     resetting = _resetting(look, found, query) if kafka else None
     home = "topic" if look.places.kafka else "inbox"
@@ -135,9 +135,7 @@ def _require_topic(found: SubscriptionState, topic: str) -> None:
 
 
 def _process(look: Look, processes: tuple[ProcessState, ...], name: str, query: Query) -> ProcessDetail:
-    found = next((one for one in processes if one.name == name), None)
-    if found is None:
-        raise NotFound(f"there is no process {name[:80]!r}", remedy="choose one of the list")
+    found = chosen(next((one for one in processes if one.name == name), None), f"there is no process {name[:80]!r}")
     instance = query.get("instance") or None
     if instance is None:
         return ProcessDetail(found, look.part(INSTANCES.of(name, query.get("ended") == "1")), None, None)
@@ -183,11 +181,7 @@ def _repair(act: Callable[[Processes, str, str], InstanceStatus], did: str) -> C
 
 def _kind(sources: Sources, name: str) -> type[Process]:
     found = next((one for one in sources.definitions.processes.values() if one.category == name), None)
-    if found is None:
-        raise NotFound(
-            f"process {name[:80]!r} is not declared here", remedy="name its package: factfold console PACKAGE"
-        )
-    return found
+    return declared(found, f"process {name[:80]!r}")
 
 
 def _of_command(act: str, did: str) -> Callable[[Sources, Query], Outcome]:

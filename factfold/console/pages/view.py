@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from factfold.console.jobs import JobState
-from factfold.console.page import Action, NotFound, Outcome, Page, Query, required, whole_number
+from factfold.console.page import Action, NotFound, Outcome, Page, Query, chosen, declared, required, whole_number
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.groups import GROUPS, GroupState, declared_groups
 from factfold.console.readings.views import ROWS, WHY, ShownRows, Why
@@ -93,12 +93,12 @@ def views(look: Look, query: Query) -> Views:
     part = look.part(GROUPS)
     groups = part.value if part.value is not None else declared_groups(look.definitions)
     lines = tuple(_line(group, view) for group in groups for view in group.views)
-    chosen = query.get("group")
-    if chosen is None:
+    name = query.get("group")
+    if name is None:
         return Views(lines, None, part.problem)
-    group = next((one for one in groups if one.name == chosen), None)
-    if group is None:
-        raise NotFound(f"there is no projection group {chosen[:80]!r}", remedy="choose one of the list")
+    group = chosen(
+        next((one for one in groups if one.name == name), None), f"there is no projection group {name[:80]!r}"
+    )
     return Views(lines, _detail(look, group, query), part.problem)
 
 
@@ -197,12 +197,8 @@ def _command(*words: str) -> Action:
 
     def run(sources: Sources, fields: Query) -> Outcome:
         group = required(fields, "group")
-        found = sources.definitions.group(group)
-        if found is None:
-            raise NotFound(
-                f"group {group[:80]!r} is not declared here", remedy="name its package: factfold console PACKAGE"
-            )
-        job = sources.jobs.start(_about(group), ["projections", words[0], found[0], *words[1:]])
+        target, _ = declared(sources.definitions.group(group), f"group {group[:80]!r}")
+        job = sources.jobs.start(_about(group), ["projections", words[0], target, *words[1:]])
         return Outcome(f"started: {job.command}", details=("its output is below, and stays until it ends",))
 
     return Action(words[0], run, audited=("group",))

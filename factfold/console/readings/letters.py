@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from eventstore.errors import FactfoldError
 from factfold.cli.shown_letters import contents_as_json
-from factfold.console.page import NotFound
+from factfold.console.page import chosen
 from factfold.console.parts import Problem
 from factfold.console.readings.groups import SERVING
 from factfold.console.sources import Clients, Reading
@@ -64,6 +64,11 @@ class Homes:
     unknown: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
 
+    def named(self, key: str) -> Home:
+        """Return the home that an address names. Raises NotFound."""
+        found = next((home for home in self.homes if home.key == key), None)
+        return chosen(found, f"there are no dead letters in {key[:120]!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class OpenLetters:
@@ -74,6 +79,11 @@ class OpenLetters:
     causes: tuple[Cause, ...]
     actions: tuple[Action, ...]
     more: bool
+
+    @property
+    def main_cause(self) -> str | None:
+        """The most frequent cause in one line, None if no letter is open."""
+        return f"{self.causes[0].error}: {self.causes[0].pattern}" if self.causes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +99,7 @@ class OpenCount:
 def read_open_counts(clients: Clients) -> tuple[OpenCount, ...]:
     """Return the homes with open letters."""
     found = ((home, read_letters(clients, home)) for home in read_homes(clients).homes)
-    return tuple(
-        OpenCount(home, len(one.letters), one.more, f"{one.causes[0].error}: {one.causes[0].pattern}")
-        for home, one in found
-        if one.causes
-    )
+    return tuple(OpenCount(home, len(one.letters), one.more, one.main_cause) for home, one in found if one.main_cause)
 
 
 def read_homes(clients: Clients) -> Homes:
@@ -145,10 +151,7 @@ def _set_aside(clients: Clients) -> Homes:
 
 def known_home(clients: Clients, key: str) -> Home:
     """Return the home that an address names. Raises NotFound."""
-    found = next((home for home in read_homes(clients).homes if home.key == key), None)
-    if found is None:
-        raise NotFound(f"there are no dead letters in {key[:120]!r}", remedy="choose one of the list")
-    return found
+    return read_homes(clients).named(key)
 
 
 def opened_home(clients: Clients, home: Home) -> AbstractContextManager[Letters]:

@@ -7,18 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from eventstore.errors import FactfoldError
 from eventstore.masking import MASK
+from factfold.console.page import declared
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
     from projections import ProjectionGroup
     from projections.tablestore.behind_rows import SourceRow, ViewRows
     from projections.tablestore.runs import RunState
-
-
-class GroupNotDeclared(FactfoldError):
-    """What a row was made of is known from its group's definition alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +53,9 @@ def read_rows(clients: Clients, group: str, generation: int, view: str) -> Shown
     from projections.tablestore.behind_rows import COUNTED, view_rows
 
     found = view_rows(clients.views, group, generation, view)
-    _, declared = clients.definitions.group(group) or (None, None)
-    key, masked = _masking(clients, declared, group, view)
-    masked = masked or (declared is not None and _was_personal(clients, declared, generation))
+    _, definition = clients.definitions.group(group) or (None, None)
+    key, masked = _masking(clients, definition, group, view)
+    masked = masked or (definition is not None and _was_personal(clients, definition, generation))
     return ShownRows(found.columns, key, _masked(found, key, masked), found.total, found.total >= COUNTED, masked)
 
 
@@ -94,17 +90,13 @@ def _masked(found: ViewRows, key: tuple[str, ...], masked: bool) -> tuple[tuple[
 
 
 def read_why(clients: Clients, group: str, generation: int, view: str, *key: tuple[str, str]) -> tuple[Why, ...]:
-    """Return what a row of a view was made of. Raises GroupNotDeclared if the console does not know the definition."""
+    """Return what a row of a view was made of. Raises NotFound if the console does not know its group's definition."""
     from projections.tablestore.behind_rows import rows_behind
 
-    declared = clients.definitions.group(group)
-    if declared is None:
-        raise GroupNotDeclared(
-            f"group {group!r} is not declared here", remedy="name its package: factfold console PACKAGE", place=group
-        )
-    found = rows_behind(clients.views, declared[1], generation, view, dict(key))
-    masked = _was_personal(clients, declared[1], generation)
-    return tuple(_why(clients, declared[1], row, masked=masked) for row in found)
+    _, definition = declared(clients.definitions.group(group), f"group {group!r}", place=group)
+    found = rows_behind(clients.views, definition, generation, view, dict(key))
+    masked = _was_personal(clients, definition, generation)
+    return tuple(_why(clients, definition, row, masked=masked) for row in found)
 
 
 def _why(clients: Clients, group: ProjectionGroup, row: SourceRow, *, masked: bool) -> Why:
