@@ -24,6 +24,7 @@ from tests.shipments import First, Shipment
 from tests.unit.eventstore.fulfilment import Item, Order
 
 SECRET = "Zuckmayer"
+PHONE = "4170314159265"  # long: the texts looked through hold identifiers of random digits
 
 
 class Halves(Process):
@@ -126,17 +127,17 @@ class Early(Process):
 @pytest.mark.parametrize("erased", [False, True])
 @pytest.mark.parametrize("kind", [Line, Early])
 def test_a_personal_field_of_a_former_version_is_neither_seen_nor_recorded(store, kind, erased):
-    store.append("caller-7", [Former.Called(phone="417", nick=SECRET, line=2), Caller.Opened()], expected=ANY)
+    store.append("caller-7", [Former.Called(phone=PHONE, nick=SECRET, line=2), Caller.Opened()], expected=ANY)
     if erased:
         store.erase("7")
     deliver(store, kind)
     assert loaded(store, kind, "7").number == -1
     recorded = [str(one.data) for one in store.read_stream(f"{kind.category}-7")]
-    assert not [text for text in recorded if SECRET in text or "417" in text]
+    assert not [text for text in recorded if SECRET in text or PHONE in text]
 
 
 def test_a_store_without_keys_delivers_personal_fields_of_former_versions_too(store, tmp_path):
-    store.append("caller-7", [Former.Called(phone="417", nick=SECRET, line=2), Caller.Opened()], expected=ANY)
+    store.append("caller-7", [Former.Called(phone=PHONE, nick=SECRET, line=2), Caller.Opened()], expected=ANY)
     with SqlEventStore(f"sqlite:///{tmp_path}/inputs.db") as keyless:
         deliver(keyless, Early)
         assert loaded(keyless, Early, "7").number == -1
