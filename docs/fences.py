@@ -8,7 +8,7 @@ from markdown import Markdown
 from markdown.extensions import Extension
 from markdown.preprocessors import Preprocessor
 
-FENCE = re.compile(r"^(\s*```python) (?:server|embedded|file)$")
+FENCE = re.compile(r"^(\s*```python) (?:server|embedded|file|peer)$")
 
 
 class _WithoutSecondWords(Preprocessor):

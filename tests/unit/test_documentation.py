@@ -5,7 +5,8 @@ the local stack: those are compiled, and every name they import must exist, but 
 blocks that begin with `# package/module.py`; tests/integration/test_server_pages.py and
 test_schema_registry_refusals.py run some on the session's stack. Those of ```python embedded start a Spark of
 their own; tests/end_to_end/test_embedded_pages.py runs them, as files of a process without our test session. A block
-```python file is a file of the tutorial, named by its first line; tests/end_to_end/test_tutorial.py runs them.
+```python file is a file of the tutorial, named by its first line; tests/end_to_end/test_tutorial.py runs them. A block
+```python peer is code of another project, which is not installed here: it compiles.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from eventstore import SqlEventStore
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-HERE, ON_SERVERS, EMBEDDED = "python", "python server", "python embedded"
+HERE, ON_SERVERS, EMBEDDED, PEER = "python", "python server", "python embedded", "python peer"
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,11 @@ def test_python_that_needs_servers_compiles_and_imports_what_there_is(page):
         assert [name.name for name in node.names if not hasattr(module, name.name)] == []
 
 
+@pytest.mark.parametrize("page", pages_with(PEER))
+def test_python_of_other_projects_compiles(page):
+    assert ast.parse(program(page, PEER), str(page)).body
+
+
 @pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
 def test_every_link_to_a_file_leads_somewhere(page):
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
@@ -117,4 +123,4 @@ def test_the_readme_is_short_and_says_first_what_it_is():
 
 def test_no_block_of_code_is_of_an_unknown_kind():
     kinds = {block.kind for page in PAGES for block in blocks(page)}
-    assert kinds <= {HERE, ON_SERVERS, EMBEDDED, "python file", "sh", "sql", "text", "toml", "json", "yaml"}
+    assert kinds <= {HERE, ON_SERVERS, EMBEDDED, PEER, "python file", "sh", "sql", "text", "toml", "json", "yaml"}
