@@ -22,8 +22,8 @@ COLUMNS = ("claim", "ours", "other", "against", "ratio", "target", "met")
 
 def programs(folder: Path = FOLDER) -> list[str]:
     """The runnable modules of the folder, by name."""
-    found = (path for path in sorted(folder.glob("*.py")) if path.name != "__main__.py")
-    return [path.stem for path in found if 'if __name__ == "__main__"' in path.read_text(encoding="utf-8")]
+    paths = (path for path in sorted(folder.glob("*.py")) if path.name != "__main__.py")
+    return [path.stem for path in paths if 'if __name__ == "__main__"' in path.read_text(encoding="utf-8")]
 
 
 def run(program: str) -> bool:

@@ -68,7 +68,7 @@ def main(
             store.register(Dog)
             rounds = [_round(story, store, Pyeventsourcing(engine), seconds) for _ in range(runs)]
         engine.dispose()
-    best = {name: max(found[name] for found in rounds) for name in rounds[0]}
+    best = {name: max(rates[name] for rates in rounds) for name in rounds[0]}
     claims = _claims(best, runs=runs, seconds=seconds)
     path = write("append", claims, rates={name: round(rate) for name, rate in best.items()})
     story.say(", ".join(f"{claim.id} {claim.ratio}" for claim in claims) + f": {path}")

@@ -42,7 +42,7 @@ def main(
             store.create_tables()
             store.register(Dog)
             rounds = [_round(story, store, seconds) for _ in range(runs)]
-    best = {name: max(found[name] for found in rounds) for name in rounds[0]}
+    best = {name: max(rates[name] for rates in rounds) for name in rounds[0]}
     claims = [_claim(best, writers, runs=runs, seconds=seconds) for writers in WRITERS]
     path = write("append_async", claims, rates={name: round(rate) for name, rate in best.items()})
     story.say(", ".join(f"{claim.id} {claim.ratio}" for claim in claims) + f": {path}")

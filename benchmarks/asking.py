@@ -103,21 +103,21 @@ def main(
     runs: Annotated[int, typer.Option(help="Alternating runs; the best counts.")] = 3,
 ) -> None:
     """Measure and write build/bench/asking.json."""
-    story, found = Story("asking"), dict[str, list[float]]()
+    story, measured = Story("asking"), dict[str, list[float]]()
     with tempfile.TemporaryDirectory() as folder, service() as url:
         spark = open_session(memory="1g")
         path = _filled(Path(folder) / "asking.db", events)
         for _ in range(runs):
             for callers in CALLERS:
-                found.setdefault(f"calls.{callers}", []).append(_asked(url, events, callers))
+                measured.setdefault(f"calls.{callers}", []).append(_asked(url, events, callers))
             with closing(SqliteTableStore(path)) as store:
                 store.prepare()
                 environment = Environment(spark, small_batch_session(spark), store, StoreLog(store.path))
                 begun = time.perf_counter()
                 rebuild(environment, GROUP, cut_over=True)
-                found.setdefault("view", []).append(events / (time.perf_counter() - begun))
+                measured.setdefault("view", []).append(events / (time.perf_counter() - begun))
         spark.stop()
-    best = {name: max(rates) for name, rates in found.items()}
+    best = {name: max(rates) for name, rates in measured.items()}
     claims = [_claim(best, callers, n=events, runs=runs) for callers in CALLERS]
     written = write("asking", claims, rates={name: round(rate, 1) for name, rate in best.items()})
     story.say(", ".join(f"{claim.id} {claim.ratio}" for claim in claims) + f": {written}")

@@ -67,16 +67,16 @@ def main(
 ) -> None:
     """Measure and write build/bench/branch.json."""
     story = Story("latency.branch")
-    found: dict[str, list[Latencies]] = {"real-time": [], "micro-batch": []}
+    latencies: dict[str, list[Latencies]] = {"real-time": [], "micro-batch": []}
     with LocalStack("bench", ephemeral=True) as servers:
         settings = Settings.for_broker(servers.info.bootstrap_servers)
         for number in range(runs):
-            for mode, results in found.items():
+            for mode, results in latencies.items():
                 with story.step(f"{mode} {number + 1}"):
                     run = _run(settings, mode, number, seconds=seconds, rate=rate, warm=warm, batch=batch_seconds)
                 results.append(run)
                 story.say(f"{mode}: {results[-1]}")
-    _report(story, found, batch_seconds=batch_seconds, rate=rate)
+    _report(story, latencies, batch_seconds=batch_seconds, rate=rate)
 
 
 def _run(settings: Settings, mode: str, number: int, *, seconds: int, rate: int, warm: int, batch: int) -> Latencies:
@@ -163,16 +163,16 @@ class Arrivals:
                     self._came.setdefault(record.key or b"", time.time())
 
 
-def _report(story: Story, found: dict[str, list[Latencies]], *, batch_seconds: int, rate: int) -> None:
+def _report(story: Story, latencies: dict[str, list[Latencies]], *, batch_seconds: int, rate: int) -> None:
     """Medians and 99th percentiles, each the best of its runs."""
     claims = []
     for part, target in (("median", MEDIAN), ("p99", P99)):
-        ours, other = (min(getattr(run, part) for run in found[mode]) for mode in ("real-time", "micro-batch"))
-        claims.append(_claim(f"latency.branch.{part}", ours, other, target=target, met=ours <= target, runs=found))
+        ours, other = (min(getattr(run, part) for run in latencies[mode]) for mode in ("real-time", "micro-batch"))
+        claims.append(_claim(f"latency.branch.{part}", ours, other, target=target, met=ours <= target, runs=latencies))
     median = claims[0]
     met = median.ratio <= RATIO
-    claims.append(_claim("latency.branch", median.ours, median.other, target=RATIO, met=met, runs=found))
-    runs = {mode: [vars(run) for run in results] for mode, results in found.items()}
+    claims.append(_claim("latency.branch", median.ours, median.other, target=RATIO, met=met, runs=latencies))
+    runs = {mode: [vars(run) for run in results] for mode, results in latencies.items()}
     path = write("branch", claims, batch_seconds=batch_seconds, rate=rate, all_runs=runs)
     story.say(f"written to {path}")
 

@@ -65,7 +65,7 @@ def main(
             store.register(School)
             rounds = [_round(story, store, Pyeventsourcing(engine), seconds) for _ in range(runs)]
         engine.dispose()
-    best = {name: max(found[name] for found in rounds) for name in rounds[0]}
+    best = {name: max(rates[name] for rates in rounds) for name in rounds[0]}
     claims = _claims(best, runs=runs)
     path = write("decide", claims, rates={name: round(rate, 1) for name, rate in best.items()})
     story.say(", ".join(f"{claim.id} {claim.ratio}" for claim in claims) + f": {path}")

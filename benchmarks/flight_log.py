@@ -1,4 +1,4 @@
-"""The flights of a year in Kafka, events and ordinary tables, by the whole road; and more such years as wanted."""
+"""The flights of one or more years in Kafka, events and ordinary tables, by the whole road."""
 
 from __future__ import annotations
 
@@ -62,9 +62,11 @@ class FlightLog:
 
     def schemas_file(self, folder: Path) -> Path:
         """What the events' schema ids mean, for a program that is not ours."""
-        found = {str(id_): {"type": s.name, "schema": dict(s.schema)} for id_, s in read_schemas(self.settings).items()}
+        schemas = {
+            str(id_): {"type": s.name, "schema": dict(s.schema)} for id_, s in read_schemas(self.settings).items()
+        }
         path = folder / "schemas.json"
-        path.write_text(json.dumps(found))
+        path.write_text(json.dumps(schemas))
         return path
 
 

@@ -1,6 +1,6 @@
 """incremental.growth, incremental.floor: what a live batch costs as the state grows, and what it costs at the least.
 
-A foreign-key join of orders and customers, kept in PostgreSQL over states of 10,000, 100,000 and 1,000,000 orders:
+A foreign-key join of orders and customers, stored in PostgreSQL over states of 10,000, 100,000 and 1,000,000 orders:
 batches of 1,000 changed orders each, the best of several. The floor is a batch of 100 changes at 100,000 orders against
 100 records of the same topic into a foreachBatch that does nothing, both from the moment the records are in the topic.
 What it does not show: changes of a row that many rows refer to (they cost the rows they reach), more cores, a database
@@ -63,15 +63,15 @@ def main(
 
 def _best(runner: Runner, log: ShopLog, changes: int, runs: int) -> float:
     """The seconds of the quickest batch of so many changes; two before it make the plans and warm up."""
-    found = []
+    seconds = []
     for _ in range(runs + 2):
         log.update(changes)
         begun = time.perf_counter()
         report = runner.run_once()
-        found.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - begun)
         if report is None or report.records < changes:
             raise RuntimeError(f"the batch had not all of the {changes} changes: {report}")
-    return min(found[2:])
+    return min(seconds[2:])
 
 
 def _foreach_batch(environment: Environment, log: ShopLog, runs: int) -> float:

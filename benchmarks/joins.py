@@ -73,9 +73,9 @@ def _measure(
         results = streams.join_rate(log, results=orders)
     with story.step("live batch"):
         live, seconds = _live(environment, log, changes)
-    found = Run(ours, results * records / orders, live, results, seconds)
-    story.say(str(found))
-    return found
+    run = Run(ours, results * records / orders, live, results, seconds)
+    story.say(str(run))
+    return run
 
 
 def _live(environment: Environment, log: ShopLog, changes: int) -> tuple[float, Mapping[str, float]]:

@@ -3,7 +3,7 @@
 Orders are placed and paid at a steady rate. From the moment a command is accepted: until its order's row is seen in
 the view `order_details` (Debezium, Kafka read committed, a live batch of two views over five tables), and until the
 handler of the payments' branch `suspicious` is called (Debezium, Kafka, the router in real-time mode, a subscription
-with its inbox). Beside both, in the same run, until the record is in its topic: what the road costs before Spark. Best
+with its inbox). The same run also measures the time until the record is in its topic: the cost before Spark. Best
 of the runs; a warm-up comes first. What it does not show: servers on machines of their own, higher rates, a database
 with other work to do.
 """
@@ -65,7 +65,7 @@ def main(
 
 @contextmanager
 def _shop(story: Story, info: StackInfo) -> Iterator[tuple[Road, ShopTraffic, list[LatencyWatch]]]:
-    """The running shop; the last of the watches is told when the fraud handler is called."""
+    """The running shop. The last watch gets the calls of the fraud handler."""
     watches: list[LatencyWatch] = []
     with ExitStack() as stack:
         aggregates = [Order, InventoryItem, Payment]

@@ -90,20 +90,22 @@ class KafkaStreams:
         output = _output(log.settings, f"{log.prefix}-joined")
         with TemporaryDirectory() as folder:
             topics = (log.orders_topic, log.customers_topic, output)
-            told = self._run(log.settings, "ForeignKeyJoin", Path(folder), *topics, results)
-        if told["results"] < results:
-            raise RuntimeError(f"Kafka Streams gave {told['results']} of {results} results")
-        return float(results / told["seconds"])
+            report = self._run(log.settings, "ForeignKeyJoin", Path(folder), *topics, results)
+        if report["results"] < results:
+            raise RuntimeError(f"Kafka Streams gave {report['results']} of {results} results")
+        return float(results / report["seconds"])
 
     def view_rate(self, log: FlightLog, *, records: int, rows: int) -> float:
         """Records a second of `flight_details`, from the same topics as ours, until its last result."""
         output = _output(log.settings, f"details-{uuid.uuid4().hex[:8]}")
         with TemporaryDirectory() as folder:
             topics, schemas = (EVENTS, AIRLINES, PLANES, AIRPORTS, output), log.schemas_file(Path(folder))
-            told = self._run(log.settings, "FlightDetails", Path(folder), *topics, schemas, records)
-        if (told["read"], told["keys"]) != (records, rows):
-            raise RuntimeError(f"Kafka Streams read {told['read']} of {records} records, {told['keys']} of {rows} rows")
-        return float(records / told["seconds"])
+            report = self._run(log.settings, "FlightDetails", Path(folder), *topics, schemas, records)
+        if (report["read"], report["keys"]) != (records, rows):
+            raise RuntimeError(
+                f"Kafka Streams read {report['read']} of {records} records, {report['keys']} of {rows} rows"
+            )
+        return float(records / report["seconds"])
 
     def _run(self, settings: Settings, program: str, folder: Path, *arguments: object) -> dict[str, Any]:
         own = {
@@ -132,16 +134,16 @@ class QuixStreams:
         with TemporaryDirectory() as folder:
             arguments = [EVENTS, PLANES, output, log.schemas_file(Path(folder)), records, folder]
             servers = log.settings.kafka.bootstrap_servers
-            told = _said([str(self._python), str(_HERE / "quix_flights.py"), servers, *map(str, arguments)])
-        return float(told["read"] / told["seconds"])
+            report = _said([str(self._python), str(_HERE / "quix_flights.py"), servers, *map(str, arguments)])
+        return float(report["read"] / report["seconds"])
 
     def windows(self, log: VisitLog, kind: str, *, records: int) -> tuple[float, int]:
         """Records a second of a window or a join by time, from the beginnings of its topics, and how many results."""
         output = _output(log.settings, f"{kind}-{uuid.uuid4().hex[:8]}")
         with TemporaryDirectory() as folder:
             arguments = [kind, log.settings.kafka.bootstrap_servers, VISITS, CLICKS, output, records, folder]
-            told = _said([str(self._python), str(_HERE / "quix_windows.py"), *map(str, arguments)])
-        return float(told["read"] / told["seconds"]), int(told["results"])
+            report = _said([str(self._python), str(_HERE / "quix_windows.py"), *map(str, arguments)])
+        return float(report["read"] / report["seconds"]), int(report["results"])
 
 
 def _output(settings: Settings, topic: str) -> str:
@@ -153,12 +155,12 @@ def _streams_jars() -> list[Path]:
     """Kafka Streams, its store, and Avro, fetched at the first use."""
     folder = (_ENVIRONMENTS / "kafka-streams-avro").absolute()
     if not (folder / "ready").exists():
-        wanted = [
+        coordinates = [
             f"org.apache.kafka:kafka-streams:{versions().kafka}",
             "org.rocksdb:rocksdbjni:10.1.3",
             "org.apache.avro:avro:1.12.1",
         ]
-        parsed = [Coordinate.parse(text) for text in wanted]
+        parsed = [Coordinate.parse(text) for text in coordinates]
         ivy.retrieve(parsed, into=folder, java=require_java(), on_file=lambda: None)
         (folder / "ready").touch()
     return sorted((folder / "files").glob("*.jar"))

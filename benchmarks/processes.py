@@ -4,7 +4,7 @@ Both read the same events of one PostgreSQL store, with the inbox, and send one 
 own. The bare handler sends it in the transaction of its batch. The process stores a step and the command's row, and its
 worker sends the command and deletes the row: two transactions, and an event more. Best of alternating runs.
 ``process.timers`` is how many overdue timers fire a second, each a step of its own instance; the other figure is the
-rate that is wanted. What it does not show: aggregates with long streams, and workers side by side.
+required rate. What it does not show: aggregates with long streams, and workers side by side.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def main(
     with LocalStack(stack or "bench", ephemeral=stack is None) as servers:
         url = servers.info.postgres.url()
         rounds = [_round(url, orders) for _ in range(runs)]
-    best = {name: max(found[name] for found in rounds) for name in rounds[0]}
+    best = {name: max(rates[name] for rates in rounds) for name in rounds[0]}
     claims = _claims(best, n=orders, runs=runs)
     path = write("processes", claims, rates={name: round(rate, 1) for name, rate in best.items()})
     story.say(", ".join(f"{claim.id} {claim.ours:,.0f}/s, {claim.ratio}" for claim in claims) + f": {path}")

@@ -4,8 +4,8 @@ One run on one machine, from the same topics: the flights of a year (a million e
 decodes Avro and JSON, folds, joins five tables, loads state and view into PostgreSQL, indexes and analyses them.
 
 - `rebuild.scan`: against Spark's scan of the same committed records with the same Kafka options, into nothing.
-- `rebuild.archive`: from an archive of the topics, against from Kafka; the rates of reading alone and of reading,
-  decoding and folding the events into nothing are told beside it: what an archive can win, and what is left then.
+- `rebuild.archive`: from an archive of the topics, against from Kafka. Two more rates, of reading alone and of reading,
+  decoding and folding the events into nothing, show what an archive can win, and what is left then.
 - `rebuild.kstreams`: against the same view by Kafka Streams, into a topic: at least once, no table to query, no index.
 - `rebuild.quix`: against the as-of join of the flights with their planes alone: less than the view.
 - `growth.events`: ten years against one; memory is what the driver's heap holds after a full collection.
@@ -184,7 +184,7 @@ def _write(story: Story, measured: list[Measured], archiving: list[dict[str, flo
     claims = [claim for size in measured for claim in _rates(size)]
     if len(measured) > 1:
         claims += _growth(*measured)
-    path = write("rebuild", claims, archiving=archiving, sizes=[_told(size) for size in measured])
+    path = write("rebuild", claims, archiving=archiving, sizes=[_size_fields(size) for size in measured])
     story.say(f"{', '.join(f'{c.id} {c.ratio}' for c in claims)}: see {path}")
 
 
@@ -221,18 +221,18 @@ def _growth(small: Measured, large: Measured) -> list[Claim]:
     ]  # fmt: skip
 
 
-def _told(size: Measured) -> dict[str, Any]:
+def _size_fields(size: Measured) -> dict[str, Any]:
     sources = {"kafka": size.kafka, "archive": size.archive}
     return {
         "years": size.years,
         "heap_megabytes": size.heaps,
         "streams": size.streams,
         "quix": size.quix,
-        **{name: _told_of(source) for name, source in sources.items()},
+        **{name: _source_fields(source) for name, source in sources.items()},
     }
 
 
-def _told_of(source: Source) -> dict[str, Any]:
+def _source_fields(source: Source) -> dict[str, Any]:
     seconds = [_rounded(report.seconds) for report in source.reports]
     rates = [round(report.records_per_second) for report in source.reports]
     return {"scans": source.scans, "folds": source.folds, "rebuilds": rates, "seconds": seconds}

@@ -51,7 +51,7 @@ class ShopLog:
 
     @property
     def group(self) -> ProjectionGroup:
-        """A view over tables of its own topics, of a name of its own: several logs are kept in one database."""
+        """A view over tables of this log's topics. Its own name lets several logs share one database."""
         orders: ChangelogTable = Table.from_changelog(_ORDERS, topic=self.orders_topic)
         customers: ChangelogTable = Table.from_changelog(_CUSTOMERS, topic=self.customers_topic)
         name = self.prefix.replace("-", "_")

@@ -3,7 +3,7 @@
 The bare loop is what one writes by hand: consume in batches, decode Avro into a dictionary, call the handler, commit
 the offsets in the background; no inbox, no typed event, no retry. Ours does the same records with the inbox in
 PostgreSQL, the handler in its transaction. Same topic, same fetch settings, a new group each run, best of the runs,
-alternating; the first batch, which waits for the group, is not counted. Beside the claim, the rates of the other
+alternating; the first batch, which waits for the group, is not counted. The output adds the rates of the other
 guarantees, and of transactions of one record. What it does not show: a handler that does something, servers on machines
 of their own, several members.
 """
@@ -109,7 +109,7 @@ def _first(batches: Generator[int, None, None]) -> int:
 
 
 def bare(settings: Settings, topic: str, *, decode: bool) -> Generator[int, None, None]:
-    """Consume in batches, decode each value unless told not to, call a function, commit; yields sizes of batches."""
+    """Consume in batches, decode each value if ``decode`` is true, call a function, commit. Yields batch sizes."""
     consumer, seen = Consumer(_bare_settings(settings)), [0]
     decoder = AvroDecoder(TopicSchemas(settings).schema)
     consumer.subscribe([topic])

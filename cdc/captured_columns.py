@@ -166,8 +166,8 @@ def of_values(columns: Sequence[ColumnFacts], table: TableName, holds: Callable[
     for fault in _FAULTS:
         if fault.asks is not None:
             asked = {column: fault.asks(column) for column in columns if fault.concerns(column)}
-            found = [one for one, is_so in asked.items() if holds(is_so, _ROWS_OF_ARRAYS if one.is_array else _ROWS)]
-            yield from _finding(fault, found, table, condition=asked[found[0]] if found else "")
+            faulty = [one for one, is_so in asked.items() if holds(is_so, _ROWS_OF_ARRAYS if one.is_array else _ROWS)]
+            yield from _finding(fault, faulty, table, condition=asked[faulty[0]] if faulty else "")
 
 
 def _finding(

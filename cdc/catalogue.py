@@ -301,7 +301,7 @@ def clock(connection: Connection) -> datetime:
 def typed_errors(engine: Engine, *, denied: str | None = None) -> Iterator[None]:
     """Turn what the database refuses into SourceNotReady; known by `orig`, SQLAlchemy's name for the driver's error.
 
-    `denied` is the remedy where the login lacks a right: who asks knows whose right it is.
+    `denied` is the remedy where the login lacks a right: the caller knows whose right it is.
     """
     try:
         yield

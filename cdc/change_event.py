@@ -32,6 +32,10 @@ class Op(StrEnum):
     """What happened: to a row, to the whole table (TRUNCATE), or nothing but a word in the log (MESSAGE).
 
     TOMBSTONE is the null record that follows a DELETE.
+
+    Example:
+        >>> [change.key for change in changes if change.op is Op.DELETE]
+        [{'id': 7}]
     """
 
     INSERT = rules.OP_INSERT
@@ -58,6 +62,11 @@ class ChangeEvent:
         unavailable: Columns that the update left unchanged and the log does not repeat.
         position: The place in the source's log. A tombstone has none and takes that of its key's previous record.
         time: The time of the commit.
+
+    Example:
+        >>> change = ChangeDecoder(Customer).decode(record.key, record.value, offset=record.offset)
+        >>> change.op, change.key, change.removes
+        (<Op.DELETE: 'd'>, {'id': 7}, True)
     """
 
     op: Op
@@ -105,6 +114,11 @@ class ChangeDecoder:
         UndecodableChange: A record is no change of the table. Raised by `decode`.
         UnsupportedEncoding: The values of a column could be read in two ways.
         InvalidConnector: A column of `null_if_absent` may not be null.
+
+    Example:
+        >>> decoder = ChangeDecoder(Customer)
+        >>> decoder.decode(record.key, record.value, offset=record.offset).after
+        {'id': 7, 'name': 'Ann'}
     """
 
     def __init__(
@@ -265,7 +279,13 @@ class ChangeDecoder:
 
 @dataclass(frozen=True, slots=True)
 class LogMessage:
-    """A message that a service wrote into its database's log with `pg_logical_emit_message`."""
+    """A message that a service wrote into its database's log with `pg_logical_emit_message`.
+
+    Example:
+        >>> message = decode_message(record.value, offset=record.offset)
+        >>> message.prefix, message.content
+        ('audit', b'order o1 paid')
+    """
 
     prefix: str
     content: bytes
@@ -276,7 +296,12 @@ class LogMessage:
 def decode_message(
     value: bytes, *, offset: int, schemas: Lookup | None = None, epoch: int = 0, place: str | None = None
 ) -> LogMessage:
-    """Decode a record of a connector's topic `{topic_prefix}.message`. Raises UndecodableChange for another record."""
+    """Decode a record of a connector's topic `{topic_prefix}.message`. Raises UndecodableChange for another record.
+
+    Example:
+        >>> decode_message(record.value, offset=record.offset).content
+        b'order o1 paid'
+    """
     at = place or f"offset {offset}"
     body, form = RecordReader("value", schemas).read(value, at)
     message = body.get("message")

@@ -120,9 +120,9 @@ def _items(kind: Any) -> Reader | None:
     is_nested = _nested_if(kind)
 
     def read(value: Any) -> list[Any]:
-        if is_nested(found := _listed(value)):
+        if is_nested(values := _listed(value)):
             raise ValueError("an array of more than one dimension arrives without its values")
-        return [None if v is None else item(v) for v in found]
+        return [None if v is None else item(v) for v in values]
 
     return read
 
@@ -156,11 +156,11 @@ def python_type_of(kind: Any) -> type | None:
     return python_type
 
 
-def _exactly(wanted: type) -> Reader:
+def _exactly(expected: type) -> Reader:
     def read(value: Any) -> Any:
         # bool is an int to Python and not to a database.
-        if type(value) is not wanted:
-            raise TypeError(f"{value!r} is no {wanted.__name__}")
+        if type(value) is not expected:
+            raise TypeError(f"{value!r} is no {expected.__name__}")
         return value
 
     return read
@@ -221,10 +221,10 @@ def _naive(value: Any) -> datetime:
         return value
     # Debezium writes a Z behind times without time zone as well; it means nothing there.
     text = _text(value)
-    found: datetime = _limit(text, datetime) or datetime.fromisoformat(text.removesuffix("Z"))
-    if found.tzinfo is not None or "T" not in text:
+    moment: datetime = _limit(text, datetime) or datetime.fromisoformat(text.removesuffix("Z"))
+    if moment.tzinfo is not None or "T" not in text:
         raise ValueError("a time without time zone arrived with one, or without a time of day")
-    return found
+    return moment
 
 
 def _date(value: Any) -> date:
@@ -242,29 +242,29 @@ def _limit(text: str, kind: Any) -> Any:
 
 
 def _time(value: Any) -> time:
-    found = value if type(value) is time else time.fromisoformat(_text(value).removesuffix("Z"))
-    if found.tzinfo is not None:
+    time_of_day = value if type(value) is time else time.fromisoformat(_text(value).removesuffix("Z"))
+    if time_of_day.tzinfo is not None:
         raise ValueError("a time without time zone arrived with one")
-    return found
+    return time_of_day
 
 
 def _zoned_time(value: Any) -> time:
-    found = time.fromisoformat(_text(value))
-    if found.tzinfo is None:
+    time_of_day = time.fromisoformat(_text(value))
+    if time_of_day.tzinfo is None:
         raise ValueError("a time with time zone arrived without one")
-    return found
+    return time_of_day
 
 
 def _interval(value: Any) -> timedelta:
     if type(value) is timedelta:
         return value
-    found = _INTERVAL.fullmatch(_text(value))
-    if found is None:
+    match = _INTERVAL.fullmatch(_text(value))
+    if match is None:
         raise ValueError("an interval is not written as P0Y0M0DT0H0M0S")
-    if int(found["years"]) or int(found["months"]):
+    if int(match["years"]) or int(match["months"]):
         raise ValueError("an interval of months has no length of its own. Declare the column as text")
-    micros = int(Decimal(found["seconds"]).scaleb(6))
-    return timedelta(int(found["days"]), 0, micros, 0, int(found["minutes"]), int(found["hours"]))
+    micros = int(Decimal(match["seconds"]).scaleb(6))
+    return timedelta(int(match["days"]), 0, micros, 0, int(match["minutes"]), int(match["hours"]))
 
 
 def _bits(kind: Any) -> Reader | None:
@@ -287,10 +287,10 @@ def _bits(kind: Any) -> Reader | None:
 
 
 def _map(value: Any) -> dict[str, str | None]:
-    found = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(found, dict):
+    mapping = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(mapping, dict):
         raise TypeError(f"{value!r} is no map")
-    return found
+    return mapping
 
 
 def _json(value: Any) -> Any:

@@ -73,6 +73,9 @@ class ConnectClient:
         verify: A file of certificate authorities, or False for none.
         certificate: A client certificate, as one file or a pair of files.
         headers: Headers of every request, never shown and never sent to another host.
+
+    Example:
+        >>> client = ConnectClient("https://connect:8083", verify="ca.pem")
     """
 
     def __init__(
@@ -86,13 +89,13 @@ class ConnectClient:
         certificate: str | tuple[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self.url, found = without_password(url)
+        self.url, credentials = without_password(url)
         self._timeout = timeout
         self.patience = patience
         self._session = requests.Session()
         # A proxy of the environment has no business between us and a worker on this machine or network.
         self._session.trust_env = False
-        self._session.auth = found if auth is None else (auth[0], revealed(auth[1]))
+        self._session.auth = credentials if auth is None else (auth[0], revealed(auth[1]))
         self._session.verify, self._session.cert = verify, certificate
         self._session.headers.update(headers or {})
 
@@ -260,10 +263,7 @@ class ConnectClient:
 
     @contextmanager
     def _reasons(self, config: Mapping[str, str]) -> Iterator[None]:
-        """Ask what is wrong with a configuration over which the worker stumbles instead of saying it.
-
-        Seen with MySQL's connector 3.6.1: one wrong setting leaves others without an answer, and Connect 4.3 reads it.
-        """
+        """Validate a configuration if the worker fails over it, as Connect 4.3 does with MySQL's connector 3.6.1."""
         try:
             yield
         except ConnectRejected as error:
@@ -430,7 +430,7 @@ def _is_transient(response: requests.Response) -> bool:
         # A worker that is starting knows none of its own paths; afterwards a 404 names what is missing.
         return message in ("HTTP 404 Not Found", "Not Found")
     if response.status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
-        # What a rebalance makes a 409 of elsewhere is a 500 to those who read a configuration or offsets.
+        # During a rebalance, requests that read a configuration or offsets get a 500, and other requests a 409.
         return "timed out" in message or "rebalance is expected" in message
     if response.status_code == HTTPStatus.CONFLICT and "already exists" in message:
         return False

@@ -35,6 +35,11 @@ class ConnectorHealth:
             first event. The source's clock decides, if the source is given.
         well: It runs with all its tasks. A connector of MirrorMaker may have none while nothing matches.
         advice: For a row that is larger than a request: its tables, the SQL that finds it, the remedy.
+
+    Example:
+        >>> current = health(client, rows, source=engine)
+        >>> current.well, current.last_event_age, current.slot.lag_bytes
+        (True, 3.2, 1216)
     """
 
     status: ConnectorStatus
@@ -56,6 +61,10 @@ def health(client: ConnectClient, connector: Connector | str, *, source: Engine 
         UnknownConnector: Connect does not know it, or has no state of it yet.
         SourceNotReady: The source cannot be asked.
         ConnectUnavailable: No worker answered.
+
+    Example:
+        >>> health(client, rows, source=engine).well
+        True
     """
     name = connector if isinstance(connector, str) else connector.name
     status = client.status(name)
@@ -65,7 +74,12 @@ def health(client: ConnectClient, connector: Connector | str, *, source: Engine 
 def healths(
     client: ConnectClient, names: Iterable[str] | None = None, *, source: Engine | None = None
 ) -> tuple[ConnectorHealth, ...]:
-    """Return the health of several connectors in their order, by default of all, by name. See `health`."""
+    """Return the health of several connectors in their order, by default of all, by name. See `health`.
+
+    Example:
+        >>> [one.status.name for one in healths(client, source=engine) if not one.well]
+        []
+    """
     if names is not None:
         return tuple(health(client, name, source=source) for name in names)
     overview = client.overview().values()

@@ -39,6 +39,11 @@ class ConnectorMetrics(RunnerMetrics):
 
     Args:
         name: A name of the supervised cluster, such as its host.
+
+    Example:
+        >>> metrics = ConnectorMetrics()
+        >>> with serve_metrics(metrics, port=9464):
+        ...     Supervisor(client, metrics=metrics).run(stop)
     """
 
     families: ClassVar[tuple[Family, ...]] = (

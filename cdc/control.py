@@ -43,6 +43,11 @@ class Applied:
         resumed: It was paused or stopped, and runs again.
         restarted: Its configuration was as declared, and a part that had FAILED was restarted.
         notes: What was not done: rows that a table had before a running connector captured it are not read.
+
+    Example:
+        >>> applied = apply(client, rows, source=engine)
+        >>> applied.created, applied.status.running, applied.notes
+        (True, True, ())
     """
 
     name: str
@@ -137,6 +142,10 @@ def restart(
         source: An engine of its database. A mark is then written there, and must come out of the connector.
         timeout: Seconds for the whole call.
         until: What to wait for.
+
+    Example:
+        >>> restart(client, rows.name, source=engine).running
+        True
     """
     watch = _watch(client, name, client.config(name), until=until, source=source, timeout=timeout)
     stop(client, name, watch.deadline)
@@ -153,6 +162,10 @@ def move(client: ConnectClient, name: str, state: State, *, timeout: float = TIM
         ConnectorTimeout: It did not get there in time.
         ConnectorFailed: It failed instead of running.
         InvalidConnector: There is no such state.
+
+    Example:
+        >>> move(client, rows.name, "PAUSED").state
+        'PAUSED'
     """
     if state not in get_args(State):
         raise InvalidConnector(
@@ -183,6 +196,11 @@ def reset_offsets(client: ConnectClient, name: str, *, timeout: float = TIMEOUT)
     """Stop a connector and delete its offsets. Raises UnknownConnector or ConnectorTimeout.
 
     Its next start takes an initial snapshot. Rows that were deleted meanwhile stay in its topics.
+
+    Example:
+        >>> reset_offsets(client, rows.name)
+        >>> apply(client, rows, source=engine).resumed
+        True
     """
     _forget(client, name, Deadline(name, timeout))
 
@@ -198,11 +216,15 @@ def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: f
         name: The connector.
         forget: Delete its offsets too. Created again, it takes an initial snapshot.
         timeout: Seconds for the whole call.
+
+    Example:
+        >>> delete(client, rows.name)
+        True
     """
     deadline = Deadline(name, timeout)
     if name not in client.connectors():
         return False
-    # It was there: one that nobody knows any more went by a request whose answer was lost.
+    # It was there. If it is unknown now, an earlier request deleted it, and its answer was lost.
     with suppress(UnknownConnector):
         if forget:
             _forget(client, name, deadline)
@@ -212,18 +234,23 @@ def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: f
 
 
 def statuses(client: ConnectClient) -> tuple[ConnectorStatus, ...]:
-    """Return the status of every connector of the cluster, by name. A connector without a status yet is left out."""
+    """Return the status of every connector of the cluster, by name. A connector without a status yet is left out.
+
+    Example:
+        >>> [status.name for status in statuses(client) if not status.running]
+        []
+    """
     return tuple(status for _, status in client.overview().values())
 
 
 def wait_for_worker(client: ConnectClient, *, timeout: float = TIMEOUT) -> None:
     """Wait until the worker says it is healthy; ConnectUnavailable with its last words."""
     end = time.monotonic() + timeout
-    told = False
+    logged = False
     while not (health := client.health()).healthy:
-        if not told:
+        if not logged:
             _LOG.info("waiting for the worker", url=client.url, says=health.message, seconds=timeout)
-            told = True
+            logged = True
         if time.monotonic() >= end:
             raise ConnectUnavailable(
                 f"the Kafka Connect worker at {client.url} is not ready: {health.message}",
@@ -261,7 +288,7 @@ def _create(client: ConnectClient, connector: Connector, watch: Watch, source: E
     except ConnectorFailed as error:
         # Debezium finishes a snapshot before it looks for the publication: with that offset kept, a later
         # start would take the snapshot for done and miss what happened between. Offsets of an earlier life
-        # are not ours to forget, and only a connector that exists can be told to: that one stays, FAILED.
+        # are not ours to forget, and only an existing connector can forget them: that one stays, FAILED.
         if before:
             raise
         delete(client, name, forget=True)
@@ -287,8 +314,8 @@ def _is_dropped(source: Engine, slot: str) -> bool:
 
 def _with_slot(error: ConnectorFailed, slot: str) -> ConnectorFailed:
     """The same failure, which says too that the slot may have stayed."""
-    told = f"it may have made slot {slot}, which holds the source's log: SELECT pg_drop_replication_slot('{slot}')"
-    return ConnectorFailed(error.message, remedy=f"{error.remedy}. {told}", place=error.place, trace=error.trace)
+    hint = f"it may have made slot {slot}, which holds the source's log: SELECT pg_drop_replication_slot('{slot}')"
+    return ConnectorFailed(error.message, remedy=f"{error.remedy}. {hint}", place=error.place, trace=error.trace)
 
 
 def _config(client: ConnectClient, name: str) -> dict[str, str] | None:

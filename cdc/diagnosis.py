@@ -47,21 +47,26 @@ def diagnose(
         client: The worker.
         settings: The settings of the brokers. The topics of an outbox are read from its database.
         models: Models that projection groups declare over the topics. Their columns are compared with the source's.
+
+    Example:
+        >>> findings = diagnose(rows, source=engine, client=client, settings=settings)
+        >>> [finding.result for finding in findings if finding.severity is Severity.ERROR]
+        []
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     read_to = 0
     if client is not None:
-        found += _asked("worker", _worker_findings(client, connector))
+        findings += _asked("worker", _worker_findings(client, connector))
         read_to = _read_to(client, connector.name)
     if source is not None and isinstance(connector, PostgresConnector):
-        found += _asked("source", _source_findings(source, connector, read_to=read_to))
+        findings += _asked("source", _source_findings(source, connector, read_to=read_to))
         if isinstance(connector, PostgresSource) and models:
-            found += _asked("models", _model_findings(source, connector, models))
+            findings += _asked("models", _model_findings(source, connector, models))
     else:
-        found.append(Finding.ok("source", f"not looked at: {_why_not(connector)}"))
+        findings.append(Finding.ok("source", f"not looked at: {_why_not(connector)}"))
     if settings is not None:
-        found += _asked("topics", _topic_findings(settings, connector, source=source))
-    return tuple(found)
+        findings += _asked("topics", _topic_findings(settings, connector, source=source))
+    return tuple(findings)
 
 
 def _why_not(connector: Connector) -> str:
@@ -106,7 +111,7 @@ def _worker_findings(client: ConnectClient, connector: Connector) -> Iterator[Fi
     yield Finding.ok("worker", f"{client.url} is healthy, version {client.root().version}")
     config = connector.config()
     plugin = config["connector.class"]
-    if all(found.class_name != plugin for found in client.plugins()):
+    if all(installed.class_name != plugin for installed in client.plugins()):
         yield Finding.error(
             "plug-in", f"the worker has no {plugin}", "install the plug-in into the worker's plugin.path"
         )
@@ -165,16 +170,16 @@ def _compared(settings: Settings, specs: Sequence[TopicSpec], stores: Sequence[S
 
     compared, owners = compare_topics(settings, specs), topic_owners(settings, stores)
     for name in compared.missing:
-        found = "it does not exist: the connector makes it with its first record"
-        yield Finding.warning(f"topic {name}", found, "make it before (eventstore.kafka.admin.ensure_topics)")
+        message = "it does not exist: the connector makes it with its first record"
+        yield Finding.warning(f"topic {name}", message, "make it before (eventstore.kafka.admin.ensure_topics)")
     for mismatch in compared.mismatches:
         yield Finding.error(f"topic {mismatch.place}", mismatch.message, mismatch.remedy)
     for topic, foreign in owners.foreign.items():
         yield Finding.error(f"topic {topic}", f"{foreign.message} (at {foreign.place})", foreign.remedy)
     for topic, sources in owners.sources.items():
         if len(sources) > 1:
-            found = f"it has events of several sources: {', '.join(sorted(sources))}"
-            yield Finding.warning(f"topic {topic}", found, "let its readers name the one they mean: source=")
+            message = f"it has events of several sources: {', '.join(sorted(sources))}"
+            yield Finding.warning(f"topic {topic}", message, "let its readers name the one they mean: source=")
     wrong = {*compared.missing, *(mismatch.place for mismatch in compared.mismatches), *owners.foreign}
     for spec in specs:
         if spec.name not in wrong:

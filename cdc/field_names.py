@@ -18,7 +18,7 @@ def avro_name(column: str) -> str:
     An underscore replaces each character that Avro does not take, and two replace one outside the basic plane, which
     has two characters in Java. Another one precedes a leading digit.
     """
-    name = _NO_AVRO.sub(lambda found: "_" * (1 + (ord(found[0]) > _BASIC_PLANE)), column)
+    name = _NO_AVRO.sub(lambda match: "_" * (1 + (ord(match[0]) > _BASIC_PLANE)), column)
     return f"_{name}" if name[:1].isdigit() else name
 
 

@@ -15,6 +15,11 @@ class Severity(StrEnum):
 
     OK: nothing is wrong. WARNING: capture works, and something may go wrong. ERROR: capture does not work, or loses
     rows.
+
+    Example:
+        >>> findings = diagnose(rows, source=engine, client=client)
+        >>> all(finding.severity is Severity.OK for finding in findings)
+        True
     """
 
     OK = "ok"
@@ -31,6 +36,10 @@ class Finding:
         check: What was checked.
         result: The result.
         remedy: The SQL or command that helps, if something is wrong.
+
+    Example:
+        >>> for finding in diagnose(rows, source=engine, client=client):
+        ...     print(finding.severity, finding.check, finding.result, finding.remedy)
     """
 
     severity: Severity

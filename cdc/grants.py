@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cdc.connectors.postgres import PostgresConnector
     from cdc.status import SourceOffset
 
-_NOBODY: Final = 0
+_NO_READER: Final = 0
 _SHOWN: Final = 3
 _DENIED: Final = (
     "run it as the owner of the tables and of the publication; as a superuser, where the role is to be made or to get "
@@ -47,7 +47,12 @@ _VERIFIER = re.compile(r"SCRAM-SHA-256\$[0-9]+:[A-Za-z0-9+/=]+\$[A-Za-z0-9+/=]+:
 
 
 def grant_statements(connector: PostgresConnector) -> tuple[str, ...]:
-    """Return the SQL that creates role, rights and publication, without a password, for running by hand."""
+    """Return the SQL that creates role, rights and publication, without a password, for running by hand.
+
+    Example:
+        >>> grant_statements(rows)[0]
+        'CREATE ROLE "shop_cdc" LOGIN REPLICATION'
+    """
     return (
         role_statement(connector.user),
         *signal_statements(connector),
@@ -57,7 +62,7 @@ def grant_statements(connector: PostgresConnector) -> tuple[str, ...]:
 
 
 def grant_notes(connector: PostgresConnector) -> tuple[str, ...]:
-    """Return what those must know who run `grant_statements` by hand, as SQL comments."""
+    """Return notes for running `grant_statements` by hand, as SQL comments."""
     role, publication = quoted(connector.user), quoted(connector.publication)
     tables = ", ".join(table.quoted for table in connector.table_names)
     return (
@@ -78,6 +83,9 @@ def prepare_source(engine: Engine, connector: PostgresConnector, *, password: st
             table is missing, has no primary key or a replica identity without it, or the publication hides rows or
             columns of it. Nothing is created then, since the database would refuse updates of a published table without
             a key.
+
+    Example:
+        >>> prepare_source(engine, rows, password="correct horse")
     """
     with typed_errors(engine, denied=_DENIED), engine.begin() as connection:
         ensure_signal_table(connection, connector)
@@ -85,13 +93,17 @@ def prepare_source(engine: Engine, connector: PostgresConnector, *, password: st
         _ensure_role(connection, connector.user, password)
         for statement in rights_statements(connector):
             connection.exec_driver_sql(statement)
-        # Who may not grant a right is not refused, but warned.
+        # PostgreSQL only warns a role that may not grant a right.
         _refuse(connector, errors(rights_findings(connection, connector)))
         _ensure_publication(connection, connector)
 
 
 def check_source(engine: Engine, connector: PostgresConnector) -> None:
-    """Check that the source is as the connector needs it. Raises SourceNotReady, which names all that is missing."""
+    """Check that the source is as the connector needs it. Raises SourceNotReady, which names all that is missing.
+
+    Example:
+        >>> check_source(engine, rows)
+    """
     with typed_errors(engine), engine.connect() as connection:
         problems = errors(source_findings(connection, connector))
     _refuse(
@@ -119,12 +131,18 @@ def drop_slot(engine: Engine, slot: str, *, timeout: float = 15.0) -> bool:
 
     A stopped task releases its slot a moment later: the call waits up to `timeout` seconds. Raises SourceNotReady if
     the slot is still being read.
+
+    Example:
+        >>> delete(client, rows.name, forget=True)
+        True
+        >>> drop_slot(engine, rows.slot)
+        True
     """
     end = time.monotonic() + timeout
     autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
     with typed_errors(engine), autocommit.connect() as connection:
         while (reader := _slot_reader(connection, slot)) is not None:
-            if reader == _NOBODY:
+            if reader == _NO_READER:
                 _one(connection, "SELECT pg_drop_replication_slot(%s)", slot)
                 return True
             if time.monotonic() > end:
@@ -141,15 +159,18 @@ def mark_source(engine: Engine) -> None:
     """Write a mark into the source's log: an empty transaction that every connector sees and no topic gets.
 
     After a restart, Debezium sends no heartbeats until the first transaction.
+
+    Example:
+        >>> mark_source(engine)
     """
     with typed_errors(engine), engine.begin() as connection:
         _one(connection, "SELECT pg_logical_emit_message(true, %s, '')", MARK_PREFIX)
 
 
 def _slot_reader(connection: Connection, slot: str) -> int | None:
-    """Return the process that reads the slot, 0 for nobody, None where there is no such slot."""
+    """Return the process that reads the slot, 0 if none does, None if there is no such slot."""
     asked = "SELECT coalesce(active_pid, %s) FROM pg_replication_slots WHERE slot_name = %s"
-    reader: int | None = _one(connection, asked, _NOBODY, slot)
+    reader: int | None = _one(connection, asked, _NO_READER, slot)
     return reader
 
 
@@ -220,29 +241,29 @@ def _scram_verifier(connection: Connection, user: str, password: str | SecretStr
 
 def _ensure_publication(connection: Connection, connector: PostgresConnector) -> None:
     """Make the publication, or add what it lacks; it may be another connector's too, so nothing is taken from it."""
-    found = publication_facts(connection, connector.publication)
-    if found is None:
+    publication = publication_facts(connection, connector.publication)
+    if publication is None:
         connection.exec_driver_sql(publication_statement(connector))
         return
     alter = f"ALTER PUBLICATION {quoted(connector.publication)}"
-    if not found.operations.issuperset(connector.operations):
-        operations = ", ".join(dict.fromkeys([*connector.operations, *sorted(found.operations)]))
+    if not publication.operations.issuperset(connector.operations):
+        operations = ", ".join(dict.fromkeys([*connector.operations, *sorted(publication.operations)]))
         connection.exec_driver_sql(f"{alter} SET (publish = '{operations}')")
-    if not found.by_root and _has_partitions(connection, connector):
+    if not publication.by_root and _has_partitions(connection, connector):
         connection.exec_driver_sql(f"{alter} SET (publish_via_partition_root = true)")
-        found = publication_facts(connection, connector.publication) or found
-    if lacking := unpublished(found, connector):
+        publication = publication_facts(connection, connector.publication) or publication
+    if lacking := unpublished(publication, connector):
         connection.exec_driver_sql(f"{alter} ADD TABLE {lacking}")
 
 
 def _has_partitions(connection: Connection, connector: PostgresConnector) -> bool:
-    found = (table_facts(connection, table, role=connector.user) for table in connector.table_names)
-    return any(facts is not None and facts.kind == "p" for facts in found)
+    tables = (table_facts(connection, table, role=connector.user) for table in connector.table_names)
+    return any(facts is not None and facts.kind == "p" for facts in tables)
 
 
-def unpublished(found: PublicationFacts, connector: PostgresConnector) -> str:
+def unpublished(publication: PublicationFacts, connector: PostgresConnector) -> str:
     """Return the connector's tables that a publication lacks, quoted, with commas between them."""
-    return ", ".join(table.quoted for table in connector.table_names if str(table) not in found.tables)
+    return ", ".join(table.quoted for table in connector.table_names if str(table) not in publication.tables)
 
 
 def _one(connection: Connection, statement: str, *values: object) -> Any:

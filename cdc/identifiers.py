@@ -76,7 +76,7 @@ def _checked(
     name: str,
     pattern: re.Pattern[str],
     kind: str,
-    wanted: str,
+    allowed: str,
     *,
     place: str | None,
     longest: int = MAX_IDENTIFIER,
@@ -85,7 +85,7 @@ def _checked(
         return name
     raise InvalidIdentifier(
         f"{kind} {name[:80]!r} is not a valid name",
-        remedy=f"use {wanted}, at most {longest} characters",
+        remedy=f"use {allowed}, at most {longest} characters",
         place=place,
     )
 

@@ -24,7 +24,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Stage(StrEnum):
-    """How far a snapshot is. TABLE_SCAN_COMPLETED and the stages of chunks speak of one table."""
+    """How far a snapshot is. TABLE_SCAN_COMPLETED and the stages of chunks speak of one table.
+
+    Example:
+        >>> signals.pause().stage is Stage.PAUSED
+        True
+    """
 
     STARTED = "STARTED"
     RESOLVED = "DATA_COLLECTIONS_RESOLVED"
@@ -40,7 +45,11 @@ class Stage(StrEnum):
 
 
 class SnapshotKind(StrEnum):
-    """Which snapshot is meant. A blocking one goes by the name of the initial one."""
+    """Which snapshot is meant. A blocking one goes by the name of the initial one.
+
+    Example:
+        >>> snapshots = [one for one in reader.up_to_now() if one.kind is SnapshotKind.INCREMENTAL]
+    """
 
     INITIAL = "Initial Snapshot"
     INCREMENTAL = "Incremental Snapshot"
@@ -59,6 +68,11 @@ class Notification:
         tables: All tables of the snapshot.
         status: The result of a table's scan, with `rows`, when it ends.
         chunk: The current chunk of `chunks`.
+
+    Example:
+        >>> def show(notification: Notification) -> None:
+        ...     print(notification.stage, notification.table, notification.rows)
+        >>> read = signals.snapshot(["public.orders"]).wait(on_notification=show)
     """
 
     id: str
@@ -92,19 +106,19 @@ def _read(reader: RecordReader, value: bytes | None, place: str) -> Notification
 
 
 def _notification(body: Mapping[str, Any]) -> Notification:
-    told = body["additional_data"] or {}
+    data = body["additional_data"] or {}
     return Notification(
         id=body["id"],
-        connector=told.get("connector_name", ""),
+        connector=data.get("connector_name", ""),
         kind=_known(SnapshotKind, body["aggregate_type"]),
         stage=_known(Stage, body["type"]),
         time=_EPOCH + timedelta(milliseconds=body["timestamp"]),
-        tables=tuple(filter(None, told.get("data_collections", "").split(","))),
-        table=told.get("scanned_collection") or told.get("current_collection_in_progress"),
-        status=told.get("status"),
-        rows=_number(told.get("total_rows_scanned")),
-        chunk=_number(told.get("chunk_index")),
-        chunks=_number(told.get("total_chunks")),
+        tables=tuple(filter(None, data.get("data_collections", "").split(","))),
+        table=data.get("scanned_collection") or data.get("current_collection_in_progress"),
+        status=data.get("status"),
+        rows=_number(data.get("total_rows_scanned")),
+        chunk=_number(data.get("chunk_index")),
+        chunks=_number(data.get("total_chunks")),
     )
 
 
@@ -125,6 +139,11 @@ class NotificationReader(Closing):
         connector: Only notifications of this topic prefix.
         whole: Read from the topic's beginning instead of from now on.
         schemas: Finds the schemas of Avro records, such as `ConfluentRegistry.schema`.
+
+    Example:
+        >>> with NotificationReader(settings, "shop.notifications", whole=True) as reader:
+        ...     for notification in reader.up_to_now():
+        ...         print(notification.stage, notification.table)
     """
 
     def __init__(
@@ -154,17 +173,17 @@ class NotificationReader(Closing):
         if not self._begun:
             time.sleep(min(timeout, _LOOK_SECONDS))
         records = self._reader.poll(timeout) if self._begun else []
-        found = (_read(self._values, record.value, record.place) for record in records)
-        return [one for one in found if self._connector in (None, one.connector)]
+        notifications = (_read(self._values, record.value, record.place) for record in records)
+        return [one for one in notifications if self._connector in (None, one.connector)]
 
     def up_to_now(self) -> Iterator[Notification]:
         """Yield what the topic holds now and was not read before."""
         if self._begun:
             ends = self._offsets.end_offsets([self._topic])
             for record in self._reader.read_up_to(ends):
-                found = _read(self._values, record.value, record.place)
-                if self._connector in (None, found.connector):
-                    yield found
+                notification = _read(self._values, record.value, record.place)
+                if self._connector in (None, notification.connector):
+                    yield notification
 
     def close(self) -> None:
         """Close the connections."""

@@ -38,8 +38,8 @@ class OversizedRow:
     @classmethod
     def of(cls, trace: str) -> OversizedRow | None:
         """Read a task's trace; None where it failed for another reason."""
-        if found := _OF_PRODUCERS.search(trace):
-            return cls(found[3], int(found[1]), int(found[2]))
+        if match := _OF_PRODUCERS.search(trace):
+            return cls(match[3], int(match[1]), int(match[2]))
         return cls("max.message.bytes") if _OF_TOPICS in trace else None
 
     @property
@@ -54,7 +54,7 @@ class OversizedRow:
             "factfold cdc apply"
         )
 
-    def told(self, tables: list[str]) -> str:
+    def message(self, tables: list[str]) -> str:
         """Say what is too large, and for what."""
         named = f"a row of {'one of ' if len(tables) > 1 else ''}{_some(tables)}" if tables else "a record"
         if self.limit is None or self.size is None:
@@ -69,7 +69,7 @@ def advice_on(trace: str, config: Mapping[str, str]) -> tuple[str, ...]:
         return ()
     tables = _captured(config)
     searches = _searches(tables) if config.get("connector.class") == _POSTGRES else ()
-    return (row.told(tables), *searches, f"remedy: {row.remedy}")
+    return (row.message(tables), *searches, f"remedy: {row.remedy}")
 
 
 def _captured(config: Mapping[str, str]) -> list[str]:

@@ -3,7 +3,7 @@
 A column that an UPDATE left alone and that is stored out of line (TOAST) is not in PostgreSQL's write-ahead log.
 Debezium sends a text in its place, or what it makes of that text for another type: base64 for bytea, a list of it for
 an array, the codes of its bytes for an array of whole numbers, a list of the UUID made of it for an array of UUIDs, and
-a map of it to itself for a map. An array of any other type comes as null, which cannot be told from a null (recorded:
+a map of it to itself for a map. An array of any other type comes as null, like a real null (recorded:
 tests/recordings). For Spark: projections.spark.changes.unavailable.
 
 Debezium's own text is public, and a user may have written it into a row. Each of our connectors has a text of its own,

@@ -30,7 +30,13 @@ _ONCE: Final = frozenset({"initial", "initial_only", "when_needed"})
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """A setting as it runs and as it is declared, None if it is missing. Secrets are masked."""
+    """A setting as it runs and as it is declared, None if it is missing. Secrets are masked.
+
+    Example:
+        >>> for change in plan(client, [rows])[0].changes:
+        ...     print(change.key, change.running, change.declared)
+        heartbeat.interval.ms 1000 5000
+    """
 
     key: str
     running: str | None
@@ -48,6 +54,11 @@ class Plan:
         state: The current state of connector and tasks, None without one.
         notes: What `apply` will not do.
         problems: What the source lacks, which stops `apply`.
+
+    Example:
+        >>> (planned,) = plan(client, [rows])
+        >>> planned.action, planned.is_no_op, planned.state
+        ('keep', True, 'RUNNING, task 0 RUNNING')
     """
 
     name: str
@@ -71,6 +82,11 @@ def plan(client: ConnectClient, connectors: Iterable[Connector], *, source: Engi
     Raises:
         ConnectUnavailable: No worker answered.
         ConnectRejected: A worker refused.
+
+    Example:
+        >>> for planned in plan(client, [rows], source=engine):
+        ...     print(planned.name, planned.action)
+        shop_tables create
     """
     running = client.overview()
     declared = {connector.name: connector for connector in connectors}

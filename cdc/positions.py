@@ -26,6 +26,11 @@ class SourcePosition:
         position: PostgreSQL's LSN of the write, or the place in MySQL's binary log. A transaction that was open while
             the slot was created may have an LSN below the snapshot's.
         offset: The record's offset.
+
+    Example:
+        >>> snapshot = SourcePosition(epoch=0, streamed=False, position=900, offset=4)
+        >>> SourcePosition(epoch=0, streamed=True, position=700, offset=3) > snapshot
+        True
     """
 
     epoch: int
@@ -83,6 +88,6 @@ def _place(source: Mapping[str, Any]) -> int | None:
     if is_number(lsn):
         return lsn
     file, byte = source.get("file"), source.get("pos")
-    if isinstance(file, str) and is_number(byte) and (found := _BINLOG_FILE.fullmatch(file)):
-        return (int(found[1]) << rules.BINLOG_BYTES) + byte
+    if isinstance(file, str) and is_number(byte) and (match := _BINLOG_FILE.fullmatch(file)):
+        return (int(match[1]) << rules.BINLOG_BYTES) + byte
     return None

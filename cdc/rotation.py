@@ -33,7 +33,7 @@ _KEY: Final = "database.password"
 _DATABASE: Final = "database.dbname"
 # One role on one server has one password.
 _ROLE: Final = ("connector.class", "database.hostname", "database.port", "database.user")
-# 256 bits: nobody guesses it, and nobody has to type it.
+# 256 bits: it cannot be guessed, and is never typed.
 _BYTES: Final = 32
 _OWN: Final = (
     "give it a reference of its own (factfold cdc prepare writes the file) or the same host, port and user, "
@@ -98,6 +98,10 @@ def rotate_password(
             restarted.
         ConnectorFailed: A restarted connector failed. ConnectorTimeout: it did not run in time.
         ConnectUnavailable: No worker answered.
+
+    Example:
+        >>> all(status.running for status in rotate_password(client, rows, source=engine))
+        True
     """
     logins = _sharing(client, [connector, *others])
     references = tuple(dict.fromkeys(login.reference for login in logins))
@@ -115,7 +119,7 @@ def rotate_password(
     for login in _one_of_each_reference(logins):
         _try(client, login)
     return tuple(
-        # A mark in the log of another database is one that nobody waits for.
+        # No connector waits for a mark in the log of another database.
         _use(client, login, source=source if login.config.get(_DATABASE) == database else None, timeout=timeout)
         for login in logins
         if login.state is not None
@@ -185,10 +189,10 @@ def _refuse_several(write: Callable[[SecretStr], None] | None, references: tuple
 
 
 def _one_of_each_reference(logins: Iterable[_Login]) -> list[_Login]:
-    found: dict[str, _Login] = {}
+    firsts: dict[str, _Login] = {}
     for login in logins:
-        found.setdefault(login.reference, login)
-    return list(found.values())
+        firsts.setdefault(login.reference, login)
+    return list(firsts.values())
 
 
 def _check(client: ConnectClient, login: _Login) -> None:
@@ -198,10 +202,10 @@ def _check(client: ConnectClient, login: _Login) -> None:
     what this one repairs.
     """
     user = login.config["database.user"]
-    found = [problem for problem in client.validate(login.config) if user not in problem.message]
-    if found:
+    problems = [problem for problem in client.validate(login.config) if user not in problem.message]
+    if problems:
         what = f"the worker cannot use connector {login.name!r}, and nothing was changed"
-        raise _rejected(found[0], what, "repair the connector first, or delete it")
+        raise _rejected(problems[0], what, "repair the connector first, or delete it")
 
 
 def _try(client: ConnectClient, login: _Login) -> None:

@@ -31,7 +31,7 @@ FIELD_EPOCH: Final = "factfold_epoch"
 FIELD_UNAVAILABLE: Final = "factfold_unavailable"
 
 # `source.snapshot` of a streamed change; rows of a snapshot say first, first_in_data_collection, true, last, and those
-# of a snapshot taken beside the stream, incremental.
+# of a snapshot taken during streaming, incremental.
 STREAMED: Final = "false"
 
 # A place in MySQL's binary log as one number: the file's, and the byte in it. A file is cut at 1 GiB and outgrows that

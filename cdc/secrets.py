@@ -114,8 +114,8 @@ def replace_secrets(references: Iterable[str], value: str | SecretStr) -> None:
 
 def file_of(reference: str) -> tuple[Path, str] | None:
     """Return the path and the key of a `${file:path:key}` reference, and None for one to another provider."""
-    found = _FILE_REFERENCE.fullmatch(reference)
-    return None if found is None else (Path(found["path"]), found["key"])
+    match = _FILE_REFERENCE.fullmatch(reference)
+    return None if match is None else (Path(match["path"]), match["key"])
 
 
 def stored_secret(path: Path, key: str) -> SecretStr | None:
@@ -144,15 +144,15 @@ def store_secret(path: Path, key: str, value: str | SecretStr) -> None:
 
 
 def _located(reference: str) -> tuple[Path, str]:
-    found = _FILE_REFERENCE.fullmatch(reference)
-    if found is None or not _is_file(path := Path(found["path"])):
+    match = _FILE_REFERENCE.fullmatch(reference)
+    if match is None or not _is_file(path := Path(match["path"])):
         raise InvalidConnector(
             "the reference to the secret names no file on this machine",
             remedy="run this where the worker's secrets file is, or pass a function that writes the secret",
             # What is no reference may be the secret.
             place=reference if is_reference(reference) else None,
         )
-    return path, found["key"]
+    return path, match["key"]
 
 
 def _is_file(path: Path) -> bool:
@@ -184,7 +184,7 @@ def _typed(path: Path, *, may: str = "replace") -> Iterator[None]:
 
 
 def revealed(value: str | SecretStr) -> str:
-    """Return a password as those need it who send it on."""
+    """Return a password in clear text, to send it on."""
     return value.get_secret_value() if isinstance(value, SecretStr) else value
 
 
@@ -215,7 +215,7 @@ def _replace(path: Path, text: str) -> None:
 
 @contextmanager
 def _written(path: Path, text: str, *, like: os.stat_result | None = None) -> Iterator[Path]:
-    """Write beside a file what is to take its place, owned as the file was; gone afterwards, unless it was moved."""
+    """Write a file's replacement next to it, with the same owner; it is removed afterwards, unless it was moved."""
     # mkstemp creates with mode 0600: the secret is at no moment readable by others.
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -244,5 +244,5 @@ def _ascii(character: str) -> str:
 
 def _unescaped(value: str) -> str:
     """The value that a line of a properties file writes; two halves of a surrogate pair become one character."""
-    text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else _MEANT.get(found[2], found[2]), value)
+    text = _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else _MEANT.get(match[2], match[2]), value)
     return text.encode("utf-16", "surrogatepass").decode("utf-16")

@@ -88,7 +88,7 @@ def _of_avro(schema: Any, *, known: dict[str, Form], namespace: str) -> Form:
     if isinstance(schema, list):
         members = [member for member in schema if member != "null"]
         if len(members) != 1:
-            return Form("union")  # none of Connect's; only who reads the field minds
+            return Form("union")  # none of Connect's; only a reader of the field fails
         (schema,) = members
     if isinstance(schema, str):
         return known.get(schema) or known.get(f"{namespace}.{schema}") or Form(schema)

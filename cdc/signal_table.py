@@ -1,4 +1,4 @@
-"""The table through which a connector is told what to do: made, brought up to date, granted, published, emptied.
+"""The table of signals to a connector: made, brought up to date, granted, published, emptied.
 
 Debezium reads its inserts as changes like any other, and writes two rows of its own into it for each chunk of an
 incremental snapshot: so the role needs INSERT as well as SELECT, and the table stands in the publication. Its first
@@ -54,6 +54,10 @@ def prepare_signals(engine: Engine, connector: PostgresSource) -> bool:
     Raises:
         InvalidConnector: No signal table is declared.
         SourceNotReady: Another table has the name, or the role or the publication is missing.
+
+    Example:
+        >>> prepare_signals(engine, rows)
+        True
     """
     table = signal_table_of(connector)
     if table is None:
@@ -72,12 +76,12 @@ def ensure_signal_table(connection: Connection, connector: PostgresConnector) ->
     table = signal_table_of(connector)
     if table is None:
         return False
-    found = _columns(connection, table)
-    if found is None:
+    columns = _columns(connection, table)
+    if columns is None:
         connection.exec_driver_sql(_create(table))
         return True
-    _require_signal_table(connection, table, found)
-    narrow = [name for name, (_, length, _) in found.items() if name in _LENGTHS and _is_narrow(name, length)]
+    _require_signal_table(connection, table, columns)
+    narrow = [name for name, (_, length, _) in columns.items() if name in _LENGTHS and _is_narrow(name, length)]
     for name in narrow:
         connection.exec_driver_sql(f"ALTER TABLE {table.quoted} ALTER COLUMN {quoted(name)} TYPE {COLUMNS[name]}")
     return bool(narrow)
@@ -86,21 +90,24 @@ def ensure_signal_table(connection: Connection, connector: PostgresConnector) ->
 def signal_findings(connection: Connection, connector: PostgresConnector) -> Iterator[Finding]:
     """Look at the signal table and the role's rights to it; nothing where none is declared, or none is there."""
     table = signal_table_of(connector)
-    found = None if table is None else _columns(connection, table)
-    if table is None or found is None:
+    columns = None if table is None else _columns(connection, table)
+    if table is None or columns is None:
         return
-    if problem := _misfit(connection, table, found):
+    if problem := _misfit(connection, table, columns):
         remedy = "declare another name as signal_table, or drop that table"
         yield Finding.error("signal table", f"table {table} is no signal table: {problem}", remedy)
     if not _may_insert(connection, connector.user, table):
-        found_missing = f"role {connector.user} may not INSERT into {table}, as incremental snapshots do"
-        yield Finding.error("signal table", found_missing, f"{next(signal_rights(connector))};")
+        message = f"role {connector.user} may not INSERT into {table}, as incremental snapshots do"
+        yield Finding.error("signal table", message, f"{next(signal_rights(connector))};")
 
 
 def clear_signals(engine: Engine, connector: PostgresSource) -> int:
     """Delete the rows of the signal table, and return how many. Each delete is a change event.
 
     Don't call it while a snapshot runs: the marks of the current chunk would be lost, and have no effect on it.
+
+    Example:
+        >>> clear_signals(engine, rows)
     """
     table = signal_table_of(connector)
     if table is None:
@@ -160,8 +167,8 @@ def _columns(connection: Connection, table: TableName) -> Columns | None:
     return {name: (kind, length, optional) for name, kind, length, optional in rows} or None
 
 
-def _require_signal_table(connection: Connection, table: TableName, found: Columns) -> None:
-    if problem := _misfit(connection, table, found):
+def _require_signal_table(connection: Connection, table: TableName, columns: Columns) -> None:
+    if problem := _misfit(connection, table, columns):
         raise SourceNotReady(
             f"table {table} exists and is no signal table: {problem}",
             remedy="declare another name as signal_table, or drop that table",
@@ -169,15 +176,15 @@ def _require_signal_table(connection: Connection, table: TableName, found: Colum
         )
 
 
-def _misfit(connection: Connection, table: TableName, found: Columns) -> str | None:
+def _misfit(connection: Connection, table: TableName, columns: Columns) -> str | None:
     kind = connection.exec_driver_sql(
         "SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%s)", (table.quoted,)
     ).scalar()
     if kind not in _TABLES:
         return "it is no table"
-    if list(found)[: len(COLUMNS)] != list(COLUMNS):
-        return f"its columns are {', '.join(found)}, and not {', '.join(COLUMNS)}"
-    for name, (column_type, _, optional) in found.items():
+    if list(columns)[: len(COLUMNS)] != list(COLUMNS):
+        return f"its columns are {', '.join(columns)}, and not {', '.join(COLUMNS)}"
+    for name, (column_type, _, optional) in columns.items():
         if name in COLUMNS and column_type not in _TEXTS:
             return f"column {name} is {column_type}, and not text"
         if name not in COLUMNS and not optional:
@@ -186,5 +193,5 @@ def _misfit(connection: Connection, table: TableName, found: Columns) -> str | N
 
 
 def _is_narrow(name: str, length: int | None) -> bool:
-    wanted = _LENGTHS[name]
-    return length is not None and (wanted is None or length < wanted)
+    required = _LENGTHS[name]
+    return length is not None and (required is None or length < required)

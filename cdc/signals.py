@@ -1,4 +1,4 @@
-"""A connector told, while it streams, to take a snapshot again, and heard until it says that it has.
+"""Signals that let a streaming connector take a snapshot again, and the notifications of its progress.
 
 Signals are rows of the signal table (cdc.signal_table), notifications come by a topic (cdc.notifications). Debezium
 does not answer a pause, a resume or a stop when no incremental snapshot runs, and a signal to a connector that does
@@ -184,9 +184,11 @@ class Signals:
             self._send(kind, data)
             end = time.monotonic() + timeout
             while time.monotonic() < end:
-                for heard in reader.poll(_POLL_SECONDS):
-                    if (heard.kind, heard.stage) == (SnapshotKind.INCREMENTAL, stage) and {*tables} <= {*heard.tables}:
-                        return heard
+                for notification in reader.poll(_POLL_SECONDS):
+                    if (notification.kind, notification.stage) == (SnapshotKind.INCREMENTAL, stage) and {*tables} <= {
+                        *notification.tables
+                    }:
+                        return notification
         raise self.unanswered(
             kind,
             timeout,
@@ -231,7 +233,13 @@ def _undeclared(source: PostgresSource, running: Mapping[str, str]) -> tuple[str
 
 
 class Signalled:
-    """A snapshot that was asked for. Call `wait` once, or `close`."""
+    """A snapshot that was asked for. Call `wait` once, or `close`.
+
+    Example:
+        >>> signalled = signals.snapshot(["public.orders"])
+        >>> signalled.wait(timeout=600)
+        (TableRead(table='public.orders', rows=200),)
+    """
 
     def __init__(self, signal: str, signals: Signals, reader: NotificationReader, awaited: AwaitedSnapshot) -> None:
         self.id = signal
@@ -278,9 +286,9 @@ class Signalled:
             end = begun + (until_ended if self._awaited.taken else until_taken)
             if time.monotonic() >= end:
                 break
-            for heard in self._reader.poll(_POLL_SECONDS):
-                if self._awaited.hear(heard):
-                    listen(heard)
+            for notification in self._reader.poll(_POLL_SECONDS):
+                if self._awaited.hear(notification):
+                    listen(notification)
         return self._awaited.taken
 
     def _unfinished(self, timeout: float) -> SnapshotUnfinished:

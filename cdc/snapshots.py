@@ -1,4 +1,4 @@
-"""One snapshot that was asked for, as its notifications tell of it; no clock and no server in here."""
+"""One requested snapshot, as its notifications report it; no clock and no server in here."""
 
 from __future__ import annotations
 
@@ -23,18 +23,24 @@ _DEFAULT_REMEDY: Final = "read the worker's log, then ask for the snapshot again
 
 @dataclass(frozen=True, slots=True)
 class TableRead:
-    """A table that a snapshot has read, with the number of rows."""
+    """A table that a snapshot has read, with the number of rows.
+
+    Example:
+        >>> for read in signals.snapshot(["public.orders"]).wait():
+        ...     print(read.table, read.rows)
+        public.orders 200
+    """
 
     table: str
     rows: int
 
 
 class AwaitedSnapshot:
-    """What has been heard of one snapshot.
+    """The notifications of one snapshot so far.
 
     A signal that arrives while an incremental snapshot runs is put behind it, and from then on Debezium tells of both
     by the new signal's id: so the end of all that wait is the end of each. After a stop it says COMPLETED first and
-    ABORTED then; tables that nobody scanned tell the difference. A blocking snapshot goes by random ids, so the first
+    ABORTED then; tables without a scan show the difference. A blocking snapshot goes by random ids, so the first
     that starts after the signal is taken for it.
     """
 
@@ -46,19 +52,22 @@ class AwaitedSnapshot:
         self._rows: dict[str, int] = {}
         self._last: Notification | None = None
 
-    def hear(self, heard: Notification) -> bool:
+    def hear(self, notification: Notification) -> bool:
         """Take one notification in; whether it is of this snapshot."""
-        if heard.kind != self._kind or heard.stage == Stage.SKIPPED:
+        if notification.kind != self._kind or notification.stage == Stage.SKIPPED:
             return False
-        if not self.taken and not self._is_first(heard):
+        if not self.taken and not self._is_first(notification):
             return False
-        self.taken, self._last = True, heard
-        if heard.stage == Stage.TABLE_SCAN_COMPLETED and heard.table is not None:
-            self._status[heard.table], self._rows[heard.table] = heard.status or "", heard.rows or 0
-        elif heard.stage == Stage.RESOLVED and self._kind is SnapshotKind.INITIAL:
-            self._status |= {table: _NOT_CAPTURED for table in self._tables if table not in heard.tables}
-        elif heard.stage in (Stage.COMPLETED, Stage.ABORTED):
-            self._end(heard)
+        self.taken, self._last = True, notification
+        if notification.stage == Stage.TABLE_SCAN_COMPLETED and notification.table is not None:
+            self._status[notification.table], self._rows[notification.table] = (
+                notification.status or "",
+                notification.rows or 0,
+            )
+        elif notification.stage == Stage.RESOLVED and self._kind is SnapshotKind.INITIAL:
+            self._status |= {table: _NOT_CAPTURED for table in self._tables if table not in notification.tables}
+        elif notification.stage in (Stage.COMPLETED, Stage.ABORTED):
+            self._end(notification)
         return True
 
     def result(self, connector: str) -> tuple[TableRead, ...]:
@@ -66,10 +75,10 @@ class AwaitedSnapshot:
         wrong = {t: s for t in self._tables if (s := self._status.get(t, _STOPPED)) not in _READ}
         if not wrong:
             return tuple(TableRead(table, self._rows[table]) for table in self._tables)
-        told = ", ".join(f"{table} {status}" for table, status in wrong.items())
+        unread = ", ".join(f"{table} {status}" for table, status in wrong.items())
         worst = next((s for s in wrong.values() if s != _STOPPED), _STOPPED)
         raise (SnapshotAborted if worst == _STOPPED else SnapshotFailed)(
-            f"connector {connector!r} ended the snapshot without {len(wrong)} of {len(self._tables)} tables: {told}",
+            f"connector {connector!r} ended the snapshot without {len(wrong)} of {len(self._tables)} tables: {unread}",
             remedy=_REMEDIES.get(worst, _DEFAULT_REMEDY),
             place=f"signal {self._signal}",
             tables=wrong,
@@ -83,13 +92,17 @@ class AwaitedSnapshot:
         read = sum(table in self._status for table in self._tables)
         return f"{read} of {len(self._tables)} tables read{at}{chunks}"
 
-    def _is_first(self, heard: Notification) -> bool:
-        return heard.stage == Stage.STARTED if self._kind is SnapshotKind.INITIAL else heard.id == self._signal
+    def _is_first(self, notification: Notification) -> bool:
+        return (
+            notification.stage == Stage.STARTED
+            if self._kind is SnapshotKind.INITIAL
+            else notification.id == self._signal
+        )
 
-    def _end(self, heard: Notification) -> None:
-        if heard.stage == Stage.ABORTED and heard.tables:
+    def _end(self, notification: Notification) -> None:
+        if notification.stage == Stage.ABORTED and notification.tables:
             # Some tables were left out, and it goes on with the others.
-            self._status |= {t: _STOPPED for t in self._tables if t in heard.tables and t not in self._status}
+            self._status |= {t: _STOPPED for t in self._tables if t in notification.tables and t not in self._status}
             self.ended = all(table in self._status for table in self._tables)
         else:
             self.ended = True

@@ -67,7 +67,7 @@ def _source_findings(connection: Connection, connector: PostgresConnector) -> It
 
 
 def preparation_findings(connection: Connection, connector: PostgresConnector) -> Iterator[Finding]:
-    """Look at what is not made for a connector: server, tables that can be captured, filters that somebody wanted."""
+    """Look at what is not made for a connector: server, tables that can be captured, filters set on purpose."""
     server = server_facts(connection)
     yield from of_server(server, connector)
     if server.version < _OLDEST:
@@ -111,47 +111,47 @@ def of_life(connection: Connection, connector: str, read_to: int) -> Finding:
     check = "life of the source"
     if read_to <= end:
         return Finding.ok(check, f"the log goes on from where connector {connector} has read it")
-    found = f"the log ends at {end}, and connector {connector} has read one up to {read_to}"
-    return Finding.error(check, f"{found}: this is another server, or a restored one", ANOTHER_LIFE)
+    message = f"the log ends at {end}, and connector {connector} has read one up to {read_to}"
+    return Finding.error(check, f"{message}: this is another server, or a restored one", ANOTHER_LIFE)
 
 
 def of_server(server: ServerFacts, connector: PostgresConnector) -> Iterator[Finding]:
     """Look at what the whole server must be like."""
     if server.database != connector.database:
-        found = f"this is database {server.database}, the connector reads {connector.database}"
-        yield Finding.error("database", found, "give the URL of the connector's database")
+        message = f"this is database {server.database}, the connector reads {connector.database}"
+        yield Finding.error("database", message, "give the URL of the connector's database")
     if server.version < _OLDEST:
-        found = f"the server is PostgreSQL {server.version // 10000}, whose pgoutput passes on no marks"
-        yield Finding.error("server", found, f"upgrade it to PostgreSQL {_OLDEST // 10000} or newer")
+        message = f"the server is PostgreSQL {server.version // 10000}, whose pgoutput passes on no marks"
+        yield Finding.error("server", message, f"upgrade it to PostgreSQL {_OLDEST // 10000} or newer")
     if server.standby:
-        found = "this is a standby, which takes no heartbeats: a slot there does not move while its tables are quiet"
-        yield Finding.error("server", found, "name the primary as the connector's host")
+        message = "this is a standby, which takes no heartbeats: a slot there does not move while its tables are quiet"
+        yield Finding.error("server", message, "name the primary as the connector's host")
     if server.wal_level == "logical":
         yield Finding.ok("wal_level", "logical")
     else:
-        found = f"wal_level is {server.wal_level}: set wal_level=logical and restart PostgreSQL"
-        yield Finding.error("wal_level", found, f"ALTER SYSTEM SET wal_level = 'logical'; {_RESTART}")
+        message = f"wal_level is {server.wal_level}: set wal_level=logical and restart PostgreSQL"
+        yield Finding.error("wal_level", message, f"ALTER SYSTEM SET wal_level = 'logical'; {_RESTART}")
 
 
 def of_room(server: ServerFacts, slot: ReplicationSlot | None) -> Iterator[Finding]:
     """Look whether the server has room for the connector's slot and sender, and a limit to what slots may hold."""
-    senders_wanted = 0 if slot is not None and slot.active else 1
-    for what, used, most, wanted in (
+    senders_needed = 0 if slot is not None and slot.active else 1
+    for what, used, most, needed in (
         ("max_replication_slots", server.slots, server.max_slots, 1 if slot is None else 0),
-        ("max_wal_senders", server.senders, server.max_senders, senders_wanted),
+        ("max_wal_senders", server.senders, server.max_senders, senders_needed),
     ):
-        found = f"{used} of {most} in use"
-        if used + wanted <= most:
-            yield Finding.ok(what, found)
+        message = f"{used} of {most} in use"
+        if used + needed <= most:
+            yield Finding.ok(what, message)
         else:
             raise_it = f"ALTER SYSTEM SET {what} = {most + 10}; {_RESTART}"
             yield Finding.error(
-                what, f"{found}, and {wanted} more is required", f"drop slots without a reader, or {raise_it}"
+                what, f"{message}, and {needed} more is required", f"drop slots without a reader, or {raise_it}"
             )
     if server.slot_cap is None:
-        found = "no limit to the log that slots hold: one that nobody reads fills the disk and stops the database"
+        message = "no limit to the log that slots hold: one that nobody reads fills the disk and stops the database"
         remedy = "ALTER SYSTEM SET max_slot_wal_keep_size = '10GB'; SELECT pg_reload_conf()"
-        yield Finding.warning("max_slot_wal_keep_size", found, remedy)
+        yield Finding.warning("max_slot_wal_keep_size", message, remedy)
     else:
         yield Finding.ok("max_slot_wal_keep_size", size(server.slot_cap))
 
@@ -167,13 +167,13 @@ def of_role(role: RoleFacts | None, connector: PostgresConnector) -> Iterator[Fi
         (not (role.can_login and role.replicates), "lacks LOGIN or REPLICATION", "LOGIN REPLICATION"),
         (role.expired, "has a password that is no longer valid", "VALID UNTIL 'infinity'"),
     ]
-    found = [
+    findings = [
         Finding.error(check, f"role {user} {what}", f"ALTER ROLE {quoted(user)} {sql}")
         for is_so, what, sql in faults
         if is_so
     ]
-    found += _connects(role, connector)
-    yield from found or [Finding.ok(check, "logs in, replicates, connects")]
+    findings += _connects(role, connector)
+    yield from findings or [Finding.ok(check, "logs in, replicates, connects")]
 
 
 def _connects(role: RoleFacts, connector: PostgresConnector) -> Iterator[Finding]:
@@ -191,7 +191,7 @@ def of_table(
         yield from _absent(table)
         return
     check = f"table {table}"
-    found = [
+    findings = [
         *_structure(facts, table),
         *_rights(facts, table, connector.user),
         *_row_security(facts, table, connector.user),
@@ -199,11 +199,11 @@ def of_table(
         *_replaced_nulls(facts, table, connector),
         *_truncation(facts, table, connector),
     ]
-    yield from found or [
+    yield from findings or [
         Finding.ok(check, f"key ({', '.join(facts.key)}), replica identity {_IDENTITIES[facts.identity]}")
     ]
     if facts.kind == _PARTITIONED:
-        # No catalogue says what was attached or detached before, so that nobody can be warned of it alone.
+        # No catalogue shows earlier attachments and detachments, and a warning for them alone is impossible.
         yield Finding.ok(f"partitions of {table}", _UNLOGGED_MOVES)
 
 
@@ -215,8 +215,8 @@ _IDENTITIES: Final = {"d": "DEFAULT", "n": "NOTHING", "f": "FULL", "i": "an inde
 
 
 def _absent(table: TableName) -> Iterator[Finding]:
-    found = f"table {table} does not exist"
-    yield Finding.error(f"table {table}", found, "create it, or take it out of the declaration")
+    message = f"table {table} does not exist"
+    yield Finding.error(f"table {table}", message, "create it, or take it out of the declaration")
 
 
 def _structure(facts: TableFacts, table: TableName) -> Iterator[Finding]:
@@ -230,8 +230,8 @@ def _shape(facts: TableFacts, table: TableName, check: str) -> Iterator[Finding]
     elif not facts.logged:
         yield Finding.error(check, f"table {table} is unlogged: its changes are in no log", _alter(table, "SET LOGGED"))
     elif not facts.key:
-        found = f"table {table} has no primary key: its records would have no key, and its updates would be refused"
-        yield Finding.error(check, found, _alter(table, "ADD PRIMARY KEY (…)"))
+        message = f"table {table} has no primary key: its records would have no key, and its updates would be refused"
+        yield Finding.error(check, message, _alter(table, "ADD PRIMARY KEY (…)"))
     elif facts.deferrable_key:
         yield _deferrable(facts, table, check, quoted(facts.deferrable_key))
 
@@ -239,41 +239,43 @@ def _shape(facts: TableFacts, table: TableName, check: str) -> Iterator[Finding]
 def _deferrable(facts: TableFacts, table: TableName, check: str, name: str) -> Finding:
     """The key of a row that took over another's is deleted after it is inserted, in the order of the log."""
     key = ", ".join(facts.key)
-    found = (
+    message = (
         f"the primary key ({key}) of {table} is deferrable: rows that exchange keys in one transaction would be lost"
     )
     columns = ", ".join(map(quoted, facts.key))
     return Finding.error(
-        check, found, _alter(table, f"DROP CONSTRAINT {name}, ADD CONSTRAINT {name} PRIMARY KEY ({columns})")
+        check, message, _alter(table, f"DROP CONSTRAINT {name}, ADD CONSTRAINT {name} PRIMARY KEY ({columns})")
     )
 
 
 def _identity(facts: TableFacts, table: TableName, check: str) -> Iterator[Finding]:
     remedy = _alter(table, "REPLICA IDENTITY DEFAULT")
     if facts.identity == "n":
-        found = f"table {table} has replica identity NOTHING: its updates and deletes would be refused by the database"
-        yield Finding.error(check, found, remedy)
+        message = (
+            f"table {table} has replica identity NOTHING: its updates and deletes would be refused by the database"
+        )
+        yield Finding.error(check, message, remedy)
     elif facts.identity == "i" and not set(facts.key) <= set(facts.identity_columns):
-        found = f"table {table} has an index as replica identity that leaves out its primary key: deletes have no key"
-        yield Finding.error(check, found, remedy)
+        message = f"table {table} has an index as replica identity that leaves out its primary key: deletes have no key"
+        yield Finding.error(check, message, remedy)
 
 
 def _rights(facts: TableFacts, table: TableName, user: str) -> Iterator[Finding]:
     # None where the role does not exist, which is another finding.
     if facts.schema_usable is False:
-        found = f"role {user} may not USE schema {table.schema}"
+        message = f"role {user} may not USE schema {table.schema}"
         yield Finding.error(
-            f"schema {table.schema}", found, f"GRANT USAGE ON SCHEMA {quoted(table.schema)} TO {quoted(user)}"
+            f"schema {table.schema}", message, f"GRANT USAGE ON SCHEMA {quoted(table.schema)} TO {quoted(user)}"
         )
     if facts.readable is False:
-        found = f"role {user} may not SELECT from {table}"
-        yield Finding.error(f"table {table}", found, f"GRANT SELECT ON TABLE {table.quoted} TO {quoted(user)}")
+        message = f"role {user} may not SELECT from {table}"
+        yield Finding.error(f"table {table}", message, f"GRANT SELECT ON TABLE {table.quoted} TO {quoted(user)}")
 
 
 def _row_security(facts: TableFacts, table: TableName, user: str) -> Iterator[Finding]:
     if facts.row_security:
-        found = f"row security of {table} hides rows from role {user}: the initial snapshot would leave them out"
-        yield Finding.error(f"table {table}", found, f"ALTER ROLE {quoted(user)} BYPASSRLS")
+        message = f"row security of {table} hides rows from role {user}: the initial snapshot would leave them out"
+        yield Finding.error(f"table {table}", message, f"ALTER ROLE {quoted(user)} BYPASSRLS")
 
 
 def _columns(
@@ -283,32 +285,34 @@ def _columns(
     published = facts.stored_generated if publication is not None and publication.with_generated else ()
     if generated := [name for name in facts.generated if name not in published]:
         names = ", ".join(generated)
-        found = f"generated columns of {table} never reach its topic while streaming, only in the snapshot: {names}"
+        message = f"generated columns of {table} never reach its topic while streaming, only in the snapshot: {names}"
         publish = f"ALTER PUBLICATION {quoted(connector.publication)} SET (publish_generated_columns = stored)"
-        yield Finding.warning(check, found, f"fill ordinary columns by a trigger; PostgreSQL 18, if stored: {publish}")
+        yield Finding.warning(
+            check, message, f"fill ordinary columns by a trigger; PostgreSQL 18, if stored: {publish}"
+        )
     if facts.formless:
-        found = f"Debezium has no form for columns of {table}, and leaves them out: {', '.join(facts.formless)}"
+        message = f"Debezium has no form for columns of {table}, and leaves them out: {', '.join(facts.formless)}"
         remedy = "add a column of text that holds the same, or set include.unknown.datatypes"
-        yield Finding.warning(check, found, remedy)
+        yield Finding.warning(check, message, remedy)
 
 
 def _replaced_nulls(facts: TableFacts, table: TableName, connector: PostgresConnector) -> Iterator[Finding]:
     if not (facts.defaulted and replaces_nulls(connector.config())):
         return
     names, drop = ", ".join(facts.defaulted), f"ALTER {quoted(facts.defaulted[0])} DROP DEFAULT"
-    found = f"a NULL in {names} of {table} would arrive as the column's DEFAULT: this encoding cannot tell them apart"
+    message = f"a NULL in {names} of {table} would arrive as the column's DEFAULT: this encoding cannot tell them apart"
     remedy = (
         f"capture with encoding=PlainJson() or JsonWithSchemas(), or {_alter(table, drop)} (or SET NOT NULL) of each"
     )
-    yield Finding.error(f"table {table}", found, remedy)
+    yield Finding.error(f"table {table}", message, remedy)
 
 
 def _truncation(facts: TableFacts, table: TableName, connector: PostgresConnector) -> Iterator[Finding]:
     if facts.truncated_by:
-        who = ", ".join(facts.truncated_by)
+        roles = ", ".join(facts.truncated_by)
         does = "stops the connector" if "truncate" in connector.operations else "leaves all rows in the topic"
-        found = f"table {table} may be emptied by {who} with TRUNCATE, which {does}"
-        yield Finding.warning(f"table {table}", found, f"REVOKE TRUNCATE ON TABLE {table.quoted} FROM {who}")
+        message = f"table {table} may be emptied by {roles} with TRUNCATE, which {does}"
+        yield Finding.warning(f"table {table}", message, f"REVOKE TRUNCATE ON TABLE {table.quoted} FROM {roles}")
 
 
 def of_publication(facts: PublicationFacts | None, connector: PostgresConnector) -> Iterator[Finding]:
@@ -321,9 +325,9 @@ def of_publication(facts: PublicationFacts | None, connector: PostgresConnector)
         return
     missing = [operation for operation in connector.operations if operation not in facts.operations]
     if missing:
-        found = f"publication {name} leaves out every {' and '.join(missing)}"
-        wanted = ", ".join(connector.operations)
-        yield Finding.error(check, found, f"ALTER PUBLICATION {quoted(name)} SET (publish = '{wanted}')")
+        message = f"publication {name} leaves out every {' and '.join(missing)}"
+        operations = ", ".join(connector.operations)
+        yield Finding.error(check, message, f"ALTER PUBLICATION {quoted(name)} SET (publish = '{operations}')")
     else:
         yield Finding.ok(check, f"{', '.join(connector.operations)} of {len(facts.tables)} tables")
     yield from _surplus(facts, connector)
@@ -334,11 +338,11 @@ def _surplus(facts: PublicationFacts, connector: PostgresConnector) -> Iterator[
     if not surplus:
         return
     named = ", ".join([*surplus[:_NAMED], *(["…"] if len(surplus) > _NAMED else [])])
-    found = f"publication {connector.publication} lets more through than is captured, sent and thrown away: {named}"
+    message = f"publication {connector.publication} lets more through than is captured, sent and thrown away: {named}"
     remedy = "nothing, if another connector reads them; else declare a publication of its own"
     if facts.enumerated:
         remedy = f"{remedy}, or ALTER PUBLICATION {quoted(connector.publication)} DROP TABLE …"
-    yield Finding.warning(f"publication {connector.publication}", found, remedy)
+    yield Finding.warning(f"publication {connector.publication}", message, remedy)
 
 
 def publication_options(connector: PostgresConnector) -> str:
@@ -352,32 +356,32 @@ def of_membership(
     """Look whether a publication lets all of a table through."""
     name, check = connector.publication, f"publication {connector.publication}"
     if facts.kind == _PARTITIONED and not publication.by_root:
-        found = f"publication {name} names the partitions of {table} and not the table: its changes would be left out"
-        yield Finding.error(check, found, f"ALTER PUBLICATION {quoted(name)} SET (publish_via_partition_root = true)")
+        message = f"publication {name} names the partitions of {table} and not the table: its changes would be left out"
+        yield Finding.error(check, message, f"ALTER PUBLICATION {quoted(name)} SET (publish_via_partition_root = true)")
     elif str(table) not in publication.tables and publication.all_tables:
         yield _as_part(table, name)
     elif str(table) not in publication.tables:
-        found = f"publication {name} leaves out {table}"
-        yield Finding.error(check, found, f"ALTER PUBLICATION {quoted(name)} ADD TABLE {table.quoted}")
+        message = f"publication {name} leaves out {table}"
+        yield Finding.error(check, message, f"ALTER PUBLICATION {quoted(name)} ADD TABLE {table.quoted}")
     elif str(table) in publication.filtered:
-        found, remedy = _filter(table, name)
-        yield Finding.warning(check, found, remedy)
+        message, remedy = _filter(table, name)
+        yield Finding.warning(check, message, remedy)
 
 
 def _as_part(table: TableName, name: str) -> Finding:
-    found = f"publication {name} lets the changes of {table} through as those of the table it is part of"
-    return Finding.error(f"publication {name}", found, "capture that table, or declare a publication of its own")
+    message = f"publication {name} lets the changes of {table} through as those of the table it is part of"
+    return Finding.error(f"publication {name}", message, "capture that table, or declare a publication of its own")
 
 
 def _filter(table: TableName, name: str) -> tuple[str, str]:
-    found = f"publication {name} hides rows or columns of {table}, which the snapshot reads: their changes never come"
+    message = f"publication {name} hides rows or columns of {table}, which the snapshot reads: their changes never come"
     alter = f"ALTER PUBLICATION {quoted(name)}"
     # In one transaction: between two, changes of the table would be in no stream.
-    return found, f"BEGIN; {alter} DROP TABLE {table.quoted}; {alter} ADD TABLE {table.quoted}; COMMIT"
+    return message, f"BEGIN; {alter} DROP TABLE {table.quoted}; {alter} ADD TABLE {table.quoted}; COMMIT"
 
 
 def _unmade(table: TableName, publication: PublicationFacts, connector: PostgresConnector) -> Iterator[Finding]:
-    """Capture works with a filter, and somebody wanted it: a warning to who looks, an error to who would make it."""
+    """Capture works with a filter set on purpose: a check warns of it, and a preparation fails."""
     if str(table) in publication.filtered:
         yield Finding.error(f"publication {connector.publication}", *_filter(table, connector.publication))
     # PostgreSQL adds no table to one that has them all.
@@ -389,30 +393,30 @@ def of_slot(slot: ReplicationSlot, connector: PostgresConnector, server: ServerF
     """Look at a slot that is there."""
     check = f"slot {slot.name}"
     if slot.plugin != "pgoutput" or slot.database != connector.database:
-        found = f"slot {slot.name} is of {slot.plugin or 'physical replication'} in {slot.database or 'no database'}"
-        yield Finding.error(check, found, "choose another slot name: this one is somebody else's")
+        message = f"slot {slot.name} is of {slot.plugin or 'physical replication'} in {slot.database or 'no database'}"
+        yield Finding.error(check, message, "choose another slot name: this one is somebody else's")
     elif slot.wal_status == "lost":
         yield Finding.error(check, f"slot {slot.name} has lost its place: the log it needs is gone", LOST_SLOT)
     elif slot.wal_status == "unreserved":
-        found = f"slot {slot.name} is about to lose its place: it holds {_held(slot)}"
-        yield Finding.error(check, found, _raise_cap(server))
+        message = f"slot {slot.name} is about to lose its place: it holds {_held(slot)}"
+        yield Finding.error(check, message, _raise_cap(server))
     elif not slot.active:
-        found = f"nobody reads slot {slot.name}, which holds {_held(slot)}"
+        message = f"nobody reads slot {slot.name}, which holds {_held(slot)}"
         remedy = f"factfold cdc resume {connector.name}; without the connector: cdc.drop_slot(engine, {slot.name!r})"
-        yield Finding.warning(check, found, remedy)
+        yield Finding.warning(check, message, remedy)
     elif (slot.retained_bytes or 0) > (server.slot_cap // 2 if server.slot_cap else _MUCH):
-        found = f"slot {slot.name} holds {_held(slot)}: its reader does not keep up, or a transaction is open"
+        message = f"slot {slot.name} holds {_held(slot)}: its reader does not keep up, or a transaction is open"
         remedy = "SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start; and factfold cdc status"
-        yield Finding.warning(check, found, remedy)
+        yield Finding.warning(check, message, remedy)
     else:
         yield Finding.ok(check, f"read, {size(slot.lag_bytes or 0)} behind, holds {_held(slot)}")
 
 
 def _no_slot(connector: PostgresConnector, *, has_streamed: bool) -> Finding:
-    check, found = f"slot {connector.slot}", f"slot {connector.slot} does not exist"
+    check, message = f"slot {connector.slot}", f"slot {connector.slot} does not exist"
     if has_streamed:
-        return Finding.error(check, f"{found}, and the connector has streamed from it", LOST_SLOT)
-    return Finding.ok(check, f"{found}: the first start makes it")
+        return Finding.error(check, f"{message}, and the connector has streamed from it", LOST_SLOT)
+    return Finding.ok(check, f"{message}: the first start makes it")
 
 
 def _held(slot: ReplicationSlot) -> str:

@@ -40,12 +40,12 @@ def json_of(column: Column[Any]) -> Expression:
         return _decimal(column)
     if isinstance(python_type, type) and issubclass(python_type, Enum):
         return _text
-    found = _EXPRESSIONS.get(python_type) if python_type else None
-    if found is None:
+    expression = _EXPRESSIONS.get(python_type) if python_type else None
+    if expression is None:
         raise _unsupported(
             column, "which has no form in a trigger's JSON", "leave the column out of the captured table"
         )
-    return found
+    return expression
 
 
 def _unsupported(column: Column[Any], why: str, remedy: str) -> UnsupportedEncoding:

@@ -82,7 +82,7 @@ class ConfigKey:
 
 @dataclass(frozen=True, slots=True)
 class LoggerLevel:
-    """How much one of a worker's loggers says; ``modified`` is None where nobody has changed it since the start."""
+    """How much one of a worker's loggers says; ``modified`` is None if it is unchanged since the start."""
 
     name: str
     level: str
@@ -141,7 +141,12 @@ class TaskStatus:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorStatus:
-    """The state of a connector and of all its tasks."""
+    """The state of a connector and of all its tasks.
+
+    Example:
+        >>> client.status(rows.name).summary()
+        'RUNNING, task 0 RUNNING'
+    """
 
     name: str
     state: str
@@ -177,7 +182,7 @@ class ConnectorStatus:
         """The first part that FAILED ("connector" or "task 0") with its trace, None if none did."""
         parts = [("connector", self.state, self.trace)]
         parts += [(f"task {task.id}", task.state, task.trace) for task in self.tasks]
-        return next(((who, trace) for who, state, trace in parts if state == FAILED), None)
+        return next(((part, trace) for part, state, trace in parts if state == FAILED), None)
 
     def summary(self) -> str:
         """One phrase: the connector's state and each task's."""
@@ -227,7 +232,7 @@ class SourceOffset:
 
     @property
     def at(self) -> datetime | None:
-        """When the source committed what the offset stands behind, by the source's clock; None where it is not told."""
+        """When the source committed what the offset stands behind, by the source's clock; None if unknown."""
         if (micros := self.offset.get("ts_usec")) is not None:
             return datetime.fromtimestamp(int(micros) / 1e6, UTC)
         seconds = self.offset.get("ts_sec")  # MySQL's

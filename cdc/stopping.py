@@ -22,7 +22,7 @@ def stop(client: ConnectClient, name: str, deadline: Deadline, *, or_failed: boo
     since it may be over and not look so: an exactly-once task that is just starting asks the very thread that waits for
     its end (seen with Kafka 4.3: 5 s, then it is cancelled), and may write its state when those of stopped tasks have
     been cleared away already. That state stays until the next rebalance, which another stop makes. A connector whose
-    own start FAILED hears no stop: it is started anew at once, which it does as a STOPPED one.
+    own start FAILED receives no stop. It is restarted at once, and starts as a STOPPED one.
     """
     before = None if or_failed else status_of(client, name)
     asked = _ask(client, name, again=before if before is not None and before.state == FAILED else None)
@@ -46,6 +46,6 @@ def _has_halted(status: ConnectorStatus, *, or_failed: bool) -> bool:
 def _ask(client: ConnectClient, name: str, *, again: ConnectorStatus | None = None) -> float:
     client.stop(name)
     if again is not None and again.state != STOPPED:
-        # That it is to be STOPPED is written down, so no worker hears it a second time; started anew it looks there.
+        # The target state STOPPED is stored already, and workers get no second notice. A restart reads it.
         client.restart(name, include_tasks=False)
     return time.monotonic()

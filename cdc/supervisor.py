@@ -1,7 +1,7 @@
 """Connectors that fail are started again, with longer and longer waits between, and given up loudly.
 
-Every failure is treated alike, also one that no restart cures, such as a lost slot: somebody may cure it meanwhile, and
-a restart in vain costs nothing. The log has the cause and the remedy each time.
+Every failure is treated alike, also one that no restart cures, such as a lost slot. An operator may cure it meanwhile,
+and a restart in vain costs nothing. The log has the cause and the remedy each time.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ class RestartPolicy:
         longest_wait: The longest wait.
         healthy_after: How long a connector must run before counting begins again.
         poll: The time between two checks.
+
+    Example:
+        >>> policy = RestartPolicy(attempts=20, healthy_after=300)
+        >>> Supervisor(client, policy=policy).run(stop)
     """
 
     attempts: int = 10
@@ -80,6 +84,9 @@ class Supervisor:
         clock: Gives seconds.
         chance: Gives numbers between 0 and 1.
         metrics: Counts for Prometheus.
+
+    Example:
+        >>> Supervisor(client, [rows.name]).run(stop)
     """
 
     def __init__(
@@ -233,10 +240,10 @@ class Supervisor:
 
 
 def _exhausted(failures: tuple[ConnectorFailed, ...]) -> RestartsExhausted:
-    told = "; ".join(failure.message for failure in failures)
+    messages = "; ".join(failure.message for failure in failures)
     remedies = dict.fromkeys(failure.remedy for failure in failures)
     return RestartsExhausted(
-        f"given up after the last restart: {told}",
+        f"given up after the last restart: {messages}",
         remedy=f"{', '.join(remedies)}, then factfold cdc restart --failed, and supervise again",
         failures=failures,
     )

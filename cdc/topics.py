@@ -31,6 +31,10 @@ def prepare_topics(
         ForeignRecord: A topic ends with an event of another store.
         TopicMismatch: A topic has another partition count or policy.
         BrokerUnreachable: No broker answered. BrokerRefused: a broker refused.
+
+    Example:
+        >>> prepare_topics(settings, stores=[store])
+        ['factfold.schemas', 'shop.order']
     """
     from eventstore.kafka.admin import ensure_topics
     from eventstore.topic_owners import topic_owners

@@ -66,6 +66,11 @@ class SourceTransactions(Closing):
         prefix: The connector's topic prefix.
         topics: The changelogs that are read. Changes of other tables in a transaction do not count.
         schemas: Finds the schemas of Avro records, such as `ConfluentRegistry.schema`.
+
+    Example:
+        >>> start = {topic: dict.fromkeys(range(rows.partitions), 0) for topic in rows.topics}
+        >>> with SourceTransactions(settings, rows.topic_prefix, rows.topics) as transactions:
+        ...     ends = transactions.latest(start)
     """
 
     def __init__(
@@ -140,8 +145,8 @@ class SourceTransactions(Closing):
             )
 
     def _cut(self, start: Offsets, ends: Offsets) -> Offsets:
-        found = whole_ends(self._probe(), _flat(start), _flat(ends), last=self._last)
-        return {topic: {p: found[topic, p] for p in parts} for topic, parts in ends.items()}
+        whole = whole_ends(self._probe(), _flat(start), _flat(ends), last=self._last)
+        return {topic: {p: whole[topic, p] for p in parts} for topic, parts in ends.items()}
 
     def _probe(self) -> _KafkaProbe:
         return _KafkaProbe(self._reader, self._changes)
@@ -204,7 +209,7 @@ class SourceTransactions(Closing):
             return 0
         stop = _flat(ends)
         waiting = {p: (offset, stop[p]) for p, offset in _flat(start).items() if offset < stop[p]}
-        places = [found[1] for found in self._probe().first(waiting, lambda _: True).values() if found is not None]
+        places = [change[1] for change in self._probe().first(waiting, lambda _: True).values() if change is not None]
         least = min((Commit(place.epoch, place.after) for place in places), default=None)
         begun = self._topic_end() if least is None else self._first_end_beyond(least)
         before = self._last_end(before=begun)
@@ -218,11 +223,11 @@ class SourceTransactions(Closing):
         low, high = self._topic_beginning(), self._topic_end()
         while low < high:
             middle = (low + high) // 2
-            found = next(((o, mark) for o, mark in self._markers(middle, high) if mark.ends), None)
-            if found is None or found[1].commit > commit:
+            first_end = next(((o, mark) for o, mark in self._markers(middle, high) if mark.ends), None)
+            if first_end is None or first_end[1].commit > commit:
                 high = middle
             else:
-                low = found[0] + 1
+                low = first_end[0] + 1
         return low
 
     def _last_end(self, *, before: int | None = None) -> _End | None:
@@ -232,9 +237,9 @@ class SourceTransactions(Closing):
         first, high, span = self._topic_beginning(), self._topic_end() if before is None else before, WINDOW
         while high > first:
             low = max(first, high - span)
-            found = [marker for _, marker in self._markers(low, high) if marker.ends]
-            if found:
-                return self._end(found[-1])
+            markers = [marker for _, marker in self._markers(low, high) if marker.ends]
+            if markers:
+                return self._end(markers[-1])
             high, span = low, span * 8
         return None
 
@@ -272,13 +277,13 @@ class _KafkaProbe:
     ) -> dict[Partition, tuple[int, LogPlace] | None]:
         """The offset and place of the first change event in each range that tells something; None without one."""
         self._read({p: span for p, span in ranges.items() if not self._knows(p, span[0])})
-        found: dict[Partition, tuple[int, LogPlace] | None] = {}
+        changes: dict[Partition, tuple[int, LogPlace] | None] = {}
         for partition, (low, high) in ranges.items():
             window = self._known[partition]
-            found[partition] = self._telling((r for r in window.changes if low <= r.offset < high), tells)
-            if found[partition] is None and window.high < high:
-                found[partition] = self._beyond(partition, (window.high, high), tells)
-        return found
+            changes[partition] = self._telling((r for r in window.changes if low <= r.offset < high), tells)
+            if changes[partition] is None and window.high < high:
+                changes[partition] = self._beyond(partition, (window.high, high), tells)
+        return changes
 
     def _beyond(self, partition: Partition, span: tuple[int, int], tells: Tells) -> tuple[int, LogPlace] | None:
         """Read on in one partition, however far: compaction leaves gaps of any length, and a snapshot rows."""
@@ -288,7 +293,7 @@ class _KafkaProbe:
 
     def _telling(self, records: Iterable[TopicRecord], tells: Tells) -> tuple[int, LogPlace] | None:
         places = ((record.offset, read_place(self._changes, record.value, record.place)) for record in records)
-        return next((found for found in places if tells(found[1])), None)
+        return next((change for change in places if tells(change[1])), None)
 
     def _knows(self, partition: Partition, offset: int) -> bool:
         window = self._known.get(partition)

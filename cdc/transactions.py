@@ -1,4 +1,4 @@
-"""Transactions of a source, as Debezium tells of them, and the ends of a batch that holds none by half.
+"""Transactions of a source, as Debezium reports them, and the ends of a batch that holds none by half.
 
 With `PostgresSource(transactions=True)` the topic `{prefix}.transaction` gets a BEGIN and an END for each transaction,
 and every streamed change event says where it stands: `source.sequence` begins with the LSN of the last commit before
@@ -52,6 +52,11 @@ class TransactionMarker:
         lsn: The place in the source's log, at an END that of the commit.
         events: The number of change events by `schema.table`, before transforms. Empty at a BEGIN.
         epoch: The source's life.
+
+    Example:
+        >>> marker = decode_marker(record.value, place=record.place)
+        >>> marker.ends, marker.events
+        (True, {'public.orders': 1, 'public.customers': 2})
     """
 
     status: TransactionStatus
@@ -72,7 +77,12 @@ class TransactionMarker:
 
 
 def decode_marker(value: bytes | None, *, place: str, schemas: Lookup | None = None) -> TransactionMarker:
-    """Decode a record's value: JSON with or without a schema, or Avro by `schemas`. Raises UndecodableChange."""
+    """Decode a record's value: JSON with or without a schema, or Avro by `schemas`. Raises UndecodableChange.
+
+    Example:
+        >>> decode_marker(record.value, place=record.place).events
+        {'public.orders': 1, 'public.customers': 2}
+    """
     return read_marker(RecordReader("value", schemas), value, place)
 
 
@@ -152,9 +162,9 @@ def whole_ends(
         p: _Search(low=starts[p], high=end, end=end, middle=max(starts[p], end - WINDOW)) for p, end in ends.items()
     }
     while asked := {p: (one.middle, one.high) for p, one in search.items() if one.low < one.high}:
-        found = probe.first(asked, lambda place: place.tells(last))
+        changes = probe.first(asked, lambda place: place.tells(last))
         for partition in asked:
-            search[partition].narrow(found[partition], last)
+            search[partition].narrow(changes[partition], last)
     return {partition: one.end for partition, one in search.items()}
 
 
@@ -167,13 +177,13 @@ class _Search:
     end: int
     middle: int
 
-    def narrow(self, found: tuple[int, LogPlace] | None, last: Commit) -> None:
-        if found is None:
+    def narrow(self, change: tuple[int, LogPlace] | None, last: Commit) -> None:
+        if change is None:
             self.high = self.middle
-        elif found[1].is_beyond(last):
-            self.high, self.end = self.middle, found[0]
+        elif change[1].is_beyond(last):
+            self.high, self.end = self.middle, change[0]
         else:
-            self.low = found[0] + 1
+            self.low = change[0] + 1
         self.middle = (self.low + self.high) // 2
 
 

@@ -2,7 +2,7 @@
 
 A connector takes them as `transforms=(…)` and they work in that order, after those that the connector itself needs.
 Readers of change events (`ChangeDecoder`, `Table.from_changelog`) read the envelope as Debezium makes it: `Flatten` and
-`EventRouter` leave nothing of it, `Mask` changes it; each says who reads what comes out.
+`EventRouter` leave nothing of it, `Mask` changes it. Each names the readers of its output.
 
 A transform that takes a record apart would put a column's DEFAULT in the place of a NULL. Ours are set to keep the NULL
 (`replace.null.with.default=false`), where the transform has that setting: all but `EventRouter`.
@@ -35,7 +35,12 @@ _HAVE_IT: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class RecordPredicate:
-    """A condition on a record. Use TopicMatches, IsTombstone or HasHeader."""
+    """A condition on a record. Use TopicMatches, IsTombstone or HasHeader.
+
+    Example:
+        >>> predicate: RecordPredicate = TopicMatches(pattern=".*[.]drafts")
+        >>> PostgresSource(**shop, transforms=(Filter(when=predicate),))
+    """
 
     java_class: ClassVar[str]
 
@@ -46,7 +51,12 @@ class RecordPredicate:
 
 @dataclass(frozen=True, kw_only=True)
 class TopicMatches(RecordPredicate):
-    """Whether the whole name of the record's topic matches a regular expression, in Java's dialect."""
+    """Whether the whole name of the record's topic matches a regular expression, in Java's dialect.
+
+    Example:
+        >>> drafts = TopicMatches(pattern="shop[.]public[.]drafts")
+        >>> PostgresSource(**shop, transforms=(Filter(when=drafts),))
+    """
 
     java_class = f"{_KAFKA}.predicates.TopicNameMatches"
     pattern: str
@@ -58,14 +68,23 @@ class TopicMatches(RecordPredicate):
 
 @dataclass(frozen=True, kw_only=True)
 class IsTombstone(RecordPredicate):
-    """Whether the record has no value."""
+    """Whether the record has no value.
+
+    Example:
+        >>> PostgresSource(**shop, transforms=(InsertHeader(header="deleted", value="yes", when=IsTombstone()),))
+    """
 
     java_class = f"{_KAFKA}.predicates.RecordIsTombstone"
 
 
 @dataclass(frozen=True, kw_only=True)
 class HasHeader(RecordPredicate):
-    """Whether the record has at least one header of that name."""
+    """Whether the record has at least one header of that name.
+
+    Example:
+        >>> mark = InsertHeader(header="draft", value="yes", when=TopicMatches(pattern=".*[.]drafts"))
+        >>> PostgresSource(**shop, transforms=(mark, Filter(when=HasHeader(header="draft"))))
+    """
 
     java_class = f"{_KAFKA}.predicates.HasHeaderKey"
     header: str
@@ -80,6 +99,11 @@ class Transform:
     """A step for all records, or for those that match `when`, or do not match it with `negate`.
 
     `name` is its name in Connect, by default its kind and its place.
+
+    Example:
+        >>> orders = TopicMatches(pattern="shop[.]public[.]orders")
+        >>> transform: Transform = InsertHeader(header="origin", value="shop", when=orders)
+        >>> PostgresSource(**shop, transforms=(transform,))
     """
 
     java_class: ClassVar[str]
@@ -105,6 +129,9 @@ class Flatten(Transform):
         fields: Parts of the envelope to add as fields, such as `op` or `source.lsn`.
         headers: Parts of the envelope to add as headers. A value that is not in the log becomes the connector's
             `placeholder`.
+
+    Example:
+        >>> PostgresSource(**shop, transforms=(Flatten(fields=("op",)),))
     """
 
     java_class = "io.debezium.transforms.ExtractNewRecordState"
@@ -114,8 +141,8 @@ class Flatten(Transform):
 
     def settings(self) -> Settings:
         """Return how deletes are written and which fields are added."""
-        kept = {"add.fields": ",".join(self.fields), "add.headers": ",".join(self.headers)}
-        given = {key: value for key, value in kept.items() if value}
+        additions = {"add.fields": ",".join(self.fields), "add.headers": ",".join(self.headers)}
+        given = {key: value for key, value in additions.items() if value}
         return {"delete.tombstone.handling.mode": self.deletes, **_NULLS_STAY, **given}
 
 
@@ -134,6 +161,10 @@ class EventRouter(Transform):
         route_by: The column whose value replaces `${routedByValue}` in `topic`.
         placements: Further columns for headers, the payload or the partition, as Debezium writes them:
             `column:header:name`.
+
+    Example:
+        >>> router = EventRouter(payload="body", placements=("tenant:header:tenant",))
+        >>> PostgresSource(**shop, transforms=(router,))
     """
 
     java_class = "io.debezium.transforms.outbox.EventRouter"
@@ -169,7 +200,12 @@ class EventRouter(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class Filter(Transform):
-    """Drops the records that match `when`. Without `when` it would drop all, and is refused."""
+    """Drops the records that match `when`. Without `when` it would drop all, and is refused.
+
+    Example:
+        >>> drafts = TopicMatches(pattern=".*[.]drafts")
+        >>> PostgresSource(**shop, transforms=(Filter(when=drafts),))
+    """
 
     java_class = f"{_KAFKA}.Filter"
 
@@ -184,6 +220,10 @@ class RouteByRegex(Transform):
     """Sends records to another topic if their topic matches a whole regular expression. `$1` is its first group.
 
     The connector's `topic(table)` still returns the original topic.
+
+    Example:
+        >>> route = RouteByRegex(pattern="shop[.]public[.](.*)", replacement="rows.$1")
+        >>> PostgresSource(**shop, transforms=(route,))
     """
 
     java_class = f"{_KAFKA}.RegexRouter"
@@ -202,6 +242,9 @@ class Mask(Transform):
     A change event's fields are `before` and `after`, not columns: mask after `Flatten`, or let Debezium mask columns
     (`extra={"column.mask.with.12.chars": "public.customers.email"}`), which leaves change events readable. Tombstones
     have no fields and would stop the connector: they pass unchanged unless `when` is given.
+
+    Example:
+        >>> PostgresSource(**shop, transforms=(Flatten(), Mask(fields=("email",), replacement="(hidden)")))
     """
 
     java_class = f"{_KAFKA}.MaskField$Value"
@@ -218,7 +261,11 @@ class Mask(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class InsertField(Transform):
-    """Adds a top-level field with a fixed text to every value. Tombstones stay unchanged."""
+    """Adds a top-level field with a fixed text to every value. Tombstones stay unchanged.
+
+    Example:
+        >>> PostgresSource(**shop, transforms=(Flatten(), InsertField(field="origin", value="shop")))
+    """
 
     java_class = f"{_KAFKA}.InsertField$Value"
     field: str
@@ -231,7 +278,11 @@ class InsertField(Transform):
 
 @dataclass(frozen=True, kw_only=True)
 class InsertHeader(Transform):
-    """Adds a header with a fixed text to every record."""
+    """Adds a header with a fixed text to every record.
+
+    Example:
+        >>> PostgresSource(**shop, transforms=(InsertHeader(header="origin", value="shop"),))
+    """
 
     java_class = f"{_KAFKA}.InsertHeader"
     header: str
@@ -257,6 +308,10 @@ class Custom(Transform):
     Attributes:
         class_name: The Java class.
         options: Its settings by their own names, secrets as references.
+
+    Example:
+        >>> replace = "org.apache.kafka.connect.transforms.ReplaceField$Value"
+        >>> PostgresSource(**shop, transforms=(Flatten(), Custom(class_name=replace, options={"exclude": "email"})))
     """
 
     class_name: str

@@ -1,7 +1,7 @@
-"""Row changes of a SQLite table, captured by triggers: the changelog of those who have no Debezium.
+"""Row changes of a SQLite table, captured by triggers: a changelog without Debezium.
 
 A trigger writes each change in the transaction that makes it, in the form of Debezium's change event with our
-connectors' encodings, so that whoever reads changelogs reads these.
+connectors' encodings. Every reader of changelogs reads these.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _CHANGES: Final = "factfold_changes"
 _RESPELLED: Final = "factfold_respelled"
-# The position that the next change gets: nobody else can write before its transaction ends. SQLite counts on at the end
-# of a statement, so within one the changes themselves tell; after they were removed, the count does. Rows of a snapshot
+# The position of the next change: no other writer gets in before its transaction ends. SQLite advances its count at the
+# end of a statement: within one, the changes themselves tell; after their removal, the count does. Rows of a snapshot
 # share one, and each is of another key.
 _NEXT: Final = (
     f"(SELECT max(coalesce(max(position), 0), coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{_CHANGES}'), 0))"  # noqa: S608
     f" + 1 FROM {_CHANGES})"
 )
-# Rounded: a Julian day as a double lies up to some hundredths of a millisecond beside the whole one that is meant.
+# Rounded: a Julian day as a double is up to some hundredths of a millisecond off the whole millisecond.
 _NOW_MS: Final = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
 
 
@@ -127,10 +127,10 @@ class _Captured:
             "SELECT i.name, x.name, x.coll FROM pragma_index_list(?) i, pragma_index_xinfo(i.name) x"
             ' WHERE i."unique" AND x."key"'
         )
-        found: dict[str, dict[str, str]] = {}
+        indexes: dict[str, dict[str, str]] = {}
         for index, column, collation in connection.exec_driver_sql(query, (self.table,)):
-            found.setdefault(index, {})[column] = collation
-        ours = [of for of in found.values() if set(of) == set(self.key) and set(of.values()) != {"BINARY"}]
+            indexes.setdefault(index, {})[column] = collation
+        ours = [of for of in indexes.values() if set(of) == set(self.key) and set(of.values()) != {"BINARY"}]
         return replace(self, collations=ours)
 
     def is_new(self, connection: Connection) -> bool:
@@ -139,7 +139,7 @@ class _Captured:
         return bool(connection.exec_driver_sql(query, (self.topic,)).scalar_one())
 
     def statements(self, *, first: bool) -> Iterator[str]:
-        """Triggers anew, then the rows as they are; keys whose rows went while nobody looked are deleted.
+        """Replace the triggers, then write the rows as they are, and delete the keys whose rows are missing.
 
         The rows of a topic's first snapshot are marked as such: since when they were so is not known. Those of a later
         one are marked as streamed: with one writer at a time, the position alone says that they are newer.
@@ -151,20 +151,22 @@ class _Captured:
             "INSERT INTO factfold_captures (topic, table_name)"  # noqa: S608
             f" VALUES ('{self.topic}', '{self.table}') ON CONFLICT DO NOTHING"
         )
-        yield from self._gone()
+        yield from self._delete_missing()
         rows = self._values(OP_SNAPSHOT, new="", snapshot="first" if first else STREAMED)
         yield self._insert(rows, f"FROM {quoted(self.table)}")
 
     def triggers(self) -> dict[str, str]:
         """The triggers by their names.
 
-        A trigger of the user's may have fired before ours and written the row again: what is told is the row as it is.
+        A trigger of the user's may have fired before ours and written the row again: ours write the row as it is.
         """
         old, new = self._is_here("OLD."), self._is_here("NEW.")
         same_key = f"{self._row('OLD.', self.key)} = {self._row('NEW.', self.key)}"
         row, here = f"{quoted(self.table)}.", f"FROM {quoted(self.table)} WHERE {new}"
         away = f"WHERE NOT EXISTS (SELECT 1 FROM {quoted(self.table)} WHERE {old})"  # noqa: S608
-        gone = [self._insert(values, away) for values in (self._values(OP_DELETE, old="OLD."), self._tombstone("OLD."))]
+        deletions = [
+            self._insert(values, away) for values in (self._values(OP_DELETE, old="OLD."), self._tombstone("OLD."))
+        ]
         made = self._insert(self._values(OP_INSERT, new=row), here)
         changed = self._insert(self._values(OP_UPDATE, old="OLD.", new=row), here)
         replaced = self._replaced()
@@ -172,8 +174,8 @@ class _Captured:
             [
                 self._trigger("insert", "AFTER INSERT", "1", *replaced, made),
                 self._trigger("update", "AFTER UPDATE", same_key, changed),
-                self._trigger("rekey", "AFTER UPDATE", f"NOT ({same_key})", *gone, *replaced, made),
-                self._trigger("delete", "AFTER DELETE", "1", *gone),
+                self._trigger("rekey", "AFTER UPDATE", f"NOT ({same_key})", *deletions, *replaced, made),
+                self._trigger("delete", "AFTER DELETE", "1", *deletions),
                 *self._notes(same_key),
             ]
         )
@@ -183,8 +185,8 @@ class _Captured:
 
         The first part finds the row by the index of the key; only the second tells keys apart that a collation equates.
         """
-        found = " AND ".join(f"{quoted(self.table)}.{quoted(c)} IS {prefix}{quoted(c)}" for c in self.key)
-        return f"{found} AND {self._row(f'{quoted(self.table)}.', self.key)} = {self._row(prefix, self.key)}"
+        same_key = " AND ".join(f"{quoted(self.table)}.{quoted(c)} IS {prefix}{quoted(c)}" for c in self.key)
+        return f"{same_key} AND {self._row(f'{quoted(self.table)}.', self.key)} = {self._row(prefix, self.key)}"
 
     def _trigger(self, name: str, event: str, when: str, *statements: str) -> tuple[str, str]:
         full = f"factfold_{self.table}_{name}"
@@ -244,8 +246,8 @@ class _Captured:
 
     def _source(self, snapshot: str = STREAMED) -> str:
         """Where and when the change was made: its position, and milliseconds since 1970."""
-        told = f'"snapshot":"{snapshot}","table":"{self.table}"'
-        return f"'{{\"lsn\":' || {_NEXT} || ',{told},\"ts_ms\":' || {_NOW_MS} || '}}'"
+        fields = f'"snapshot":"{snapshot}","table":"{self.table}"'
+        return f"'{{\"lsn\":' || {_NEXT} || ',{fields},\"ts_ms\":' || {_NOW_MS} || '}}'"
 
     def _tombstone(self, old: str) -> str:
         return f"'{self.topic}', {self._row(old, self.key)}, NULL"
@@ -255,7 +257,7 @@ class _Captured:
         parts = [f"{_member(name)} || {self.columns[name](prefix + quoted(name))}" for name in names]
         return "'{' || " + " || ',' || ".join(parts) + " || '}'"
 
-    def _gone(self) -> Iterator[str]:
+    def _delete_missing(self) -> Iterator[str]:
         """Delete the keys that live in the topic and not in the table: it was dropped, or its triggers were."""
         last = (
             f"SELECT message_key, payload, max(position) FROM {_CHANGES}"  # noqa: S608
@@ -277,17 +279,19 @@ class _Captured:
     def stands(self, connection: Connection) -> bool:
         """Whether exactly these triggers are there already."""
         query = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?"
-        found = {name: sql for name, sql in connection.exec_driver_sql(query, (self.table,))}
-        wanted = self.triggers()
-        return {name: found.get(name) for name in wanted} == wanted
+        existing = {name: sql for name, sql in connection.exec_driver_sql(query, (self.table,))}
+        expected = self.triggers()
+        return {name: existing.get(name) for name in expected} == expected
 
     def require_columns(self, connection: Connection) -> None:
         """Raise SourceNotReady unless the table is there with its columns."""
-        found = {row[0] for row in connection.exec_driver_sql("SELECT name FROM pragma_table_info(?)", (self.table,))}
-        missing = [name for name in self.columns if name not in found]
+        existing = {
+            row[0] for row in connection.exec_driver_sql("SELECT name FROM pragma_table_info(?)", (self.table,))
+        }
+        missing = [name for name in self.columns if name not in existing]
         if missing:
             raise SourceNotReady(
-                f"table {self.table!r} {'lacks ' + ', '.join(missing) if found else 'does not exist'}",
+                f"table {self.table!r} {'lacks ' + ', '.join(missing) if existing else 'does not exist'}",
                 remedy="create the table, or bring it up to its model, before capturing it",
                 place=self.table,
             )

@@ -36,6 +36,10 @@ class Until(Enum):
     ended, and a mark in the source's log came out of the connector as a committed offset. Without a connection to the
     source, only a connector's own heartbeats are marks. Debezium has none between a restart and the next change: then 3
     s of RUNNING are enough.
+
+    Example:
+        >>> apply(client, rows, until=Until.RUNNING).status.running
+        True
     """
 
     RUNNING = "running"
@@ -136,7 +140,7 @@ class Deadline:
 
     def wait(self, condition: Callable[[], T | None], *, goal: str) -> T:
         """Ask until the condition gives something; ConnectorTimeout."""
-        while (found := condition()) is None:
+        while (result := condition()) is None:
             if time.monotonic() >= self._end:
                 raise ConnectorTimeout(
                     f"connector {self._name!r} was not {goal} after {self._timeout:.0f} s: {self.seen}",
@@ -144,7 +148,7 @@ class Deadline:
                     place=self._name,
                 )
             time.sleep(POLL_SECONDS)
-        return found
+        return result
 
 
 def status_of(client: ConnectClient, name: str) -> ConnectorStatus | None:
@@ -159,11 +163,11 @@ def failure_of(status: ConnectorStatus) -> ConnectorFailed | None:
     """Return what a status shows as FAILED, with its causes in short; None where nothing is."""
     if status.failure is None:
         return None
-    who, trace = status.failure
+    part, trace = status.failure
     causes = short_trace(trace)
     root = causes[-1] if causes else "Kafka Connect gives no reason"
     return ConnectorFailed(
-        f"connector {status.name!r}, {who} FAILED: {root}",
+        f"connector {status.name!r}, {part} FAILED: {root}",
         remedy=remedy_for(" ".join(causes)),
         place=f"{status.name} on worker {status.worker_id}",
         trace=causes,
@@ -171,7 +175,12 @@ def failure_of(status: ConnectorStatus) -> ConnectorFailed | None:
 
 
 def check(status: ConnectorStatus) -> ConnectorStatus:
-    """Return a status without a FAILED part. Raises ConnectorFailed with its causes otherwise."""
+    """Return a status without a FAILED part. Raises ConnectorFailed with its causes otherwise.
+
+    Example:
+        >>> check(client.status(rows.name)).summary()
+        'RUNNING, task 0 RUNNING'
+    """
     failure = failure_of(status)
     if failure is not None:
         raise failure

@@ -93,10 +93,10 @@ def _addresses(road: Road) -> dict[str, str]:
 
 def _declared(services: Services) -> Definitions:
     """What the shop's modules declare, and the subscriptions that its services make."""
-    found = find_definitions(_SHOP)
+    definitions = find_definitions(_SHOP)
     made = (services.remediation.subscription(), shipping(database=services.parcels), services.receipts.subscription())
-    found.subscriptions.update({f"sample_app:{one.group}": one for one in made})
-    return found
+    definitions.subscriptions.update({f"sample_app:{one.group}": one for one in made})
+    return definitions
 
 
 if __name__ == "__main__":

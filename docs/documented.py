@@ -11,12 +11,12 @@ from pathlib import Path
 
 def documented(root: Path) -> Mapping[Path, frozenset[str]]:
     """Return the documented names of each module; `*` stands for all public ones."""
-    found = defaultdict(set)
+    members = defaultdict(set)
     for page in sorted((root / "docs/reference").glob("*.md")):
         for name in re.findall(r"^::: (\S+)$", page.read_text("utf-8"), re.MULTILINE):
             module, member = _home(root, name)
-            found[module].add(member)
-    return {module: frozenset(names) for module, names in found.items()}
+            members[module].add(member)
+    return {module: frozenset(names) for module, names in members.items()}
 
 
 def _home(root: Path, name: str) -> tuple[Path, str]:

@@ -386,16 +386,16 @@ def _event_types(cls: type[Aggregate]) -> dict[str, EventType]:
 
 
 def _stored_types(cls: type[Aggregate]) -> dict[str, EventType]:
-    found: dict[str, EventType] = {}
+    by_name: dict[str, EventType] = {}
     for kind in cls.event_types.values():
         for name in kind.stored_names:
-            if found.setdefault(name, kind) is not kind:
+            if by_name.setdefault(name, kind) is not kind:
                 raise DeclarationError(
                     f"{cls.__qualname__} has two events that are or were stored as {name!r}",
                     remedy="give one of them another name, and use Retype with this name in one of them only",
                     place=cls.__qualname__,
                 )
-    return found
+    return by_name
 
 
 def _handlers(cls: type[Aggregate]) -> dict[type, Callable[[Any, Any], object] | None]:

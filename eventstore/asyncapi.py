@@ -92,7 +92,7 @@ def asyncapi(service: Service) -> Document:
             remedy="name aggregates, subscriptions or branches, or modules that have some",
         )
     written = _Writing(service)
-    found: Document = {
+    document: Document = {
         "asyncapi": _VERSION,
         "info": {"title": service.title, "version": service.version, "x-schemas-topic": SCHEMAS_TOPIC},
         "defaultContentType": "application/avro",
@@ -101,11 +101,11 @@ def asyncapi(service: Service) -> Document:
         "components": {"messages": written.messages, "schemas": {_HEADERS: _headers(), **written.schemas}},
     }
     if service.servers:
-        found["servers"] = {
+        document["servers"] = {
             f"kafka{n}": {"host": host, "protocol": "kafka"} for n, host in enumerate(service.servers, 1)
         }
     # Shared parts become parts of their own: YAML would write references of another kind.
-    return dict(json.loads(json.dumps(found)))
+    return dict(json.loads(json.dumps(document)))
 
 
 class _Writing:
@@ -157,7 +157,7 @@ class _Writing:
             kinds = {one.name: one for one in process.reactions.kinds.values() if one.name.startswith(f"{category}.")}
             self._topic(topic, kinds.values(), f"Read by {process.category}.")
             group = process_group(process)
-            told = {"x-process": process.category, "x-sends": sorted(process.commands_sent)}
+            extensions = {"x-process": process.category, "x-sends": sorted(process.commands_sent)}
             self._operation(
                 f"receive.{group}.{topic}",
                 "receive",
@@ -165,7 +165,7 @@ class _Writing:
                 messages=list(kinds),
                 summary=f"{process.__qualname__}, effectively once.",
                 bindings=_group(group),
-                **told,
+                **extensions,
             )
 
     def _branches(self, routed: Routed) -> None:
@@ -174,8 +174,12 @@ class _Writing:
         for branch, topic in routed.topics.items():
             why = routed.predicates.get(branch, "no other branch takes it")
             self._topic(topic, kinds, f"Records of {routed.topic} of which {why} holds.")
-            told = {"x-branch-of": routed.topic, "x-branch": branch, "x-dead-letter-topic": routed.dead_letter_topic}
-            self._operation(f"send.{topic}", "send", topic, summary=f"Branch {branch} of {routed.topic}.", **told)
+            extensions = {
+                "x-branch-of": routed.topic,
+                "x-branch": branch,
+                "x-dead-letter-topic": routed.dead_letter_topic,
+            }
+            self._operation(f"send.{topic}", "send", topic, summary=f"Branch {branch} of {routed.topic}.", **extensions)
 
     def _subscription(self, subscription: Subscription[..., Any]) -> None:
         taken = subscription.signature.types
@@ -226,16 +230,16 @@ class _Writing:
 
     def _operation(self, name: str, action: str, channel: str, **more: Any) -> None:
         names = more.pop("messages", None) or list(self.channels[channel]["messages"])
-        told = {"action": action, "channel": _ref("channels", channel), **more}
+        operation = {"action": action, "channel": _ref("channels", channel), **more}
         if name in self.operations:
             raise DeclarationError(
                 f"two of the service's parts are the operation {name!r}",
                 remedy="give each subscription to a topic its own group, each aggregate its own category",
                 place=name,
             )
-        # A topic whose messages nobody here declares may carry any.
+        # A topic without declared messages may carry any message.
         listed = {"messages": [_ref(f"channels/{channel}/messages", one) for one in names]} if names else {}
-        self.operations[name] = told | listed
+        self.operations[name] = operation | listed
 
 
 def _event_message(kind: EventType) -> Document:
@@ -278,7 +282,7 @@ def _headers() -> Document:
 
 
 def _header_types() -> Iterator[tuple[str, Document]]:
-    told: Mapping[str, Document] = {
+    details: Mapping[str, Document] = {
         "ce_id": {"format": "uuid"},
         "ce_time": {"format": "date-time"},
         "ce_subject": {"description": "the stream: category-id"},
@@ -288,7 +292,7 @@ def _header_types() -> Iterator[tuple[str, Document]]:
         "ce_causationid": {"description": "the command that led to the event, or the event it follows"},
     }
     for _, header in HEADER_COLUMNS:
-        yield header, {"type": "string", **told.get(header, {})}
+        yield header, {"type": "string", **details.get(header, {})}
 
 
 def _group(name: str) -> Document:

@@ -1,4 +1,4 @@
-"""Schemas by which a few bytes would become endless values: the reader makes them before anybody could refuse them."""
+"""Schemas that turn a few bytes into endless values: the reader would build them before a check could refuse them."""
 
 from __future__ import annotations
 

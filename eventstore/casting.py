@@ -23,7 +23,7 @@ IDENTIFIER: Final = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{
 
 
 def kind_of(avro: Avro) -> str:
-    """Return the logical type, or the plain one, enum for a text of a few; null beside it is looked through."""
+    """Return the logical type, or the plain one, or enum for a text of a few. A null in the union is ignored."""
     if isinstance(avro, list):
         others = [member for member in avro if member != "null"]
         return kind_of(others[0]) if len(others) == 1 else "union"
@@ -52,8 +52,8 @@ def cast_plain(value: Any, target: Avro) -> Any:
     pair = (_kind_of_value(value), kind)
     if pair not in _CASTS and pair[0] != kind:
         raise ValueError(f"there is no cast from {pair[0]} to {kind}")
-    found = _CASTS[pair](value) if pair in _CASTS else value
-    return _FITTING[kind](found, target) if kind in _FITTING else found
+    result = _CASTS[pair](value) if pair in _CASTS else value
+    return _FITTING[kind](result, target) if kind in _FITTING else result
 
 
 _KINDS: Final[dict[type, str]] = {
@@ -79,19 +79,19 @@ def _matching(pattern: str, convert: Callable[[str], Any]) -> Callable[[str], An
 
 
 def decimal_digits(avro: Avro) -> Mapping[str, Any]:
-    """Return the schema of a decimal, whose precision and scale count; null beside it is looked through."""
+    """Return the schema of a decimal, with precision and scale. A null in the union is ignored."""
     return _declared(avro)
 
 
 def enum_of(avro: Avro) -> list[str]:
-    """Return the texts of an enum's type; null beside it is looked through."""
+    """Return the texts of an enum's type. A null in the union is ignored."""
     return list(_declared(avro)[ENUM].values())
 
 
 def _declared(avro: Avro) -> Mapping[str, Any]:
-    found = next(member for member in (avro if isinstance(avro, list) else [avro]) if member != "null")
-    assert isinstance(found, dict)  # noqa: S101 - the schema of a decimal or an enum is an object
-    return found
+    declared = next(member for member in (avro if isinstance(avro, list) else [avro]) if member != "null")
+    assert isinstance(declared, dict)  # noqa: S101 - the schema of a decimal or an enum is an object
+    return declared
 
 
 def _member(value: str, target: Avro) -> str:

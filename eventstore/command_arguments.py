@@ -32,14 +32,14 @@ def encode_arguments(command: Callable[..., object], args: tuple[Any, ...], kwar
 
 def decode_arguments(command: Callable[..., object], text: str) -> dict[str, Any]:
     """Return what `encode_arguments` wrote; InvalidEventData where the command takes it no more."""
-    name, fields, found = command.__qualname__, parameters_of(command), load_plain(text)
-    if unknown := found.keys() - fields.keys():
+    name, fields, arguments = command.__qualname__, parameters_of(command), load_plain(text)
+    if unknown := arguments.keys() - fields.keys():
         raise InvalidEventData(
             f"{name} takes no argument {min(unknown)!r}, which a stored command has",
             remedy="give the command that parameter again, or discard the stored command",
             place=name,
         )
-    return {key: _converted(fields[key], fields[key].type.opened, value, name) for key, value in found.items()}
+    return {key: _converted(fields[key], fields[key].type.opened, value, name) for key, value in arguments.items()}
 
 
 @cache
@@ -61,9 +61,9 @@ def parameters_of(command: Callable[..., object]) -> Mapping[str, Field]:
             remedy="import the type in the module of the command",
             place=command.__qualname__,
         ) from None
-    wanted = {parameter.name: hints[parameter.name] for parameter in parameters}
-    fields = compile_hints(wanted, owner=command.__qualname__, namespace="command")
-    return dict(zip(wanted, fields, strict=True))
+    parameter_hints = {parameter.name: hints[parameter.name] for parameter in parameters}
+    fields = compile_hints(parameter_hints, owner=command.__qualname__, namespace="command")
+    return dict(zip(parameter_hints, fields, strict=True))
 
 
 def _converted(field: Field, convert: Callable[[Any], Any], value: Any, owner: str) -> Any:

@@ -50,8 +50,8 @@ def _schema(hint: Any, command: str) -> tuple[Schema, dict[str, Schema]]:
     if hint is Any:
         return {}, {}
     try:
-        found = TypeAdapter(hint).json_schema(ref_template=f"#/components/schemas/{command}.{{model}}")
+        json_schema = TypeAdapter(hint).json_schema(ref_template=f"#/components/schemas/{command}.{{model}}")
     except (PydanticUserError, TypeError, ValueError):
         return {"description": getattr(hint, "__qualname__", str(hint))}, {}
-    defined = found.pop("$defs", {})
-    return found, {f"{command}.{model}": schema for model, schema in defined.items()}
+    defined = json_schema.pop("$defs", {})
+    return json_schema, {f"{command}.{model}": schema for model, schema in defined.items()}

@@ -22,7 +22,7 @@ from eventstore.upcasting import TypeMeaning
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why events of a kept schema could not be read; ``place`` is the event's type and the path of the field."""
+    """Why events of a stored schema cannot be read. ``place`` is the event's type and the path of the field."""
 
     place: str
     schema_id: int
@@ -30,12 +30,12 @@ class Misfit:
     remedy: str
 
 
-def require_readable(kinds: Iterable[EventType], kept: Iterable[RegisteredSchema]) -> None:
-    """Raise SchemaIncompatible where a type whose schema is new could not read events of a kept one.
+def require_readable(kinds: Iterable[EventType], stored: Iterable[RegisteredSchema]) -> None:
+    """Raise SchemaIncompatible if a type with a new schema cannot read events of a stored one.
 
-    Schemas of newer versions, and those that a function upcasts, are passed over: nobody here can tell.
+    Schemas of newer versions, and those that a function upcasts, are skipped: their result is unknown here.
     """
-    known = list(kept)
+    known = list(stored)
     same = {canonical(schema.schema) for schema in known}  # not ids: a registry has its own
     for kind in kinds:
         if canonical(kind.schema) not in same:
@@ -60,7 +60,7 @@ def _require_fit(kind: EventType, schema: RegisteredSchema) -> None:
 
 
 def misfits(kind: EventType, schema: RegisteredSchema) -> list[Misfit]:
-    """Return what a type could not read of events of a schema, which declared changes alone carry to today."""
+    """Return what a type cannot read of events of a schema that declared changes alone carry to the current version."""
     if schema.version > kind.version:
         problem = f"written in version {schema.version}, and the code knows versions up to {kind.version}"
         return [Misfit(kind.name, schema.id, problem, "check the newer code")]
@@ -69,8 +69,8 @@ def misfits(kind: EventType, schema: RegisteredSchema) -> list[Misfit]:
     except InvalidEventData as error:
         return [Misfit(f"{kind.name}.{error.place}", schema.id, error.message, error.remedy)]
     problems = [problem for field in kind.fields for problem in _problems(field, carried)]
-    found = [Misfit(f"{kind.name}.{path}", schema.id, problem, remedy) for path, problem, remedy in problems]
-    return [*found, *_erased_misfits(kind, schema)]
+    field_misfits = [Misfit(f"{kind.name}.{path}", schema.id, problem, remedy) for path, problem, remedy in problems]
+    return [*field_misfits, *_erased_misfits(kind, schema)]
 
 
 def _problems(field: Field, carried: Mapping[str, Avro]) -> Iterator[tuple[str, str, str]]:
@@ -80,15 +80,15 @@ def _problems(field: Field, carried: Mapping[str, Avro]) -> Iterator[tuple[str, 
             yield field.name, "it has no value there", "give the field a default, or Rename it from another"
         return
     source = carried[field.name]
-    found = _narrowed(source, field.type)
-    if found is not None:
-        yield f"{field.name}{found.path}", found.problem, _remedy(field, source, found)
+    difference = _narrowed(source, field.type)
+    if difference is not None:
+        yield f"{field.name}{difference.path}", difference.problem, _remedy(field, source, difference)
 
 
-def _remedy(field: Field, source: Avro, found: _Difference) -> str:
-    if found.remedy:
-        return found.remedy
-    if found.path:
+def _remedy(field: Field, source: Avro, difference: _Difference) -> str:
+    if difference.remedy:
+        return difference.remedy
+    if difference.path:
         return (
             f"give what is new in it a default, or upcast all of {field.name} by a function: no change reaches into it"
         )
@@ -98,7 +98,7 @@ def _remedy(field: Field, source: Avro, found: _Difference) -> str:
 
 
 def _erased_misfits(kind: EventType, schema: RegisteredSchema) -> Iterator[Misfit]:
-    """Fields that are personal no more, and whose placeholders could not be cast as their values are."""
+    """Fields that are no longer personal, and whose placeholders cannot be cast as their values are."""
     from eventstore.serialization import placeholder
 
     for name, declared in schema.personal.items():
@@ -153,17 +153,17 @@ def _narrowed(source: Any, target: FieldType) -> _Difference | None:
     for member in values:
         if kind_of(member) == "record" and any(own.is_record for own in ours) and tagged[0] != tagged[1]:
             return _Difference("its records are told apart by name on one side, and not on the other")
-        found = [_difference(member, own) for own in ours if not all(tagged) or own.may_be(member)]
-        if not found:
+        differences = [_difference(member, own) for own in ours if not all(tagged) or own.may_be(member)]
+        if not differences:
             return _Difference(f"it may be {member['name']} there")
-        if None not in found:
-            return next((one for one in found if one is not None and one.path), found[0])
+        if None not in differences:
+            return next((one for one in differences if one is not None and one.path), differences[0])
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """One type that a field of today holds, null apart: its Avro form, and the compiled type with its parts."""
+    """One type that a current field holds, without null: its Avro form, and the compiled type with its parts."""
 
     avro: Any
     kind: FieldType
@@ -202,8 +202,8 @@ def _difference(source: Any, own: _Branch) -> _Difference | None:
             return next(_records_differ(source, own.kind), None)
         case "array" | "map":
             part, step = ("items", "[]") if kind == "array" else ("values", "{}")
-            found = _narrowed(source[part], own.kind.inner[0])
-            return None if found is None else found.within(step)
+            difference = _narrowed(source[part], own.kind.inner[0])
+            return None if difference is None else difference.within(step)
     return None
 
 
@@ -235,8 +235,8 @@ def _records_differ(source: Mapping[str, Any], target: FieldType) -> Iterator[_D
     theirs = {field["name"]: field["type"] for field in source["fields"]}
     for field in target.fields:
         if field.name in theirs:
-            found = _narrowed(theirs[field.name], field.type)
+            difference = _narrowed(theirs[field.name], field.type)
         else:
-            found = _Difference("it has no value there") if field.default is None else None
-        if found is not None:
-            yield found.within(f".{field.name}")
+            difference = _Difference("it has no value there") if field.default is None else None
+        if difference is not None:
+            yield difference.within(f".{field.name}")

@@ -45,7 +45,7 @@ def map_of(item: FieldType) -> FieldType:
 
 
 def union_of(members: Sequence[Any], compiled: Sequence[FieldType], place: str, compilation: Compilation) -> FieldType:
-    """One of several types; UnsupportedFieldType where two of them could not be told apart."""
+    """One of several types. Raises UnsupportedFieldType if two of them look alike."""
     branches = [_branch(member, kind) for member, kind in zip(members, compiled, strict=True)]
     if (pair := alike(branches)) is not None:
         raise _indistinct(pair, place, compilation)
@@ -66,8 +66,8 @@ def _class_of(hint: Any) -> type:
     origin = get_origin(hint)
     if origin is Annotated:
         return _class_of(get_args(hint)[0])
-    found: type = origin or hint
-    return found
+    value_class: type = origin or hint
+    return value_class
 
 
 def _indistinct(pair: tuple[Branch, Branch], place: str, compilation: Compilation) -> UnsupportedFieldType:

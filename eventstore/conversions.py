@@ -14,7 +14,7 @@ from eventstore.errors import InvalidEventData
 
 Convert = Callable[[Any], Any]
 MISFITS: Final = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
-"""What conversions raise, beside InvalidEventData, for a value that does not fit."""
+"""What conversions raise for a value that does not fit, in addition to InvalidEventData."""
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview, Mapping, Set)
 _EXACT: Final = [Inexact, InvalidOperation]
 
@@ -34,9 +34,9 @@ def as_double(value: Any) -> float:
     if type(value) is float:
         return value
     exact = index(value) if hasattr(value, "__index__") else value  # one of numpy is compared as a double
-    found = float(exact)
-    if found == exact or (found != found and exact != exact):  # NaN equals nothing
-        return found
+    double = float(exact)
+    if double == exact or (double != double and exact != exact):  # NaN equals nothing
+        return double
     raise ValueError(f"{value!r} is no double")
 
 

@@ -230,7 +230,7 @@ class Dispatcher:
         return Command(command_name(command), str(stream), arguments, self.command_id or self.new_id(), self.metadata)
 
     def _earlier(self, message: Command) -> Accepted | None:
-        """What the same command led to before, found by the id of its first event."""
+        """The earlier result of the same command, by the id of its first event."""
         if self.command_id is None or (first := self.store.find(_event_id(message.id, 0))) is None:
             return None
         cause = first.metadata.causation_id
@@ -286,7 +286,7 @@ class Dispatcher:
 
 
 class _Joined(Dispatcher):
-    """A dispatcher in its caller's transaction: a state that may be rolled back is nobody else's to load from."""
+    """A dispatcher in its caller's transaction. It shares no state, because the transaction may be rolled back."""
 
     def take_snapshot(self, kind: type[A], aggregate_id: str) -> A:
         raise DeclarationError(
@@ -304,7 +304,7 @@ def _through(middleware: Middleware, send: Send, message: Command) -> Result:
 
 
 def _answered(send: Send) -> Send:
-    """Let whoever stands around see a refusal as a value, whether the aggregate raised it or middleware within."""
+    """Return refusals as values to outer middleware, whether the aggregate or inner middleware raised them."""
 
     def answered(message: Command) -> Result:
         try:

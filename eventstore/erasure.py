@@ -2,9 +2,9 @@
 
     name: Annotated[str, Personal(subject="customer_id", erased="(erased)")]
 
-An event is never rewritten, so what has to be forgotten is encrypted when it is written: AES-256-GCM (NIST SP 800-38D)
-under a data key of its subject, and the data key is kept apart, wrapped by a master key. Erasing a subject destroys its
-data key; what was sealed under it shows the declared placeholder from then on, wherever it was copied to.
+An event is never rewritten. A personal field is therefore encrypted when it is written: AES-256-GCM (NIST SP 800-38D)
+under a data key of its subject. The data key is stored separately, wrapped by a master key. Erasing a subject destroys
+its data key. Every copy of a value that was sealed under it then shows the declared placeholder.
 
 How its bytes are made, and what they are bound to, is in `eventstore.sealing`.
 """
@@ -81,7 +81,7 @@ OUT_OF_REACH: Final = (
     "ids of persons: in stream names and message keys, in the clear fields that name subjects, and in the tables "
     "subject_streams and subject_keys, by which erasures find their way",
 )
-"""What destroying keys does not reach, for whoever has to see to it."""
+"""What destroying keys does not reach and you have to handle."""
 
 
 @runtime_checkable
@@ -230,12 +230,12 @@ class PersonalData:
 
 
 def subjects_in(schema: RegisteredSchema, values: Mapping[str, Any], aggregate_id: str) -> set[str]:
-    """Return whom a decoded event is about, by the fields that its writer named; InvalidIdentifier."""
+    """Return the subjects of a decoded event, by the fields that its writer named; InvalidIdentifier."""
     return {check_subject(subject_of(schema, name, values, aggregate_id)) for name in schema.personal}
 
 
 def keys_in(schema: RegisteredSchema, values: Mapping[str, Any], aggregate_id: str) -> set[tuple[UUID, str]]:
-    """Return the keys that a decoded event is sealed under, each with whom it must be of; InvalidSeal."""
+    """Return the keys that a decoded event is sealed under, each with the subject it must have; InvalidSeal."""
     return {
         (key_id_of(values[name], f"{schema.name}.{name}"), subject_of(schema, name, values, aggregate_id))
         for name in schema.personal

@@ -15,7 +15,7 @@ FactfoldError                  message, remedy, place
 ├── SchemaError
 │   ├── SchemaConflict         two schemas share one fingerprint
 │   ├── UnknownSchema          a schema id the registry does not hold
-│   ├── SchemaIncompatible     the registry refuses a schema beside the earlier ones: subject
+│   ├── SchemaIncompatible     the registry refuses a schema that does not fit earlier ones: subject
 │   ├── RegistryUnreachable    the schema registry did not answer
 │   ├── RegistryRefused        the schema registry answered no
 │   ├── NewerEvent             an event of a newer version than the code's

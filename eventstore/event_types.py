@@ -66,7 +66,7 @@ class EventType:
 
     @property
     def stored_names(self) -> tuple[str, ...]:
-        """Every name that its events are stored under, today's first."""
+        """Every name that its events are stored under, the current one first."""
         return (self.name, *self.upcasters.former_names)
 
     @cached_property
@@ -137,7 +137,7 @@ class EventType:
         return self._ways.restore(known)
 
     def upcast(self, version: int, values: Mapping[str, Any]) -> list[tuple[EventType, Mapping[str, Any]]]:
-        """Return the events of today that stored values stand for; one, unless a function makes it others.
+        """Return the current events that stored values stand for: one, unless a function returns others.
 
         NewerEvent; InvalidEventData where a value cannot be cast; KeysMissing where a function would see one sealed.
         """
@@ -145,25 +145,25 @@ class EventType:
         if version == self.version and not personal:
             return [(self, values)]
         self.require_known(version)
-        found = self.carried(version, values.marked() if isinstance(values, Disclosed) else values, secret=personal)
-        if isinstance(found, dict):
-            return [(self, found)]
-        return [(kind, kind.to_plain(event)) for event in found for kind in [event_type_of(event)]]
+        carried = self.carried(version, values.marked() if isinstance(values, Disclosed) else values, secret=personal)
+        if isinstance(carried, dict):
+            return [(self, carried)]
+        return [(kind, kind.to_plain(event)) for event in carried for kind in [event_type_of(event)]]
 
     def carried(
         self, version: int, values: Mapping[str, Any], *, secret: bool = False
     ) -> dict[str, Any] | list[object]:
-        """Return plain values as their upcasters make them; `Erased` ones show today's placeholder of their field.
+        """Return plain values as their upcasters return them. `Erased` ones show their field's current placeholder.
 
-        A field that is not personal today shows the writer's, cast as its values are. Errors of `upcast`, which tell no
-        value where these are ``secret``, or the class has personal fields.
+        A field that is no longer personal shows the writer's, cast as its values are. The errors of `upcast` contain no
+        value if the values are ``secret``, or the class has personal fields.
         """
         meaning = PlainMeaning(self.name, secret=secret or bool(self.personal))
-        found = self.upcasters.run(version, values, meaning)
-        if isinstance(found, dict):
-            for name in [name for name, value in found.items() if type(value) is Erased]:
-                found[name] = self._shown(name, found[name], meaning)
-        return found
+        result = self.upcasters.run(version, values, meaning)
+        if isinstance(result, dict):
+            for name in [name for name, value in result.items() if type(value) is Erased]:
+                result[name] = self._shown(name, result[name], meaning)
+        return result
 
     def _shown(self, name: str, erased: Erased, meaning: PlainMeaning) -> Any:
         from eventstore.serialization import placeholder
@@ -181,7 +181,7 @@ class EventType:
     def seen(self, written: RegisteredSchema) -> RegisteredSchema:
         """Return what records of a schema look like once they are upcast by declared changes.
 
-        It keeps the writer's schema id; fields of today that such a record has no value for are left out.
+        It keeps the writer's schema id. Current fields without a value in such a record are left out.
         InvalidEventData where a cast cannot be made.
         """
         if written.schema == self.schema:  # under whatever id
@@ -203,18 +203,18 @@ class EventType:
             raise newer_event(self.name, version, self.version)
 
     def events(self, version: int, values: Mapping[str, Any]) -> list[Any]:
-        """Build the events of today out of stored plain values; the errors of `upcast` and `from_plain`.
+        """Build the current events from stored plain values. Raises the errors of `upcast` and `from_plain`.
 
-        KeysMissing where a value of theirs is sealed.
+        Raises KeysMissing if one of their values is sealed.
         """
-        found = self.upcast(version, values)
+        plain_events = self.upcast(version, values)
         if isinstance(values, Disclosed):
-            for kind, plain in found:
+            for kind, plain in plain_events:
                 kind.require_open(plain)
-        return [kind.from_plain(plain) for kind, plain in found]
+        return [kind.from_plain(plain) for kind, plain in plain_events]
 
     def require_open(self, values: Mapping[str, Any]) -> None:
-        """Raise KeysMissing where a plain value is sealed still, whatever the field is today."""
+        """Raise KeysMissing if a plain value is still sealed, whether or not the field is still personal."""
         for field in self.fields:
             if type(values.get(field.name)) is Sealed:
                 raise still_sealed(f"{self.name}.{field.name}")
@@ -236,7 +236,7 @@ class EventType:
                 clear = encode_value(field.type.avro, values[field.name])
             except Exception:
                 clear = None
-            if clear is None:  # raised out here, so that no traceback shows a cause that tells the value
+            if clear is None:  # raised out here: no traceback shows a cause that contains the value
                 raise self._misfit(field.name, values[field.name])
             values[field.name] = seal(self._subject(field, event, aggregate_id), field.name, clear)
         return self.codec.encode(values)
@@ -247,7 +247,7 @@ class EventType:
         return tuple(field for field in self.fields if field.personal is not None)
 
     def subjects(self, event: object, aggregate_id: str) -> set[str]:
-        """Return whom an event is about: the subjects of its personal fields. InvalidEventData where one is missing."""
+        """Return the subjects of an event's personal fields. Raises InvalidEventData if one is missing."""
         return {self._subject(field, event, aggregate_id) for field in self.personal}
 
     def _subject(self, field: Field, event: object, aggregate_id: str) -> str:
@@ -289,7 +289,7 @@ class EventType:
         )
 
     def completed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return plain values of today's fields alone, defaults included; InvalidEventData for a missing field."""
+        """Return plain values of the current fields, defaults included. Raises InvalidEventData for a missing field."""
         return values if values.keys() == self._names else self._fitted(values)
 
     def _fitted(self, values: Mapping[str, Any]) -> dict[str, Any]:

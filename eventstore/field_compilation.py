@@ -214,7 +214,7 @@ def _enum(hint: type[Enum], place: str, compilation: Compilation) -> FieldType:
             remedy="give the member another value",
             place=f"{compilation.owner}.{place}",
         )
-    # The texts are a property of the type, so that a schema tells which ones its events may hold.
+    # The texts are a property of the type: a schema says which ones its events may hold.
     return FieldType({"type": "string", "enum": names}, enum_text(hint), enum_member(hint), enum=hint)
 
 

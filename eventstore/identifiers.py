@@ -77,7 +77,7 @@ def _check_stream_id(stream_id: str, stream: str) -> None:
 
 
 def check_subject(subject: str, *, place: str | None = None) -> str:
-    """Return the id of whom personal fields are about, or raise InvalidIdentifier: printable text, as a stream's id."""
+    """Return the id of a subject of personal fields: printable text, as a stream's id. Raises InvalidIdentifier."""
     if isinstance(subject, str) and subject and subject.isprintable() and len(subject) <= MAX_STREAM_LENGTH:
         return subject
     raise InvalidIdentifier(
@@ -126,8 +126,8 @@ def check_topic(topic: str, *, limit: int = MAX_NAME_LENGTH) -> str:
     """Return the topic name, or raise InvalidIdentifier, by Kafka's own rule."""
     # The two names that a broker refuses although they are of the right characters.
     pattern = _NOWHERE if topic in (".", "..") else _TOPIC
-    wanted = "letters, digits, dots, dashes and underscores, and not dots alone"
-    return _checked(topic, pattern, "topic", wanted, limit=limit)
+    allowed = "letters, digits, dots, dashes and underscores, and not dots alone"
+    return _checked(topic, pattern, "topic", allowed, limit=limit)
 
 
 def check_group(group: str) -> str:
@@ -135,14 +135,14 @@ def check_group(group: str) -> str:
     return _checked(group, _TOPIC, "group", "letters, digits, dots, dashes and underscores")
 
 
-def _checked(text: str, pattern: re.Pattern[str], kind: str, wanted: str, *, limit: int = MAX_NAME_LENGTH) -> str:
+def _checked(text: str, pattern: re.Pattern[str], kind: str, allowed: str, *, limit: int = MAX_NAME_LENGTH) -> str:
     if not isinstance(text, str):
         raise _no_text(kind, text)
     if pattern.fullmatch(text) and len(text) <= limit:
         return text
     raise InvalidIdentifier(
         f"{kind} {text[:80]!r} is not a valid name",
-        remedy=f"use {wanted}, at most {limit} characters",
+        remedy=f"use {allowed}, at most {limit} characters",
     )
 
 

@@ -106,7 +106,7 @@ def inbox_table(metadata: MetaData) -> Table:
 
 
 class Inbox:
-    """What one group has handled of one topic, kept in the handler's database, and the handler's transactions.
+    """The events of one topic that one group has handled, in the handler's database, and the handler's transactions.
 
     `of` gives the inbox of another topic of the group, for transactions that this one begins.
     """
@@ -151,7 +151,7 @@ class Inbox:
                 self._driver = tx.connection.driver_connection
                 yield tx
         finally:
-            # Back in its pool it may be anybody's, and is not for us to sever.
+            # Back in its pool it may have another user: it must not be severed.
             self._driver = None
 
     @contextmanager
@@ -187,9 +187,9 @@ class Inbox:
     def give_up(self, tx: Connection, event_id: str) -> None:
         """Note that an event became a dead letter."""
         key = {"subscriber": self._group, "topic": self._topic, "event_id": UUID(event_id)}
-        told = {"time": self._now(), "outcome": DEAD}
-        statement = upsert(tx, self._table).values(key | told)
-        tx.execute(statement.on_conflict_do_update(index_elements=list(key), set_=told))
+        updates = {"time": self._now(), "outcome": DEAD}
+        statement = upsert(tx, self._table).values(key | updates)
+        tx.execute(statement.on_conflict_do_update(index_elements=list(key), set_=updates))
 
     def forget(self, after: timedelta | None = None) -> int:
         """Delete rows older than that by the database's clock, or any; 10,000 at most, return how many."""
@@ -240,8 +240,8 @@ class Inbox:
         return {"group": self._group, "topic": self._topic, "ids": f"{{{','.join(ids)}}}", **others}
 
     def _check_columns(self, tx: Connection) -> None:
-        found = {column["name"] for column in inspect(tx).get_columns(self._table.name)}
-        if missing := {column.name for column in self._table.c} - found:
+        existing = {column["name"] for column in inspect(tx).get_columns(self._table.name)}
+        if missing := {column.name for column in self._table.c} - existing:
             raise StoreNotPrepared(
                 f"the table {self._table.name} is of an older version: it has no column {', '.join(sorted(missing))}",
                 remedy="stop its subscribers and drop it. They handle again what their groups have not acknowledged",

@@ -62,12 +62,12 @@ def without_quoted(text: str) -> str:
 
 def _chain(error: BaseException) -> list[BaseException]:
     """The causes first, as Python prints them."""
-    found = list[BaseException]()
+    chain = list[BaseException]()
     one: BaseException | None = error
-    while one is not None and one not in found:
-        found.append(one)
+    while one is not None and one not in chain:
+        chain.append(one)
         one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
-    return found[::-1]
+    return chain[::-1]
 
 
 def _text(error: BaseException) -> str:
@@ -82,7 +82,7 @@ def _text(error: BaseException) -> str:
 
 
 def _personal_values(arrivals: Iterable[Arrival]) -> list[str]:
-    """Every value of events with personal fields: which of them their reader made its text of, cannot be told."""
+    """Every value of events with personal fields: any of them may be part of the text."""
     data = (arrival.data for arrival in arrivals if arrival.type is not None)
     return [text for values in data if isinstance(values, Disclosed) for text in _texts(values)]
 
@@ -109,4 +109,4 @@ def _masked(text: str, values: Sequence[str]) -> str:
         part = len(word) >= _SHORTEST_PART and any(word in value for value in longer)
         return word in words or part or any(value in word for value in longer)
 
-    return _WORD.sub(lambda found: MASK if is_value(found[0].casefold()) else found[0], text)
+    return _WORD.sub(lambda match: MASK if is_value(match[0].casefold()) else match[0], text)

@@ -51,16 +51,16 @@ def logged() -> Middleware:
 
     def middleware(command: Command, send: Send) -> Result:
         began = time.perf_counter()
-        told = log.bind(command=command.name, id=str(command.id), stream=command.stream)
+        bound = log.bind(command=command.name, id=str(command.id), stream=command.stream)
         try:
             result = send(command)
         except FactfoldError as error:
-            told.error("command failed", error=type(error).__name__, cause=error.message, seconds=_since(began))
+            bound.error("command failed", error=type(error).__name__, cause=error.message, seconds=_since(began))
             raise
         if isinstance(result, Refusal):
-            told.info("command refused", reason=result.reason, seconds=_since(began))
+            bound.info("command refused", reason=result.reason, seconds=_since(began))
         else:
-            told.info("command accepted", version=result.version, events=len(result.events), seconds=_since(began))
+            bound.info("command accepted", version=result.version, events=len(result.events), seconds=_since(began))
         return result
 
     return middleware

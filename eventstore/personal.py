@@ -34,9 +34,9 @@ class Sealed(bytes):
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """A value whose person was erased, while it is carried to today: the writer's placeholder, and what casts it met.
+    """A value of an erased subject while upcasters carry it: the writer's placeholder, and the casts on the way.
 
-    A placeholder is cast only where today's class has none of its own to show instead.
+    A placeholder is cast only if the current class has none of its own.
     """
 
     placeholder: Any
@@ -50,8 +50,8 @@ class Erased:
 class Disclosed(dict[str, Any]):
     """The plain values of an event with personal fields; ``erased`` names those that show the writer's placeholder.
 
-    What those show once the event is read as of today, today's class says. ``personal`` has the writer's declaration of
-    each personal field.
+    The current class says what those show once the event is read as the current version. ``personal`` has the writer's
+    declaration of each personal field.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Disclosed(dict[str, Any]):
 
 
 def still_sealed(place: str | None = None) -> KeysMissing:
-    """Build the error for a value that nobody here has opened."""
+    """Build the error for a value that is still sealed."""
     return KeysMissing(
         "a personal field is sealed, and there are no keys here to open it",
         remedy="read with the keys: SqlEventStore(url, keys=…), open_subscriber(…, keys=…)",

@@ -46,8 +46,8 @@ def _written(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else {"$float": repr(value)}
     if isinstance(value, Mapping):
-        found = {str(key): _written(inner) for key, inner in value.items()}
-        return {"$map": found} if any(key.startswith(_MARK) for key in found) else found
+        written = {str(key): _written(inner) for key, inner in value.items()}
+        return {"$map": written} if any(key.startswith(_MARK) for key in written) else written
     if isinstance(value, list):
         return [_written(inner) for inner in value]
     if isinstance(value, tuple):

@@ -1,6 +1,6 @@
 """Classes of named fields: dataclasses, and where they are installed pydantic models and msgspec structs.
 
-Only what is already imported is looked at: nobody uses a pydantic model without having imported pydantic.
+Only modules that are already imported are checked: a pydantic model exists only after an import of pydantic.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Store → Kafka for places without Kafka Connect: every record once, in order, by one leader.
 
-The relay keeps no checkpoint. How far it has come is what its topics hold: a place of its own beside them would be
+The relay keeps no checkpoint. Its topics say how far it has come: a checkpoint of its own would be
 written before its records or after them, and a crash in between would lose some or repeat some. A batch is one
 transaction of Kafka's, by a producer whose id all relays of a store share. Opening one shuts out the last leader,
 wherever it hangs, and ends what it had not committed; only then is the end of the topics worth reading.
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # How soon an event is seen once it is behind the fence: two indexed queries each time.
 GLANCE_SECONDS: Final = 0.02
-# How soon a relay that stands by takes over from one that is gone.
+# How soon a standby relay takes over from one that stopped.
 STANDBY_SECONDS: Final = 0.5
 _CONNECTOR_SECONDS: Final = 10.0
 _LONGEST_PAUSE: Final = 30.0
@@ -198,9 +198,9 @@ class Term(Closing):
     def resume(self) -> None:
         """Find out from the topics what they lack; those that are missing are made."""
         categories = self._store.categories()
-        wanted = [schemas_topic(), *(event_topic(c.topic, partitions=c.partitions) for c in categories)]
-        ensure_topics(self._settings, wanted)
-        wait_for_transactions(self._settings, [topic.name for topic in wanted])
+        topics = [schemas_topic(), *(event_topic(c.topic, partitions=c.partitions) for c in categories)]
+        ensure_topics(self._settings, topics)
+        wait_for_transactions(self._settings, [topic.name for topic in topics])
         ends = partition_ends(self._store, self._outbox, self._settings)
         self._ends: dict[Partition, Position] = {(end.topic, end.partition): end.position for end in ends}
         self._furthest = max(self._ends.values(), default=BEFORE_ALL)
@@ -281,9 +281,9 @@ def _event_id(record: TopicRecord) -> str:
             remedy="keep the outbox connector, or publish the store into a topic of another name",
             place=record.place,
         )
-    if (found := event_id_of(record)) is None:
+    if (event_id := event_id_of(record)) is None:
         raise _unknown_event(record)
-    return str(found)
+    return str(event_id)
 
 
 def _unknown_event(record: TopicRecord) -> TopicNotRelayed:

@@ -126,7 +126,7 @@ class Outwaiting:
         return delay
 
     def recovered(self) -> None:
-        """Begin to count anew."""
+        """Reset the count."""
         before, self.failures = self.failures, 0
         if self._counted_by is not None:
             self._counted_by.recovered(before)

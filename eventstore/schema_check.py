@@ -18,9 +18,9 @@ from eventstore.schema_registry import RegisteredSchema, canonical
 
 @dataclass(frozen=True)
 class SchemaCheck:
-    """What the code does to kept schemas: what it breaks, what is new, and what functions decide at run time.
+    """How the code fits stored schemas: what it breaks, what is new, and what functions decide at run time.
 
-    ``passed_over`` names the categories of kept schemas that no aggregate was given of.
+    ``passed_over`` names the categories of stored schemas without a given aggregate.
     """
 
     misfits: Sequence[Misfit]
@@ -68,10 +68,10 @@ def _unclaimed(schema: RegisteredSchema) -> Misfit:
 def read_schemas(path: Path) -> list[RegisteredSchema]:
     """Read the schemas of a file that `write_schemas` wrote. Raises DeclarationError for another file."""
     try:
-        found = json.loads(path.read_text("utf-8"))
-        if not isinstance(found, list):
+        schemas = json.loads(path.read_text("utf-8"))
+        if not isinstance(schemas, list):
             raise TypeError("it is no list")
-        return [RegisteredSchema(schema["id"], schema["name"], schema["schema"]) for schema in found]
+        return [RegisteredSchema(schema["id"], schema["name"], schema["schema"]) for schema in schemas]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DeclarationError(
             f"{path} holds no schemas: {error}",
@@ -82,9 +82,9 @@ def read_schemas(path: Path) -> list[RegisteredSchema]:
 
 def write_schemas(path: Path, aggregates: Iterable[type[Aggregate]]) -> int:
     """Add the current schemas to those in a file. Return how many are new."""
-    kept = {schema.id: schema for schema in read_schemas(path)} if path.exists() else {}
+    stored = {schema.id: schema for schema in read_schemas(path)} if path.exists() else {}
     today = {k.schema_id: k.registered for owner in aggregates for k in owner.event_types.values()}
-    every = sorted((kept | today).values(), key=lambda schema: (schema.name, schema.version, schema.id))
+    every = sorted((stored | today).values(), key=lambda schema: (schema.name, schema.version, schema.id))
     text = [{"id": schema.id, "name": schema.name, "schema": schema.schema} for schema in every]
     path.write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    return len(today.keys() - kept.keys())
+    return len(today.keys() - stored.keys())

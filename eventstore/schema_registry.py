@@ -55,15 +55,15 @@ class RegisteredSchema:
             raise _no_schema(repr(payload[:60])) from error
 
     @classmethod
-    def from_values(cls, found: Any) -> RegisteredSchema:
+    def from_values(cls, values: Any) -> RegisteredSchema:
         """Read the same as values of JSON. Raises NotFramedAvro."""
         try:
-            schema = cls(found["id"], found["name"], found["schema"], found.get("registry"))
+            schema = cls(values["id"], values["name"], values["schema"], values.get("registry"))
             if schema._is_sound():
                 return schema
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             pass
-        raise _no_schema(f"a {type(found).__name__}")
+        raise _no_schema(f"a {type(values).__name__}")
 
     def _is_sound(self) -> bool:
         """Whether everything has the type that readers take it for, and the JSON can be written."""
@@ -84,8 +84,8 @@ class RegisteredSchema:
         return canonical({"id": self.id, "name": self.name, "schema": self.schema, **origin}).encode()
 
 
-def _no_schema(told: str) -> NotFramedAvro:
-    return NotFramedAvro(f"{told} is not a registered schema", remedy="keep foreign records out of the schemas topic")
+def _no_schema(text: str) -> NotFramedAvro:
+    return NotFramedAvro(f"{text} is not a registered schema", remedy="keep foreign records out of the schemas topic")
 
 
 def canonical(schema: Mapping[str, Any]) -> str:
@@ -132,27 +132,27 @@ class SchemaRegistry(Protocol):
         """Return one schema. Raises UnknownSchema if the id was never given, RegistryUnreachable, RegistryRefused."""
 
 
-def check_same(kept: RegisteredSchema, offered: RegisteredSchema) -> None:
+def check_same(stored: RegisteredSchema, offered: RegisteredSchema) -> None:
     """Raise SchemaConflict unless both are the same schema."""
-    if canonical(kept.schema) != canonical(offered.schema):
+    if canonical(stored.schema) != canonical(offered.schema):
         raise SchemaConflict(
-            f"schema id {offered.id} of {offered.name} already belongs to another schema of {kept.name}",
-            remedy=_remedy(kept, offered),
+            f"schema id {offered.id} of {offered.name} already belongs to another schema of {stored.name}",
+            remedy=_remedy(stored, offered),
             place=offered.name,
         )
 
 
-def _remedy(kept: RegisteredSchema, offered: RegisteredSchema) -> str:
-    if kept.registry is None and offered.registry is None:
+def _remedy(stored: RegisteredSchema, offered: RegisteredSchema) -> str:
+    if stored.registry is None and offered.registry is None:
         return "add a field with a default, or rename one: the fingerprint changes with the schema"
     return (
         f"have one registry, which never forgets, for all services of a Kafka cluster: "
-        f"{kept.registry or 'a fingerprint'} had the id before {offered.registry or 'a fingerprint'}"
+        f"{stored.registry or 'a fingerprint'} had the id before {offered.registry or 'a fingerprint'}"
     )
 
 
 def unknown_schema(schema_id: int, place: str) -> UnknownSchema:
-    """Build the error for an id nobody registered here."""
+    """Build the error for an id that is not registered here."""
     return UnknownSchema(
         f"schema id {schema_id} is not registered",
         remedy="wait until the schemas topic arrives, or check that the writer shares this registry",

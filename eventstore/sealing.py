@@ -76,11 +76,11 @@ class SealedField(NamedTuple):
         return SealedField(schema, name, values[name], binding(schema.name, name, origin, subject))
 
     @staticmethod
-    def kept(schema: RegisteredSchema, name: str, kept: bytes) -> SealedField:
-        """Return a field out of a state, which keeps the binding of a bound value behind it."""
-        if kept[:1] != BOUND:
-            return SealedField(schema, name, kept, b"")
-        return SealedField(schema, name, kept[:-_BINDING_BYTES], kept[-_BINDING_BYTES:])
+    def from_state(schema: RegisteredSchema, name: str, stored: bytes) -> SealedField:
+        """Return a field of a state, where the binding of a bound value follows the value."""
+        if stored[:1] != BOUND:
+            return SealedField(schema, name, stored, b"")
+        return SealedField(schema, name, stored[:-_BINDING_BYTES], stored[-_BINDING_BYTES:])
 
     def opened(self, key: DataKey) -> bytes:
         """Decrypt the value; InvalidSeal where it was changed, or belongs elsewhere."""
@@ -95,7 +95,7 @@ def seal(key: DataKey, bound_to: bytes, clear: bytes) -> bytes:
 
 
 def binding(kind: str, name: str, origin: Origin, subject: str) -> bytes:
-    """Return what a value of a type's field in one event is bound to beside its key: SHA-256 over netstrings.
+    """Return what a value of a type's field in one event is bound to besides its key: SHA-256 over netstrings.
 
     `projections.spark.events.binding` computes the same inside the JVM.
     """
@@ -104,7 +104,7 @@ def binding(kind: str, name: str, origin: Origin, subject: str) -> bytes:
 
 
 def subject_of(schema: RegisteredSchema, name: str, values: Mapping[str, Any], aggregate_id: str) -> str:
-    """Return whom a personal field of a decoded event is about, by the field that its writer named; InvalidSeal."""
+    """Return the subject of a personal field of a decoded event, by the field that its writer named; InvalidSeal."""
     named = schema.personal[name].get("subject")
     if named is None:
         return aggregate_id

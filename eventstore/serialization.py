@@ -44,7 +44,7 @@ def decode_value(avro: Any, body: bytes) -> Any:
         whole = buffer.tell() == len(body)
     if whole:
         return value
-    raise NotFramedAvro(  # out here, so that no cause tells the value
+    raise NotFramedAvro(  # out here: no cause contains the value
         f"{len(body)} bytes are no Avro value of the type that their schema declares",
         remedy="find the writer that changed the value or its schema",
     )
@@ -157,7 +157,7 @@ class AvroDecoder:
         body = BytesIO(framed)
         body.seek(_FRAME.size)
         try:
-            # Which of several records a union holds: its name comes beside it, and a single one alone.
+            # A union of several records yields pairs of record name and value. A union of one record yields the value.
             values = schemaless_reader(body, parsed, None, return_record_name=True, return_record_name_override=True)
         except Exception as error:
             raise _broken(framed) from error

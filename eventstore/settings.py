@@ -141,7 +141,7 @@ class RegistrySettings(BaseModel):
     def _is_an_address(cls, url: str) -> str:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-            # It is kept with every schema, for all who read the schemas topic.
+            # It is stored with every schema, and every reader of the schemas topic sees it.
             raise ValueError("http:// or https:// and a host, without a user: that is FACTFOLD_REGISTRY__USER")
         return url.rstrip("/")
 
@@ -160,7 +160,7 @@ class RegistrySettings(BaseModel):
             "basic.auth.user.info": None if self.user is None else f"{self.user}:{_clear(self.password)}",
             "ssl.ca.location": _text(self.ca_location),
         }
-        # An append waits for it, once for each new schema: a moment's silence is tried again, a dead registry is told.
+        # An append waits for it once for each new schema: retry a short outage, and raise an error after it.
         patience = {"timeout": self.timeout_seconds, "max.retries": 2, "retries.wait.ms": 100}
         return {**_given(spelled), **patience}
 
@@ -206,8 +206,8 @@ class Settings(BaseSettings):
 
 def _invalid(error: ValidationError) -> InvalidSettings:
     """Return what is wrong with one of the settings, by its variable's name: an unknown one first."""
-    found = error.errors(include_input=False, include_url=False, include_context=False)
-    first = min(found, key=lambda problem: problem["type"] != "extra_forbidden")
+    problems = error.errors(include_input=False, include_url=False, include_context=False)
+    first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
     path = [str(part).lower() for part in first["loc"]]
     name = _variable(path)
     if first["type"] != "extra_forbidden":

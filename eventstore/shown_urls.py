@@ -27,6 +27,6 @@ def shown_url(url: URL | str) -> str:
     return _PARAMETER.sub(_parameter, _PASSWORD.sub(rf"\1:{_HIDDEN}@", text))
 
 
-def _parameter(found: re.Match[str]) -> str:
-    before, name, value = found.groups()
+def _parameter(match: re.Match[str]) -> str:
+    before, name, value = match.groups()
     return f"{before}{name}={_HIDDEN if _SECRET_NAME.search(unquote_plus(name)) else value}"

@@ -5,7 +5,7 @@ state's shape: a snapshot of another shape is ignored and overwritten in time, a
 always tell. They are the truth; a snapshot may be lost at any time.
 
 Aggregates with personal events have none: it would hold in clear what their events hold sealed, and a command that was
-under way across an erasure would keep it anew (ADR 0029).
+under way during an erasure would store it again (ADR 0029).
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ class Snapshots:
         Raises:
             UnsupportedFieldType: A field of the state has no Avro type.
         """
-        if has_personal_events(kind):  # what an earlier release kept would outlive an erasure
+        if has_personal_events(kind):  # a snapshot of an earlier release would outlive an erasure
             return None
         if not cached:
             self._cache.drop(str(stream))
         elif (known := self._cache.get(kind, str(stream))) is not None:
             return known
-        found = self._store.snapshot(str(stream))
-        return None if found is None else shape_of(kind).restored(kind, stream, found)
+        snapshot = self._store.snapshot(str(stream))
+        return None if snapshot is None else shape_of(kind).restored(kind, stream, snapshot)
 
     def passed(self, state: Aggregate, *, before: int) -> None:
         """Note the state after an append to a stream that stood at ``before``. The state must not change any more."""
@@ -128,7 +128,7 @@ class Snapshots:
         try:
             self.take(state)
         except (StoreUnavailable, InvalidEventData) as error:
-            # The events are appended: nobody may take this for a failure of theirs.
+            # The events are appended: this must not look like a failed append.
             log.warning("aggregate snapshot not stored", stream=str(state.stream), cause=error.message)
 
     def _warn(self, kind: type[Aggregate]) -> None:
@@ -156,7 +156,7 @@ class _Cache:
             if known is None or type(known) is not kind:
                 return None
             self._states.move_to_end(stream)
-        # Who puts a state lets go of it, and who gets one gets a copy: deciding changes it.
+        # The cache owns the state it holds and returns copies: deciding changes a state.
         return copy.deepcopy(known)
 
     def drop(self, stream: str) -> None:
@@ -221,11 +221,11 @@ class StateShape:
             return None
         _, values = self._decoder.decode(snapshot.payload)
         try:
-            found = {field.name: field.type.opened(values[field.name]) for field in self._fields}
+            fields = {field.name: field.type.opened(values[field.name]) for field in self._fields}
         except (InvalidEventData, *MISFITS) as error:  # the events can tell what the state is
             log.warning("aggregate snapshot ignored", stream=str(stream), cause=str(error))
             return None
-        return kind.restored(found, id=stream.id, version=snapshot.version)
+        return kind.restored(fields, id=stream.id, version=snapshot.version)
 
     @cached_property
     def _encoder(self) -> AvroEncoder:

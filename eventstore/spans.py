@@ -138,7 +138,7 @@ class Spans:
 def _parent(traceparents: Sequence[str | None]) -> tuple[Context | None, list[Link]]:
     """Return the context of the parent, None for the current one, and links to spans of other traces."""
     stored = {one: _context(one) for one in traceparents if one is not None}
-    contexts = [found for found in stored.values() if found.is_valid]
+    contexts = [context for context in stored.values() if context.is_valid]
     current = trace.get_current_span().get_span_context()
     if current.is_valid:
         return None, [Link(one) for one in contexts if one.trace_id != current.trace_id]
@@ -149,11 +149,11 @@ def _parent(traceparents: Sequence[str | None]) -> tuple[Context | None, list[Li
 
 def _traceparents(call: HandlerCall) -> list[str | None]:
     """Return the traceparents of the events. A record with incomplete headers has none, and is handled all the same."""
-    found: list[str | None] = []
+    traceparents: list[str | None] = []
     for arrival in call.arrivals:
         with suppress(SchemaError):
-            found.append(arrival.recorded().metadata.traceparent)
-    return found
+            traceparents.append(arrival.recorded().metadata.traceparent)
+    return traceparents
 
 
 def _context(traceparent: str) -> SpanContext:

@@ -1,4 +1,4 @@
-"""What an aggregate's state fields begin with: values that states share, and makers of those that each needs anew."""
+"""The defaults of an aggregate's state fields: shared values, and factories for values that each state needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NEVER_CHANGE: Final = frozenset({date, datetime, time, timedelta, timezone, UUI
 
 
 def part_defaults(owner: str, values: Mapping[str, Any]) -> tuple[dict[str, Callable[[], Any]], dict[str, Any]]:
-    """Part defaults in those made anew for every state and those that are shared; DeclarationError."""
+    """Part defaults into those made for every state and those that are shared; DeclarationError."""
     fresh: dict[str, Callable[[], Any]] = {}
     shared: dict[str, Any] = {}
     for name, value in values.items():
@@ -45,7 +45,7 @@ def _may_be_shared(value: Any, place: str) -> bool:
 
 
 def _all_of(record: Any, values: Callable[[Any], dict[str, Any]]) -> list[Any]:
-    """Every value a record holds: of its fields, and what a method may have kept beside them."""
+    """Every value a record holds: those of its fields, and other attributes that a method may have set."""
     return [*values(record).values(), *getattr(record, "__dict__", {}).values()]
 
 

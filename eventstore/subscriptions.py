@@ -8,7 +8,7 @@ The handler's parameters say what it is called with:
     event: Payment.Received              one event of this class, or of several: `A | B`; others are skipped
     events: list[Payment.Received]       the new events of a batch, in their order, in one call
     event: RecordedEvent                 every event of the topic, as it was recorded
-    recorded: RecordedEvent              beside an event class: id, stream, time, and `caused()` for commands it sends
+    recorded: RecordedEvent              with an event class: id, stream, time, and `caused()` for commands it sends
     tx: Connection                       by this name: the transaction its effects belong in (SQLAlchemy)
 
 Several topics, or all whose names match a pattern, are one subscription too:

@@ -1,4 +1,4 @@
-"""Whose events a topic holds: the last record of each partition, asked for in the stores that are to fill the topic.
+"""Which stores' events a topic holds: the last record of each partition, looked up in the stores that fill the topic.
 
 Two services with an aggregate of one name may mean one topic. Their keys are alike: compaction would delete the events
 of one for those of the other. The last records show it before that happens, whatever source each store names.
@@ -32,8 +32,8 @@ class TopicOwners:
 
     def require_own(self) -> None:
         """Raise ForeignRecord for the first record that is none of the stores'."""
-        for found in self.foreign.values():
-            raise found
+        for error in self.foreign.values():
+            raise error
 
 
 def topic_owners(settings: Settings, stores: Iterable[SqlEventStore]) -> TopicOwners:
@@ -46,8 +46,8 @@ def topic_owners(settings: Settings, stores: Iterable[SqlEventStore]) -> TopicOw
     if not topics:
         return TopicOwners()
     records = list(last_records(settings, topics, may_be_emptied=True).values())
-    ids = [found for record in records if (found := event_id_of(record)) is not None]
-    known = {found for store in every for found in store.known(ids)}
+    ids = [event_id for record in records if (event_id := event_id_of(record)) is not None]
+    known = {event_id for store in every for event_id in store.known(ids)}
     foreign = {record.topic: _foreign(record) for record in reversed(records) if event_id_of(record) not in known}
     sources: dict[str, frozenset[str]] = {}
     for record in records:
@@ -69,7 +69,7 @@ def source_of(record: TopicRecord) -> str:
 
 
 def strange_end(record: TopicRecord) -> str:
-    """Say that a topic ends with a record that the store does not know, and whose record that is."""
+    """Return the message for a topic that ends with a record of an unknown event, with the source of the record."""
     key, source = (record.key or b"")[:80], source_of(record)
     return f"{record.topic!r} ends with a record that is no event of this store: {key!r} of source {source!r}"
 

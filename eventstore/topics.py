@@ -43,10 +43,10 @@ HEADER_CONSTANTS: Final[tuple[tuple[str, str], ...]] = (
     ("ce_specversion", "1.0"),
 )
 
-# What a dead letter tells beside its record's own headers: dead_letter_topic, dead_letter_offset, …
+# The prefix of the headers that a dead letter has in addition to its record's: dead_letter_topic, …
 DEAD_LETTER_PREFIX: Final = "dead_letter_"
 DEAD_LETTER_MESSAGE_LENGTH: Final = 1000
-# How many bytes the value had of a record that was too large to be kept: it stays where its dead letter says.
+# The value's size in bytes if the record was too large for a dead letter: it stays in its source topic.
 DEAD_LETTER_OMITTED: Final = "dead_letter_omitted_bytes"
 # The branch that a record of a branch topic was put into.
 BRANCH_HEADER: Final = "factfold_branch"
@@ -61,7 +61,7 @@ _NOT_OF_TOPICS: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_SERVICE: Final = 40
 _UNLIMITED: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACT: Final = {"cleanup.policy": "compact", **_UNLIMITED}
-# What Kafka's Java producer sends unless told otherwise is 1 MiB, key and headers included; a longer event would
+# Kafka's Java producer sends at most 1 MiB by default, key and headers included. A longer event would
 # stop the connector that publishes it, and with it every event after it.
 MAX_EVENT_BYTES: Final = 1_000_000
 # A routed record is longer than its source's by some headers, and is not compressed as its source may have been.
@@ -69,8 +69,8 @@ MAX_ROUTED_BYTES: Final = 16 << 20
 # A dead letter is longer than its record by the headers that tell of its end.
 MAX_DEAD_LETTER_BYTES: Final = MAX_ROUTED_BYTES + (64 << 10)
 _WEEK_MS: Final = 7 * 24 * 60 * 60 * 1000
-# A reader that stood still for longer may have missed some, and is told so: a long weekend is no reason to rebuild.
-DELETIONS_KEPT: Final[Mapping[str, str]] = {"delete.retention.ms": str(_WEEK_MS)}
+# A reader that was offline for longer may have missed tombstones, and stops: a long weekend needs no rebuild.
+TOMBSTONE_RETENTION: Final[Mapping[str, str]] = {"delete.retention.ms": str(_WEEK_MS)}
 _ROUTED: Final = {"cleanup.policy": "delete", "max.message.bytes": str(MAX_ROUTED_BYTES)}
 
 
@@ -106,24 +106,24 @@ def topic_of_category(category: str, *, source: str = DEFAULT_SOURCE) -> str:
 def event_topic(name: str, *, partitions: int) -> TopicSpec:
     """Describe the topic of a category: compacted by a key unique to each event, so nothing is ever lost.
 
-    The deletion of a stream stays for a week at least: who reads on within it misses none.
+    Tombstones of a deleted stream stay for at least a week: a reader that is offline for less misses none.
     """
-    return TopicSpec(name, partitions, {**_COMPACT, **DELETIONS_KEPT})
+    return TopicSpec(name, partitions, {**_COMPACT, **TOMBSTONE_RETENTION})
 
 
 def changelog_topic(name: str, *, partitions: int) -> TopicSpec:
     """Describe a topic of row changes: compacted by primary key, with tombstones for at least a week."""
-    return TopicSpec(name, partitions, {**_COMPACT, **DELETIONS_KEPT})
+    return TopicSpec(name, partitions, {**_COMPACT, **TOMBSTONE_RETENTION})
 
 
 def view_topic(name: str, *, partitions: int, compaction_lag_ms: int) -> TopicSpec:
     """Describe a topic of a view's rows: compacted by the view's key, but nothing younger than the lag.
 
-    A rebuild reads a topic for as long as the lag and misses nothing; a reader that stood still for as long again, or
-    for a week, still finds the tombstones.
+    A rebuild may read the topic for as long as the lag and misses nothing. A reader that is offline for as long again,
+    or for a week, still finds the tombstones.
     """
-    kept = max(compaction_lag_ms, _WEEK_MS)
-    lags = {"min.compaction.lag.ms": str(compaction_lag_ms), "delete.retention.ms": str(kept)}
+    retention_ms = max(compaction_lag_ms, _WEEK_MS)
+    lags = {"min.compaction.lag.ms": str(compaction_lag_ms), "delete.retention.ms": str(retention_ms)}
     return TopicSpec(name, partitions, {**_COMPACT, **lags, "max.message.bytes": str(MAX_ROUTED_BYTES)})
 
 
@@ -134,7 +134,7 @@ def final_topic(name: str, *, partitions: int) -> TopicSpec:
 
 
 def history_topic(name: str, *, partitions: int) -> TopicSpec:
-    """Describe a topic of row changes that keeps every one of them: for those who ask what was, not only what is."""
+    """Describe a topic of row changes that retains every change, for readers that need earlier rows."""
     return TopicSpec(name, partitions, {"cleanup.policy": "delete", **_UNLIMITED})
 
 
@@ -144,7 +144,7 @@ def branch_topic(name: str, *, partitions: int) -> TopicSpec:
 
 
 def dead_letter_topic(name: str, *, partitions: int = 1) -> TopicSpec:
-    """Describe a topic of records given up: kept until someone has looked at them."""
+    """Describe a topic of dead letters: retained until an operator has handled them."""
     return TopicSpec(name, partitions, {**_ROUTED, "max.message.bytes": str(MAX_DEAD_LETTER_BYTES), **_UNLIMITED})
 
 
@@ -159,7 +159,7 @@ def retry_topic_of(topic: str, group: str) -> str:
 
 
 def settled_topic(letters: str) -> TopicSpec:
-    """Describe the topic of what was done with the letters of a dead-letter topic: kept as long as these."""
+    """Describe the topic of the actions on letters of a dead-letter topic: retained as long as these."""
     return TopicSpec(f"{letters.removesuffix(DEAD_LETTERS)}{SETTLED}", 1, {"cleanup.policy": "delete", **_UNLIMITED})
 
 
@@ -259,10 +259,10 @@ def _zoned(text: str) -> datetime:
 def require_source(headers: Iterable[tuple[str, bytes | None]], source: str, *, place: str) -> None:
     """Raise ForeignRecord unless the record's headers name a source."""
     value = next((value for name, value in headers if name == "ce_source"), None)
-    found = "none" if value is None else repr(value.decode(errors="replace"))
-    if found != repr(source):
+    actual = "none" if value is None else repr(value.decode(errors="replace"))
+    if actual != repr(source):
         raise ForeignRecord(
-            f"the record is of another service: {source!r} is declared, and the record's source is {found}",
+            f"the record is of another service: {source!r} is declared, and the record's source is {actual}",
             remedy="read a topic that the service alone fills, or leave out source= to take every source's events",
             place=place,
         )
@@ -298,12 +298,12 @@ def dead_letter_headers(
     time: datetime,
     message: str | None = None,
 ) -> tuple[tuple[str, bytes], ...]:
-    """Return the headers a dead letter carries beside its own; `origin` is topic, partition and offset.
+    """Return the headers that a dead letter has in addition to its record's. `origin` is topic, partition and offset.
 
-    `message` takes the place of the error's own text, which may hold what is not to be kept.
+    `message` replaces the error's own text, which may hold values that must not be stored.
     """
     topic, partition, offset = origin
-    told = {
+    fields = {
         "topic": topic,
         "partition": partition,
         "offset": offset,
@@ -313,4 +313,4 @@ def dead_letter_headers(
         "attempts": attempts,
         "time": time.isoformat(),
     }
-    return tuple((f"{DEAD_LETTER_PREFIX}{name}", str(value).encode()) for name, value in told.items())
+    return tuple((f"{DEAD_LETTER_PREFIX}{name}", str(value).encode()) for name, value in fields.items())

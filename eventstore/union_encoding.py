@@ -34,11 +34,11 @@ def _of(avro: Any, records: dict[str, Convert | None]) -> Convert | None:
 
 
 def _of_record(fields: Sequence[Mapping[str, Any]], records: dict[str, Convert | None]) -> Convert | None:
-    found = {field["name"]: _of(field["type"], records) for field in fields}
-    converts = {name: convert for name, convert in found.items() if convert is not None}
+    by_name = {field["name"]: _of(field["type"], records) for field in fields}
+    converts = {name: convert for name, convert in by_name.items() if convert is not None}
     if not converts:
         return None
-    # A name that is missing is told by the Avro library, with the whole record at hand.
+    # The Avro library reports a missing name, with the whole record at hand.
     return lambda values: {n: converts[n](v) if n in converts else v for n, v in values.items()}
 
 
@@ -46,7 +46,7 @@ def _of_union(members: Sequence[Any], records: dict[str, Convert | None]) -> Con
     converts = [_of(member, records) for member in members]
     if len(members) == 1 and converts[0] is None:
         return None
-    # A value with a name somewhere inside needs one itself: the library would hold the names for values.
+    # A value that contains a named one needs a name itself: the library would take the names for values.
     names = [_name(member) for member in members]
     by_class = {class_of(member): number for number, member in enumerate(members)}
     by_record = {short_name(name): number for number, name in enumerate(names)}

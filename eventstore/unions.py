@@ -1,4 +1,4 @@
-"""Fields that hold one of several types: an Avro union, whose branch a value tells by its own type."""
+"""Fields that hold one of several types: an Avro union. The type of a value selects its branch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Branch:
 
     @property
     def looks(self) -> str:
-        """What its values look like once read: two branches that look alike could not be told apart.
+        """What its values look like once read. A reader cannot distinguish two branches that look alike.
 
         A day is a number of Avro, as a moment is, and Spark makes one number of both. A record is read as a dictionary
         unless its union has several.
@@ -53,7 +53,7 @@ class Branch:
 
 
 def alike(branches: Sequence[Branch]) -> tuple[Branch, Branch] | None:
-    """Return two branches that could not be told apart, or None."""
+    """Return two branches that look alike, or None."""
     for number, branch in enumerate(branches):
         for other in branches[:number]:
             looks = sorted((other.looks, branch.looks))

@@ -1,8 +1,8 @@
-"""Upcasters: how events written by an older version of their class are read today.
+"""Upcasters: how events written by an older version of their class are read as the current one.
 
 Each step leads from one version to the next and is a list of changes. Declared changes are interpreted: over plain
 values and over Avro types here, over columns in Spark. A function of Python takes the plain values as they are at its
-step, and returns them changed, or the events of today that the old one stands for.
+step, and returns them changed, or the current events that the old one stands for.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ Compiled = Rename | _Filled | Drop | _Recast | Retype
 
 @dataclass(frozen=True)
 class Upcasters:
-    """The steps of one event type: ``steps[n]`` leads from version n to n + 1, and the last one to today's."""
+    """The steps of one event type: ``steps[n]`` leads from version n to n + 1, and the last one to the current."""
 
     steps: Mapping[int, Sequence[Compiled | Function]]
 
@@ -126,7 +126,7 @@ class Upcasters:
 
     @property
     def version(self) -> int:
-        """The version that events are written in today."""
+        """The version in which events are written now."""
         return FIRST + len(self.steps)
 
     @property
@@ -135,11 +135,11 @@ class Upcasters:
         return tuple(c.was for step in self.steps.values() for c in step if isinstance(c, Retype))
 
     def declared_from(self, version: int) -> bool:
-        """Say whether every change from a version on is declared, so that no function has to run."""
+        """Return whether every change from a version on is declared, and no function has to run."""
         return all(isinstance(change, Compiled) for change in self._from(version))
 
     def interpret(self, version: int, fields: Mapping[str, V], meaning: Meaning[V]) -> dict[str, V]:
-        """Carry the fields of a version to today's, by declared changes alone."""
+        """Carry the fields of a version to the current one, by declared changes alone."""
         carried = dict(fields)
         for change in self._from(version):
             assert isinstance(change, Compiled)  # noqa: S101 - `declared_from` has been asked
@@ -147,15 +147,15 @@ class Upcasters:
         return carried
 
     def run(self, version: int, values: Mapping[str, Any], meaning: PlainMeaning) -> dict[str, Any] | list[object]:
-        """Carry plain values of a version to today's; or to the events that a function made of them."""
+        """Carry plain values of a version to the current one, or to the events that a function returns."""
         carried = dict(values)
         for change in self._from(version):
             if isinstance(change, Compiled):
                 _apply(change, carried, meaning)
-            elif isinstance(found := meaning.called(change, carried), dict):
-                carried = found
+            elif isinstance(result := meaning.called(change, carried), dict):
+                carried = result
             else:
-                return found
+                return result
         return carried
 
     def _from(self, version: int) -> Iterator[Compiled | Function]:
@@ -256,10 +256,10 @@ class PlainMeaning:
         if sealed is not None:
             raise still_sealed(f"{self._owner}.{sealed}")
         erased = {name for name, value in fields.items() if type(value) is Erased}
-        found = function({name: fields[name].placeholder if name in erased else fields[name] for name in fields})
-        if not isinstance(found, Mapping):
-            return list(found)
-        return {name: Erased(value) if name in erased else value for name, value in found.items()}
+        result = function({name: fields[name].placeholder if name in erased else fields[name] for name in fields})
+        if not isinstance(result, Mapping):
+            return list(result)
+        return {name: Erased(value) if name in erased else value for name, value in result.items()}
 
     def shown(self, erased: Erased, field: str) -> Any:
         """Return the writer's placeholder as the casts on its way make it; InvalidEventData names the field."""

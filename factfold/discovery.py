@@ -63,20 +63,20 @@ def discovered(package: str) -> Discovery:
         sys.path.insert(0, "")
     failures: dict[str, str] = {}
     modules = [module for name in _modules(package) if (module := _imported(name, failures)) is not None]
-    found: dict[int, Definition] = {}
+    definitions: dict[int, Definition] = {}
     for module in modules:
         for name, value in vars(module).items():
             kind = None if name.startswith("_") else kind_of(value, package)
-            if kind is not None and (id(value) not in found or _is_home(module, name)):
-                found[id(value)] = Definition(kind, f"{module.__name__}:{name}", value)
-    ordered = sorted(found.values(), key=lambda one: (KINDS.index(one.kind), one.target))
+            if kind is not None and (id(value) not in definitions or _is_home(module, name)):
+                definitions[id(value)] = Definition(kind, f"{module.__name__}:{name}", value)
+    ordered = sorted(definitions.values(), key=lambda one: (KINDS.index(one.kind), one.target))
     return Discovery(package, tuple(ordered), failures)
 
 
 def service_packages(folder: Path) -> list[str]:
     """Return the packages of a project's folder that may be a service: all but tests and documentation."""
-    found = (path.parent.name for path in folder.glob("*/__init__.py"))
-    return sorted(name for name in found if name.isidentifier() and name not in ("tests", "docs"))
+    packages = (path.parent.name for path in folder.glob("*/__init__.py"))
+    return sorted(name for name in packages if name.isidentifier() and name not in ("tests", "docs"))
 
 
 def _modules(package: str) -> Iterator[str]:
@@ -90,10 +90,10 @@ def _modules(package: str) -> Iterator[str]:
             remedy="run the command in the project's folder and name its package, for example: factfold up shop",
         )
     yield package
-    for found in walk_packages(spec.submodule_search_locations or (), f"{package}.", onerror=lambda name: None):
-        parts = found.name.split(".")
+    for module in walk_packages(spec.submodule_search_locations or (), f"{package}.", onerror=lambda name: None):
+        parts = module.name.split(".")
         if not any(part in _LEFT_OUT or part.startswith("test_") for part in parts):
-            yield found.name
+            yield module.name
 
 
 def _imported(name: str, failures: dict[str, str]) -> ModuleType | None:
@@ -148,6 +148,6 @@ def _names(statement: ast.stmt) -> Iterator[str]:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             yield name
         case ast.Assign(targets=targets):
-            yield from (found.id for target in targets for found in ast.walk(target) if isinstance(found, ast.Name))
+            yield from (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
         case ast.AnnAssign(target=ast.Name(id=name)):
             yield name

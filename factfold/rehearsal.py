@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Order(Aggregate):
-    """Two events of it stand for all there are."""
+    """An aggregate whose two events stand for all others."""
 
     @event
     class Placed:
@@ -30,7 +30,7 @@ class Order(Aggregate):
 
     @event
     class Shipped:
-        """Sets one of them anew."""
+        """Sets one column again."""
 
         amount: float
 

@@ -46,13 +46,17 @@ def use_settings_file(environment: MutableMapping[str, str] = os.environ) -> Non
 
     Reads `factfold.toml`, or the file that FACTFOLD_SETTINGS names. Without a file, nothing changes.
     Raises InvalidSettings with the line if a setting is unknown, is a secret or has a wrong type.
+
+    Example:
+        >>> use_settings_file()
+        >>> settings = Settings()
     """
     named = environment.get(VARIABLE)
     file = Path(named or FILE)
     if named or file.exists():
-        found = dict(_variables(file, _read(file)))
+        variables = dict(_variables(file, _read(file)))
         given = {name.upper() for name in environment} | _within_json(environment)
-        environment.update({name: value for name, value in found.items() if name not in given})
+        environment.update({name: value for name, value in variables.items() if name not in given})
 
 
 def _read(file: Path) -> str:
@@ -104,14 +108,14 @@ def _models() -> Mapping[str, type[BaseModel]]:
 
 def _within_json(environment: Mapping[str, str]) -> set[str]:
     """The variables whose values stand in one of the environment that holds a whole table as JSON."""
-    found: set[str] = set()
+    names: set[str] = set()
     for table in ("KAFKA", "REGISTRY"):
         try:
             given = json.loads(environment.get(f"FACTFOLD_{table}", "{}"))
         except ValueError:
             continue  # Settings refuses it, with its name
-        found |= {f"FACTFOLD_{table}__{name}".upper() for name in given} if isinstance(given, dict) else set()
-    return found
+        names |= {f"FACTFOLD_{table}__{name}".upper() for name in given} if isinstance(given, dict) else set()
+    return names
 
 
 def _text(value: object, place: _Place) -> str:

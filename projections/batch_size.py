@@ -33,6 +33,11 @@ class BatchSize:
 
     Raises:
         InvalidDefinition: The bounds contradict each other.
+
+    Example:
+        >>> options = RunnerOptions(batch=BatchSize(target=0.5))
+        >>> options.batch.after(20_000, seconds=2.0).records
+        5000
     """
 
     records: int = 20_000

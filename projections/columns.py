@@ -113,12 +113,12 @@ def from_python(annotation: Any, *, place: str) -> ColumnType:
 def field_type(annotation: Any, *, place: str) -> FieldType:
     """The Avro form of a Python annotation and its conversions, as a field of an event has them; InvalidDefinition."""
     try:
-        (found,) = compile_hints({"value": annotation}, owner=place, namespace="factfold")
+        (field,) = compile_hints({"value": annotation}, owner=place, namespace="factfold")
     except UnsupportedFieldType as error:
         raise InvalidDefinition(
             f"type {annotation!r} cannot be a column", remedy=f"{error.remedy}, or leave the column out", place=place
         ) from error
-    return found.type
+    return field.type
 
 
 def _unwrap(annotation: Any) -> tuple[Any, tuple[int | None, int | None]]:
@@ -151,8 +151,8 @@ def _from_avro(schema: Any, place: str) -> ColumnType:
             return ColumnType(_AVRO[name])
         case {"type": "array" | "map" | "record"} as nested:
             return ColumnType("string", shape=_shape(nested, place))
-        case Mapping() as found if is_sealed(found):
-            return _flat(found["personal"], place)
+        case Mapping() as mapping if is_sealed(mapping):
+            return _flat(mapping["personal"], place)
         case {"logicalType": "decimal"} as digits:
             return decimal_type(digits["precision"], digits.get("scale", 0))
         case {"logicalType": logical} if logical in _AVRO_LOGICAL:
@@ -174,16 +174,16 @@ def _shape(schema: Any, place: str) -> str:
         case {"type": "record", "fields": fields}:
             parts = (f"`{field['name']}`: {_shape(field['type'], place)}" for field in fields)
             return f"struct<{', '.join(parts)}>"
-        case found:
-            return _from_avro(found, place).ddl
+        case flat:
+            return _from_avro(flat, place).ddl
 
 
 def _flat(schema: Any, place: str) -> ColumnType:
-    found = _from_avro(schema, place)
-    if found.shape:
+    column_type = _from_avro(schema, place)
+    if column_type.shape:
         raise InvalidDefinition(
-            f"what is personal is {found.shape}, and only flat values are stored sealed",
+            f"what is personal is {column_type.shape}, and only flat values are stored sealed",
             remedy="make the personal parts fields of the event, each by itself",
             place=place,
         )
-    return found
+    return column_type

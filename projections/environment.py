@@ -82,10 +82,10 @@ class Environment(Closing):
         from projections.tablestore.opening import delta_root
 
         # A database is asked before Spark starts, which takes seconds; Delta Lake is asked by Spark.
-        kept = None if delta_root(views_url) else _prepared(views_url)
+        database = None if delta_root(views_url) else _prepared(views_url)
         chosen = spark or SparkSettings()
         session = open_session(jars, master=chosen.master, memory=memory, config=chosen.config)
-        store = kept or DeltaTableStore(session, views_url)
+        store = database or DeltaTableStore(session, views_url)
         log: RecordLog = KafkaLog(settings)
         if archive is not None:
             log = _archived(session, KafkaLog(settings), archive)

@@ -9,19 +9,19 @@
         │   ├── UnknownField         a field that no event of the source has
         │   └── InvalidPredicate     a comparison that cannot be made
         ├── UndecodableRecord        a record that its decoder refuses, with topic, partition and offset
-        │   ├── EventsMissing        a stream lacks a version, so that nothing after it can be applied
+        │   ├── EventsMissing        a stream lacks a version, and nothing after it can be applied
         │   ├── RecordNotUnpacked    a batch of records that cannot be unpacked
         │   └── UnknownSchemaId      an Avro record whose schema id the registry does not hold
         ├── TooManyBadRecords        more bad records than a run sets aside
-        ├── HistoryNotRetained           a topic may lose the changes that a table's versions are read from
-        ├── ErasureWaiting           a person was erased whom the views still show
+        ├── HistoryNotRetained       a topic may lose the changes that a table's versions are read from
+        ├── ErasureWaiting           the views still show data of an erased person
         ├── EndNotKnown              a rebuild would end before what is served: marks of transactions are missing
         ├── OlderThanHorizon         a change may be of a row that was deleted too long ago to be known
         ├── RowsForgotten            an event was deleted, and rows of its time may be forgotten
         ├── OffsetsLost              offsets the run still needs are no longer in the topic
         ├── RunAlreadyActive         another runner holds this run, or another router its Spark checkpoint
         ├── RunSuperseded            another runner has taken this run over meanwhile
-        ├── StagingLost              what a batch had staged is gone before its commit
+        ├── StagingLost              the staged rows of a batch were lost before its commit
         ├── RunRetired               the generation that a runner keeps no longer serves: another one does
         ├── RunPaused                a run that is to catch up was asked to stand still
         ├── NoServingGeneration      nothing has been built yet
@@ -45,7 +45,7 @@
         ├── RealTimeRefused          Spark does not run this query in real-time mode
         ├── RouterGaveUp             a router failed too often in a row
         ├── RunnerGaveUp             a runner failed too often in a row
-        ├── NotCaughtUp              a run did not come to where it was wanted within the time
+        ├── NotCaughtUp              a run did not reach the required end within the time
         ├── NotYetApplied            an event is not in the views within the time it was waited for
         └── SparkFailed              anything else that Spark reports, shortened
             ├── CodeFailed           an aggregate or a view's function raised, or a value does not fit its type
@@ -209,10 +209,10 @@ class PatternTooWide(ProjectionError):
     """What a pattern's conditions look at differs too often at one row: each set of values is followed by itself."""
 
 
-def pattern_too_wide(told: str, *, place: str) -> PatternTooWide:
-    """The error of such a pattern, raised by whatever matches it."""
+def pattern_too_wide(message: str, *, place: str) -> PatternTooWide:
+    """The error of such a pattern, for every matcher."""
     return PatternTooWide(
-        told, remedy="let conditions look at fewer earlier rows, or give the pattern a shorter within", place=place
+        message, remedy="let conditions look at fewer earlier rows, or give the pattern a shorter within", place=place
     )
 
 
@@ -232,10 +232,10 @@ class UnsupportedValue(ProjectionError):
     """A value that the database of the views cannot hold as it is."""
 
 
-def unsupported_value(told: str, *, place: str | None = None) -> UnsupportedValue:
-    """The error of a value that was refused while rows were written, by whomever."""
+def unsupported_value(message: str, *, place: str | None = None) -> UnsupportedValue:
+    """The error of a value that was refused while rows were written."""
     remedy = "correct the value at its source, or leave the column out of tables and views"
-    return UnsupportedValue(told, remedy=remedy, place=place)
+    return UnsupportedValue(message, remedy=remedy, place=place)
 
 
 class UnsupportedMaster(ProjectionError):

@@ -22,8 +22,8 @@ FROM, TO = "_from", "_to"
 class EventVersions(Table):
     """Every event of the streams that a table is ``folded`` from, each with the columns that it sets.
 
-    A state row is an event: ``key`` is the stream's, and the event's version (``_pos``) tells them apart. Events that
-    set no column are rows too, or a missing event could not be told from one of them.
+    A state row is an event: ``key`` is the stream's, and the event's version (``_pos``) distinguishes them. Events that
+    set no column are rows too. Otherwise a missing event would look like one of them.
     """
 
     folded: EventTable

@@ -6,7 +6,7 @@ What a group does with a record that cannot be read, its error strategy:
     dead-letter   the record goes, untouched, to the topic `<topic>.<group>.dead-letter`, with its cause in headers
     skip          it stays where it is
 
-With the last two, the batch goes on without it, and its place and cause are noted beside the state, in the transaction
+With the last two, the batch goes on without it, and its place and cause are stored with the state, in the transaction
 that moves the progress past it. A record behind a gap of its stream goes the same way: its stream stands still until
 the gap is closed, and no other does.
 """
@@ -24,7 +24,7 @@ BadRecords = Literal["fail", "dead-letter", "skip"]
 NOT_UNPACKED: Final = "not_unpacked"
 TOO_LATE: Final = "too_late"
 FORGOTTEN: Final = "forgotten"
-TOLD: Final = "its time is "  # and the detail, at the end of what is said of the two
+TIME_PREFIX: Final = "its time is "  # and the detail, at the end of the two messages
 _ABSENT: Final = CAUSE.format(columns="{detail}", table="the table over topic {topic}")
 # What is wrong with a record, by kind of fault; also the message of its dead letter.
 MESSAGES: Final[Mapping[str, str]] = {
@@ -47,9 +47,9 @@ MESSAGES: Final[Mapping[str, str]] = {
     "no_time": "the event has no time: {detail} is missing",
     "no_source_time": "the change event does not say when its transaction was committed (source.ts_us)",
     "second_event": "{detail} has two of the stream's events, and its id is the key of one row",
-    TOO_LATE: f"the event was recorded later than its stream promises with retain=: {TOLD}{{detail}}",
+    TOO_LATE: f"the event was recorded later than its stream promises with retain=: {TIME_PREFIX}{{detail}}",
     FORGOTTEN: "the rows of the event's time are forgotten: it repeats an event, or was delivered later than its stream"
-    f" promises with retain=: {TOLD}{{detail}}",
+    f" promises with retain=: {TIME_PREFIX}{{detail}}",
     NOT_UNPACKED: "the record is in a batch that cannot be unpacked: offsets {detail}",
     "unavailable": "a value of key {detail} is unavailable, and no record still in the topic holds it",
 }

@@ -119,38 +119,38 @@ class ProjectionGroup:
     @cached_property
     def all_views(self) -> tuple[View, ...]:
         """Every view of the run, after the views that it reads."""
-        found: dict[str, View] = {}
+        views: dict[str, View] = {}
         for view in self.views:
-            self._keep(view, found)
-        return tuple(found.values())
+            self._keep(view, views)
+        return tuple(views.values())
 
-    def _keep(self, view: View, found: dict[str, View]) -> None:
+    def _keep(self, view: View, views: dict[str, View]) -> None:
         for read in view.inputs:
-            self._keep(read, found)
-        if found.setdefault(view.name, view) is not view:
+            self._keep(read, views)
+        if views.setdefault(view.name, view) is not view:
             raise InvalidDefinition(f"group {self.name!r} has two views {view.name!r}", remedy="rename one of them")
 
     @cached_property
     def names(self) -> Mapping[str, Table]:
         """The tables that the parameters of the views mean. A table may have several names."""
-        found: dict[str, Table] = {}
+        tables: dict[str, Table] = {}
         for view in self.all_views:
             for parameter, table in view.tables.items():
-                if isinstance(table, Table) and found.setdefault(parameter, table) is not table:
+                if isinstance(table, Table) and tables.setdefault(parameter, table) is not table:
                     raise InvalidDefinition(
                         f"two views of group {self.name!r} mean different tables by {parameter!r}",
                         remedy="rename one parameter, or give the views groups of their own",
                     )
-        return found
+        return tables
 
     @cached_property
     def tables(self) -> Mapping[str, Table]:
         """Every table over a topic once, by the first of its names, which is that of its state."""
-        found: dict[int, str] = {}
+        names: dict[int, str] = {}
         for name, table in self.names.items():
             if not isinstance(table, ViewTable):
-                found.setdefault(id(table.whole), name)
-        return {name: self.names[name].whole for name in found.values()}
+                names.setdefault(id(table.whole), name)
+        return {name: self.names[name].whole for name in names.values()}
 
     def name_of(self, table: Table) -> str:
         """Return the name of a table in ``tables``."""
@@ -158,16 +158,16 @@ class ProjectionGroup:
 
     def resolved(self, columns: Mapping[str, Mapping[str, ColumnType]]) -> ProjectionGroup:
         """Return the group with views that read only tables, given the columns of the views that others read."""
-        found: dict[str, View] = {}
+        views: dict[str, View] = {}
         read: dict[str, ViewTable] = {}  # one each, however many views read it
         for view in self.all_views:
             tables = {
-                name: read.get(t.name, found[t.name]) if isinstance(t, View) else t for name, t in view.tables.items()
+                name: read.get(t.name, views[t.name]) if isinstance(t, View) else t for name, t in view.tables.items()
             }
-            found[view.name] = kept = replace(view, tables=tables)
+            views[view.name] = bound = replace(view, tables=tables)
             if view.name in columns:
-                read[view.name] = _as_table(kept, columns[view.name])
-        return replace(self, views=tuple(found[view.name] for view in self.views))
+                read[view.name] = _as_table(bound, columns[view.name])
+        return replace(self, views=tuple(views[view.name] for view in self.views))
 
     @cached_property
     def retention(self) -> Retention | None:

@@ -1,4 +1,4 @@
-"""Partial aggregates: what a grouped view keeps of every group beside its columns, so that changes are added to it.
+"""Partial aggregates: what a grouped view stores of every group besides its columns, to add changes to it.
 
 They are columns of the generation's table whose names begin with an underscore, which no name of a user's does; what is
 served does not have them.

@@ -44,7 +44,12 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
 class Predicate:
-    """A condition on one event. Combine with ``&``, ``|``, ``~``."""
+    """A condition on one event. Combine with ``&``, ``|``, ``~``.
+
+    Example:
+        >>> suspicious = (field("amount") > 900) & ~field("country").is_in(["DE", "FR"])
+        >>> payment_branches = branches(Payment, {"suspicious": suspicious}, otherwise="validated")
+    """
 
     def __and__(self, other: Predicate) -> Predicate:
         return Both(self, required(other))
@@ -166,7 +171,7 @@ class Relative(Predicate):
 
 
 class Operand(ABC):
-    """What a field may be compared with beside constants and fields; it says what the comparison means."""
+    """What a field may be compared with besides constants and fields; it defines the comparison."""
 
     @abstractmethod
     def compared_with(self, path: Path, symbol: Operator) -> Predicate:
@@ -212,13 +217,13 @@ class FieldReference:
 
     def is_in(self, values: Iterable[Constant]) -> Predicate:
         """The field's value is one of these."""
-        found = (values,) if isinstance(values, str) else tuple(values)
-        if not found or isinstance(values, str):
+        members = (values,) if isinstance(values, str) else tuple(values)
+        if not members or isinstance(values, str):
             raise InvalidPredicate(
                 f"is_in needs a list of values, not {values!r}", remedy="give it at least one value in a list",
                 place=self.name,
             )  # fmt: skip
-        return Membership(self.path, tuple(_constant(value, self.name) for value in found))
+        return Membership(self.path, tuple(_constant(value, self.name) for value in members))
 
     def is_null(self) -> Predicate:
         """The field has no value in this event."""
@@ -250,7 +255,11 @@ def field(name: str) -> FieldReference:
 
 
 def of_type(*events: type) -> Predicate:
-    """Match events of one of these classes. Raises DeclarationError for a class that is no event."""
+    """Match events of one of these classes. Raises DeclarationError for a class that is no event.
+
+    Example:
+        >>> payment_branches = branches(Payment, {"refunds": of_type(Payment.Refunded)}, otherwise="validated")
+    """
     if not events:
         raise InvalidPredicate("of_type needs an event class", remedy="give it at least one, such as Payment.Received")
     return TypeTest(tuple(event_type_of(event).name for event in events))
@@ -265,8 +274,8 @@ def plain(value: object) -> Any:
 
 def family_of(value: object) -> Family:
     """What a value can be compared with: others of its family only."""
-    found = plain(value) if isinstance(value, Enum) else value
-    return next((family for kind, family in _FAMILIES if isinstance(found, kind)), "other")
+    constant = plain(value) if isinstance(value, Enum) else value
+    return next((family for kind, family in _FAMILIES if isinstance(constant, kind)), "other")
 
 
 def required(other: object) -> Predicate:

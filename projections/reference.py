@@ -56,7 +56,7 @@ def fold_table(
 
 def _disclosed(decoded: Sequence[tuple[*Decoded, Origin]], keys: KeyStore | None) -> list[Decoded]:
     values = PersonalData(keys).disclose(decoded)
-    return [(schema, found) for (schema, *_), found in zip(decoded, values, strict=True)]
+    return [(schema, value) for (schema, *_), value in zip(decoded, values, strict=True)]
 
 
 def _streams(records: Iterable[Record]) -> dict[str, dict[int, bytes]]:
@@ -153,11 +153,11 @@ def versions_per_key(records: Iterable[Record]) -> dict[str, list[RowVersion]]:
             change = json.loads(value)
             known = changes.setdefault(key, {}).setdefault(_place(change), change)
             _require_same(known, change, key)
-    return {key: _versions(sorted(found.items())) for key, found in changes.items()}
+    return {key: _versions(sorted(by_place.items())) for key, by_place in changes.items()}
 
 
 def _require_same(known: Mapping[str, Any], again: Mapping[str, Any], key: str) -> None:
-    """A record may come twice; two changes of a row at one place could not be told apart."""
+    """A record may come twice; two different changes of a row at one place are an error."""
     if (known["op"], known["after"]) != (again["op"], again["after"]):
         raise ValueError(f"two changes of {key} have the position {_place(again)}")
 

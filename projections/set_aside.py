@@ -48,9 +48,9 @@ class SetAside:
         return SetAside(FAULTS.empty_table())
 
     @staticmethod
-    def of(found: pa.Table) -> SetAside:
-        """The faults found, of a record with several the first."""
-        first = found.group_by(_PLACE, use_threads=False).aggregate([("kind", "first"), ("detail", "first")])
+    def of(faults: pa.Table) -> SetAside:
+        """The given faults, of a record with several the first."""
+        first = faults.group_by(_PLACE, use_threads=False).aggregate([("kind", "first"), ("detail", "first")])
         return SetAside(first.rename_columns(FAULTS.names).cast(FAULTS))
 
     def __len__(self) -> int:
@@ -86,14 +86,14 @@ class SetAside:
 
     def stretches(self, kind: str) -> Mapping[tuple[str, int], list[tuple[int, int]]]:
         """Where those of one kind are, by topic and partition: first offsets and the ones after, in order."""
-        found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        by_partition: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for topic, partition, offset in sorted(fault[:3] for fault in self if fault.kind == kind):
-            parts = found.setdefault((topic, partition), [])
+            parts = by_partition.setdefault((topic, partition), [])
             if parts and parts[-1][1] == offset:
                 parts[-1] = (parts[-1][0], offset + 1)
             else:
                 parts.append((offset, offset + 1))
-        return found
+        return by_partition
 
     def within(self, start: Offsets, end: Offsets) -> SetAside:
         """Those at offsets from ``start`` up to ``end``, by topic and partition."""

@@ -18,6 +18,10 @@ class SparkSettings(BaseSettings):
     Attributes:
         master: The Spark master, by default ``local[*]``.
         config: Settings by Spark's names.
+
+    Example:
+        >>> spark = SparkSettings(master="spark://master:7077", config={"spark.driver.host": "10.0.0.7"})
+        >>> environment = Environment.open(Settings(), views_url=views_url, jars=spark_jars(), spark=spark)
     """
 
     model_config = SettingsConfigDict(env_prefix="FACTFOLD_SPARK_", frozen=True, extra="forbid")

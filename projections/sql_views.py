@@ -76,13 +76,13 @@ def sql_view(
         rows = sql_view(f"{name}_rows", two.rows, tables=tables, references=references, unmatched=unmatched)
         return sql_view(name, two.groups, tables={rows.name: rows}, topic=topic, final=final, reach=reach)
     groups = partition or query.group_columns
-    found = None if references is None else pointers(references)
+    explicit = None if references is None else pointers(references)
     known = query.unmatched() if unmatched is None and not partition else unmatched or {}
     row_key = key_of_partitions(groups, own) or next(iter(query.roles.values())).key
     declared = Declaration(
         name,
         row_key,
-        found,
+        explicit,
         {as_columns(columns): side for columns, side in known.items()},
         by=groups,
         roots=tuple(roots),
@@ -117,8 +117,8 @@ def _require_rows(name: str, roots: Sequence[str], unmatched: Mapping[Columns, T
 
 def _with_names(result: Any, names: Sequence[str]) -> Any:
     """The result with the names of a key in the case that tables have them in: Spark takes any."""
-    wanted = {name.lower(): name for name in names}
-    other = {c: wanted[c.lower()] for c in result.columns if wanted.get(c.lower(), c) != c}
+    by_lower_case = {name.lower(): name for name in names}
+    other = {c: by_lower_case[c.lower()] for c in result.columns if by_lower_case.get(c.lower(), c) != c}
     return result.withColumnsRenamed(other) if other else result
 
 

@@ -78,7 +78,11 @@ class EventStream(Table):
 
 
 class Stream:
-    """Declares streams: tables with a row for each event."""
+    """Declares streams: tables with a row for each event.
+
+    Example:
+        >>> placements = Stream.from_events(Order, events=Order.Placed, key="order_id", time="placed_at")
+    """
 
     @staticmethod
     def from_events(
@@ -129,12 +133,12 @@ class Stream:
         own = [key, *(c for c in (id, version) if c), *typed, *([] if time else [RECORD_TIME])]
         _require_distinct(own, aggregate.__name__)
         every = {**identity, **typed, moment: typed.get(moment, ColumnType("timestamp"))}
-        found = EventStream(
+        stream = EventStream(
             topic or topic_of(aggregate, source), (key,), every, name=name, source=source, retain=retain,
             aggregate=aggregate, events=types, fields=fields, time=moment, id_column=id, version_column=version,
         )  # fmt: skip
-        _require_forgettable(found, aggregate.__name__)
-        return found
+        _require_forgettable(stream, aggregate.__name__)
+        return stream
 
 
 def _require_forgettable(stream: EventStream, place: str) -> None:
@@ -178,8 +182,8 @@ def _fields(types: Sequence[EventType], chosen: Sequence[str] | None, *, place: 
                 remedy=f"their fields are: {', '.join(known) or 'none'}",
                 place=place,
             )
-    wanted = known if chosen is None else list(dict.fromkeys(chosen))
-    return {c: tuple(Setter(event, c) for event in types if c in held[event.name]) for c in wanted}
+    selected = known if chosen is None else list(dict.fromkeys(chosen))
+    return {c: tuple(Setter(event, c) for event in types if c in held[event.name]) for c in selected}
 
 
 def _event_time(time: str | None, types: Sequence[EventType], fields: Mapping[str, Sequence[Setter]]) -> str:

@@ -56,7 +56,7 @@ def set_at(column: str) -> str:
 
 
 def sealed_parts(column: str) -> dict[str, ColumnType]:
-    """The columns in which a state keeps a personal one beside its own, which holds values that were never sealed."""
+    """The state's columns for the sealed values of a personal column, whose own column holds values never sealed."""
     return {
         f"_sealed_{column}": ColumnType("binary"),
         key_of(column): ColumnType("string"),
@@ -75,6 +75,9 @@ class Table:
 
     All views of a group share its state. ``name`` is by default a view's parameter. ``condition`` selects the rows of a
     table that `where` made of ``unfiltered``. ``record_names`` has other names of columns in records.
+
+    Example:
+        >>> large_orders = Table.from_events(Order, key="order_id").where(field("amount") > 900)
     """
 
     topic: str
@@ -152,7 +155,7 @@ class Table:
 
     @property
     def _values(self) -> tuple[str, ...]:
-        """What the state holds of a row but what tells it apart."""
+        """What the state holds of a row, without its key."""
         return tuple(column for column in self.stored if column not in self.row_key)
 
     @cached_property
@@ -314,10 +317,7 @@ class Table:
 
 @dataclass(frozen=True, repr=False)
 class EventTable(Table):
-    """A table folded from an event topic; ``setters`` is None where the aggregate's own evolve folds.
-
-    ``source`` is whose events are meant, None for whatever the topic holds.
-    """
+    """A table folded from a topic: by the aggregate's evolve without ``setters``, of any source without ``source``."""
 
     aggregate: type[Aggregate]
     setters: Setters | None

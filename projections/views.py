@@ -43,9 +43,9 @@ class Unmatched:
 
 
 class InferredReferences:
-    """The references of a view that declares none: ``found`` once Spark has planned it, in every copy of the view."""
+    """The references of a view that declares none, set once Spark has planned it, in every copy of the view."""
 
-    found: tuple[Reference, ...] | None = None
+    references: tuple[Reference, ...] | None = None
 
 
 Input = Union[Table, "View"]
@@ -74,6 +74,12 @@ class View:
         final: When rows are final.
         reach: How far in time it looks.
         windows: The windows of its rows, if it declares any.
+
+    Example:
+        >>> @view(key="id")
+        ... def customer_names(customers): return customers.select("id", "name")
+        >>> customer_names
+        <View customer_names: key id, of customers>
     """
 
     name: str
@@ -99,18 +105,18 @@ class View:
 
         Raises InvalidDefinition if they are inferred, and Spark has not planned the view yet.
         """
-        found = self.declared.found if isinstance(self.declared, InferredReferences) else self.declared
-        if found is None:
+        result = self.declared.references if isinstance(self.declared, InferredReferences) else self.declared
+        if result is None:
             raise InvalidDefinition(
                 f"the references of view {self.name!r} are not known before Spark has planned it",
                 remedy="ask after a rebuild or a run of its group has begun, or declare references={…}",
             )
-        return found
+        return result
 
     @property
     def references_are_known(self) -> bool:
         """Whether the references are declared, or Spark has planned the view in this process."""
-        return not isinstance(self.declared, InferredReferences) or self.declared.found is not None
+        return not isinstance(self.declared, InferredReferences) or self.declared.references is not None
 
     @property
     def root(self) -> str:
@@ -144,7 +150,7 @@ class View:
     def inputs(self) -> tuple[View, ...]:
         """The views that this one reads, each once."""
         read = (t.view if isinstance(t, ViewTable) else t for t in self.tables.values())
-        return tuple(dict.fromkeys(found for found in read if isinstance(found, View)))
+        return tuple(dict.fromkeys(source for source in read if isinstance(source, View)))
 
     @property
     def columns_are_known(self) -> bool:
@@ -159,9 +165,9 @@ class View:
 
     def table(self, name: str) -> Table:
         """Return one of its tables, after the views among them were resolved."""
-        found = self.tables[name]
-        assert isinstance(found, Table)  # noqa: S101 - ProjectionGroup.resolved comes before everything that asks
-        return found
+        result = self.tables[name]
+        assert isinstance(result, Table)  # noqa: S101 - ProjectionGroup.resolved comes before everything that asks
+        return result
 
     def __call__(self, *frames: Any) -> Any:
         """Apply the function to DataFrames given in the order of ``tables``."""
@@ -204,10 +210,10 @@ def with_noted(view: View, noted: Mapping[str, Sequence[Sequence[Any]]]) -> View
 
 def may_be_null(table: Input) -> bool:
     """Whether a part of a table's key may be null: a view's may, here or in its topic."""
-    found = table.view if isinstance(table, ViewTable) else table
-    if isinstance(found, ViewTopicTable):
-        return bool(found.nullable)
-    return isinstance(found, View) and found.key_may_be_null
+    source = table.view if isinstance(table, ViewTable) else table
+    if isinstance(source, ViewTopicTable):
+        return bool(source.nullable)
+    return isinstance(source, View) and source.key_may_be_null
 
 
 def source_digest(function: Callable[..., Any]) -> str:
@@ -227,8 +233,8 @@ def _patterns(function: Callable[..., Any]) -> list[str]:
     if not inspect.isfunction(function):
         return []
     named = inspect.getclosurevars(function)
-    found = {name: _said(one) for name, one in sorted({**named.globals, **named.nonlocals}.items())}
-    return [f"|{name} {said}" for name, said in found.items() if said is not None]
+    described = {name: _said(one) for name, one in sorted({**named.globals, **named.nonlocals}.items())}
+    return [f"|{name} {said}" for name, said in described.items() if said is not None]
 
 
 def _said(named: object) -> str | None:

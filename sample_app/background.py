@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class Background:
-    """Runs ``work`` until it is told to stop; what ends it early is raised in the thread that asks."""
+    """Runs ``work`` until the block ends. An error of ``work`` is raised in the thread that waits for it."""
 
     def __init__(self, work: Callable[[threading.Event], object], *, name: str) -> None:
         self._work = work

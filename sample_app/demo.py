@@ -206,7 +206,7 @@ def _live(story: Story, road: Road, environment: Environment, day: Day) -> None:
 
 
 def _orders(story: Story, day: Day) -> RecordedEvent:
-    """Returns the event of an order that nobody pays."""
+    """Return the event of an order that stays unpaid."""
     day.traffic.receive()
     day.traffic.try_card()
     forgotten = day.traffic.forget()
@@ -256,7 +256,7 @@ def _card_tests(day: Day) -> list[dict[str, Any]]:
     remediation, customer = day.services.remediation, day.traffic.customers
 
     def shown() -> bool:
-        return customer in {found["customer_id"] for found in remediation.card_tests()}
+        return customer in {row["customer_id"] for row in remediation.card_tests()}
 
     wait_until(shown, deadline=60, what="the card that was tried out")
     return remediation.card_tests()
@@ -316,9 +316,9 @@ def _change_a_customer(story: Story, road: Road) -> None:
 def _compare(story: Story, road: Road) -> None:
     """Hold the captured rows against their source; SystemExit where they differ."""
     with story.step("captured rows compared with their source"), ComparedGroup(road.views_url, shop_views) as group:
-        found = compare(road.engine, road.rows, group.tables, road.settings)
-    story.facts["compared"] = {one.table: {"rows": one.source_rows, "equal": one.equal} for one in found}
-    for one in found:
+        comparisons = compare(road.engine, road.rows, group.tables, road.settings)
+    story.facts["compared"] = {one.table: {"rows": one.source_rows, "equal": one.equal} for one in comparisons}
+    for one in comparisons:
         if not one.equal:
             raise SystemExit(f"the state of {one.table} differs from its source: {one}")
         story.say(f"{one.table}: {one.source_rows:,} rows in the source and in the state, equal")
@@ -327,7 +327,7 @@ def _compare(story: Story, road: Road) -> None:
 def _prove(story: Story, environment: Environment, traffic: ShopTraffic, road: Road) -> None:
     _compare(story, road)
     with story.step("live views compared with a recomputation from the whole log"):
-        verdicts = {name: found for group in GROUPS for name, found in verify(environment, group).items()}
+        verdicts = {name: verdict for group in GROUPS for name, verdict in verify(environment, group).items()}
     story.facts["commands"] = {"accepted": traffic.accepted, "refused": dict(traffic.refused)}
     with road.engine.connect() as connection:
         events = road.store.tables.events
@@ -349,8 +349,8 @@ def _prove(story: Story, environment: Environment, traffic: ShopTraffic, road: R
 def _tell_rates(story: Story, road: Road) -> None:
     views = sa.create_engine(road.views_url)
     with views.connect() as connection:
-        found = connection.execute(sa.text("SELECT * FROM search_ctr ORDER BY term")).mappings()
-        story.facts["search_ctr"] = [dict(row) for row in found]
+        rates = connection.execute(sa.text("SELECT * FROM search_ctr ORDER BY term")).mappings()
+        story.facts["search_ctr"] = [dict(row) for row in rates]
     views.dispose()
     story.rows("click-through rate of each term", story.facts["search_ctr"])
 

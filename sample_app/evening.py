@@ -60,10 +60,10 @@ def replay_dead_letters(story: Story, road: Road, receipts: Receipts, *, payment
 def tell_trace(story: Story, road: Road, placed: RecordedEvent) -> None:
     """Show what led from the command that placed an order to its cancellation."""
     with story.step("one forgotten order traced from its placing to its cancellation"):
-        found = trace(
+        conversation = trace(
             placed.metadata.correlation_id or "", [StoreLog(road.store)], inboxes=[SqlInboxes(road.store.engine)]
         )
-    story.facts["trace"] = [line for step in found.steps for line in _lines(step)]
+    story.facts["trace"] = [line for step in conversation.steps for line in _lines(step)]
     for line in story.facts["trace"]:
         story.say(line)
 

@@ -18,7 +18,7 @@ _LOOK_SECONDS = 0.02
 
 
 class Stopwatch:
-    """Times many things by name, each from its beginning to the first time its end is told."""
+    """Times many things by name, each from its beginning to its first reported end."""
 
     def __init__(self) -> None:
         self._begun: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""A projection runner beside the rest of the shop."""
+"""A projection runner in a thread of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sample_app.background import Background, wait_until
 
 
 class LiveViews:
-    """A group's views that are kept up to date, with the reports of the batches so far."""
+    """A group's views under a running runner, with the reports of the batches so far."""
 
     def __init__(self, environment: Environment, group: ProjectionGroup, runner: Runner) -> None:
         self._environment, self._group, self._runner = environment, group, runner

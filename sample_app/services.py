@@ -1,4 +1,4 @@
-"""Services beside the shop: subscribers in threads of their own, the router in a process of its own."""
+"""The shop's other services: subscribers in threads of their own, the router in a process of its own."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def delivered(
 
 @contextmanager
 def router_process(settings: Settings, definition: str, *, log: Path) -> Iterator[Callable[[], None]]:
-    """`factfold branches run` beside us, with an empty checkpoint folder, until the block ends.
+    """Run `factfold branches run` in another process, with an empty checkpoint folder, until the block ends.
 
-    Gives a function that raises where the router has ended by itself.
+    Yields a function that raises RuntimeError if the router has ended by itself.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="factfold-router-") as folder, log.open("wb") as said:

@@ -29,10 +29,10 @@ class Story:
     def expect(self, error: type[Exception]) -> None:
         """Leave out of the log a failure that is a part of the story."""
 
-        def unexpected(logger: object, method: str, told: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-            if told.get("error") == error.__name__:
+        def unexpected(logger: object, method: str, event_dict: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+            if event_dict.get("error") == error.__name__:
                 raise structlog.DropEvent
-            return told
+            return event_dict
 
         structlog.configure(processors=[unexpected, *structlog.get_config()["processors"]])
 

@@ -21,11 +21,11 @@ from sample_app.story import Story
 
 DELIVERY = 80  # of each article: less than the first orders want of some, so that these cannot be reserved
 CALLED_OFF, FORGOTTEN = 0.1, 0.2  # of the orders, the rest is paid
-Told = Callable[[str], None]
+OrderCallback = Callable[[str], None]
 
 
-def _nobody(order_id: str) -> None:
-    """Nobody wants to know."""
+def _ignore(order_id: str) -> None:
+    """Do nothing: the default callback."""
 
 
 class ShopTraffic:
@@ -59,8 +59,8 @@ class ShopTraffic:
             title = f"Article {number}"
             self._dispatcher.send(f"sku-{number}", InventoryItem.receive, title=title, quantity=DELIVERY)
 
-    def order(self, *, placed: Told = _nobody, suspected: Told = _nobody) -> None:
-        """Try one order and pay it, cancel it, or forget it; both are told its id once it was accepted."""
+    def order(self, *, placed: OrderCallback = _ignore, suspected: OrderCallback = _ignore) -> None:
+        """Try one order, then pay, cancel or forget it. Both callbacks get the id of an accepted order."""
         customer_id = self._random.randint(1, self.customers)
         quantity = self._random.randint(0, 6)  # 0 is refused
         amount = Decimal(max(quantity, 1) * self._random.randint(100, 9_999)) / 100
@@ -80,10 +80,10 @@ class ShopTraffic:
         for amount in map(Decimal, ("1.00", "2.00", "3.00", "900.00")):
             order_id = self._place(self.customers, "sku-0", 1, amount)
             if order_id is not None:
-                self._pay(order_id, self.customers, amount, _nobody)
+                self._pay(order_id, self.customers, amount, _ignore)
 
     def forget(self) -> RecordedEvent:
-        """Place an order that nobody pays, by a command whose name is recorded; returns its event."""
+        """Place an order that stays unpaid, by a command whose name is recorded. Returns its event."""
         self._orders += 1
         once, order_id = self._dispatcher.once(uuid4()), f"o{self._orders}"
         self._dispatcher.send("sku-poems", InventoryItem.receive, title="A book of poems", quantity=1)
@@ -104,11 +104,11 @@ class ShopTraffic:
         self.placed += 1
         return order_id
 
-    def _pay(self, order_id: str, customer_id: int, amount: Decimal, suspected: Told) -> None:
+    def _pay(self, order_id: str, customer_id: int, amount: Decimal, suspected: OrderCallback) -> None:
         if self._count(pay_order(self._dispatcher, order_id, customer_id=customer_id, amount=amount)):
             self._paid(order_id, amount, suspected)
 
-    def _paid(self, order_id: str, amount: Decimal, suspected: Told) -> None:
+    def _paid(self, order_id: str, amount: Decimal, suspected: OrderCallback) -> None:
         self.payments += 1
         if amount > SUSPICIOUS_ABOVE:
             self.suspicious += 1

@@ -70,10 +70,10 @@ def decide(app, length, seconds):
 def read(app):
     """Events a second."""
     count, last, begun = 0, 0, time.perf_counter()
-    while found := app.recorder.select_notifications(start=last, limit=1000, inclusive_of_start=False):
-        for notification in found:
+    while notifications := app.recorder.select_notifications(start=last, limit=1000, inclusive_of_start=False):
+        for notification in notifications:
             app.mapper.to_domain_event(notification)
-        count, last = count + len(found), found[-1].id
+        count, last = count + len(notifications), notifications[-1].id
     return count / (time.perf_counter() - begun)
 
 

@@ -118,8 +118,8 @@ def source_text(form: ColumnForm, kind: SourceType, column: str) -> str | None:
         return None if item is None else _listed(column, f"unnest({column})", item)
     if kind.is_array:
         return None
-    found = _PLAIN if form.kind == "text" and kind.is_enum else _SOURCE.get(form.kind, {}).get(kind.name)
-    return None if found is None else found.format(column)
+    template = _PLAIN if form.kind == "text" and kind.is_enum else _SOURCE.get(form.kind, {}).get(kind.name)
+    return None if template is None else template.format(column)
 
 
 def state_text(form: ColumnForm, column: str) -> str | None:
@@ -128,8 +128,8 @@ def state_text(form: ColumnForm, column: str) -> str | None:
         item = _STATE_ITEM.get(form.items.kind) if form.items else None
         opened = f"jsonb_array_elements_text({column}::jsonb)"
         return None if item is None else _listed(column, opened, item.format("i.v"))
-    found = _STATE.get(form.kind)
-    return None if found is None else found.format(column)
+    template = _STATE.get(form.kind)
+    return None if template is None else template.format(column)
 
 
 def _listed(column: str, opened: str, item: str) -> str:

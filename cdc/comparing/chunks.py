@@ -26,9 +26,11 @@ class FirstLook:
     suspects: list[Key] = field(default_factory=list)
 
 
-def look(source: Rows, state: Rows, *, orders: tuple[str, ...], chunk: int, told: Callable[[int], None]) -> FirstLook:
-    """Compare all chunks once, the two sides at the same time; ``told`` hears of rows compared so far."""
-    found = FirstLook()
+def look(
+    source: Rows, state: Rows, *, orders: tuple[str, ...], chunk: int, on_compared: Callable[[int], None]
+) -> FirstLook:
+    """Compare all chunks once, both sides at the same time; ``on_compared`` gets the number of rows compared so far."""
+    result = FirstLook()
     with ThreadPoolExecutor(2) as both:
 
         def ask(question: Callable[[Rows], Any]) -> tuple[Any, Any]:
@@ -37,13 +39,13 @@ def look(source: Rows, state: Rows, *, orders: tuple[str, ...], chunk: int, told
 
         for keys in _ranges(ask, orders, _chunk_rows(source, state, chunk)):
             ours, theirs = ask(methodcaller("digest", keys))
-            found.chunks += 1
-            found.source_rows += ours.rows
-            found.state_rows += theirs.rows
+            result.chunks += 1
+            result.source_rows += ours.rows
+            result.state_rows += theirs.rows
             if ours != theirs:
-                found.suspects += _suspects(*ask(methodcaller("rows", keys)))
-            told(max(found.source_rows, found.state_rows))
-    return found
+                result.suspects += _suspects(*ask(methodcaller("rows", keys)))
+            on_compared(max(result.source_rows, result.state_rows))
+    return result
 
 
 def _suspects(source: Any, state: Any) -> Iterator[Key]:

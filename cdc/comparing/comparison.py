@@ -77,16 +77,22 @@ def compare(
         InvalidConnector: A table is not captured.
         SourceNotReady: The source database lacks something.
         StateBehind: The connector or a runner did not catch up. A repair raises the errors of a snapshot.
+
+    Example:
+        >>> with ComparedGroup(views_url, shop_views) as states:
+        ...     comparisons = compare(engine, rows, states.tables, settings)
+        >>> [comparison.table for comparison in comparisons if not comparison.equal]
+        []
     """
     _require_servers(states)
-    found: list[TableComparison] = []
+    comparisons: list[TableComparison] = []
     with Passage(engine, source, settings, patience=patience) as passage:
         for table in source.tables if tables is None else tables:
             topic = source.topic(table)
             ours = [one for one in states if one.topic == topic]
-            found += [_Look(engine, passage, table, one, chunk, on_progress, repair).compared() for one in ours]
-            found += [] if ours else [TableComparison(table, "", (), notes=(_STATELESS,))]
-    return tuple(found)
+            comparisons += [_Look(engine, passage, table, one, chunk, on_progress, repair).compared() for one in ours]
+            comparisons += [] if ours else [TableComparison(table, "", (), notes=(_STATELESS,))]
+    return tuple(comparisons)
 
 
 def _require_servers(states: Sequence[StateTable]) -> None:
@@ -152,18 +158,18 @@ class _Look:
     def _look(self, sides: _Sides) -> FirstLook:
         kinds = tuple(self.state.forms[name].kind for name in self.state.key)
         total = max(sides.source.estimate, 0)
-        self._told("comparing", 0, total)
+        self._report_progress("comparing", 0, total)
         return look(
             sides.source,
             sides.state,
             orders=kinds,
             chunk=self.chunk,
-            told=lambda rows: self._told("comparing", rows, total),
+            on_compared=lambda rows: self._report_progress("comparing", rows, total),
         )
 
     def _settled(self, sides: _Sides, suspects: Sequence[Key]) -> Settled:
         """Look at some keys again until what they show is certain."""
-        self._told("settling", 0, len(suspects))
+        self._report_progress("settling", 0, len(suspects))
         return settle(
             sides.source,
             sides.state,
@@ -173,7 +179,7 @@ class _Look:
         )
 
     def _repair(self, signals: Signals, sides: _Sides, settled: Settled) -> str | None:
-        self._told("repairing", 0, len(settled.wrong))
+        self._report_progress("repairing", 0, len(settled.wrong))
         repair = Repair(
             signals,
             self.table,
@@ -198,7 +204,7 @@ class _Look:
             differing_columns=_columns(sides, differing[:_SHOWN]),
         )
 
-    def _told(self, step: str, rows: int, total: int) -> None:
+    def _report_progress(self, step: str, rows: int, total: int) -> None:
         self.on_progress(ComparisonProgress(self.table, step, rows, total))
 
 
@@ -219,4 +225,4 @@ def _columns(sides: _Sides, keys: Sequence[Key]) -> dict[Key, tuple[str, ...]]:
     ours, theirs = sides.source.columns_of(keys), sides.state.columns_of(keys)
     nothing = (None,) * len(names)
     pairs = {key: zip(names, ours.get(key, nothing), theirs.get(key, nothing), strict=True) for key in keys}
-    return {key: tuple(name for name, one, other in found if one != other) for key, found in pairs.items()}
+    return {key: tuple(name for name, one, other in columns if one != other) for key, columns in pairs.items()}

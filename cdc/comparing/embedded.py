@@ -55,25 +55,31 @@ def compare_embedded(
         InvalidConnector: A table is not captured.
         SourceNotReady: A captured table is missing.
         StateBehind: Changes are not applied in time.
+
+    Example:
+        >>> with ComparedGroup("sqlite:///desk.db", desk) as states:
+        ...     comparisons = compare_embedded(states.tables, repair=True)
+        >>> sum(comparison.repaired for comparison in comparisons)
+        0
     """
-    found = []
+    comparisons = []
     for state in states:
         with _reading(state) as connection:
             table = _table_of(connection, state)
         if tables is None or table in tables:
             on_progress(ComparisonProgress(table, "comparing", 0, 0))
-            found.append(_Look(state, table, patience).compared(repair=repair))
-    missing = set(tables or ()) - {one.table for one in found}
+            comparisons.append(_Look(state, table, patience).compared(repair=repair))
+    missing = set(tables or ()) - {one.table for one in comparisons}
     if missing:
         raise InvalidConnector(
             f"table {sorted(missing)[0]!r} is captured under no topic that the groups read",
-            remedy=f"name one of {', '.join(sorted(one.table for one in found)) or 'those that are captured'}",
+            remedy=f"name one of {', '.join(sorted(one.table for one in comparisons)) or 'those that are captured'}",
         )
-    return tuple(found)
+    return tuple(comparisons)
 
 
 @dataclasses.dataclass
-class _Found:
+class _Differences:
     """Keys that differ and have no change on its way, and those that have."""
 
     rows: int = 0
@@ -97,11 +103,11 @@ class _Look:
         report, columns = self._report()
         if any(name not in columns for name in self.state.key):
             return dataclasses.replace(report, faults=(*report.faults, "a key column cannot be compared"))
-        found = self._settled(columns)
-        wrong = found.missing | found.extra | found.differing
+        differences = self._settled(columns)
+        wrong = differences.missing | differences.extra | differences.differing
         if not (repair and wrong):
-            return self._reported(report, found, columns)
-        self._repair(found, columns)
+            return self._reported(report, differences, columns)
+        self._repair(differences, columns)
         left = self._settled(columns)
         repaired = len(wrong - left.missing - left.extra - left.differing)
         return dataclasses.replace(self._reported(report, left, columns), repaired=repaired)
@@ -131,20 +137,20 @@ class _Look:
         )
         return report, texts
 
-    def _settled(self, columns: Mapping[str, tuple[str, str]]) -> _Found:
+    def _settled(self, columns: Mapping[str, tuple[str, str]]) -> _Differences:
         """Look again, at the keys whose changes were on their way, until they are applied; StateBehind."""
-        until, found = time.monotonic() + self.patience, self._look(columns)
-        while found.pending:
+        until, differences = time.monotonic() + self.patience, self._look(columns)
+        while differences.pending:
             if time.monotonic() > until:
                 raise self._behind()
             time.sleep(_LOOK_SECONDS)
             again = self._look(columns)
             for kind in ("missing", "extra", "differing"):
-                getattr(found, kind).update(getattr(again, kind) & found.pending)
-            found.pending &= again.pending
-        return found
+                getattr(differences, kind).update(getattr(again, kind) & differences.pending)
+            differences.pending &= again.pending
+        return differences
 
-    def _look(self, columns: Mapping[str, tuple[str, str]]) -> _Found:
+    def _look(self, columns: Mapping[str, tuple[str, str]]) -> _Differences:
         # Asked for first: what the state has applied since only seems to be on its way.
         progress = self.state.progress().get(0, 0)
         ours, theirs = self._selects(columns)
@@ -160,11 +166,11 @@ class _Look:
                 for each in (ours, theirs)
             )
         missing, extra, differing = (kind - pending for kind in (one - other, other - one, one & other))
-        return _Found(rows, stored, missing, extra, differing, pending)
+        return _Differences(rows, stored, missing, extra, differing, pending)
 
     def _pending(self, connection: Connection, progress: int) -> set[Key]:
-        found = connection.exec_driver_sql(_PENDING, (self.state.topic, progress)).scalars()
-        return {self.state.decode_key(key.encode(), self.state.topic) for key in found}
+        keys = connection.exec_driver_sql(_PENDING, (self.state.topic, progress)).scalars()
+        return {self.state.decode_key(key.encode(), self.state.topic) for key in keys}
 
     def _selects(self, columns: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
         """The rows of both sides as texts, the key first."""
@@ -175,36 +181,36 @@ class _Look:
             sides.append(f"SELECT {', '.join([*key, *rest])} FROM {relation}")  # noqa: S608
         return sides[0], sides[1]
 
-    def _repair(self, found: _Found, columns: Mapping[str, tuple[str, str]]) -> None:
+    def _repair(self, differences: _Differences, columns: Mapping[str, tuple[str, str]]) -> None:
         texts = [columns[name][0] for name in self.state.key]
         with self.state.writing() as connection:
-            again = found.missing | found.differing
+            again = differences.missing | differences.differing
             if again:
                 read_again(connection, self.table, where=f"({', '.join(texts)}) IN ({_listed(texts)})", values=again)
-            delete_again(connection, self.table, self.state.topic, self._message_keys(connection, found.extra))
+            delete_again(connection, self.table, self.state.topic, self._message_keys(connection, differences.extra))
 
-    def _message_keys(self, connection: Connection, wanted: Collection[Key]) -> list[str]:
-        if not wanted:
+    def _message_keys(self, connection: Connection, keys: Collection[Key]) -> list[str]:
+        if not keys:
             return []
         query = "SELECT DISTINCT message_key FROM factfold_changes WHERE topic = ?"
         known = connection.exec_driver_sql(query, (self.state.topic,)).scalars().all()
-        return [key for key in known if self.state.decode_key(key.encode(), self.state.topic) in wanted]
+        return [key for key in known if self.state.decode_key(key.encode(), self.state.topic) in keys]
 
     def _reported(
-        self, report: TableComparison, found: _Found, columns: Mapping[str, tuple[str, str]]
+        self, report: TableComparison, differences: _Differences, columns: Mapping[str, tuple[str, str]]
     ) -> TableComparison:
         kinds = [self.state.forms[name].kind for name in self.state.key]
 
         def in_order(keys: Collection[Key]) -> tuple[Key, ...]:
             return tuple(sorted(keys, key=lambda key: ordered(key, kinds)))
 
-        differing = in_order(found.differing)
+        differing = in_order(differences.differing)
         return dataclasses.replace(
             report,
-            source_rows=found.rows,
-            state_rows=found.stored,
-            missing=in_order(found.missing),
-            extra=in_order(found.extra),
+            source_rows=differences.rows,
+            state_rows=differences.stored,
+            missing=in_order(differences.missing),
+            extra=in_order(differences.extra),
             differing=differing,
             differing_columns=dict(self._columns_of(differing[:_SHOWN], columns)),
         )
@@ -249,22 +255,22 @@ def _table_of(connection: Connection, state: StateTable) -> str:
     """The table that is captured under a state's topic; SourceNotReady."""
     query = "SELECT table_name FROM factfold_captures WHERE topic = ?"
     captures = connection.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE name = 'factfold_captures'").first()
-    found: Any = captures and connection.exec_driver_sql(query, (state.topic,)).scalar()
-    if not found:
+    table: Any = captures and connection.exec_driver_sql(query, (state.topic,)).scalar()
+    if not table:
         raise SourceNotReady(
             f"no table of the file is captured under topic {state.topic!r}",
             remedy="capture it in this file: cdc.capture(engine, model, topic=…)",
             place=state.place,
         )
-    return str(found)
+    return str(table)
 
 
 def _columns(connection: Connection, table: str) -> list[str]:
-    found = [row[0] for row in connection.exec_driver_sql("SELECT name FROM pragma_table_info(?)", (table,))]
-    if not found:
+    columns = [row[0] for row in connection.exec_driver_sql("SELECT name FROM pragma_table_info(?)", (table,))]
+    if not columns:
         raise SourceNotReady(
             f"table {table!r} does not exist, and is captured",
             remedy="create it and capture it again, or drop the group",
             place=table,
         )
-    return found
+    return columns

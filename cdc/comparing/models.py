@@ -45,21 +45,21 @@ def model_findings(
 
 def _of_model(connection: Connection, check: str, table: str, model: CapturedModel) -> Iterator[Finding]:
     try:
-        found = comparable(source_table(connection, TableName.parse(table, place="tables")), model)
+        compared = comparable(source_table(connection, TableName.parse(table, place="tables")), model)
     except SourceNotReady as missing:
         yield Finding.error(check, missing.message, missing.remedy)
     else:
-        yield from _of_columns(check, found)
+        yield from _of_columns(check, compared)
 
 
-def _of_columns(check: str, found: Comparable) -> Iterator[Finding]:
-    for fault in found.faults:
+def _of_columns(check: str, compared: Comparable) -> Iterator[Finding]:
+    for fault in compared.faults:
         what, _, remedy = fault.partition("; ")
         yield Finding.error(check, what, remedy)
-    if found.why_not is not None:
-        yield Finding.error(check, found.why_not, "give the model the source's key and types, and rebuild the group")
-    for column, types in found.not_compared.items():
+    if compared.why_not is not None:
+        yield Finding.error(check, compared.why_not, "give the model the source's key and types, and rebuild the group")
+    for column, types in compared.not_compared.items():
         remedy = "if the column's type has changed, change the model's and rebuild the group; comparisons leave it out"
         yield Finding.warning(check, f"column {column} is {types}", remedy)
-    if not (found.faults or found.why_not or found.not_compared):
-        yield Finding.ok(check, "; ".join(found.notes) or "it has the source's columns")
+    if not (compared.faults or compared.why_not or compared.not_compared):
+        yield Finding.ok(check, "; ".join(compared.notes) or "it has the source's columns")

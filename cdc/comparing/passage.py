@@ -68,8 +68,8 @@ class Passage(AbstractContextManager["Passage"]):
 
     def _confirmed(self) -> int:
         with typed_errors(self._engine), self._engine.connect() as connection:
-            found = connection.exec_driver_sql(_CONFIRMED, (self._source.slot,)).scalar()
-        return 0 if found is None else int(found)
+            lsn = connection.exec_driver_sql(_CONFIRMED, (self._source.slot,)).scalar()
+        return 0 if lsn is None else int(lsn)
 
     def _not_captured(self) -> StateBehind:
         return StateBehind(

@@ -60,24 +60,24 @@ class Repair:
         if self.state.encoding == "avro":
             return _AVRO
         extra = {key: settled.stored[key] for key in settled.extra}
-        found = chain(self._rows(placed, before) if placed else (), self._deletions(extra) if extra else ())
-        RecordProducer(self.signals.settings).send(found)
+        records = chain(self._rows(placed, before) if placed else (), self._deletions(extra) if extra else ())
+        RecordProducer(self.signals.settings).send(records)
         return None
 
     def _rows(self, placed: Mapping[Key, SeenRow], before: Mapping[int, int]) -> Iterator[OutgoingRecord]:
         """The rows that the connector has read again, each once; those deleted meanwhile do not come."""
-        found: dict[Key, OutgoingRecord] = {}
+        records: dict[Key, OutgoingRecord] = {}
         start, until = dict(before), time.monotonic() + _VISIBLE_SECONDS
-        while len(found) < len(placed):
+        while len(records) < len(placed):
             for record in read_range(self.signals.settings, self.state.topic, start=start):
                 start[record.partition] = record.offset + 1
-                self._take(record, placed, found)
+                self._take(record, placed, records)
             if time.monotonic() > until:
                 break
             time.sleep(0.2)
-        return iter(found.values())
+        return iter(records.values())
 
-    def _take(self, record: TopicRecord, placed: Mapping[Key, SeenRow], found: dict[Key, OutgoingRecord]) -> None:
+    def _take(self, record: TopicRecord, placed: Mapping[Key, SeenRow], records: dict[Key, OutgoingRecord]) -> None:
         if record.key is None or record.value is None:
             return
         key = self.state.decode_key(record.key, record.place)
@@ -85,9 +85,9 @@ class Repair:
         if stored is None:
             return
         if not is_reread(body):
-            found.pop(key, None)  # a change of the source, which is newer than what was read
+            records.pop(key, None)  # a change of the source, which is newer than what was read
         elif stored.position is not None and epoch_of(body) == stored.position[0]:
-            found[key] = row_at(record, stored, now=time.time_ns())
+            records[key] = row_at(record, stored, now=time.time_ns())
 
     def _deletions(self, extra: Mapping[Key, SeenRow]) -> Iterator[OutgoingRecord]:
         """Deletions of rows that the source lacks, written like the last change event of each key."""

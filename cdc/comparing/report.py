@@ -1,4 +1,4 @@
-"""What a comparison found, and how far it has come."""
+"""The result of a comparison, and its progress."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ class ComparisonProgress:
         step: What is being done.
         rows: The rows compared so far.
         total: An estimate of the table's rows, 0 if unknown.
+
+    Example:
+        >>> def show(progress: ComparisonProgress) -> None:
+        ...     print(progress.table, progress.step, progress.rows, progress.total)
+        >>> comparisons = compare(engine, rows, states.tables, settings, on_progress=show)
     """
 
     table: str
@@ -43,6 +48,11 @@ class TableComparison:
         not_compared: Columns without a common form, with the reason.
         repaired: How many keys a repair made equal.
         unrepaired: Why a repair left the other keys.
+
+    Example:
+        >>> (customers,) = compare(engine, rows, states.tables, settings, tables=["public.customers"])
+        >>> customers.equal, customers.missing, customers.differing
+        (False, (('17',),), (('42',),))
     """
 
     table: str

@@ -86,8 +86,8 @@ class Rows:
         """Return the key of the so manieth row after a key; None where there are fewer."""
         where, values = self._range(KeyRange(lower))
         query = f"SELECT {self._texts} FROM {self.relation} WHERE {where} ORDER BY {self._orders} OFFSET %s LIMIT 1"  # noqa: S608
-        found = self.connection.exec_driver_sql(query, (*values, rows - 1)).one_or_none()
-        return None if found is None else tuple(found)
+        row = self.connection.exec_driver_sql(query, (*values, rows - 1)).one_or_none()
+        return None if row is None else tuple(row)
 
     def digest(self, keys: KeyRange) -> Digest:
         """Count and digest the rows of a range."""
@@ -115,8 +115,8 @@ class Rows:
         """Return a digest of each column of the rows of some keys, None for a null."""
         digests = (f"encode(sha256(convert_to({text}, 'UTF8')), 'hex')" for text in self.columns.values())
         width = len(self.key)
-        found = self._looked_up(", ".join([self._texts, *digests]), keys)
-        return {tuple(row[:width]): tuple(row[width:]) for row in found}
+        rows = self._looked_up(", ".join([self._texts, *digests]), keys)
+        return {tuple(row[:width]): tuple(row[width:]) for row in rows}
 
     def _looked_up(self, selected: str, keys: Sequence[Key]) -> Any:
         arrays = ", ".join("CAST(%s AS text[])" for _ in self.key)
@@ -127,11 +127,11 @@ class Rows:
         query = f"SELECT {selected} FROM {self.relation} JOIN unnest({arrays}) AS w({names}) ON {same}"  # noqa: S608
         return self.connection.exec_driver_sql(query, tuple(list(part) for part in zip(*keys, strict=True)))
 
-    def _read(self, found: Any) -> dict[Key, SeenRow]:
+    def _read(self, rows: Any) -> dict[Key, SeenRow]:
         width = len(self.key)
         if not self.is_state:
-            return {tuple(row[:width]): SeenRow(row[width], row[-1]) for row in found}
-        return {tuple(row[:width]): SeenRow(row[width], None, tuple(row[-4:-1]), row[-1]) for row in found}
+            return {tuple(row[:width]): SeenRow(row[width], row[-1]) for row in rows}
+        return {tuple(row[:width]): SeenRow(row[width], None, tuple(row[-4:-1]), row[-1]) for row in rows}
 
     @property
     def _texts(self) -> str:

@@ -60,7 +60,7 @@ def _settle(
         after = _rows(source, left)
         looks = {key: _Look(before.get(key), stored.get(key), after.get(key), seen.get(key)) for key in left}
         left = [key for key in left if not _is_settled(settled, key, looks[key])]
-        seen = {key: found for key in left if (found := stored.get(key))}
+        seen = {key: row for key in left if (row := stored.get(key))}
     return left
 
 
@@ -86,8 +86,8 @@ class _Look(NamedTuple):
     def is_certain(self) -> bool:
         """Whether the source had one and the same row, or none, all the time.
 
-        A row may have come and gone in between: so where there is none, the state has to show in a later round what it
-        showed before, and by then has had the time to learn that it is gone.
+        A row may have been inserted and deleted in between. If the source has no row, the state must show the same in a
+        later round, after it has had the time to apply the deletion.
         """
         if self.before is None or self.after is None:
             same = self.before is self.after
@@ -112,10 +112,10 @@ def _digest(row: SeenRow | None) -> str | None:
 
 
 def _rows(side: Rows, keys: Sequence[Key]) -> dict[Key, SeenRow]:
-    found: dict[Key, SeenRow] = {}
+    rows: dict[Key, SeenRow] = {}
     for part in _parts(keys, _AT_ONCE):
-        found |= side.rows_of(part)
-    return found
+        rows |= side.rows_of(part)
+    return rows
 
 
 def _parts(keys: Sequence[Key], size: int) -> Iterator[list[Key]]:

@@ -108,15 +108,15 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 def source_table(connection: Connection, name: TableName) -> SourceTable:
     """Read a table from the catalogue; SourceNotReady where there is none."""
-    found = connection.exec_driver_sql(_COLUMNS, (name.quoted,)).all()
-    if not found:
+    rows = connection.exec_driver_sql(_COLUMNS, (name.quoted,)).all()
+    if not rows:
         raise SourceNotReady(
             f"table {name} does not exist in the source",
             remedy="create it, or take it from the connector's tables and apply",
             place=str(name),
         )
-    columns = {row[0]: SourceColumn(row[1], SourceType(row[2], row[3], row[4]), bool(row[5]), row[6]) for row in found}
-    return SourceTable(name, columns, found[0][7])
+    columns = {row[0]: SourceColumn(row[1], SourceType(row[2], row[3], row[4]), bool(row[5]), row[6]) for row in rows}
+    return SourceTable(name, columns, rows[0][7])
 
 
 def comparable(table: SourceTable, state: Declared) -> Comparable:

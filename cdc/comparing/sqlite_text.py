@@ -65,8 +65,8 @@ _SOURCE: Final[Mapping[Kind, Callable[[str, ColumnForm], str]]] = {
 
 def source_text(form: ColumnForm, column: str) -> str | None:
     """Return SQL of the text of a captured column; None for a form without one."""
-    found = _SOURCE.get(form.kind)
-    return None if found is None else found(column, form)
+    expression = _SOURCE.get(form.kind)
+    return None if expression is None else expression(column, form)
 
 
 def state_text(form: ColumnForm, column: str) -> str:

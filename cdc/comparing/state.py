@@ -1,4 +1,4 @@
-"""A state that is compared with its source, as whoever keeps states describes it: `projections.ComparedGroup`."""
+"""A state that is compared with its source, as the store of states describes it: `projections.ComparedGroup`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class StateTable:
     """The current rows of a captured table, in PostgreSQL or SQLite, with the columns of their positions.
 
-    These are `_epoch`, `_pos` and `_offset`, and `_deleted` marks a row that is gone. ``connect`` opens a connection of
+    These are `_epoch`, `_pos` and `_offset`, and `_deleted` marks a deleted row. ``connect`` opens a connection of
     its own in autocommit mode, and ``writing`` a transaction of a file. ``progress`` gives the next offset of each
     partition of the topic, and raises where these rows serve no more. ``decode_key`` reads the key of a record of the
     topic, which is at a place; ``encoding`` is how the topic's records are written. ``fields`` are the source's names

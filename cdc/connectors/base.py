@@ -26,7 +26,13 @@ _FRACTION = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class Connector(Protocol):
-    """A connector as `apply` needs it."""
+    """A connector as `apply` needs it.
+
+    Example:
+        >>> connectors: tuple[Connector, ...] = load("connectors.toml")
+        >>> [connector.name for connector in connectors]
+        ['shop_tables', 'shop_outbox']
+    """
 
     @property
     def name(self) -> str:

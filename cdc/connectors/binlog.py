@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import LoginConnector, exactly
-from cdc.connectors.encodings import BYTES, KEPT_TIMES, TEXT_OR_BYTES, Modes
+from cdc.connectors.encodings import BYTES, PRESERVED_TIMES, TEXT_OR_BYTES, Modes
 from cdc.identifiers import TableName, check_connector_name, check_topic
 
 # Ids below are those that administrators give by hand; 32 bits are what the protocol has.
@@ -24,9 +24,9 @@ class BinlogConnector(ChangelogConnector, LoginConnector):
 
     `tables` are written `database.table`, and their topics are `{topic_prefix}.{database}.{table}`. The connector keeps
     every change of the tables' definitions in `history_topic` (default: `{topic_prefix}.schema-history`), which it
-    makes itself, of one partition and kept for ever, on the brokers of `history_bootstrap_servers`: whoever loses that
-    topic starts from a new initial snapshot. `server_id` is its number among the server's replicas (default: one
-    derived from the name).
+    makes itself, of one partition and kept for ever, on the brokers of `history_bootstrap_servers`. If that
+    topic is lost, the connector needs a new initial snapshot. `server_id` is its number among the server's replicas
+    (default: one derived from the name).
 
     Values that are not what they seem, as recorded: a TIME below 0 or above 24 hours comes as null in ISO
     text (and in `connect`), with a warning in the worker's log only: count times in microseconds where there are such;
@@ -52,7 +52,7 @@ class BinlogConnector(ChangelogConnector, LoginConnector):
         "bigint.unsigned.handling.mode": ("long",),
         **TEXT_OR_BYTES,
     }
-    WITH_SCHEMA: ClassVar[Modes] = {**BYTES, **KEPT_TIMES}
+    WITH_SCHEMA: ClassVar[Modes] = {**BYTES, **PRESERVED_TIMES}
     NAMES_PLACEHOLDER: ClassVar[bool] = True
 
     port: int = 3306
@@ -88,7 +88,7 @@ class BinlogConnector(ChangelogConnector, LoginConnector):
             "table.include.list": ",".join(table.pattern for table in self.table_names),
             "schema.history.internal.kafka.topic": self.history_topic,
             "schema.history.internal.kafka.bootstrap.servers": self.history_bootstrap_servers,
-            # Definitions of tables that nobody captures are read at every start, and read by nobody.
+            # Without these, every start reads the definitions of tables that are not captured.
             "schema.history.internal.store.only.captured.databases.ddl": "true",
             "schema.history.internal.store.only.captured.tables.ddl": "true",
             # A second topic of definitions, for readers of DDL; its name is the bare prefix.
@@ -102,6 +102,12 @@ class MySqlSource(BinlogConnector):
 
     The server needs `binlog_format=ROW` and `binlog_row_image=FULL`, the user SELECT, RELOAD, SHOW DATABASES,
     REPLICATION SLAVE and REPLICATION CLIENT, and LOCK TABLES where no login may take a global read lock.
+
+    Example:
+        >>> MySqlSource(name="shop_tables", host="db", user="shop_cdc", topic_prefix="shop", tables=("crm.customers",),
+        ...             password="${file:/run/secrets/shop.properties:password}",
+        ...             history_bootstrap_servers="kafka:9092").topics
+        ('shop.crm.customers',)
     """
 
     JAVA_CLASS = "io.debezium.connector.mysql.MySqlConnector"
@@ -114,6 +120,12 @@ class MariaDbSource(BinlogConnector):
     """Tables of a MariaDB server as changelog topics. See BinlogConnector, ChangelogConnector and LoginConnector.
 
     Server and user need what MySqlSource says. BINLOG MONITOR is MariaDB's name of REPLICATION CLIENT.
+
+    Example:
+        >>> MariaDbSource(name="shop_tables", host="db", user="shop_cdc", topic_prefix="shop",
+        ...               tables=("crm.customers",), password="${file:/run/secrets/shop.properties:password}",
+        ...               history_bootstrap_servers="kafka:9092").topics
+        ('shop.crm.customers',)
     """
 
     JAVA_CLASS = "io.debezium.connector.mariadb.MariaDbConnector"

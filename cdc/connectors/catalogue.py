@@ -38,7 +38,7 @@ def known_keys(catalogue: str) -> dict[str, str]:
 
 
 def kind_of(key: str, known: Mapping[str, str]) -> str | None:
-    """Return the type of a key, by its name or by the first pattern it matches; None where nobody reads it."""
+    """Return the type of a key, by its name or by the first pattern it matches; None if it is unknown."""
     if key in known:
         return known[key]
     return next((kind for pattern, kind in known.items() if _matches(key, pattern)), None)
@@ -60,7 +60,7 @@ def _secret_ends() -> tuple[str, ...]:
 
 
 def unknown_key(key: str, known: Mapping[str, str], connector: str) -> InvalidConnector:
-    """Say that nobody reads a setting, with the nearest one that somebody reads."""
+    """The error of an unknown setting, with the nearest known one."""
     close = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean {close[0]}?" if close else "see the connector's list of settings, or pass it as unchecked"
     return InvalidConnector(f"connector {connector!r} has a setting that is not read: {key!r}", remedy=hint, place=key)

@@ -16,7 +16,7 @@ from cdc.identifiers import TableName, check_topic
 from cdc.placeholders import SETTING, own_placeholder
 from cdc.rules import FIELD_EPOCH, FIELD_UNAVAILABLE
 from cdc.transforms import Filter, InsertField, TopicMatches, Transform
-from eventstore.topics import DELETIONS_KEPT, TopicSpec, changelog_topic, history_topic
+from eventstore.topics import TOMBSTONE_RETENTION, TopicSpec, changelog_topic, history_topic
 
 # A rebuild that takes longer than this could miss tombstones; a day is beyond any of ours.
 COMPACTION_LAG_MS: Final = 24 * 60 * 60 * 1000
@@ -36,11 +36,11 @@ class ChangelogConnector(DebeziumConnector):
     `encoding` says how records are written; one whose values a reader would have to guess is refused
     (UnsupportedEncoding). `history` names captured tables whose topics are not compacted and keep every change, for
     readers that ask what a row was at some time. `epoch` says which life of the source records come from: raise it
-    when positions of the log begin anew, as after a restore or a move to another server.
+    when positions of the log start over, as after a restore or a move to another server.
 
     `transactions` publishes where each transaction of the source begins and ends, as `{topic_prefix}.transaction`.
-    `signal_table` is where the source is told to take snapshots while it streams; its own changes are read and not
-    published. `notifications_topic` is where the source tells how far they are.
+    `signal_table` takes the requests for snapshots during streaming; its own changes are read and not
+    published. `notifications_topic` gets the progress of these snapshots.
     """
 
     OWNED = DebeziumConnector.OWNED | {
@@ -100,8 +100,8 @@ class ChangelogConnector(DebeziumConnector):
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
         """How the topics of changes, transactions and notifications have to be, for `ensure_topics`."""
-        kept = {self.topic(table) for table in self.history}
-        kinds = {topic: history_topic if topic in kept else changelog_topic for topic in self.topics}
+        histories = {self.topic(table) for table in self.history}
+        kinds = {topic: history_topic if topic in histories else changelog_topic for topic in self.topics}
         changes = (kind(topic, partitions=self.partitions) for topic, kind in kinds.items())
         return (*changes, *(TopicSpec(topic, 1, {"cleanup.policy": "delete"}) for topic in self._control_topics()))
 
@@ -184,8 +184,8 @@ class ChangelogConnector(DebeziumConnector):
         if control := self._control_topics():
             groups["control"] = (exactly(control), _ONE_IN_ORDER)
         if self.history:
-            kept = [history_topic(self.topic(table), partitions=self.partitions) for table in self.history]
-            groups["history"] = (exactly([spec.name for spec in kept]), self._shape(kept[0].config))
+            specs = [history_topic(self.topic(table), partitions=self.partitions) for table in self.history]
+            groups["history"] = (exactly([spec.name for spec in specs]), self._shape(specs[0].config))
         return groups
 
     def _control_topics(self) -> list[str]:
@@ -194,7 +194,7 @@ class ChangelogConnector(DebeziumConnector):
 
     def _changelog(self) -> dict[str, str]:
         lag = {"min.compaction.lag.ms": str(COMPACTION_LAG_MS)}
-        return self._shape({"cleanup.policy": "compact", **lag, **DELETIONS_KEPT})
+        return self._shape({"cleanup.policy": "compact", **lag, **TOMBSTONE_RETENTION})
 
     def _shape(self, config: Mapping[str, str]) -> dict[str, str]:
         return {"partitions": str(self.partitions), "replication.factor": BROKERS_DEFAULT, **config}

@@ -41,7 +41,7 @@ class DebeziumConnector:
 
     `extra` overrides any setting of the connector and of Connect that has no field here, by its own name. `unchecked`
     passes settings that our lists of names do not know, and is the way around what a declaration refuses of the others:
-    it comes last, and nobody looks at its values, not even whether a reader can read what comes of them.
+    it comes last, and its values are not checked, not even whether a reader can read the result.
     `transforms` work in their order, after the connector's own. `allow_literal_secrets` lets secrets stand in clear.
     Errors: InvalidConnector and its kinds, InvalidIdentifier.
     """

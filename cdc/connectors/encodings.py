@@ -34,16 +34,22 @@ Modes = Mapping[str, tuple[str, ...]]
 # Base64 either way, where the declared type says that the text is bytes.
 TEXT_OR_BYTES: Final = {"binary.handling.mode": ("bytes", "base64")}
 # Nanoseconds fill 64 bits in 2262: what is later, or before 1677, comes as null, and nothing says so.
-KEPT_TIMES: Final = {
+PRESERVED_TIMES: Final = {
     "time.precision.mode": ("isostring", "adaptive", "adaptive_time_microseconds", "microseconds", "connect")
 }
-# Beside a schema that says `bytes` or `string`, text could be base64, another base64, or hexadecimal.
+# With a schema that says `bytes` or `string`, text could be base64, another base64, or hexadecimal.
 BYTES: Final = {"binary.handling.mode": ("bytes",)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """How keys and values are written. Use PlainJson, JsonWithSchemas or ApicurioAvro."""
+    """How keys and values are written. Use PlainJson, JsonWithSchemas or ApicurioAvro.
+
+    Example:
+        >>> encoding: Encoding = JsonWithSchemas()
+        >>> PostgresSource(**shop, encoding=encoding).encoding.carries_schema
+        True
+    """
 
     carries_schema: ClassVar[bool]
 
@@ -62,7 +68,12 @@ class Encoding:
 
 @dataclass(frozen=True, kw_only=True)
 class PlainJson(Encoding):
-    """JSON without schemas. Every value describes itself."""
+    """JSON without schemas. Every value describes itself.
+
+    Example:
+        >>> PostgresSource(**shop, encoding=PlainJson()) == PostgresSource(**shop)
+        True
+    """
 
     carries_schema = False
 
@@ -93,6 +104,9 @@ class JsonWithSchemas(_WithSchemas):
     Attributes:
         times: Debezium's mode of times.
         decimals: Debezium's mode of decimals.
+
+    Example:
+        >>> PostgresSource(**shop, encoding=JsonWithSchemas(times="microseconds"))
     """
 
     def converter(self) -> dict[str, str]:
@@ -111,10 +125,13 @@ class ApicurioAvro(_WithSchemas):
     doctor` refuse a captured table that has a nullable column with a DEFAULT. Without the source they cannot see it.
 
     Attributes:
-        registry_url: The registry's own interface as the worker sees it, without a login, such as
-            `http://127.0.0.1:8081/apis/registry/v3`.
+        registry_url: The registry's own interface as the worker sees it, without a login.
         times: Debezium's mode of times.
         decimals: Debezium's mode of decimals.
+
+    Example:
+        >>> encoding = ApicurioAvro(registry_url="http://registry:8080/apis/registry/v3")
+        >>> PostgresSource(**shop, encoding=encoding)
     """
 
     registry_url: str

@@ -141,6 +141,10 @@ class MirrorSource(MirrorConnector):
         refresh_seconds: How often new topics and partitions are looked for.
         offset_lag: The records between two points at which both clusters' offsets are known. A group that moves may
             read so many twice. 0 makes a point for each record.
+
+    Example:
+        >>> MirrorSource(name="berlin_topics", topics=("shop[.].*",), source_alias="berlin", target_alias="paris",
+        ...              source_bootstrap_servers="kafka.berlin:9092", target_bootstrap_servers="kafka.paris:9092")
     """
 
     JAVA_CLASS = f"{_MIRROR}.MirrorSourceConnector"
@@ -191,6 +195,10 @@ class MirrorCheckpoint(MirrorConnector):
         groups: Regular expressions that whole names of groups match.
         interval_seconds: How often offsets are copied.
         refresh_seconds: How often new groups are looked for.
+
+    Example:
+        >>> MirrorCheckpoint(name="berlin_groups", groups=("billing",), source_alias="berlin", target_alias="paris",
+        ...                  source_bootstrap_servers="kafka.berlin:9092", target_bootstrap_servers="kafka.paris:9092")
     """
 
     JAVA_CLASS = f"{_MIRROR}.MirrorCheckpointConnector"
@@ -216,7 +224,7 @@ class MirrorCheckpoint(MirrorConnector):
         return {
             "groups": ",".join(self.groups),
             "checkpoints.topic.replication.factor": str(self.replicas),
-            # Off by default: then there are checkpoints to read, and groups that begin anew.
+            # Off by default: then there are only checkpoints to read, and groups begin from the start.
             "sync.group.offsets.enabled": "true",
             "sync.group.offsets.interval.seconds": str(self.interval_seconds),
             "emit.checkpoints.interval.seconds": str(self.interval_seconds),
@@ -226,7 +234,12 @@ class MirrorCheckpoint(MirrorConnector):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class MirrorHeartbeat(MirrorConnector):
-    """Writes a record a second (or every `interval_seconds`) to the topic `heartbeats` of the target."""
+    """Writes a record a second (or every `interval_seconds`) to the topic `heartbeats` of the target.
+
+    Example:
+        >>> MirrorHeartbeat(name="berlin_heartbeat", source_alias="berlin", target_alias="paris",
+        ...                 source_bootstrap_servers="kafka.berlin:9092", target_bootstrap_servers="kafka.paris:9092")
+    """
 
     JAVA_CLASS = f"{_MIRROR}.MirrorHeartbeatConnector"
     CATALOGUE = "mirror_heartbeat_keys.tsv"

@@ -33,6 +33,11 @@ class MongoSource(ChangelogConnector):
         user: The user, with `password`, if they are not in the connection string.
         capture_mode: Debezium's mode, which decides what `before` and `after` hold. `before` needs images that the
             server stores.
+
+    Example:
+        >>> MongoSource(name="shop_documents", topic_prefix="shop", collections=("crm.customers",),
+        ...             connection_string="mongodb://db/?replicaSet=rs0").topics
+        ('shop.crm.customers',)
     """
 
     JAVA_CLASS = "io.debezium.connector.mongodb.MongoDbConnector"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import LoginConnector
-from cdc.connectors.encodings import BYTES, KEPT_TIMES, TEXT_OR_BYTES, Modes
+from cdc.connectors.encodings import BYTES, PRESERVED_TIMES, TEXT_OR_BYTES, Modes
 from cdc.identifiers import MAX_IDENTIFIER, TableName, check_connector_name, check_identifier, check_name, check_slot
 from cdc.rules import MARK_PREFIX
 from cdc.secrets import is_reference
@@ -129,7 +129,7 @@ class PostgresSource(ChangelogConnector, PostgresConnector):
         "hstore.handling.mode": ("json",),
         **TEXT_OR_BYTES,
     }
-    WITH_SCHEMA: ClassVar[Modes] = {**BYTES, **KEPT_TIMES}
+    WITH_SCHEMA: ClassVar[Modes] = {**BYTES, **PRESERVED_TIMES}
     NAMES_PLACEHOLDER: ClassVar[bool] = True
 
     truncates: Literal["stop", "skip"] = "stop"

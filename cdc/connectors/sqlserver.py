@@ -8,7 +8,7 @@ from typing import ClassVar
 from cdc.connectors.base import setting
 from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import LoginConnector
-from cdc.connectors.encodings import BYTES, KEPT_TIMES, TEXT_OR_BYTES, Modes
+from cdc.connectors.encodings import BYTES, PRESERVED_TIMES, TEXT_OR_BYTES, Modes
 from cdc.identifiers import TableName, check_identifier, check_topic
 
 
@@ -25,6 +25,12 @@ class SqlServerSource(ChangelogConnector, LoginConnector):
         history_topic: The topic that stores the definitions of tables.
         encrypt: The driver's setting.
         trust_certificate: Trust a self-signed certificate.
+
+    Example:
+        >>> SqlServerSource(name="shop_tables", host="db", user="shop_cdc", topic_prefix="shop", databases=("crm",),
+        ...                 tables=("dbo.customers",), password="${file:/run/secrets/shop.properties:password}",
+        ...                 history_bootstrap_servers="kafka:9092").topics
+        ('shop.crm.dbo.customers',)
     """
 
     JAVA_CLASS = "io.debezium.connector.sqlserver.SqlServerConnector"
@@ -47,7 +53,7 @@ class SqlServerSource(ChangelogConnector, LoginConnector):
         "decimal.handling.mode": ("string",),
         **TEXT_OR_BYTES,
     }
-    WITH_SCHEMA: ClassVar[Modes] = {**BYTES, **KEPT_TIMES}
+    WITH_SCHEMA: ClassVar[Modes] = {**BYTES, **PRESERVED_TIMES}
 
     port: int = 1433
     databases: tuple[str, ...]

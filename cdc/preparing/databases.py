@@ -80,8 +80,8 @@ class Database(Step):
 
     def _is_listed(self, admin: Engine) -> bool:
         with typed_errors(admin), admin.connect() as connection:
-            found = connection.exec_driver_sql("SELECT 1 FROM pg_database WHERE datname = %s", (self.target,)).first()
-        return found is not None
+            row = connection.exec_driver_sql("SELECT 1 FROM pg_database WHERE datname = %s", (self.target,)).first()
+        return row is not None
 
     def _answers(self) -> bool:
         try:

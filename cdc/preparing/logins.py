@@ -49,10 +49,10 @@ class ConnectorLogin:
     @property
     def file(self) -> tuple[Path, str] | None:
         """The file of the password and its key there; None if another provider has it."""
-        found = file_of(revealed(self.connector.password))
-        if found is None or self.secrets_dir is None:
-            return found
-        return self.secrets_dir / found[0].name, found[1]
+        location = file_of(revealed(self.connector.password))
+        if location is None or self.secrets_dir is None:
+            return location
+        return self.secrets_dir / location[0].name, location[1]
 
     def stored(self) -> SecretStr | None:
         """The password in the file."""

@@ -83,13 +83,15 @@ def prepare_service(
         The steps in their order.
 
     Raises:
-        SourceNotReady: A right, a table or a setting is missing. The step's `sql` is for those who may.
+        SourceNotReady: A right, a table or a setting is missing. The step's `sql` is for a role that may.
         TopicMismatch: A topic has other partitions or another policy.
         FactfoldError: Another step failed. A dry run raises nothing, and its steps carry their errors.
 
     Example:
-        service = Service(connectors=cdc.load("connectors.toml"), source=engine, worker=client, settings=Settings())
-        prepare_service(service, on_step=print)
+        >>> service = cdc.Service(
+        ...     connectors=cdc.load("connectors.toml"), source=engine, worker=client, settings=Settings()
+        ... )
+        >>> cdc.prepare_service(service, on_step=print)
     """
     with ExitStack() as opened:
         return run_steps(list(_steps(service, opened)), on_step=on_step, dry_run=dry_run)
@@ -146,10 +148,10 @@ def _reads(connector: PostgresConnector, source: Engine) -> bool:
 
 def _first_of_each(items: Iterable[T], key: Callable[[T], object]) -> list[T]:
     """The first item of each key, in their order."""
-    found: dict[object, T] = {}
+    firsts: dict[object, T] = {}
     for item in items:
-        found.setdefault(key(item), item)
-    return list(found.values())
+        firsts.setdefault(key(item), item)
+    return list(firsts.values())
 
 
 def _as_admin(service: Service, opened: ExitStack) -> Engine:

@@ -26,6 +26,11 @@ class PreparedStep:
         detail: What is missing or what was made.
         sql: SQL that does the step, for a role with more rights. It holds no password.
         error: The error of a step that failed.
+
+    Example:
+        >>> steps = prepare_service(service, dry_run=True)
+        >>> [(step.step, step.target) for step in steps if step.outcome == "missing"]
+        [('connector', 'shop_tables')]
     """
 
     step: str

@@ -1,1 +1,1 @@
-"""Where events are kept."""
+"""Where events are stored."""

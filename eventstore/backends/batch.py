@@ -208,7 +208,7 @@ class Draft:
 
     @cached_property
     def subjects(self) -> list[tuple[str, str]]:
-        """Whom the events are about (first) and in which streams (second): those with personal fields."""
+        """The subjects of the events with personal fields (first) and their streams (second)."""
         return [(s, str(name)) for kind, event, name in self._personal for s in kind.subjects(event, name.id)]
 
     @cached_property

@@ -1,4 +1,4 @@
-"""An event store in the memory of this process: for tests of services, and gone with it."""
+"""An event store in the memory of this process, for tests of services."""
 
 from __future__ import annotations
 
@@ -230,8 +230,8 @@ class MemoryEventStore(Closing):
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
         """Return the event that was recorded under an id, None without one."""
-        found = self._by_id.get(event_id)
-        return None if found is None else self._opened(found)
+        event = self._by_id.get(event_id)
+        return None if event is None else self._opened(event)
 
     def snapshot(self, stream: str) -> AggregateSnapshot | None:
         """Return a stream's aggregate snapshot, None without one."""
@@ -274,8 +274,8 @@ class MemoryEventStore(Closing):
     def _earlier(self, batch: Batch) -> list[AppendResult] | None:
         """The results of an append whose events are all there already, in the same places."""
         known = [self._by_id.get(event_id) for event_id in batch.events.ids] if batch.events.named else []
-        found = [event for event in known if event is not None]
-        return batch.placed(found) if len(found) == len(batch.events.ids) else None
+        recorded = [event for event in known if event is not None]
+        return batch.placed(recorded) if len(recorded) == len(batch.events.ids) else None
 
     def _record(self, batch: Batch) -> list[AppendResult]:
         heads = [self._head(name) for name in batch.streams.names]

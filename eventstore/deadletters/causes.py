@@ -41,7 +41,7 @@ def by_cause(letters: Iterable[Letter]) -> list[Cause]:
     groups: dict[tuple[str, str], list[Letter]] = {}
     for letter in letters:
         groups.setdefault((letter.error, pattern_of(letter.message)), []).append(letter)
-    causes = [_cause(error, pattern, found) for (error, pattern), found in groups.items()]
+    causes = [_cause(error, pattern, grouped) for (error, pattern), grouped in groups.items()]
     return sorted(causes, key=lambda cause: (-cause.count, cause.error, cause.pattern))
 
 

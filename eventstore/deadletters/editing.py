@@ -46,13 +46,13 @@ def _require_subjects(
 def _require_exact(schema: RegisteredSchema, values: Mapping[str, Any], place: str) -> None:
     """Refuse what does not fit a field, and what the encoding would change."""
     try:
-        _, found = AvroDecoder(lambda _: schema).decode(AvroEncoder(schema).encode(values))
+        _, stored = AvroDecoder(lambda _: schema).decode(AvroEncoder(schema).encode(values))
     except InvalidEventData as error:
         error.place = place
         raise
     for name, value in values.items():
-        if found[name] != value and value == value:  # a double that is no number equals nothing
-            raise _misfit(f"{value!r} of {name} would be stored as {found[name]!r}", "write the exact value", place)
+        if stored[name] != value and value == value:  # a double that is no number equals nothing
+            raise _misfit(f"{value!r} of {name} would be stored as {stored[name]!r}", "write the exact value", place)
 
 
 def _misfit(message: str, remedy: str, place: str) -> InvalidEventData:

@@ -163,7 +163,7 @@ class Letters(Closing):
 
 
 def operator() -> str:
-    """Return who acts: user and host."""
+    """Return the operator's user and host."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError, ImportError):  # a container's user may have no name
@@ -171,10 +171,10 @@ def operator() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def require_open(asked: Collection[str], found: Collection[str], place: str) -> None:
+def require_open(asked: Collection[str], open_ids: Collection[str], place: str) -> None:
     """Raise LetterMissing for the first id that no open letter has."""
     for letter_id in asked:
-        if letter_id not in found:
+        if letter_id not in open_ids:
             raise LetterMissing(
                 f"there is no open dead letter {letter_id!r}",
                 remedy="list the open ones (factfold dlq list), or what was done with others (factfold dlq actions)",
@@ -182,11 +182,11 @@ def require_open(asked: Collection[str], found: Collection[str], place: str) -> 
             )
 
 
-def chosen(found: Mapping[str, L], ids: Collection[str] | None, place: str) -> list[L]:
-    """Return the open letters of some ids in the order of `found`, all without `ids`. Raises LetterMissing."""
-    require_open(ids or (), found, place)
-    wanted = found.keys() if ids is None else set(ids)
-    return [one for letter_id, one in found.items() if letter_id in wanted]
+def chosen(letters: Mapping[str, L], ids: Collection[str] | None, place: str) -> list[L]:
+    """Return the open letters of some ids in the order of `letters`, all without `ids`. Raises LetterMissing."""
+    require_open(ids or (), letters, place)
+    selected = letters.keys() if ids is None else set(ids)
+    return [one for letter_id, one in letters.items() if letter_id in selected]
 
 
 def require_single(asked: Collection[str] | None, place: str) -> str:

@@ -52,8 +52,8 @@ def id_of(place: Place) -> str:
     return f"{place[0]}@{place[1]}"
 
 
-def told(record: TopicRecord) -> dict[str, str]:
-    """Return what the headers say of the record's end, without their prefix."""
+def letter_fields(record: TopicRecord) -> dict[str, str]:
+    """Return the headers that the record has as a dead letter, without their prefix."""
     return {
         name.removeprefix(DEAD_LETTER_PREFIX): _text(value)
         for name, value in record.headers
@@ -68,23 +68,23 @@ def own_headers(record: TopicRecord) -> list[tuple[str, bytes | None]]:
 
 def header(record: TopicRecord, name: str) -> str | None:
     """Return one of the record's own headers as text."""
-    return next((_text(value) for found, value in record.headers if found == name), None)
+    return next((_text(value) for key, value in record.headers if key == name), None)
 
 
-def _letter(record: TopicRecord, end: Mapping[str, str]) -> Letter:
+def _letter(record: TopicRecord, fields: Mapping[str, str]) -> Letter:
     own = {name: value for name, value in record.headers if name in _OWN}
     event_id, kind, stream = (None if own.get(name) is None else _text(own[name]) for name in _OWN)
     return Letter(
         id=id_of((record.partition, record.offset)),
-        origin=f"{end.get('topic', '?')}[{end.get('partition', '?')}]@{end.get('offset', '?')}",
-        error=end.get("error", "unknown"),
-        message=end.get("message", ""),
-        attempts=_number(end.get("attempts")) or 0,
-        time=_time(end.get("time")),
+        origin=f"{fields.get('topic', '?')}[{fields.get('partition', '?')}]@{fields.get('offset', '?')}",
+        error=fields.get("error", "unknown"),
+        message=fields.get("message", ""),
+        attempts=_number(fields.get("attempts")) or 0,
+        time=_time(fields.get("time")),
         event_id=event_id,
         type=kind,
         stream=stream,
-        why_not=_why_not(record, end),
+        why_not=_why_not(record, fields),
     )
 
 
@@ -95,16 +95,16 @@ def open_letters(records: Iterable[TopicRecord], settled: Collection[Place]) -> 
         place = record.partition, record.offset
         if place in settled:
             continue
-        end = told(record)
-        letter = _letter(record, end)
+        fields = letter_fields(record)
+        letter = _letter(record, fields)
         # A source topic that was made again has other records at the places of the former one's.
-        identity = letter.origin, end.get("group"), letter.event_id, record.key, hash(record.value)
+        identity = letter.origin, fields.get("group"), letter.event_id, record.key, hash(record.value)
         places: tuple[Place, ...] = (place,)
         if (before := copies.get(identity)) is not None:
             letter, places = replace(letter, id=before.letter.id), (*before.places, place)
-        origin = end.get("topic"), _number(end.get("partition")), _number(end.get("offset"))
+        origin = fields.get("topic"), _number(fields.get("partition")), _number(fields.get("offset"))
         copies[identity] = ListedLetter(letter, places, record.key, origin)
-    return {found.letter.id: found for found in copies.values()}
+    return {listed.letter.id: listed for listed in copies.values()}
 
 
 def settlement(action: Action, places: Iterable[Place], topic: str, *, home: str) -> SentRecord:
@@ -134,16 +134,16 @@ def read_settlement(record: TopicRecord) -> tuple[Action, str, list[Place]]:
 
 def origin_partition(record: TopicRecord, topic: str) -> int | None:
     """Return the partition of a topic that the record was in, None where it died elsewhere."""
-    end = told(record)
-    return _number(end.get("partition")) if end.get("topic") == topic else None
+    fields = letter_fields(record)
+    return _number(fields.get("partition")) if fields.get("topic") == topic else None
 
 
-def _why_not(record: TopicRecord, end: Mapping[str, str]) -> str | None:
+def _why_not(record: TopicRecord, fields: Mapping[str, str]) -> str | None:
     if record.value is not None:
         return None
     if (size := header(record, DEAD_LETTER_OMITTED)) is not None:
         return f"the letter does not hold the record: {size} bytes are more than a topic takes"
-    return f"the letter does not hold the record: {end.get('error', 'its batch')} kept it from being read"
+    return f"the letter does not hold the record: {fields.get('error', 'its batch')} kept it from being read"
 
 
 def _text(value: bytes | None) -> str:
@@ -156,7 +156,7 @@ def _number(text: str | None) -> int | None:
 
 def _time(text: str | None) -> datetime | None:
     try:
-        found = datetime.fromisoformat(text or "")
+        moment = datetime.fromisoformat(text or "")
     except ValueError:
         return None
-    return found if found.tzinfo is not None else None
+    return moment if moment.tzinfo is not None else None

@@ -23,10 +23,10 @@ def stream_and_version(key: bytes | None) -> tuple[str, int]:
 
 def with_later_events(settings: Settings, topic: str, letters: Sequence[ListedLetter]) -> frozenset[str]:
     """Return the streams that would be out of order in a topic: read from the first of the letters on."""
-    if len({partition for found in letters for partition, _ in found.places}) > 1:
-        return frozenset(stream_and_version(found.key)[0] for found in letters)  # they are read in no one order
+    if len({partition for listed in letters for partition, _ in listed.places}) > 1:
+        return frozenset(stream_and_version(listed.key)[0] for listed in letters)  # they are read in no one order
     start: dict[int, int] = {}
-    for name, partition, offset in (found.origin for found in letters):
+    for name, partition, offset in (listed.origin for listed in letters):
         if name == topic and partition is not None and offset is not None:
             start[partition] = min(offset, start.get(partition, offset))
     if not start:
@@ -42,8 +42,8 @@ def with_later_events(settings: Settings, topic: str, letters: Sequence[ListedLe
 def held_back(letters: Iterable[ListedLetter], records: Iterable[TopicRecord]) -> frozenset[str]:
     """Return the streams with records of later versions that are no letters, or with letters that are out of order."""
     replayed: dict[str, list[int]] = {}
-    for found in letters:
-        stream, version = stream_and_version(found.key)
+    for listed in letters:
+        stream, version = stream_and_version(listed.key)
         replayed.setdefault(stream, []).append(version)
     replayed.pop("", None)
     disordered = {stream for stream, versions in replayed.items() if versions != sorted(versions)}

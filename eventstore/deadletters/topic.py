@@ -108,13 +108,13 @@ class TopicLetters(Letters):
 
     def open(self, *, on_progress: OnProgress = lambda done, total: None) -> Iterator[Letter]:
         """Read the whole topic, keeping of each letter what its headers say."""
-        return (found.letter for found in self._open(self._home(), on_progress).values())
+        return (listed.letter for listed in self._open(self._home(), on_progress).values())
 
     def show(self, letter_id: str) -> Contents:
         """Decode the record of a letter by the registered schemas."""
         letters = chosen(self._open(self._home()), [letter_id], self._name)
-        ((found, record),) = next(self._parts(letters))
-        return self._decoding.contents(found.letter, record)
+        ((listed, record),) = next(self._parts(letters))
+        return self._decoding.contents(listed.letter, record)
 
     def replay(
         self,
@@ -134,8 +134,8 @@ class TopicLetters(Letters):
         def acting(letters: Sequence[ListedLetter]) -> Act:
             road = self._roads[target](Chosen(letters, edited=edit is not None))
 
-            def act(found: ListedLetter, record: TopicRecord) -> SentRecord:
-                _require_record(found.letter, self._name)
+            def act(listed: ListedLetter, record: TopicRecord) -> SentRecord:
+                _require_record(listed.letter, self._name)
                 sent = road(record)
                 return sent if edit is None else sent._replace(value=self._decoding.edited(record, edit))
 
@@ -154,7 +154,7 @@ class TopicLetters(Letters):
     ) -> Settled:
         """Settle letters. Their records stay in the dead-letter topic."""
         action = self._action("discard", by, result="discarded", why=why)
-        return self._settle(ids, lambda letters: lambda found, record: None, action, on_progress)
+        return self._settle(ids, lambda letters: lambda listed, record: None, action, on_progress)
 
     def actions(self) -> Iterator[Action]:
         """Read the topic of settled letters."""
@@ -179,11 +179,11 @@ class TopicLetters(Letters):
             )
 
     def _action(self, action: Any, by: str | None, **fields: Any) -> Callable[[Letter], Action]:
-        who = by or operator()
+        actor = by or operator()
 
         def of(letter: Letter) -> Action:
             return Action(
-                letter=letter.id, origin=letter.origin, event_id=letter.event_id, action=action, by=who,
+                letter=letter.id, origin=letter.origin, event_id=letter.event_id, action=action, by=actor,
                 time=self._clock(), **fields,
             )  # fmt: skip
 
@@ -203,7 +203,7 @@ class TopicLetters(Letters):
             letters = chosen(self._open(home), ids, self._name)  # now that no other command can settle any of them
             act, done = acting(letters), 0
             for part in self._parts(letters):
-                self._publish(publisher, part, act, lambda found: self._mark(found, action, home), left)
+                self._publish(publisher, part, act, lambda listed: self._mark(listed, action, home), left)
                 done += len(part)
                 on_progress(done, len(letters))
         return Settled(len(letters) - len(left), left)
@@ -218,14 +218,14 @@ class TopicLetters(Letters):
     ) -> None:
         """Send records and settle their letters in one transaction: all of it is there afterwards, or nothing."""
         sent: list[SentRecord] = []
-        for found, record in part:
+        for listed, record in part:
             try:
-                back = act(found, record)
+                back = act(listed, record)
             except ReplayRefused as refused:
-                left[found.letter.id] = refused.message
+                left[listed.letter.id] = refused.message
                 continue
             sent += [] if back is None else [back]
-            sent.append(mark(found))
+            sent.append(mark(listed))
         if sent:
             publisher.send(sent)
             publisher.commit()
@@ -247,8 +247,8 @@ class TopicLetters(Letters):
         """The id of the topic: one that was deleted and made again has other letters at the same places."""
         return topic_ids(self._settings, [self._name])[self._name]
 
-    def _mark(self, found: ListedLetter, action: Callable[[Letter], Action], home: str) -> SentRecord:
-        return settlement(action(found.letter), found.places, self._settled.name, home=home)
+    def _mark(self, listed: ListedLetter, action: Callable[[Letter], Action], home: str) -> SentRecord:
+        return settlement(action(listed.letter), listed.places, self._settled.name, home=home)
 
     def _settlements(self) -> Iterator[tuple[Action, str, list[Place]]]:
         if self._offsets.existing([self._settled.name]):
@@ -256,7 +256,7 @@ class TopicLetters(Letters):
 
     def _parts(self, letters: Sequence[ListedLetter]) -> Iterator[Part]:
         """Read the records of letters again, so many at once as one transaction takes."""
-        by_place = {found.first: found for found in letters}
+        by_place = {listed.first: listed for listed in letters}
         part: Part = []
         size = 0
         for record in self._records(by_place):

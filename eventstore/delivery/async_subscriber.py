@@ -74,7 +74,7 @@ class AsyncSubscriber:
             FactfoldError: The errors of `Subscriber.run`.
         """
         self._stop = Event()
-        opened, tell = self._opened(), None if on_batch is None else _told(on_batch)
+        opened, tell = self._opened(), None if on_batch is None else _on_loop(on_batch)
         watching = None if stop is None else asyncio.create_task(_passed_on(stop, self._stop))
         try:
             return await self._in_thread(lambda: opened.run(stop=self._stop, on_batch=tell))
@@ -152,11 +152,11 @@ class AsyncSubscriber:
                 runner.cancel()
             await asyncio.wait({done})
             if not done.cancelled():
-                done.exception()  # seen: nobody waits for it any more
+                done.exception()  # seen: nothing awaits it any more
             raise
 
 
-def _told(on_batch: Callable[[DeliveryReport], None]) -> Callable[[DeliveryReport], None]:
+def _on_loop(on_batch: Callable[[DeliveryReport], None]) -> Callable[[DeliveryReport], None]:
     """Call it on the loop, not in the consumer's thread."""
     loop = asyncio.get_running_loop()
 
@@ -166,6 +166,6 @@ def _told(on_batch: Callable[[DeliveryReport], None]) -> Callable[[DeliveryRepor
     return tell
 
 
-async def _passed_on(told: asyncio.Event, stop: Event) -> None:
-    await told.wait()
+async def _passed_on(requested: asyncio.Event, stop: Event) -> None:
+    await requested.wait()
     stop.set()

@@ -59,9 +59,9 @@ class DeliveryReport:
 
 
 class AttemptFailed(Exception):
-    """A run was not delivered; `index` is the record whose fault it was, None where that is not known.
+    """A run was not delivered. `index` is the record that caused the failure, or None if it is unknown.
 
-    `done` counts the records before it whose effects stay, since no transaction takes them back.
+    `done` counts the records before it whose effects stay, because no transaction rolls them back.
     """
 
     def __init__(self, cause: Exception, index: int | None, *, done: DeliveryReport | None = None) -> None:
@@ -97,7 +97,7 @@ class _Pending(NamedTuple):
 
 
 class _Committed(NamedTuple):
-    """What may stand in the database though it was not the subscriber that committed it, and by whose fault."""
+    """Claims that a handler may have committed instead of the subscriber, the records that caused it, and the error."""
 
     claims: Mapping[str, list[str]]
     culprits: frozenset[str]
@@ -148,8 +148,8 @@ class Attempt:
                 handled, end = self._in_transaction(self._inbox, run, pending)
         finally:
             self._calls.end()
-        wanted = bisect_left(pending, end, key=lambda one: one.place)
-        return DeliveryReport(handled=handled, duplicates=wanted - handled, skipped=end - wanted)
+        relevant = bisect_left(pending, end, key=lambda one: one.place)
+        return DeliveryReport(handled=handled, duplicates=relevant - handled, skipped=end - relevant)
 
     def bury(self, arrival: Arrival, store: Callable[[], None], *, dead: bool) -> None:
         """Note that a record was given up or put off, once it is stored elsewhere; StoreUnavailable, KafkaError."""
@@ -235,7 +235,7 @@ class Attempt:
         return {topic: [one.arrival.id for one in part] for topic, part in self._by_topic(pending).items()}
 
     def _by_topic(self, pending: list[_Pending]) -> dict[str, list[_Pending]]:
-        """Part records by the names they are kept under, in one order: members never wait for each other in a ring."""
+        """Part records by the names under which they are stored, in one order: members never deadlock."""
         parts: dict[str, list[_Pending]] = {}
         for one in pending:
             parts.setdefault(self._source.checkpoint_name(one.arrival), []).append(one)
@@ -252,14 +252,14 @@ class Attempt:
         Were there any, then a part of its effects stands as well, and would be there twice after another attempt:
         AttemptHopeless. What it rolled back is tried again like any failure. StoreUnavailable: the next run does it.
         """
-        if (found := self._committed) is None:
+        if (committed := self._committed) is None:
             return
         with inbox.begin() as tx:
-            stood = _unclaimed(inbox, tx, found.claims)
+            stood = _unclaimed(inbox, tx, committed.claims)
         self._committed = None
-        culprits = [place for place, arrival in enumerate(run) if arrival.place in found.culprits]
+        culprits = [place for place, arrival in enumerate(run) if arrival.place in committed.culprits]
         if stood and culprits:
-            raise AttemptHopeless(found.cause, culprits, calls=1) from found.cause
+            raise AttemptHopeless(committed.cause, culprits, calls=1) from committed.cause
 
     def _hand_over(self, pending: list[_Pending], lent: LentTransaction | None) -> int:
         """Return how many records the handler took."""

@@ -37,7 +37,7 @@ FORGET: Final = Step("forget old events")
 
 
 class Calls:
-    """At most one running step; whoever takes it off first decides what becomes of it."""
+    """At most one running step. The first thread that takes it decides its outcome."""
 
     def __init__(self, *, timeout: float, patience: float) -> None:
         self._lock = Lock()
@@ -136,7 +136,7 @@ class HandlerThread:
         return halt.wait(seconds)
 
     def aside(self, work: Callable[[], None]) -> None:
-        """Do it, nobody else waits for this thread."""
+        """Do it here: nothing else waits for this thread."""
         work()
 
     def give_up(self, job: Future[Any], sever: Callable[[], None]) -> None:
@@ -151,8 +151,8 @@ class HandlerThread:
         while (entry := self._jobs.get()) is not None:
             job, future = entry
             try:
-                found = job()
+                result = job()
             except BaseException as error:
                 future.set_exception(error)
             else:
-                future.set_result(found)
+                future.set_result(result)

@@ -1,4 +1,4 @@
-"""What a handler of a queue is told of a delivery, and how it decides on it.
+"""What a handler of a queue learns about a delivery, and how it decides on it.
 
     @queue("payment.suspicious", group="review")
     def review(event: Payment.Received, delivery: Delivery) -> None:

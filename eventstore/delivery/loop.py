@@ -89,7 +89,7 @@ class HandlerLoop:
         self._cancelled = True
         task = self._task
         if task is not None:
-            with suppress(RuntimeError):  # the loop is closed, and its tasks are gone
+            with suppress(RuntimeError):  # the loop is closed, and its tasks have ended
                 self._loop.call_soon_threadsafe(task.cancel)
 
     def close(self) -> None:

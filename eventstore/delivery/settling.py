@@ -1,12 +1,12 @@
-"""Bringing a batch to its end, whatever its records do: handled, or kept as dead letters with their cause.
+"""Settling every record of a batch: it is handled, or stored as a dead letter with its cause.
 
     the whole run in one transaction
       └ a record fails → everything before it, again in one transaction → the record alone, after a pause, so often as
         the subscription allows → dead letter, or put off → the rest in one transaction
 
-Nothing overtakes a record that is tried again, so order is kept within every key. One bad record costs its batch one
-transaction more, not one a record. Where it is not known which record failed (a batch handler, a commit), the run is
-halved until it is one record.
+Nothing overtakes a record that is tried again: order holds within every key. One bad record costs its batch one
+transaction more, not one a record. If the failed record is unknown (a batch handler, a commit), the run is halved
+until it is one record.
 """
 
 from __future__ import annotations

@@ -45,10 +45,10 @@ class HandlerSignature:
         return self.recorded is not None or self.types is None
 
     def events(self, arrival: Arrival) -> list[Any]:
-        """Return what a record is today, as far as the handler takes it; SchemaError."""
+        """Return the current events of a record that the handler takes. Raises SchemaError."""
         kind = (self.types or {})[str(arrival.type)]
-        found = kind.events(arrival.schema_version, arrival.data)
-        return [event for event in found if type(event) in self.classes]
+        events = kind.events(arrival.schema_version, arrival.data)
+        return [event for event in events if type(event) in self.classes]
 
     def arguments(self, event: Any, recorded: Any, tx: Any) -> dict[str, Any]:
         """Return what to call the handler with."""
@@ -70,8 +70,8 @@ def signature_of(handler: Callable[..., object], names: Mapping[str, Any]) -> Ha
     hints = {name: hint for name, hint in given.items() if name != delivery}
     many = {name: get_origin(hint) is list for name, hint in hints.items()}
     classes = {name: _classes(hint) for name, hint in hints.items()}
-    recorded = [name for name, found in classes.items() if found == (RecordedEvent,)]
-    typed = [name for name, found in classes.items() if found and all(map(is_event_class, found))]
+    recorded = [name for name, hinted in classes.items() if hinted == (RecordedEvent,)]
+    typed = [name for name, hinted in classes.items() if hinted and all(map(is_event_class, hinted))]
     _check(place, hints, typed, recorded, many)
     if delivery is not None and any(many.values()):
         raise _mistake(place, "takes a delivery and a list", "take one event: each has a delivery of its own")
@@ -94,11 +94,11 @@ def _hints(handler: Callable[..., object], names: Mapping[str, Any], place: str)
     for parameter in parameters.values():
         if parameter.kind not in _CALLABLE_BY_NAME:
             raise _mistake(place, f"takes {parameter}", "name each parameter: handlers are called by keyword")
-    wanted = [name for name in parameters if name != _TRANSACTION]
-    missing = [name for name in wanted if parameters[name].annotation is inspect.Parameter.empty]
+    required = [name for name in parameters if name != _TRANSACTION]
+    missing = [name for name in required if parameters[name].annotation is inspect.Parameter.empty]
     if missing:
         raise _mistake(place, f"has parameter {missing[0]!r} without annotation", "annotate it with its event class")
-    written = types.SimpleNamespace(__annotations__={name: parameters[name].annotation for name in wanted})
+    written = types.SimpleNamespace(__annotations__={name: parameters[name].annotation for name in required})
     try:
         return get_type_hints(written, getattr(handler, "__globals__", {}), dict(names))
     except (NameError, AttributeError) as error:

@@ -170,7 +170,7 @@ class Subscriber(Closing):
             lane.runner.close()
 
     def _on_revoked(self) -> None:
-        """End the batch at hand after the handler call it is in: the group waits, and forgets who takes too long."""
+        """End the current batch after its handler call: the group waits, and drops a member that takes too long."""
         self._halt.set()
         self._finish(lambda: None)
 

@@ -61,8 +61,8 @@ class StoreLog:
         return Entry.of_event(event, log=self._name)
 
     def _last(self, selection: Selection, limit: int, *, before: Position | None) -> list[Entry]:
-        found = self._store.read_selected(selection, before=before, newest_first=True, limit=limit)
-        return [self.entry(event) for event in found][::-1]
+        events = self._store.read_selected(selection, before=before, newest_first=True, limit=limit)
+        return [self.entry(event) for event in events][::-1]
 
 
 def newest_position(store: SqlEventStore) -> Position | None:

@@ -43,10 +43,10 @@ class StreamState:
 def event_at(store: Streams, stream: StreamName | str, *, version: int | None = None) -> RecordedEvent:
     """Return the event of a version, the last one without; EventsNotFound, InvalidBound."""
     if version is None:
-        found = store.read_stream(stream, backwards=True, limit=1)
+        events = store.read_stream(stream, backwards=True, limit=1)
     else:
-        found = store.read_stream(stream, from_version=version, to_version=version)
-    for event in found:
+        events = store.read_stream(stream, from_version=version, to_version=version)
+    for event in events:
         return event
     raise _not_found(stream, version, store.head(stream))
 

@@ -97,11 +97,11 @@ def trace(correlation_id: str, logs: Iterable[ReadLog], *, inboxes: Iterable[Inb
 
 
 def _by_id(entries: Iterable[Entry]) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+    by_id: dict[str, Entry] = {}
     for entry in entries:
         if entry.event is not None:
-            found.setdefault(str(entry.event.id), entry)
-    return dict(sorted(found.items(), key=lambda item: _order(item[1])))
+            by_id.setdefault(str(entry.event.id), entry)
+    return dict(sorted(by_id.items(), key=lambda item: _order(item[1])))
 
 
 def _order(entry: Entry) -> tuple[object, ...]:

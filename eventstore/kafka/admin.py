@@ -78,12 +78,12 @@ class OffsetReader(Closing):
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """Return the partition count of each topic; TopicMissing, BrokerUnreachable."""
-        wanted = list(topics)
+        names = list(topics)
         stale = time.monotonic() - self._asked_at > _METADATA_SECONDS
-        if stale or any(topic not in self._partitions for topic in wanted):
-            self._partitions |= _partition_counts(self._admin, wanted, self._servers, self._deadline)
+        if stale or any(topic not in self._partitions for topic in names):
+            self._partitions |= _partition_counts(self._admin, names, self._servers, self._deadline)
             self._asked_at = time.monotonic()
-        return {topic: self._partitions[topic] for topic in wanted}
+        return {topic: self._partitions[topic] for topic in names}
 
     def existing(self, topics: Iterable[str]) -> list[str]:
         """Return those of the topics that exist; BrokerUnreachable."""
@@ -101,15 +101,15 @@ class OffsetReader(Closing):
         return self._offsets(topics, OffsetSpec.latest(), committed=committed)  # type: ignore[no-untyped-call]
 
     def beginning_offsets(self, topics: Iterable[str]) -> Offsets:
-        """Return, by topic and partition, the first offset still kept."""
+        """Return, by topic and partition, the first offset that still exists."""
         return self._offsets(topics, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def offsets_at(self, moment: datetime, topics: Iterable[str]) -> Offsets:
         """Return, by topic and partition, the offset of the first record not older than that, or the end."""
         ends = self.end_offsets(topics)
         spec = OffsetSpec.for_timestamp(int(moment.timestamp() * 1000))
-        found = self._offsets(topics, spec, least=OFFSET_END)
-        return {t: {p: o if o >= 0 else ends[t][p] for p, o in found[t].items()} for t in ends}
+        offsets = self._offsets(topics, spec, least=OFFSET_END)
+        return {t: {p: o if o >= 0 else ends[t][p] for p, o in offsets[t].items()} for t in ends}
 
     def close(self) -> None:
         """Let the connection go."""
@@ -119,7 +119,7 @@ class OffsetReader(Closing):
         counts = self.partitions(topics)
         asked = {TopicPartition(t, p): spec for t, count in counts.items() for p in range(count)}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        found: Offsets = {}
+        offsets: Offsets = {}
         for attempt in stamina.retry_context(
             on=_is_moving,
             attempts=None,
@@ -129,24 +129,24 @@ class OffsetReader(Closing):
             wait_jitter=0.1,
         ):
             with attempt:
-                found = self._ask_offsets(asked, level, least)
-        return {topic: found.get(topic, {}) for topic in counts}
+                offsets = self._ask_offsets(asked, level, least)
+        return {topic: offsets.get(topic, {}) for topic in counts}
 
     def _ask_offsets(self, asked: dict[TopicPartition, OffsetSpec], level: IsolationLevel, least: int) -> Offsets:
         answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=self._deadline)
-        found: Offsets = {}
+        offsets: Offsets = {}
         for asked_for, answer in answers.items():
             with typed_errors(self._servers, topic=asked_for.topic):
                 offset = answer.result(self._deadline + 1).offset
             if offset < least:
                 # What the client says of a broker that was killed while it was asked: no error, and no offset.
                 raise broker_unreachable(self._servers, f"no broker returns the offsets of {asked_for.topic!r}")
-            found.setdefault(asked_for.topic, {})[asked_for.partition] = offset
-        return found
+            offsets.setdefault(asked_for.topic, {})[asked_for.partition] = offset
+        return offsets
 
 
 def _is_moving(error: Exception) -> bool:
-    """A topic that was just made, or whose broker has just gone: the next one asked knows its leader."""
+    """A topic that was just created, or whose broker just stopped: another broker knows its leader."""
     cause = error.__cause__
     return isinstance(cause, KafkaException) and cause.args[0].name() in _MOVING
 
@@ -158,7 +158,7 @@ def end_offsets(settings: Settings, topics: Iterable[str]) -> Offsets:
 
 
 def beginning_offsets(settings: Settings, topics: Iterable[str]) -> Offsets:
-    """Return, by topic and partition, the first offset still kept; asks once."""
+    """Return, by topic and partition, the first offset that still exists. Asks once."""
     with OffsetReader(settings) as reader:
         return reader.beginning_offsets(topics)
 
@@ -172,7 +172,7 @@ def cleanup_policies(
 
 @dataclass(frozen=True, slots=True)
 class TopicsCompared:
-    """Topics as they are: those that do not exist, and for each that is otherwise than wanted the refusal."""
+    """The missing topics, and a TopicMismatch for each topic that differs from its specification."""
 
     missing: Sequence[str]
     mismatches: Sequence[TopicMismatch]
@@ -186,13 +186,13 @@ def compare_topics(
     BrokerUnreachable, BrokerRefused.
     """
     admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
-    wanted = list(specs)
+    required = list(specs)
     with typed_errors(servers):
         known = admin.list_topics(timeout=deadline).topics
-    present = [spec for spec in wanted if spec.name in known]
+    present = [spec for spec in required if spec.name in known]
     counts = {spec.name: len(known[spec.name].partitions) for spec in present}
     mismatches = [*_other_partitions(counts, present), *_other_policies(admin, present, servers, deadline)]
-    return TopicsCompared([spec.name for spec in wanted if spec.name not in known], mismatches)
+    return TopicsCompared([spec.name for spec in required if spec.name not in known], mismatches)
 
 
 def _partition_counts(admin: AdminClient, topics: list[str], servers: str, deadline: float) -> dict[str, int]:
@@ -212,11 +212,11 @@ def ensure_topics(settings: Settings, specs: Iterable[TopicSpec], *, deadline: f
         BrokerUnreachable: No broker answered within `deadline` seconds.
         BrokerRefused: A broker refused to create a topic.
     """
-    wanted = list(specs)
-    compared = compare_topics(settings, wanted, deadline=deadline)
+    required = list(specs)
+    compared = compare_topics(settings, required, deadline=deadline)
     for mismatch in compared.mismatches:
         raise mismatch
-    missing = [spec for spec in wanted if spec.name in compared.missing]
+    missing = [spec for spec in required if spec.name in compared.missing]
     admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
     return _create(admin, missing, servers, deadline)
 
@@ -271,15 +271,15 @@ def _other_policies(
 ) -> Iterator[TopicMismatch]:
     checked = {spec.name: spec.config[_CHECKED_CONFIG] for spec in specs if _CHECKED_CONFIG in spec.config}
     for topic, config in topic_configs(admin, checked, servers, deadline).items():
-        found, wanted = policy_of(config), checked[topic]
-        if found != wanted and not (wanted == "compact" and _is_released(config)):
-            yield _other_policy(topic, found, wanted)
+        actual, required = policy_of(config), checked[topic]
+        if actual != required and not (required == "compact" and _is_released(config)):
+            yield _other_policy(topic, actual, required)
 
 
 def _is_released(config: Mapping[str, Any]) -> bool:
     """Whether a compacted topic deletes what is old after a time of its own: as `limit_retention` leaves it.
 
-    Without such a time the broker's own counts, a week unless told otherwise, and nobody has chosen to lose events.
+    Without such a time the broker's default applies, usually a week, and losing events was not a choice.
     """
     return policy_of(config) == "compact,delete" and bool(config["retention.ms"].source == _TOPICS_OWN)
 
@@ -300,13 +300,13 @@ def configs_of(
 ) -> dict[str, Mapping[str, Any]]:
     """Return the settings of each resource of a kind; the errors of `topic_configs`."""
     resources = [ConfigResource(kind, name) for name in names]
-    found: dict[str, Mapping[str, Any]] = {}
+    configs: dict[str, Mapping[str, Any]] = {}
     # The client refuses to describe nothing.
     answers = admin.describe_configs(resources, request_timeout=deadline) if resources else {}
     for resource, future in answers.items():
         with typed_errors(servers, topic=_topic_of(kind, resource.name)):
-            found[resource.name] = future.result(deadline + 1)
-    return found
+            configs[resource.name] = future.result(deadline + 1)
+    return configs
 
 
 def set_configs(
@@ -329,10 +329,10 @@ def policy_of(config: Mapping[str, Any]) -> str:
     return ",".join(sorted(str(config[_CHECKED_CONFIG].value).replace(" ", "").split(",")))
 
 
-def _other_policy(topic: str, found: str, wanted: str) -> TopicMismatch:
+def _other_policy(topic: str, actual: str, required: str) -> TopicMismatch:
     return TopicMismatch(
-        f"topic {topic!r} has cleanup.policy={found}, {wanted} is required",
-        remedy=f"set cleanup.policy={wanted} on the topic before it is cleaned, or use another topic",
+        f"topic {topic!r} has cleanup.policy={actual}, {required} is required",
+        remedy=f"set cleanup.policy={required} on the topic before it is cleaned, or use another topic",
         place=topic,
     )
 

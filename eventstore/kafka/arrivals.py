@@ -96,12 +96,12 @@ class ArrivalReader:
         try:
             retry = retry_of(headers_of(message)) if again else None
         except ValueError as error:
-            found = self._unreadable(message, not_an_event(f"its headers lack or misstate {error}", ""))
+            arrival = self._unreadable(message, not_an_event(f"its headers lack or misstate {error}", ""))
         else:
-            found = self._read(message)
-            found.retry = retry
-        found.topic = topic
-        return found
+            arrival = self._read(message)
+            arrival.retry = retry
+        arrival.topic = topic
+        return arrival
 
     def _read(self, message: Message) -> KafkaArrival:
         value = message.value()
@@ -114,7 +114,7 @@ class ArrivalReader:
                 require_source(headers.items(), self._source, place="")
             kind, event_id = headers["ce_type"].decode(), _hexadecimal(headers["ce_id"])
             if self._types is not None and kind not in self._types:
-                # A body that nobody wants is not decoded.
+                # A body that no handler takes is not decoded.
                 self._check_known(kind, value)
                 return KafkaArrival(message)
             schema, data = self._decoder.decode(value)
@@ -143,9 +143,9 @@ class ArrivalReader:
             arrival.data, arrival.opened = data, True
 
     def _unreadable(self, message: Message, problem: FactfoldError) -> KafkaArrival:
-        found = KafkaArrival(message, problem=problem)
-        problem.place = problem.place or found.place
-        return found
+        arrival = KafkaArrival(message, problem=problem)
+        problem.place = problem.place or arrival.place
+        return arrival
 
     def _check_known(self, kind: str, value: bytes) -> None:
         self._schemas.schema(schema_id_of(value))

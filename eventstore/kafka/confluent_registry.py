@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
 _INCOMPATIBLE: Final = 409
 _NOT_FOUND: Final = 404
 _BAD_REQUEST: Final = 400
-# A proxy that finds nobody behind it, or a registry that elects its leader.
+# A proxy without a registry behind it, or a registry that elects its leader.
 _AWAY: Final = frozenset({502, 503, 504})
 # Java's registries answer with the names of all classes that the refusal has passed through.
 _MESSAGE_LENGTH: Final = 500
@@ -68,17 +68,17 @@ class ConfluentRegistry(Closing):
 
     def schemas(self, categories: Iterable[str]) -> list[RegisteredSchema]:
         """Return every version of every event type of some categories, by their ids."""
-        wanted = set(categories)
+        selected = set(categories)
         with self._asked("its subjects"):
-            subjects = [s for s in self._client.get_subjects() if s.rpartition(".")[0] in wanted]
-        found = [self._version(s, number) for s in subjects for number in self._numbers(s)]
-        return sorted(found, key=lambda schema: schema.id)
+            subjects = [s for s in self._client.get_subjects() if s.rpartition(".")[0] in selected]
+        schemas = [self._version(s, number) for s in subjects for number in self._numbers(s)]
+        return sorted(schemas, key=lambda schema: schema.id)
 
     def schemas_of_topics(self, topics: Iterable[str]) -> list[RegisteredSchema]:
         """Return every version of the schemas of some topics' keys and values, by TopicNameStrategy."""
-        wanted = {f"{topic}-{side}" for topic in topics for side in ("key", "value")}
+        names = {f"{topic}-{side}" for topic in topics for side in ("key", "value")}
         with self._asked("its subjects"):
-            subjects = sorted(wanted & set(self._client.get_subjects()))
+            subjects = sorted(names & set(self._client.get_subjects()))
         return [self._version(s, number) for s in subjects for number in self._numbers(s)]
 
     def close(self) -> None:
@@ -102,8 +102,8 @@ class ConfluentRegistry(Closing):
 
     def _version(self, subject: str, number: int) -> RegisteredSchema:
         with self._asked(f"{subject}, version {number}"):
-            found = self._client.get_version(subject, number)
-            return self._read(self._id(found.schema_id), None if found.schema is None else found.schema.schema_str)
+            entry = self._client.get_version(subject, number)
+            return self._read(self._id(entry.schema_id), None if entry.schema is None else entry.schema.schema_str)
 
     def _read(self, schema_id: int, text: str | None) -> RegisteredSchema:
         schema = json.loads(text or "")

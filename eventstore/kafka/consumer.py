@@ -66,11 +66,11 @@ class RangeReader(Closing):
     def _poll_before(self, ends: Mapping[str, Mapping[int, int]]) -> list[TopicRecord]:
         try:
             return self.poll(0.2)
-        except RecordsUnreadable as found:
-            if found.offset < ends[found.topic][found.partition]:
+        except RecordsUnreadable as error:
+            if error.offset < ends[error.topic][error.partition]:
                 raise
             # Fetched with what is before the end, and not asked for.
-            self.reached[found.topic][found.partition] = found.offset
+            self.reached[error.topic][error.partition] = error.offset
             return []
 
     def poll(self, timeout: float) -> list[TopicRecord]:
@@ -108,7 +108,7 @@ class RangeReader(Closing):
             # Behind the last committed record only markers of transactions are left: they carry no message.
             self.reached[message.topic() or ""][message.partition() or 0] = message.offset() or 0
         elif problem.name() in OUT_OF_RANGE:
-            raise _gone(message)
+            raise _offsets_expired(message)
         elif is_unreadable(message):
             self._unreadable.append(unreadable(message))
         elif problem.name() not in PASSING:
@@ -194,12 +194,12 @@ def _batch_at(reader: RangeReader, topic: str, partition: int, offset: int) -> i
         try:
             if reader.poll(0.2) or reader.reached[topic][partition] > offset:
                 return None
-        except RecordsUnreadable as found:
-            return found.offset
+        except RecordsUnreadable as error:
+            return error.offset
     raise _stalled(reader.reached, DEADLINE_SECONDS)
 
 
-def _gone(message: Message) -> OffsetsExpired:
+def _offsets_expired(message: Message) -> OffsetsExpired:
     return OffsetsExpired(
         f"topic {message.topic()!r} no longer holds the records that were to be read",
         remedy="restore them if they matter, or read from where the topic begins now",

@@ -1,4 +1,4 @@
-"""The records of a topic as a log to look at: events in Avro, JSON, and whatever else somebody wrote."""
+"""The records of a topic as a log for inspection: events in Avro, JSON, and any other records."""
 
 from __future__ import annotations
 
@@ -112,11 +112,11 @@ class TopicLog(Closing):
 
     def find(self, event_id: UUID) -> Entry | None:
         """Return the record of an event, by the id in its header, or None. It reads the whole topic."""
-        wanted = str(event_id).encode()
+        expected = str(event_id).encode()
         begins, ends = self._bounds(Selection())
         with RangeReader(self._settings) as reader:
             for record in self._between(reader, begins, ends):
-                if dict(record.headers).get("ce_id") == wanted:
+                if dict(record.headers).get("ce_id") == expected:
                     return self._entry(record)
         return None
 
@@ -140,24 +140,24 @@ class TopicLog(Closing):
 
     def _last(self, selection: Selection, limit: int, begins: Offsets, ends: Offsets) -> list[Entry]:
         """Read windows before the ends, longer ones where a partition did not give enough."""
-        kept: dict[int, list[Entry]] = {}
+        newest: dict[int, list[Entry]] = {}
         asked, window = {p for p, end in ends.items() if begins[p] < end}, max(_WINDOW, limit)
         with RangeReader(self._settings) as reader:
             while asked:
                 starts = {p: max(begins[p], ends[p] - window) for p in asked}
-                kept |= self._kept(selection, limit, reader, starts, {p: ends[p] for p in asked})
-                asked = {p for p in asked if len(kept[p]) < limit and begins[p] < starts[p]}
+                newest |= self._newest_between(selection, limit, reader, starts, {p: ends[p] for p in asked})
+                asked = {p for p in asked if len(newest[p]) < limit and begins[p] < starts[p]}
                 window *= _GROWTH
-        return list(heapq.merge(*kept.values(), key=lambda entry: entry.time))[-limit:] if limit else []
+        return list(heapq.merge(*newest.values(), key=lambda entry: entry.time))[-limit:] if limit else []
 
-    def _kept(
+    def _newest_between(
         self, selection: Selection, limit: int, reader: RangeReader, starts: Offsets, ends: Offsets
     ) -> dict[int, list[Entry]]:
-        kept: dict[int, deque[TopicRecord]] = {p: deque(maxlen=limit) for p in starts}
+        newest: dict[int, deque[TopicRecord]] = {p: deque(maxlen=limit) for p in starts}
         for record in self._between(reader, starts, ends):
             if _is_selected(selection, record):
-                kept[record.partition].append(record)
-        return {p: self._entries(records) for p, records in kept.items()}
+                newest[record.partition].append(record)
+        return {p: self._entries(records) for p, records in newest.items()}
 
     def _between(self, reader: RangeReader, begins: Offsets, ends: Offsets) -> Iterator[TopicRecord]:
         reader.seek({self._topic: begins})
@@ -184,9 +184,9 @@ class TopicLog(Closing):
         return _without_event(record, problem, key=key)
 
     def _event(self, record: TopicRecord, schema: RegisteredSchema, data: dict[str, Any]) -> RecordedEvent:
-        found = event_of(record.headers, schema=schema, data=data, place=record.place)
-        (shown,) = self._personal.disclose([(schema, data, Origin(found.stream, found.id.hex))])
-        return dataclasses.replace(found, data=shown)
+        event = event_of(record.headers, schema=schema, data=data, place=record.place)
+        (shown,) = self._personal.disclose([(schema, data, Origin(event.stream, event.id.hex))])
+        return dataclasses.replace(event, data=shown)
 
     def _key(self, key: bytes | None) -> str | None:
         if _is_framed(key):
@@ -214,7 +214,7 @@ class TopicLog(Closing):
             if self._settings.registry is None:
                 raise
         if self._registry is None:
-            from eventstore.kafka.confluent_registry import ConfluentRegistry  # whose packages few need
+            from eventstore.kafka.confluent_registry import ConfluentRegistry  # rarely needed packages
 
             self._registry = ConfluentRegistry(self._settings.registry)
         return self._registry.schema(schema_id)

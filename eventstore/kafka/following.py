@@ -84,6 +84,6 @@ class Following:
 
         A retry topic is there for `retry`, or because dead letters were replayed to the group.
         """
-        topics, found = self._subscription.chosen(existing), set(existing)
+        topics, names = self._subscription.chosen(existing), set(existing)
         retried = {self._subscription.retry_topic_of(topic): topic for topic in topics}
-        return {topic: topic for topic in topics} | {name: retried[name] for name in retried if name in found}
+        return {topic: topic for topic in topics} | {name: retried[name] for name in retried if name in names}

@@ -1,4 +1,4 @@
-"""A group seen from outside: how far it is behind, and its offsets moved while nobody is in it."""
+"""A group seen from outside: its lag, and how to move its offsets while it has no members."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _places(settings: Settings, topics: Sequence[str], *, group: str) -> Offsets
 def _places_of_groups(settings: Settings, topics: Mapping[str, Sequence[str]]) -> dict[str, Offsets]:
     """Return the next offsets of groups in their topics; all groups are asked side by side, one request each."""
     named = ", ".join(sorted({one for each in topics.values() for one in each}))
-    found = _all_places(settings, topics, topic=named)
-    return {group: _by_topic(found[group], each) for group, each in topics.items()}
+    places = _all_places(settings, topics, topic=named)
+    return {group: _by_topic(places[group], each) for group, each in topics.items()}
 
 
 def _all_places(settings: Settings, groups: Iterable[str], *, topic: str = "") -> dict[str, list[TopicPartition]]:
@@ -44,12 +44,12 @@ def _all_places(settings: Settings, groups: Iterable[str], *, topic: str = "") -
             admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=DEADLINE_SECONDS)
             for group in groups
         ]
-        found = {group: answer.result(DEADLINE_SECONDS + 1) for one in asked for group, answer in one.items()}
-    return {group: one.topic_partitions for group, one in found.items()}
+        results = {group: answer.result(DEADLINE_SECONDS + 1) for one in asked for group, answer in one.items()}
+    return {group: one.topic_partitions for group, one in results.items()}
 
 
-def _by_topic(found: Iterable[TopicPartition], topics: Iterable[str]) -> Offsets:
-    places = list(found)
+def _by_topic(partitions: Iterable[TopicPartition], topics: Iterable[str]) -> Offsets:
+    places = list(partitions)
     return {topic: {p.partition: p.offset for p in places if p.topic == topic and p.offset >= 0} for topic in topics}
 
 
@@ -209,15 +209,15 @@ class Move:
 
 
 def group_standing(settings: Settings, group: str) -> GroupStanding:
-    """Return who is in a group; a group that nobody was ever in has no members. Raises BrokerUnreachable."""
-    found = _described(settings, [group])[group]
-    return GroupStanding(found.state.name, tuple(_member(one) for one in found.members))
+    """Return the members of a group, none for an unknown group. Raises BrokerUnreachable."""
+    description = _described(settings, [group])[group]
+    return GroupStanding(description.state.name, tuple(_member(one) for one in description.members))
 
 
-def _member(found: Any) -> Member:
-    assigned = found.assignment.topic_partitions if found.assignment else []
+def _member(member: Any) -> Member:
+    assigned = member.assignment.topic_partitions if member.assignment else []
     reads = sorted((one.topic, one.partition) for one in assigned)
-    return Member(found.client_id, found.host.lstrip("/"), tuple(f"{topic}[{number}]" for topic, number in reads))
+    return Member(member.client_id, member.host.lstrip("/"), tuple(f"{topic}[{number}]" for topic, number in reads))
 
 
 def reset_plan(settings: Settings, topic: str, *, group: str, to: Start) -> tuple[Move, ...]:
@@ -230,26 +230,26 @@ def reset_plan(settings: Settings, topic: str, *, group: str, to: Start) -> tupl
 def _targets(settings: Settings, topic: str, to: Start) -> dict[int, int]:
     with OffsetReader(settings) as reader:
         partitions = range(reader.partitions([topic])[topic])
-    found = start_offsets(settings, [(topic, partition) for partition in partitions], start=to)
-    return {partition: offset for (_, partition), offset in found.items()}
+    offsets = start_offsets(settings, [(topic, partition) for partition in partitions], start=to)
+    return {partition: offset for (_, partition), offset in offsets.items()}
 
 
 def reset_group(settings: Settings, topic: str, *, group: str, to: Start) -> dict[int, int]:
     """Move a group without members to other offsets, and return them; GroupActive, TopicMissing, BrokerUnreachable."""
     targets = _targets(settings, topic, to)
     _check_empty(settings, group)
-    wanted = [TopicPartition(topic, partition, offset) for partition, offset in targets.items()]
+    moved = [TopicPartition(topic, partition, offset) for partition, offset in targets.items()]
     admin = AdminClient(quiet(settings.kafka))
     with typed_errors(settings.kafka.bootstrap_servers, topic=topic):
         asked: Any = admin.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=DEADLINE_SECONDS
+            [ConsumerGroupTopicPartitions(group, moved)], request_timeout=DEADLINE_SECONDS
         )
         asked[group].result(DEADLINE_SECONDS + 1)
     return targets
 
 
 def _described(settings: Settings, groups: Sequence[str]) -> dict[str, Any]:
-    """Return what the brokers say of groups, in their order; a group that nobody was ever in is DEAD."""
+    """Return the brokers' descriptions of groups, in their order. An unknown group is DEAD."""
     admin = AdminClient(quiet(settings.kafka))
     with typed_errors(settings.kafka.bootstrap_servers):
         asked = admin.describe_consumer_groups(list(groups), request_timeout=DEADLINE_SECONDS)
@@ -257,10 +257,10 @@ def _described(settings: Settings, groups: Sequence[str]) -> dict[str, Any]:
 
 
 def _check_empty(settings: Settings, group: str) -> None:
-    found = _described(settings, [group])[group]
-    if found.state not in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
+    description = _described(settings, [group])[group]
+    if description.state not in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
         raise GroupActive(
-            f"group {group!r} has {len(found.members)} members, and its offsets cannot be moved",
+            f"group {group!r} has {len(description.members)} members, and its offsets cannot be moved",
             remedy="stop every subscriber of the group, then try again",
             place=group,
         )

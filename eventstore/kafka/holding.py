@@ -39,11 +39,11 @@ class Holding:
         return False
 
     def due(self) -> list[KafkaArrival]:
-        """Give out the records whose time has come, and let partitions go on that hold no others."""
+        """Return the records whose time has come, and resume partitions that hold no others."""
         return [arrival for partition in list(self._held) for arrival in self._released(partition)]
 
     def drop(self, owns: Callable[[KafkaArrival], bool]) -> None:
-        """Let go of records that are another member's now: it reads them again."""
+        """Drop records that another member owns now: it reads them again."""
         for partition, held in list(self._held.items()):
             if not owns(held[0]):
                 del self._held[partition]

@@ -79,7 +79,7 @@ class Letters:
         """
         message = letter.arrival.message
         topic = letter.arrival.topic
-        told = dead_letter_headers(
+        added = dead_letter_headers(
             _origin(letter.arrival),
             group=letter.group,
             error=letter.error,
@@ -91,12 +91,12 @@ class Letters:
         name = self._subscription.dead_letter_topic_of(topic)
         key, value = as_bytes(message.key()), as_bytes(message.value())
         try:
-            self._send(OutgoingRecord(topic=name, key=key, value=value, headers=own + told))
+            self._send(OutgoingRecord(topic=name, key=key, value=value, headers=own + added))
         except BrokerRefused as refused:
             if not is_too_large(refused):
                 raise
             left_out = ((DEAD_LETTER_OMITTED, str(len(value or b"")).encode()),)
-            self._send(OutgoingRecord(topic=name, key=None, value=None, headers=told + left_out))
+            self._send(OutgoingRecord(topic=name, key=None, value=None, headers=added + left_out))
 
     def _send(self, record: OutgoingRecord) -> None:
         with self._sending:
@@ -118,5 +118,5 @@ def _attempts(letter: DeadLetter[KafkaArrival]) -> int:
 
 def _own_headers(arrival: KafkaArrival) -> tuple[tuple[str, bytes | None], ...]:
     """A dead letter that was sent back and died again tells of its last death only."""
-    told = (DEAD_LETTER_PREFIX, RETRY_PREFIX)
-    return tuple(pair for pair in headers_of(arrival.message) if not pair[0].startswith(told))
+    prefixes = (DEAD_LETTER_PREFIX, RETRY_PREFIX)
+    return tuple(pair for pair in headers_of(arrival.message) if not pair[0].startswith(prefixes))

@@ -13,7 +13,7 @@ from eventstore.kafka.batches import PassedOver
 from eventstore.settings import Settings
 from eventstore.subscriptions import Start
 
-# The group moved on without us, or is moving: what could not be committed is read again, by whoever has it then.
+# The group moved on without us, or is moving: the next owner reads again what could not be committed.
 _OVERTAKEN: Final = frozenset(
     {
         "ILLEGAL_GENERATION",
@@ -25,7 +25,7 @@ _OVERTAKEN: Final = frozenset(
         "_ASSIGNMENT_LOST",
         "_DESTROY",
         "_STATE",
-        # The topic itself is gone, and the next poll says so.
+        # The topic itself was deleted, and the next poll says so.
         "UNKNOWN_TOPIC_OR_PART",
         "UNKNOWN_TOPIC_ID",
     }
@@ -173,14 +173,14 @@ def start_places(
     """
     known = consumer.committed(partitions, timeout=DEADLINE_SECONDS) if partitions else []
     new = [(p.topic, p.partition) for p in known if p.offset < 0]
-    wanted = start_offsets(settings, new, start=start) if new and start != "beginning" else {}
-    if wanted:
-        consumer.commit(offsets=[TopicPartition(*p, offset) for p, offset in wanted.items()], asynchronous=False)
+    starts = start_offsets(settings, new, start=start) if new and start != "beginning" else {}
+    if starts:
+        consumer.commit(offsets=[TopicPartition(*p, offset) for p, offset in starts.items()], asynchronous=False)
     return [
         TopicPartition(
             p.topic,
             p.partition,
-            p.offset if p.offset >= 0 else wanted.get((p.topic, p.partition), OFFSET_BEGINNING),
+            p.offset if p.offset >= 0 else starts.get((p.topic, p.partition), OFFSET_BEGINNING),
         )
         for p in known
     ]
@@ -196,12 +196,12 @@ def start_offsets(settings: Settings, partitions: Sequence[Partition], *, start:
     with OffsetReader(settings) as reader:
         beginnings, ends = reader.beginning_offsets(topics), reader.end_offsets(topics)
         if isinstance(start, datetime):
-            found: Mapping[str, Mapping[int, int]] = reader.offsets_at(start, topics)
+            offsets: Mapping[str, Mapping[int, int]] = reader.offsets_at(start, topics)
         elif isinstance(start, str):
-            found = {"beginning": beginnings, "end": ends}[start]
+            offsets = {"beginning": beginnings, "end": ends}[start]
         else:
-            found = dict.fromkeys(topics, start)
+            offsets = dict.fromkeys(topics, start)
     return {
-        (topic, p): min(max(found[topic].get(p, beginnings[topic][p]), beginnings[topic][p]), ends[topic][p])
+        (topic, p): min(max(offsets[topic].get(p, beginnings[topic][p]), beginnings[topic][p]), ends[topic][p])
         for topic, p in partitions
     }

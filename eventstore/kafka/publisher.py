@@ -1,4 +1,4 @@
-"""Records published a batch a transaction, by one writer at a time: whoever takes over shuts the last one out."""
+"""Records published a batch a transaction, by one writer at a time: a new writer fences the previous one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventstore.kafka.admin import typed_errors
 from eventstore.settings import Settings
 from eventstore.topics import MAX_DEAD_LETTER_BYTES
 
-# A broker that restarts is back sooner; whatever takes longer begins anew, from the topic's end.
+# A broker that restarts is back sooner. After a longer outage the writer starts again from the topic's end.
 DEADLINE_SECONDS: Final = 30.0
 # Readers of committed records wait this long for what a dead writer left open, unless a new one comes sooner.
 _TRANSACTION_SECONDS: Final = 45
@@ -61,7 +61,7 @@ class Publisher(Closing):
             self._producer.init_transactions(deadline)
 
     def send(self, records: Iterable[Addressed]) -> None:
-        """Begin a transaction and hand it these records, in their order; what fails is told by `commit`."""
+        """Begin a transaction and send these records in order. `commit` raises what fails."""
         self._begin()
         for record in records:
             with typed_errors(self._servers, topic=record.topic):

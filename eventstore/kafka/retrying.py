@@ -25,8 +25,8 @@ class Retry:
     offset: int
 
     def headers(self) -> tuple[tuple[str, bytes], ...]:
-        """Return what the record carries beside its own headers."""
-        told = {
+        """Return the headers that the record has in addition to its own."""
+        fields = {
             "due": self.due.isoformat(),
             "number": self.number,
             "attempts": self.attempts,
@@ -34,15 +34,15 @@ class Retry:
             "partition": self.partition,
             "offset": self.offset,
         }
-        return tuple((f"{RETRY_PREFIX}{name}", str(value).encode()) for name, value in told.items())
+        return tuple((f"{RETRY_PREFIX}{name}", str(value).encode()) for name, value in fields.items())
 
 
 def retry_of(headers: Iterable[tuple[str, bytes | None]]) -> Retry | None:
     """Read the headers of a record, None without such; ValueError if they are not what `headers` wrote."""
-    told = {name.removeprefix(RETRY_PREFIX): value for name, value in headers if name.startswith(RETRY_PREFIX)}
-    if not told:
+    fields = {name.removeprefix(RETRY_PREFIX): value for name, value in headers if name.startswith(RETRY_PREFIX)}
+    if not fields:
         return None
-    texts = {name: (value or b"").decode() for name, value in told.items()}
+    texts = {name: (value or b"").decode() for name, value in fields.items()}
     try:
         due = datetime.fromisoformat(texts["due"])
         number, attempts, partition, offset = (int(texts[n]) for n in ("number", "attempts", "partition", "offset"))

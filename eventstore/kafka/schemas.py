@@ -16,11 +16,11 @@ def read_schemas(settings: Settings, *, topic: str = SCHEMAS_TOPIC) -> dict[int,
 
     SchemaConflict where two registries, or one that has forgotten, gave one id to two schemas.
     """
-    found: dict[int, RegisteredSchema] = {}
+    schemas: dict[int, RegisteredSchema] = {}
     for record in read_range(settings, topic):
         if record.value is not None:
-            _add(found, RegisteredSchema.from_json(record.value))
-    return found
+            _add(schemas, RegisteredSchema.from_json(record.value))
+    return schemas
 
 
 class TopicSchemas:
@@ -71,17 +71,17 @@ class TopicSchemas:
 
 
 def add_schemas(
-    found: Mapping[int, RegisteredSchema], others: Iterable[RegisteredSchema]
+    schemas: Mapping[int, RegisteredSchema], others: Iterable[RegisteredSchema]
 ) -> dict[int, RegisteredSchema]:
     """Return the schemas of two sources by their ids; SchemaConflict where both gave one id."""
-    together = dict(found)
+    together = dict(schemas)
     for schema in others:
         _add(together, schema)
     return together
 
 
-def _add(found: dict[int, RegisteredSchema], schema: RegisteredSchema) -> None:
-    """Keep a schema; whoever took the newest of two would read the events of the other one wrongly."""
-    kept = found.setdefault(schema.id, schema)
-    if kept is not schema:
-        check_same(kept, schema)
+def _add(schemas: dict[int, RegisteredSchema], schema: RegisteredSchema) -> None:
+    """Add a schema. With the newest of two under one id, a reader would misread the events of the other."""
+    stored = schemas.setdefault(schema.id, schema)
+    if stored is not schema:
+        check_same(stored, schema)

@@ -15,7 +15,7 @@ from eventstore.kafka.admin import DEADLINE_SECONDS, configs_of, quiet, set_conf
 from eventstore.settings import Settings
 from eventstore.subscriptions import MOST_DELIVERIES, Subscription
 
-# What brokers allow for the lock of a record, unless they are told otherwise.
+# What brokers allow for the lock of a record by default.
 _SHORTEST_LOCK, _LONGEST_LOCK = 15.0, 60.0
 _RESETS: Final = {"beginning": "earliest", "end": "latest"}
 
@@ -46,8 +46,8 @@ def prepare_group(settings: Settings, subscription: Subscription[..., object]) -
     admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
     _require_no_consumers(admin, servers, subscription)
     group = subscription.group
-    found = configs_of(admin, ResourceType.GROUP, [group], servers, DEADLINE_SECONDS)[group]
-    given = {name: entry.value for name, entry in found.items()}
+    configs = configs_of(admin, ResourceType.GROUP, [group], servers, DEADLINE_SECONDS)[group]
+    given = {name: entry.value for name, entry in configs.items()}
     others = {name: value for name, value in group_settings(subscription).items() if given.get(name) != value}
     if others:
         set_configs(admin, ResourceType.GROUP, group, others, servers, DEADLINE_SECONDS)

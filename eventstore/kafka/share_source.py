@@ -1,4 +1,4 @@
-"""Topics read as a worker of a share group: each record is lent to one worker, and its end is told to the broker.
+"""Topics read as a worker of a share group: each record is lent to one worker, which reports its end to the broker.
 
 A worker that dies leaves its records to the others when its connection or their lock ends. A batch that takes longer
 than half of the lock ends after the call at hand, and the broker gets the rest back. It lends whole batches of a

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # A handler may work for its whole timeout while the group waits for us to give partitions back.
 _POLL_MARGIN_SECONDS: Final = 240.0
-# What librdkafka fetches of a partition at once, unless told otherwise.
+# What librdkafka fetches of a partition at once by default.
 _FETCH_BYTES: Final = 1 << 20
 
 
@@ -204,7 +204,7 @@ class KafkaSource:
         return [arrival] if self._holding.passed(arrival) else []
 
     def _passed_over(self, message: Message) -> list[KafkaArrival]:
-        """Go on behind a batch that cannot be unpacked, once: the client tells of it until it is told to go on."""
+        """Seek past a batch that cannot be unpacked, once: the client reports it until the seek."""
         topic, partition, first = message.topic() or "", message.partition() or 0, message.offset() or 0
         if not self._places.owns(message) or first < self._passed.get((topic, partition), 0):
             return []
@@ -219,13 +219,13 @@ class KafkaSource:
     def _is_record(self, message: Message) -> bool:
         problem = message.error()
         if problem is None:
-            # What was fetched before a rebalance belongs to somebody else now.
+            # What was fetched before a rebalance may belong to another member now.
             return self._places.owns(message)
         if problem.name() == "_PARTITION_EOF":
             if not self._holding.holds(partition_of(message)):
                 self._places.at_end(message)
         elif problem.name() in OUT_OF_RANGE:
-            raise self._gone(message)
+            raise self._offsets_expired(message)
         elif problem.name() in MISSING and self._following.may_go(message.topic()):
             self._following.look_soon()
         elif problem.name() not in PASSING:
@@ -271,7 +271,7 @@ class KafkaSource:
         self._drop_foreign()
 
     def _drop_foreign(self) -> None:
-        """Let go of records that are somebody else's now; should their partition come back, they are fetched again."""
+        """Drop records that another member owns now. If their partition comes back, they are fetched again."""
         self._ahead = [arrival for arrival in self._ahead if self._places.owns(arrival.message)]
         self._holding.drop(lambda arrival: self._places.owns(arrival.message))
 
@@ -295,7 +295,7 @@ class KafkaSource:
             owned = [p for p in self._places.owned() if not self._holding.holds((p.topic, p.partition))]
             self._consumer.resume(owned)
 
-    def _gone(self, message: Message) -> OffsetsExpired:
+    def _offsets_expired(self, message: Message) -> OffsetsExpired:
         return OffsetsExpired(
             f"group {self._subscription.group!r} stands at records of {message.topic()!r} that were deleted unread",
             remedy="restore them if they matter, then: "
@@ -333,7 +333,7 @@ class KafkaSource:
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
-            # Records that are gone before they were read are somebody's loss, and never passed over in silence.
+            # Records that were deleted before they were read are a loss: raise an error, never skip them in silence.
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
             "fetch.wait.max.ms": 10,

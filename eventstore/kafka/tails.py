@@ -27,29 +27,29 @@ def last_records(
 ) -> dict[Partition, TopicRecord]:
     """Return the last committed record of each partition that has one; a topic that does not exist has none.
 
-    Tombstones that somebody else wrote are no records here, nor is what they took back: those of deleted events say
-    which row of the store they are. TopicNotRelayed where all of them were deleted, unless they may be.
+    Foreign tombstones and the records they delete do not count: a tombstone of a deleted event names its row of the
+    store. Raises TopicNotRelayed if all of them were deleted, unless they may be.
     BrokerUnreachable, BrokerRefused.
     """
     with OffsetReader(settings) as offsets, RangeReader(settings) as reader:
         there = offsets.existing(topics)
         begins, ends = _by_partition(offsets.beginning_offsets(there)), _by_partition(offsets.end_offsets(there))
-        found: dict[Partition, TopicRecord] = {}
+        records: dict[Partition, TopicRecord] = {}
         asked, window = {place for place, end in ends.items() if begins[place] < end}, _WINDOW
         while asked:
             starts = {place: max(begins[place], ends[place] - window) for place in asked}
-            found |= _last_between(reader, starts, {place: ends[place] for place in asked})
-            asked = {place for place in asked if place not in found and begins[place] < starts[place]}
+            records |= _last_between(reader, starts, {place: ends[place] for place in asked})
+            asked = {place for place in asked if place not in records and begins[place] < starts[place]}
             window *= _GROWTH
         if not may_be_emptied:
-            _require_none_forgotten(begins, found)
-        return found
+            _require_none_forgotten(begins, records)
+        return records
 
 
-def _require_none_forgotten(begins: Mapping[Partition, int], found: Mapping[Partition, TopicRecord]) -> None:
+def _require_none_forgotten(begins: Mapping[Partition, int], records: Mapping[Partition, TopicRecord]) -> None:
     """A partition that had records and has none left does not say how far it came: all of it would come again."""
     for (topic, partition), begin in begins.items():
-        if begin > 0 and (topic, partition) not in found:
+        if begin > 0 and (topic, partition) not in records:
             raise TopicNotRelayed(
                 f"every record of {topic}[{partition}] was deleted: the last published event is unknown",
                 remedy="publish the store into a topic of another name, and limit the retention of a topic only if "
@@ -62,13 +62,13 @@ def _last_between(
     reader: RangeReader, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
 ) -> dict[Partition, TopicRecord]:
     reader.seek(_by_topic(starts))
-    kept: dict[Partition, dict[bytes | None, TopicRecord]] = {}
+    latest: dict[Partition, dict[bytes | None, TopicRecord]] = {}
     for record in reader.read_up_to(_by_topic(ends)):
-        of_partition = kept.setdefault((record.topic, record.partition), {})
+        of_partition = latest.setdefault((record.topic, record.partition), {})
         of_partition.pop(record.key, None)
         if record.value is not None or any(name == "ce_id" for name, _ in record.headers):
             of_partition[record.key] = record
-    return {place: records[next(reversed(records))] for place, records in kept.items() if records}
+    return {place: records[next(reversed(records))] for place, records in latest.items() if records}
 
 
 def wait_for_transactions(settings: Settings, topics: Sequence[str]) -> None:

@@ -31,10 +31,10 @@ _TOMBSTONES: Final = ("min.compaction.lag.ms", "delete.retention.ms")
 
 
 def topic_ids(settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS) -> dict[str, str]:
-    """Return the id of each topic; one that was deleted and made anew has another. TopicMissing, BrokerUnreachable."""
-    admin, wanted = AdminClient(quiet(settings.kafka)), list(topics)
+    """Return the id of each topic. A topic that was recreated has another. Raises TopicMissing, BrokerUnreachable."""
+    admin, names = AdminClient(quiet(settings.kafka)), list(topics)
     # The client refuses to describe nothing.
-    answers = admin.describe_topics(TopicCollection(wanted), request_timeout=deadline) if wanted else {}
+    answers = admin.describe_topics(TopicCollection(names), request_timeout=deadline) if names else {}
     return {topic: _hex(_result(settings, topic, future, deadline).topic_id) for topic, future in answers.items()}
 
 
@@ -77,9 +77,9 @@ def require_unlimited(settings: Settings, topics: Iterable[str], *, deadline: fl
 def limit_retention(
     settings: Settings, topic: str, *, retention_ms: int, deadline: float = DEADLINE_SECONDS
 ) -> dict[str, str]:
-    """Let a topic delete what is older than that, beside any compaction it has; return the settings it was given.
+    """Let a topic delete older records, in addition to any compaction. Return the settings it was given.
 
-    What it deleted cannot be had from it again. TopicMissing, BrokerUnreachable, BrokerRefused.
+    Deleted records cannot be restored. Raises TopicMissing, BrokerUnreachable, BrokerRefused.
     """
     policy = cleanup_policies(settings, [topic], deadline=deadline)[topic]
     changes = {

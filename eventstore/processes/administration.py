@@ -118,15 +118,15 @@ class Processes:
     def show(self, process: str, instance: str) -> InstanceStatus:
         """Return one instance. Raises ProcessUnknown."""
         with self._database.transaction() as tx:
-            row = self._found(tx, (process, instance))
+            row = self._locked(tx, (process, instance))
             return _status(row, self._rows.waiting(tx, [row.key]), self._clock())
 
     def steps(self, process: str, instance: str) -> list[RecordedEvent]:
         """Return the steps of an instance, the first one first. Raises ProcessUnknown if there are none."""
-        found = list(self._store.read_stream(StreamName(process, instance)))
-        if not found:
+        steps = list(self._store.read_stream(StreamName(process, instance)))
+        if not steps:
             raise _unknown((process, instance))
-        return found
+        return steps
 
     def stats(self, process: str | None = None) -> list[ProcessCount]:
         """Return how many instances have each status."""
@@ -142,7 +142,7 @@ class Processes:
         """
         key = (process, instance)
         with self._database.writing() as tx:
-            row, now = self._found(tx, key), self._clock()
+            row, now = self._locked(tx, key), self._clock()
             if not self._rows.again(tx, key, now=now) and not row.problem:
                 raise ProcessError(
                     f"{process} {instance!r} has nothing to repeat: it is {row.status} without a problem",
@@ -166,7 +166,7 @@ class Processes:
         """
         key = (process, instance)
         with self._database.writing() as tx:
-            row = self._found(tx, key)
+            row = self._locked(tx, key)
             if row.status in ENDED:
                 raise ProcessError(
                     f"{process} {instance!r} has ended: it is {row.status}",
@@ -194,7 +194,7 @@ class Processes:
         """
         key = (process, instance)
         with self._database.writing() as tx:
-            row = self._found(tx, key)
+            row = self._locked(tx, key)
             if row.status not in (UNSTARTED, RUNNING):
                 raise ProcessError(
                     f"{process} {instance!r} is {row.status}, and goes on by the code it began with",
@@ -219,12 +219,12 @@ class Processes:
             waiting.setdefault(scheduled.key, []).append(scheduled)
         return [_status(row, waiting.get(row.key, []), now) for row in rows]
 
-    def _found(self, tx: Connection, key: Key) -> InstanceRow:
+    def _locked(self, tx: Connection, key: Key) -> InstanceRow:
         """Lock an instance; ProcessUnknown."""
-        found = self._rows.lock(tx, [key]).get(key)
-        if found is None:
+        row = self._rows.lock(tx, [key]).get(key)
+        if row is None:
             raise _unknown(key)
-        return found
+        return row
 
     def _wish(self, key: Key, wish: str, now: datetime) -> Addressed:
         self._kind(key[0])

@@ -133,10 +133,10 @@ class ProcessEngine:
             if stored is None:
                 continue
             stream_id = StreamName.parse(event.stream).id
-            found = reactions.addressed(event.type, event.schema_version, event.data, stream_id)
-            if found:
+            by_instance = reactions.addressed(event.type, event.schema_version, event.data, stream_id)
+            if by_instance:
                 cause = _cause(event, _recordable(impersonal(stored, event.data)))
-                yield from (Addressed((name, instance), Input(cause, given)) for instance, given in found.items())
+                yield from (Addressed((name, instance), Input(cause, given)) for instance, given in by_instance.items())
 
     def _new(self, key: Key, now: datetime) -> InstanceRow:
         StreamName(key[0], key[1])  # which says what is wrong with an id that no stream can have
@@ -145,13 +145,13 @@ class ProcessEngine:
 
     def _loaded(self, tx: Connection, rows: Mapping[Key, InstanceRow]) -> dict[Key, Process]:
         """Return instances as their last step left them."""
-        found = {key: self._class_of(row)(key[1]) for key, row in rows.items()}
-        places = [(str(found[key].stream), row.version) for key, row in rows.items() if row.version > NO_VERSION]
-        by_stream = {str(process.stream): process for process in found.values()}
+        instances = {key: self._class_of(row)(key[1]) for key, row in rows.items()}
+        places = [(str(instances[key].stream), row.version) for key, row in rows.items() if row.version > NO_VERSION]
+        by_stream = {str(process.stream): process for process in instances.values()}
         for event in self.store.within(tx).at(places):
             process = by_stream[event.stream]
             type(process).fold(process, [event])
-        return found
+        return instances
 
     def _require_code(self, rows: Mapping[Key, InstanceRow], inputs: Sequence[Addressed]) -> None:
         """Raise StepFailed for an instance whose code is not here: the others of its batch can go on."""

@@ -1,4 +1,4 @@
-"""What can go wrong with a process, beside the errors of the store.
+"""The errors of a process, in addition to those of the store.
 
 FactfoldError
 └── ProcessError
@@ -40,7 +40,7 @@ class TimerUndecodable(ProcessError):
 
 
 class StepFailed(ProcessError):
-    """A handler raised. `process` and `instance` say whose, the cause is the error itself."""
+    """A handler raised an error. `process` and `instance` name the instance, and the cause is the error itself."""
 
     def __init__(self, process: str, instance: str, input_id: str, cause: Exception) -> None:
         super().__init__(

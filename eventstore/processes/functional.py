@@ -173,22 +173,22 @@ def _state_of(initial: Any) -> dict[str, Any]:
 
 
 def _handlers(decide: Decide[Any], state: type, events: Mapping[str, Mapping[type, Correlation]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    handlers: dict[str, Any] = {}
     for way, marking in _EVENTS:
         for event, correlation in events[way].items():
-            found[f"{way}_{len(found)}"] = marking(event, id=correlation)(_deciding(decide, state, None))
-    return found
+            handlers[f"{way}_{len(handlers)}"] = marking(event, id=correlation)(_deciding(decide, state, None))
+    return handlers
 
 
 def _named_handlers(
     decide: Decide[Any], state: type, answers: Sequence[Callable[..., object]], timers: Sequence[str]
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {"after_compensation": compensated(_deciding(decide, state, Compensated()))}
+    handlers: dict[str, Any] = {"after_compensation": compensated(_deciding(decide, state, Compensated()))}
     for command in answers:
-        found[f"answer_to_{command_name(command)}"] = replies(command)(_deciding(decide, state, None))
+        handlers[f"answer_to_{command_name(command)}"] = replies(command)(_deciding(decide, state, None))
     for name in timers:
-        found[f"timer_{name}"] = times_out(name)(_deciding(decide, state, TimeOut(name)))
-    return found
+        handlers[f"timer_{name}"] = times_out(name)(_deciding(decide, state, TimeOut(name)))
+    return handlers
 
 
 def _deciding(decide: Decide[Any], state: type, fixed: object | None) -> Callable[..., None]:

@@ -188,7 +188,7 @@ class Process(Aggregate, category="process"):
 
         @property
         def standing(self) -> Standing:
-            """What the instance is at, beside its own fields."""
+            """The state of the instance besides its own fields."""
 
         @property
         def decided(self) -> Decided:
@@ -286,10 +286,10 @@ class Process(Aggregate, category="process"):
         """Take the state of a step."""
         own = self.__dict__
         own["standing"] = Standing(step.status, step.problem, list(step.undoables), list(step.early))
-        found = load_plain(step.state)
+        state = load_plain(step.state)
         for one in self._encoded:
-            if one.name in found:
-                own[one.name] = self._converted(one, one.type.opened, found[one.name])
+            if one.name in state:
+                own[one.name] = self._converted(one, one.type.opened, state[one.name])
 
     def _converted(self, one: Field, convert: Callable[[Any], Any], value: Any) -> Any:
         try:

@@ -121,7 +121,7 @@ class Reaction:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """An event of today, and the ways by which it names the instance that it is for."""
+    """A current event, and the ways by which it names its instance."""
 
     event: object
     ways: frozenset[str]
@@ -141,19 +141,19 @@ class Reactions:
     def addressed(
         self, stored_type: str, schema_version: int, data: Mapping[str, Any], stream_id: str
     ) -> dict[str, list[Arrived]]:
-        """Return the events of today that a stored one is, by the instance that each is for; the errors of `events`."""
+        """Return the current events of a stored one, by the instance of each. Raises the errors of `events`."""
         kind = self.kinds.get(stored_type)
         if kind is None:
             return {}
-        found: dict[str, list[Arrived]] = {}
+        by_instance: dict[str, list[Arrived]] = {}
         for event in kind.events(schema_version, impersonal(kind, data)):
             named = {
                 way: self._instance(one, event, stream_id) for way, one in self.events.get(type(event), {}).items()
             }
             for instance in sorted({name for name in named.values() if name is not None}):
                 ways = frozenset(way for way, name in named.items() if name == instance)
-                found.setdefault(instance, []).append(Arrived(event, ways))
-        return found
+                by_instance.setdefault(instance, []).append(Arrived(event, ways))
+        return by_instance
 
     def again(
         self, name: str, schema_version: int, data: Mapping[str, Any], place: str, instance: str
@@ -172,8 +172,8 @@ class Reactions:
 def impersonal(kind: EventType, data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the values of an event with placeholders for personal ones: what a process records outlives an erasure.
 
-    Personal is what the event's writer declared so, under its name of then, and what today's class declares so. Data
-    that a process recorded has marks.
+    A field is personal if the event's writer declared it, under its earlier name, or if the current class declares it.
+    Data that a process recorded has marks.
     """
     written = data.personal if isinstance(data, Disclosed) else {}
     declared = {**kind.registered.personal, **written}
@@ -201,8 +201,8 @@ def read_reactions(owner: type) -> Reactions:
 
 
 def _methods(owner: type) -> Iterable[tuple[str, Callable[..., object]]]:
-    found = {name: value for base in reversed(owner.__mro__) for name, value in vars(base).items() if callable(value)}
-    return found.items()
+    methods = {name: value for base in reversed(owner.__mro__) for name, value in vars(base).items() if callable(value)}
+    return methods.items()
 
 
 def _takes_input(method: Callable[..., object], owner: type) -> bool:
@@ -230,12 +230,12 @@ def _require_event(mark: _Mark, owner: type, method: str) -> None:
         )  # fmt: skip
 
 
-def _put(found: dict[str, Reaction], key: str, reaction: Reaction, owner: type, method: str) -> None:
-    if key in found and found[key].method is not reaction.method:
+def _put(reactions: dict[str, Reaction], key: str, reaction: Reaction, owner: type, method: str) -> None:
+    if key in reactions and reactions[key].method is not reaction.method:
         raise _mistake(
-            owner, method, f"handles the same as {found[key].method.__name__}", "handle each input by one method"
+            owner, method, f"handles the same as {reactions[key].method.__name__}", "handle each input by one method"
         )
-    found[key] = reaction
+    reactions[key] = reaction
 
 
 def _category(event: type, owner: type) -> str:

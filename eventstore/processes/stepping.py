@@ -39,7 +39,7 @@ _NAMESPACE: Final = UUID("6b1f2f0c-9d63-4a54-8f0e-7b8f1c1d2f11")
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Something that a step answers, with the objects that handlers take; one event may be several of today."""
+    """The input of a step, with the objects that handlers take. One event may be several current ones."""
 
     cause: Cause
     given: Sequence[object] = ()
@@ -119,10 +119,10 @@ def _recorded(process: Process, cause: Cause) -> Sequence[Arrived]:
 
 
 def _arrived(given: Input) -> list[Arrived]:
-    found = [one for one in given.given if isinstance(one, Arrived)]
-    if len(found) < len(given.given):
+    arrived = [one for one in given.given if isinstance(one, Arrived)]
+    if len(arrived) < len(given.given):
         raise AssertionError("an event is given with the ways by which it names the instance")
-    return found
+    return arrived
 
 
 def recorded_step(
@@ -185,7 +185,7 @@ class _Step:
     def _event(self, given: Input) -> bool:
         if self._at.status != UNSTARTED:
             self._require_no_start(given)  # before a handler of another half changes the instance
-        early: list[Arrived] = []  # of a stored event that several events of today are made of
+        early: list[Arrived] = []  # of a stored event that becomes several current events
         for arrived in _arrived(given):
             if self._at.status != UNSTARTED:
                 self._after_start(arrived)

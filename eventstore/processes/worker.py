@@ -120,7 +120,7 @@ class ProcessWorker:
         return job.result()
 
     def _given_up(self) -> HandlerHung:
-        """Cut off a batch that hangs, so that its locks go, and let the row that it is at be tried again later."""
+        """Cut off a batch that hangs, which frees its locks, and try its current row again later."""
         (name, row_id), driver = self._at_hand(), self._driver
         if driver is not None:
             sever(self._engine.store.engine, driver)
@@ -184,7 +184,7 @@ class ProcessWorker:
             return self._part(due, error)
 
     def _part(self, due: Sequence[Scheduled], error: Exception) -> WorkReport:
-        """Go on one by one after a failure that does not say whose it was, as of a step that is too large."""
+        """Continue one by one after a failure of an unknown row, for example a step that is too large."""
         (row, *others) = due
         if others:
             self._cautious = len(due)
@@ -270,9 +270,9 @@ class ProcessWorker:
     def _fail(self, tx: Connection, row: Scheduled, error: Exception, now: datetime) -> None:
         aside = row.attempts + 1 >= _ATTEMPTS or isinstance(error, TimerUndecodable)
         due = None if aside else now + _FIRST_PAUSE * 2**row.attempts
-        told = error.message if isinstance(error, FactfoldError) else type(error).__name__
-        log.warning("scheduled work failed", name=row.name, id=str(row.id), error=told, set_aside=aside)
-        self._rows.failed(tx, row.id, due=due, error=told)
+        message = error.message if isinstance(error, FactfoldError) else type(error).__name__
+        log.warning("scheduled work failed", name=row.name, id=str(row.id), error=message, set_aside=aside)
+        self._rows.failed(tx, row.id, due=due, error=message)
 
     def _set_back(self, row_id: UUID, error: Exception) -> WorkReport:
         """Note in a transaction of its own what failed; others go on without it."""

@@ -47,7 +47,7 @@ def _last_position(store: EventStore) -> Position | None:
 class DeletionConformance:
     """A part of the suite; `store` must be ready for use."""
 
-    def test_a_deleted_stream_is_gone_and_takes_nothing_more(self, store: EventStore) -> None:
+    def test_a_deleted_stream_is_empty_and_refuses_appends(self, store: EventStore) -> None:
         start, stream, other, event_id = _last_position(store), _new(), _new(), uuid4()
         first = [NewEvent(_signed(), id=event_id), _signed()]
         store.append_batch([StreamAppend(stream, first, ANY), StreamAppend(other, [_signed()], ANY)])
@@ -81,7 +81,7 @@ class DeletionConformance:
         assert store.delete_stream(stream, expected=ANY) == 0
         assert store.append(stream, [_signed()], expected=NO_STREAM).version == 0
 
-    def test_a_deleted_stream_is_deleted_whoever_writes_to_it_meanwhile(self, store: EventStore) -> None:
+    def test_a_deleted_stream_stays_deleted_under_concurrent_appends(self, store: EventStore) -> None:
         stream, start = _new(), _last_position(store)
         store.append(stream, [_signed()], expected=NO_STREAM)
 
@@ -148,7 +148,7 @@ class ArchiveConformance:
         assert refused.value.actual == 0
         assert not store.is_archived(stream)
 
-    def test_a_stream_is_archived_as_its_writer_saw_it_whoever_writes_to_it_meanwhile(self, store: EventStore) -> None:
+    def test_a_stream_is_archived_at_the_expected_version_under_concurrent_appends(self, store: EventStore) -> None:
         for _ in range(_RACES):
             stream = _new()
             store.append(stream, [_signed()], expected=NO_STREAM)

@@ -15,8 +15,8 @@ from __future__ import annotations
 from eventstore.testing.changed_classes import EvolutionConformance
 from eventstore.testing.closed_streams import ArchiveConformance, ClosedStreamConformance, DeletionConformance
 from eventstore.testing.joined_transactions import TransactionConformance
-from eventstore.testing.kept_snapshots import SnapshotConformance
 from eventstore.testing.open_streams import StreamConformance
+from eventstore.testing.stored_snapshots import SnapshotConformance
 
 __all__ = [
     "ArchiveConformance",

@@ -117,7 +117,7 @@ def _arrivals(events: Sequence[object], stream_id: str) -> list[StoreArrival]:
 
 
 class _List:
-    """A log that is a list; what it is told to remember it forgets, so every record is delivered as it stands."""
+    """A log that is a list. It stores no progress: every record is delivered as it stands."""
 
     def __init__(self, arrivals: Sequence[StoreArrival], subscription: Subscription[..., Any]) -> None:
         self.left = list(arrivals)
@@ -132,17 +132,17 @@ class _List:
         return arrival.event.stream
 
     def open(self, on_revoked: Callable[[], None]) -> None:
-        """Nobody takes anything away."""
+        """Do nothing: no partition is revoked."""
 
     def poll(self, timeout: float) -> Sequence[StoreArrival]:
-        found, self.left = self.left[: self._batch], self.left[self._batch :]
-        return found
+        batch, self.left = self.left[: self._batch], self.left[self._batch :]
+        return batch
 
     def prepare(self) -> None:
         """Everything is there."""
 
     def keep_alive(self) -> None:
-        """Nobody waits."""
+        """Do nothing: no broker waits."""
 
     def checkpoint(self, tx: Connection, arrivals: Sequence[StoreArrival]) -> None:
         """Its place is of no interest."""

@@ -90,6 +90,6 @@ class TransactionConformance:
             first = streams.append(stream, events, expected=NO_STREAM)
             again = streams.append(stream, events, expected=ANY)
             assert (again, first.repeated, again.repeated) == (first, False, True)
-            found = streams.find(first.ids[0])
-        assert found is not None
-        assert (found.stream, store.append(stream, events, expected=ANY)) == (stream, first)
+            event = streams.find(first.ids[0])
+        assert event is not None
+        assert (event.stream, store.append(stream, events, expected=ANY)) == (stream, first)

@@ -30,8 +30,8 @@ def _subjects(count: int) -> list[str]:
 
 
 def _keys_of(keys: KeyStore, subjects: Sequence[str]) -> list[DataKey]:
-    found = keys.keys_for(subjects)
-    return [found[subject] for subject in subjects]
+    by_subject = keys.keys_for(subjects)
+    return [by_subject[subject] for subject in subjects]
 
 
 class KeyStoreConformance:
@@ -57,19 +57,19 @@ class KeyStoreConformance:
         assert _keys_of(keys, subjects) == made
         assert keys.keys([key.id for key in made]) == {key.id: key for key in made}
 
-    def test_a_destroyed_key_is_told_from_one_that_never_was(self, keys: KeyStore) -> None:
+    def test_a_destroyed_key_differs_from_an_unknown_one(self, keys: KeyStore) -> None:
         (subject, other), stranger = _subjects(2), uuid4()
-        gone, kept = _keys_of(keys, [subject, other])
+        destroyed, live = _keys_of(keys, [subject, other])
         assert keys.erase(subject) == 1
-        assert keys.keys([gone.id, kept.id, stranger]) == {gone.id: None, kept.id: kept}
+        assert keys.keys([destroyed.id, live.id, stranger]) == {destroyed.id: None, live.id: live}
 
-    def test_an_erasure_may_be_repeated_and_of_nobody(self, keys: KeyStore) -> None:
-        subject, nobody = _subjects(2)
-        (gone,) = _keys_of(keys, [subject])
-        assert (keys.erase(subject), keys.erase(subject), keys.erase(nobody)) == (1, 0, 0)
-        assert keys.keys([gone.id]) == {gone.id: None}
+    def test_a_repeated_erasure_and_one_of_an_unknown_subject_destroy_nothing(self, keys: KeyStore) -> None:
+        subject, unknown = _subjects(2)
+        (destroyed,) = _keys_of(keys, [subject])
+        assert (keys.erase(subject), keys.erase(subject), keys.erase(unknown)) == (1, 0, 0)
+        assert keys.keys([destroyed.id]) == {destroyed.id: None}
 
-    def test_who_comes_back_has_another_key_and_the_first_stays_destroyed(self, keys: KeyStore) -> None:
+    def test_a_subject_gets_a_new_key_after_erasure_and_the_first_stays_destroyed(self, keys: KeyStore) -> None:
         (subject,) = _subjects(1)
         (first,) = _keys_of(keys, [subject])
         keys.erase(subject)
@@ -78,7 +78,7 @@ class KeyStoreConformance:
         assert second.secret != first.secret
         assert keys.keys([first.id, second.id]) == {first.id: None, second.id: second}
 
-    def test_keys_are_the_same_after_they_were_wrapped_anew(self, keys: KeyStore) -> None:
+    def test_keys_are_the_same_after_rotation(self, keys: KeyStore) -> None:
         made = _keys_of(keys, _subjects(2))
         keys.rotate()
         assert keys.rotate() == 0
@@ -118,7 +118,7 @@ class FollowedKeysConformance(KeyStoreConformance):
         assert (keys.erase(subject), keys.erasures()) == (0, start)
 
     def test_no_number_is_seen_before_a_lower_one(self, keys: FollowedKeys) -> None:
-        """Whoever follows erasures goes on from the highest number seen: one that came late would be passed by."""
+        """A follower of erasures continues from the highest number seen: it would miss one that came late."""
         start, subjects = keys.erasures(), _subjects(WRITERS * _EACH)
         made, seen = {key.id for key in _keys_of(keys, subjects)}, list[UUID]()
 

@@ -239,7 +239,7 @@ class StreamConformance:
         assert [recorded.data["number"] for recorded in parcels] == [0, 1, 2]
         assert len(list(store.read_all(after=start))) == 8
 
-    def test_metadata_is_kept_by_append_and_by_event(self, store: EventStore) -> None:
+    def test_metadata_is_stored_by_append_and_by_event(self, store: EventStore) -> None:
         stream = _new()
         trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
         shared = Metadata(correlation_id="order 7", causation_id="c-1", traceparent=trace)
@@ -284,8 +284,8 @@ class StreamConformance:
     def test_an_event_is_found_by_its_id(self, store: EventStore) -> None:
         stream, event_id = _new(), uuid4()
         store.append(stream, [_opened(), NewEvent(_opened(), id=event_id)], expected=NO_STREAM)
-        found = store.find(event_id)
-        assert found == list(store.read_stream(stream))[1]
+        event = store.find(event_id)
+        assert event == list(store.read_stream(stream))[1]
         assert store.find(uuid4()) is None
 
     def test_of_repetitions_at_once_one_is_appended(self, store: EventStore) -> None:

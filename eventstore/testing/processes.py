@@ -148,8 +148,8 @@ class ProcessScenario:
             assert names == sorted(timers), _difference("timers", sorted(timers), names)
         process = self.process()
         if state is not None:
-            found = {name: process.state()[name] for name in state}
-            assert found == state, _difference("state", state, found)
+            actual = {name: process.state()[name] for name in state}
+            assert actual == state, _difference("state", state, actual)
         assert status in (None, process.standing.status), _difference("status", status, process.standing.status)
         return self
 
@@ -169,14 +169,14 @@ def _after(scenario: ProcessScenario, one: object) -> ProcessScenario:
     kind = event_type_of(one)
     plain = dict(kind.to_plain(one))
     cause = _cause(scenario, EVENT, kind.name, data=dump_plain(plain), version=kind.version)
-    found = scenario.kind.reactions.addressed(kind.name, kind.version, plain, scenario.id)
-    if scenario.id not in found:
+    by_instance = scenario.kind.reactions.addressed(kind.name, kind.version, plain, scenario.id)
+    if scenario.id not in by_instance:
         raise InvalidEventData(
             f"{kind.name} is not for {scenario.kind.__qualname__} {scenario.id!r}, but for "
-            f"{', '.join(found) or 'none'}",
+            f"{', '.join(by_instance) or 'none'}",
             remedy="give it an event that it reacts to, with the id of this instance",
         )
-    return _stepped(scenario, Input(cause, found[scenario.id]))
+    return _stepped(scenario, Input(cause, by_instance[scenario.id]))
 
 
 def _passed(scenario: ProcessScenario, until: datetime) -> ProcessScenario:
@@ -189,13 +189,13 @@ def _passed(scenario: ProcessScenario, until: datetime) -> ProcessScenario:
 
 
 def _answered(scenario: ProcessScenario, reply: Reply) -> ProcessScenario:
-    found = [one for one in scenario.pending if one.command == reply.command]
-    if not found:
+    waiting = [one for one in scenario.pending if one.command == reply.command]
+    if not waiting:
         raise InvalidEventData(
             f"{scenario.kind.__qualname__} has sent no {reply.command} that waits for an answer",
             remedy="answer a command that it has sent",
         )
-    first = found[0]
+    first = waiting[0]
     scenario = replace(scenario, pending=tuple(one for one in scenario.pending if one is not first))
     if reply.accepted and not first.answered:
         return scenario  # as a worker does it: nothing waits for the reply
@@ -209,9 +209,9 @@ def _stepped(scenario: ProcessScenario, given: Input) -> ProcessScenario:
     if stepped is None:
         return scenario
     stepped = _through_avro(stepped)
-    gone = {*stepped.cancelled, *(timer.name for timer in stepped.timers)}
+    removed = {*stepped.cancelled, *(timer.name for timer in stepped.timers)}
     ends = stepped.withdrawn or stepped.status in ENDED
-    left = () if ends else tuple(timer for timer in scenario.timers if timer.name not in gone)
+    left = () if ends else tuple(timer for timer in scenario.timers if timer.name not in removed)
     pending = () if stepped.withdrawn else scenario.pending
     return replace(
         scenario,
@@ -243,5 +243,5 @@ def _duration(text: str) -> timedelta:
     return sum((timedelta(**{_UNITS[unit]: int(number)}) for number, unit in parts), timedelta())
 
 
-def _difference(what: str, expected: object, found: object) -> str:
-    return f"{what}\n  expected: {expected}\n  found:    {found}"
+def _difference(what: str, expected: object, actual: object) -> str:
+    return f"{what}\n  expected: {expected}\n  found:    {actual}"

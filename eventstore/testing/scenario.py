@@ -49,8 +49,8 @@ class Outcome(Generic[A]):
     def then_state(self, **fields: object) -> Self:
         """Check fields of the state."""
         values = self.state.state()
-        found = {name: values[name] if name in values else getattr(self.state, name) for name in fields}
-        assert found == fields, _difference("state", fields, found)
+        actual = {name: values[name] if name in values else getattr(self.state, name) for name in fields}
+        assert actual == fields, _difference("state", fields, actual)
         return self
 
 
@@ -105,5 +105,5 @@ def given(kind: type[A], *past: object, id: str = "1") -> Scenario[A]:
     return Scenario(kind, past, id)
 
 
-def _difference(what: str, expected: object, found: object) -> str:
-    return f"{what}\n  expected: {expected}\n  found:    {found}"
+def _difference(what: str, expected: object, actual: object) -> str:
+    return f"{what}\n  expected: {expected}\n  found:    {actual}"

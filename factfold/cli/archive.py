@@ -105,10 +105,10 @@ def once(
 def status(archive: Archive, memory: Memory = "1g", as_json: Json = False) -> None:
     """Show what is archived of each topic, and how many offsets of it wait."""
     with _archiver(archive, memory) as archiver:
-        found = [_described(archiver, topic, extent) for topic, extent in _extents(archiver).items()]
+        topics = [_described(archiver, topic, extent) for topic, extent in _extents(archiver).items()]
     if as_json:
-        typer.echo(json.dumps(found))
-    for one in () if as_json else found:
+        typer.echo(json.dumps(topics))
+    for one in () if as_json else topics:
         since = "" if one["whole"] else ", not from the first record"
         typer.echo(
             f"{one['topic']}: {one['offsets']:,} offsets{since}, {one['waiting']:,} wait; "
@@ -126,7 +126,7 @@ def verify(topics: Topics, archive: Archive, memory: Memory = "1g", as_json: Jso
     if as_json:
         typer.echo(json.dumps([_as_json(verdict) for verdict in verdicts]))
     for verdict in () if as_json else verdicts:
-        typer.echo(_told(verdict))
+        typer.echo(_verdict_line(verdict))
     if not all(verdict.equal for verdict in verdicts):
         raise typer.Exit(DIFFERS)
 
@@ -139,8 +139,8 @@ def optimize(topics: Topics, archive: Archive, memory: Memory = "1g", as_json: J
             table = archiver.archive.table(topic)
             done = dict(table.compact())
             table.clean()
-            told = f"{topic}: {done['files_removed']:,} files became {done['files_added']:,}"
-            typer.echo(json.dumps({"topic": topic, **done}) if as_json else told)
+            line = f"{topic}: {done['files_removed']:,} files became {done['files_added']:,}"
+            typer.echo(json.dumps({"topic": topic, **done}) if as_json else line)
 
 
 @app.command("release-topic")
@@ -161,23 +161,23 @@ def release(
     from eventstore import Settings
     from projections import release_topic
 
-    kept, patience = parse_duration(retention), parse_duration(wait)
+    retention_period, patience = parse_duration(retention), parse_duration(wait)
     if not yes:
         typer.confirm(f"Let {topic!r} delete its records after {retention}", abort=True, err=True)
     with _archiver(archive, memory) as archiver:
         verdict, given = release_topic(
-            Settings(), archiver.log, archiver.archive, topic, retention=kept, patience=patience
+            Settings(), archiver.log, archiver.archive, topic, retention=retention_period, patience=patience
         )
     if as_json:
         typer.echo(json.dumps({**_as_json(verdict), "settings": dict(given)}))
     else:
-        typer.echo(f"{_told(verdict)}. Now {', '.join(f'{name}={value}' for name, value in given.items())}")
+        typer.echo(f"{_verdict_line(verdict)}. Now {', '.join(f'{name}={value}' for name, value in given.items())}")
 
 
 def parse_duration(text: str) -> timedelta:
     """A time such as 90s, 45m, 36h or 30d; DeclarationError."""
-    if (found := _LONG.fullmatch(text)) and int(found.group(1)):
-        return timedelta(**{_UNITS[found.group(2)]: int(found.group(1))})
+    if (match := _LONG.fullmatch(text)) and int(match.group(1)):
+        return timedelta(**{_UNITS[match.group(2)]: int(match.group(1))})
     raise DeclarationError(f"{text!r} is no time", remedy="say 36h or 30d: a number, then s, m, h or d")
 
 
@@ -218,7 +218,7 @@ def _as_json(verdict: ArchiveVerdict) -> dict[str, Any]:
     return dataclasses.asdict(verdict) | {"equal": verdict.equal}
 
 
-def _told(verdict: ArchiveVerdict) -> str:
+def _verdict_line(verdict: ArchiveVerdict) -> str:
     if verdict.equal:
         return f"{verdict.topic}: {verdict.archived:,} records archived, the topic's {verdict.compared:,} are equal"
     return (
@@ -228,6 +228,6 @@ def _told(verdict: ArchiveVerdict) -> str:
 
 
 def _tell_append(done: Appended, *, as_json: bool) -> None:
-    told = f"{done.topic}: {done.offsets:,} offsets, {done.seconds:.1f} s"
-    typer.echo(json.dumps(dataclasses.asdict(done)) if as_json else told)
+    line = f"{done.topic}: {done.offsets:,} offsets, {done.seconds:.1f} s"
+    typer.echo(json.dumps(dataclasses.asdict(done)) if as_json else line)
     sys.stdout.flush()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Branches: put each record of a topic into exactly one topic.", no_args_is_help=True)
 
-Definition = Annotated[str, typer.Argument(help="The branches, as module:name.", metavar="MODULE:NAME")]
+Definition = Annotated[
+    str,
+    typer.Argument(help="The branches, as module:name.", metavar="MODULE:NAME", autocompletion=completes("branches")),
+]
 Checkpoints = Annotated[
     Path,
     typer.Option("--checkpoints", envvar="FACTFOLD_CHECKPOINTS", help="Folder of the routers' Spark checkpoints."),
@@ -123,11 +127,11 @@ def status(definition: Definition, checkpoints: Checkpoints, as_json: Json = Fal
     from eventstore import Settings
     from projections import branches_status
 
-    found = branches_status(Settings(), load_branches(definition), checkpoints=checkpoints)
+    status = branches_status(Settings(), load_branches(definition), checkpoints=checkpoints)
     if not as_json:
-        behind = "no batch has ended yet" if found.lag is None else f"{found.lag:,} offsets behind"
-        typer.echo(f"{found.topic}: {behind}")
-    _tell(found.counts, as_json=as_json, topic=found.topic, lag=found.lag)
+        behind = "no batch has ended yet" if status.lag is None else f"{status.lag:,} offsets behind"
+        typer.echo(f"{status.topic}: {behind}")
+    _tell(status.counts, as_json=as_json, topic=status.topic, lag=status.lag)
 
 
 def load_branches(spec: str) -> Branches:

@@ -99,7 +99,7 @@ def plan(
     with worker(connect_url, stack=stack) as client, maybe_database(source_url) as source:
         plans = cdc.plan(client, connectors, source=source)
     for one in plans:
-        typer.echo(json.dumps(dataclasses.asdict(one)) if as_json else _told(one))
+        typer.echo(json.dumps(dataclasses.asdict(one)) if as_json else _plan_text(one))
     if not all(one.is_no_op for one in plans):
         raise typer.Exit(2)
 
@@ -140,7 +140,7 @@ def _sql(connector: PostgresConnector, printed: set[str]) -> Iterator[str]:
     yield from (f"{statement};" for statement in needed)
 
 
-def _told(plan: Plan) -> str:
+def _plan_text(plan: Plan) -> str:
     state = f"  {plan.state}" if plan.state else ""
     lines = [f"    problem: {problem}" for problem in plan.problems]
     lines += [f"    note: {note}" for note in plan.notes]
@@ -176,10 +176,10 @@ def restart(
 
 
 def _failed(client: ConnectClient) -> list[str]:
-    found = [name for name, (_, status) in client.overview().items() if status.failure is not None]
-    if not found:
+    failed = [name for name, (_, status) in client.overview().items() if status.failure is not None]
+    if not failed:
         typer.echo("no connector has FAILED", err=True)
-    return found
+    return failed
 
 
 def _restart(client: ConnectClient, name: str, source: Engine | None, *, timeout: float, as_json: bool) -> None:
@@ -219,8 +219,8 @@ def _move(names: list[str], connect_url: str | None, state: State, *, as_json: b
 def show_offsets(name: Name, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
     """Show the offsets of a connector."""
     with worker(connect_url) as client:
-        found = [dataclasses.asdict(offset) for offset in client.offsets(name)]
-    for one in [found] if as_json else found:
+        offsets = [dataclasses.asdict(offset) for offset in client.offsets(name)]
+    for one in [offsets] if as_json else offsets:
         typer.echo(json.dumps(one, default=dict))
 
 
@@ -238,8 +238,8 @@ def reset(
         typer.confirm(f"Forget how far {name!r} has come? It will take a new initial snapshot", abort=True, err=True)
     with worker(connect_url) as client:
         cdc.reset_offsets(client, name)
-    told = f"{name}  stopped, without offsets; factfold cdc resume {name}"
-    typer.echo(json.dumps({"name": name, "state": STOPPED, "offsets": []}) if as_json else told)
+    line = f"{name}  stopped, without offsets; factfold cdc resume {name}"
+    typer.echo(json.dumps({"name": name, "state": STOPPED, "offsets": []}) if as_json else line)
 
 
 @app.command()
@@ -264,9 +264,9 @@ def delete(
         running = {name: info.config for name, (info, _) in client.overview().items()}
         chosen = {name: _slot(name, running[name], source) for name in names if name in running}
         for name in names:
-            gone = cdc.delete(client, name, forget=forget)
+            deleted = cdc.delete(client, name, forget=forget)
             dropped = _dropped(chosen.get(name), source)
-            _tell_deleted(name, gone=gone, dropped=dropped, as_json=as_json)
+            _tell_deleted(name, deleted=deleted, dropped=dropped, as_json=as_json)
 
 
 def _slot(name: str, config: Mapping[str, str], source: Engine | None) -> str | None:
@@ -289,9 +289,9 @@ def _dropped(slot: str | None, source: Engine | None) -> str | None:
     return slot if slot is not None and source is not None and drop_slot(source, slot) else None
 
 
-def _tell_deleted(name: str, *, gone: bool, dropped: str | None, as_json: bool) -> None:
+def _tell_deleted(name: str, *, deleted: bool, dropped: str | None, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"name": name, "deleted": gone, "dropped_slot": dropped}))
+        typer.echo(json.dumps({"name": name, "deleted": deleted, "dropped_slot": dropped}))
     else:
         slot = [f"slot {dropped} dropped"] if dropped else []
-        typer.echo("  ".join([name, "deleted" if gone else "there was none", *slot]))
+        typer.echo("  ".join([name, "deleted" if deleted else "there was none", *slot]))

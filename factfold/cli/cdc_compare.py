@@ -13,6 +13,7 @@ from eventstore.errors import DeclarationError
 from factfold.cli.cdc_signals import app, brokers, schemas_of  # one app, which the modules of commands fill in turn
 from factfold.cli.comparison_display import as_plain, tell, watched
 from factfold.cli.comparisons import DIFFERS
+from factfold.cli.completions import completes
 from factfold.cli.connectors import ConnectUrl, Json, Stack, database, declared, of_its_own, worker
 from factfold.cli.metrics import MetricsFile
 
@@ -49,7 +50,12 @@ ViewsUrl = Annotated[
     str,
     typer.Option("--views-url", envvar="FACTFOLD_VIEWS_URL", help="SQLAlchemy URL of the views' database."),
 ]
-Groups = Annotated[list[str], typer.Option("--group", help="A projection group, as module:name. May be repeated.")]
+Groups = Annotated[
+    list[str],
+    typer.Option(
+        "--group", help="A projection group, as module:name. May be repeated.", autocompletion=completes("projections")
+    ),
+]
 Tables = Annotated[list[str] | None, typer.Option("--table", help="schema.table. May be repeated. Default: all.")]
 Repair = Annotated[
     bool, typer.Option("--repair", help="Read the rows that differ again by signal, and compare them once more.")
@@ -76,30 +82,32 @@ def compare(
     """Compare captured tables with the states made of them, row by row. Exit code 0 if equal, 3 if not."""
     from cdc import compare_embedded
 
-    found: list[TableComparison] = []
+    comparisons: list[TableComparison] = []
     with ExitStack() as opened:
         states = _states(opened, views_url, groups)
         on_progress = opened.enter_context(watched())
         if reference is None and all(state.is_embedded for state in states):
-            found += compare_embedded(states, tables=tables, patience=timeout, repair=repair, on_progress=on_progress)
+            comparisons += compare_embedded(
+                states, tables=tables, patience=timeout, repair=repair, on_progress=on_progress
+            )
         else:
             named, url = _given(reference, source_url)
             engine = opened.enter_context(database(url))
             comparison = _Comparison(engine, states, brokers(), timeout, on_progress, stack)
             for source, chosen in _sources(declared(named, stack), named, engine, tables):
                 signals = _signals(opened, comparison, source, connect_url) if repair else None
-                found += comparison.of(source, chosen, signals)
-    _require_compared(found, groups)
+                comparisons += comparison.of(source, chosen, signals)
+    _require_compared(comparisons, groups)
     if metrics_file is not None:
         from factfold.watching.results import write_compared
 
-        write_compared(str(metrics_file), found)
+        write_compared(str(metrics_file), comparisons)
     if as_json:
-        for one in found:
+        for one in comparisons:
             typer.echo(json.dumps(as_plain(one, show=show)))
     else:
-        tell(found, show=show)
-    if not all(one.equal for one in found):
+        tell(comparisons, show=show)
+    if not all(one.equal for one in comparisons):
         raise typer.Exit(DIFFERS)
 
 
@@ -143,8 +151,8 @@ def _states(opened: ExitStack, views_url: str, groups: list[str]) -> list[StateT
     from factfold.cli.projections import load_group
     from projections import ComparedGroup
 
-    kept = [opened.enter_context(ComparedGroup(views_url, load_group(group))) for group in groups]
-    return [table for group in kept for table in group.tables]
+    compared = [opened.enter_context(ComparedGroup(views_url, load_group(group))) for group in groups]
+    return [table for group in compared for table in group.tables]
 
 
 def _sources(
@@ -175,9 +183,9 @@ def _signals(opened: ExitStack, comparison: _Comparison, source: PostgresSource,
     return Signals(comparison.engine, source, settings, client, schemas=schemas_of(settings))
 
 
-def _require_compared(found: Sequence[TableComparison], groups: list[str]) -> None:
-    if not any(one.is_compared for one in found):
+def _require_compared(comparisons: Sequence[TableComparison], groups: list[str]) -> None:
+    if not any(one.is_compared for one in comparisons):
         raise DeclarationError(
-            f"no state of {', '.join(groups)} is made from {', '.join(one.table for one in found)}",
+            f"no state of {', '.join(groups)} is made from {', '.join(one.table for one in comparisons)}",
             remedy="name a group with a Table.from_changelog over one of their topics",
         )

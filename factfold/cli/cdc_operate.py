@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from factfold.cli.cdc import app
+from factfold.cli.completions import completes
 from factfold.cli.connectors import (
     ConnectUrl,
     Json,
@@ -57,29 +58,29 @@ def status(
     import cdc
 
     with worker(connect_url) as client, maybe_database(source_url) as source:
-        found = cdc.healths(client, names or None, source=source)
+        healths = cdc.healths(client, names or None, source=source)
     if as_json:
-        for one in found:
+        for one in healths:
             typer.echo(json.dumps(_health_json(one)))
     else:
-        _print_healths(found)
-    if not all(one.well for one in found):
+        _print_healths(healths)
+    if not all(one.well for one in healths):
         raise typer.Exit(3)
 
 
 def _health_json(one: ConnectorHealth) -> dict[str, Any]:
     slot = None if one.slot is None else dataclasses.asdict(one.slot)
-    told = {"well": one.well, "last_event_age_seconds": one.last_event_age, "slot": slot, "advice": list(one.advice)}
-    return described(one.status) | told
+    health = {"well": one.well, "last_event_age_seconds": one.last_event_age, "slot": slot, "advice": list(one.advice)}
+    return described(one.status) | health
 
 
-def _print_healths(found: tuple[ConnectorHealth, ...]) -> None:
-    if not found:
+def _print_healths(healths: tuple[ConnectorHealth, ...]) -> None:
+    if not healths:
         return
     heading = ("name", "state", "tasks", "last event", "slot", "behind", "holds", "log")
-    rows = [heading, *(_cells(one) for one in found)]
+    rows = [heading, *(_cells(one) for one in healths)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heading))]
-    causes = [[], *([*causes_of(one.status), *one.advice] for one in found)]
+    causes = [[], *([*causes_of(one.status), *one.advice] for one in healths)]
     for row, below in zip(rows, causes, strict=True):
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
         for cause in below:
@@ -103,7 +104,11 @@ def _slot_cells(slot: ReplicationSlot | None) -> tuple[str, ...]:
 
 Groups = Annotated[
     list[str] | None,
-    typer.Option("--group", help="A projection group, as module:name, whose models are looked at. May be repeated."),
+    typer.Option(
+        "--group",
+        help="A projection group, as module:name, whose models are looked at. May be repeated.",
+        autocompletion=completes("projections"),
+    ),
 ]
 
 
@@ -132,10 +137,10 @@ def doctor(
     with maybe_database(source_url) as source, patient as client:
         for connector in declared(reference, stack):
             own, notes = of_its_own(source, connector.config())
-            found = cdc.diagnose(connector, source=own, client=client, settings=settings, models=models)
+            findings = cdc.diagnose(connector, source=own, client=client, settings=settings, models=models)
             omitted = _omitted(worker=not offline, topics=kafka is not None, source=_no_source(own, notes))
-            _print_findings(connector.name, found, omitted, as_json=as_json)
-            failed |= any(one.severity is cdc.Severity.ERROR for one in found)
+            _print_findings(connector.name, findings, omitted, as_json=as_json)
+            failed |= any(one.severity is cdc.Severity.ERROR for one in findings)
     if failed:
         raise typer.Exit(1)
 
@@ -166,13 +171,13 @@ def _no_source(own: Engine | None, notes: tuple[str, ...]) -> str:
     return notes[0].rpartition(": ")[2] if own is None and notes else ""
 
 
-def _print_findings(name: str, found: tuple[Finding, ...], omitted: list[str], *, as_json: bool) -> None:
+def _print_findings(name: str, findings: tuple[Finding, ...], omitted: list[str], *, as_json: bool) -> None:
     if as_json:
-        shown = [dataclasses.asdict(one) for one in found]
+        shown = [dataclasses.asdict(one) for one in findings]
         typer.echo(json.dumps({"name": name, "findings": shown, "not_looked_at": omitted}))
         return
     typer.echo(name)
-    for one in found:
+    for one in findings:
         typer.echo(f"  {one.severity:<8}{one.check}: {one.result}")
         if one.remedy:
             typer.echo(f"          remedy: {one.remedy}")

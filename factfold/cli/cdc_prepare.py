@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import typer
 
 from factfold.cli.cdc_compare import app  # one app, which the modules of commands fill in turn
+from factfold.cli.completions import completes
 from factfold.cli.connectors import (
     ConnectUrl,
     Json,
@@ -63,7 +64,11 @@ SecretsDir = Annotated[
 ]
 Aggregates = Annotated[
     list[str] | None,
-    typer.Option("--aggregate", help="An aggregate of the service, as module:name. May be repeated."),
+    typer.Option(
+        "--aggregate",
+        help="An aggregate of the service, as module:name. May be repeated.",
+        autocompletion=completes("aggregate"),
+    ),
 ]
 Tables = Annotated[
     list[str] | None,
@@ -158,8 +163,8 @@ def _show_remedies(steps: Sequence[PreparedStep]) -> None:
 
 def _show_json(step: PreparedStep) -> None:
     error = None if step.error is None else {"cause": step.error.message, "remedy": step.error.remedy}
-    told = {"step": step.step, "target": step.target, "outcome": step.outcome, "detail": step.detail}
-    typer.echo(json.dumps({**told, "sql": list(step.sql), "error": error}))
+    fields = {"step": step.step, "target": step.target, "outcome": step.outcome, "detail": step.detail}
+    typer.echo(json.dumps({**fields, "sql": list(step.sql), "error": error}))
 
 
 def _asked(role: str) -> str:
@@ -168,15 +173,15 @@ def _asked(role: str) -> str:
 
 def _metadata(specs: Sequence[str]) -> list[MetaData]:
     """Each collection of tables once. All modules are imported before one is used: each may add tables to it."""
-    found = [_metadata_of(spec) for spec in specs]
-    return list({id(one): one for one in found}.values())
+    collections = [_metadata_of(spec) for spec in specs]
+    return list({id(one): one for one in collections}.values())
 
 
 def _metadata_of(spec: str) -> MetaData:
     from eventstore.errors import DeclarationError
 
-    found = load_definition(spec, object, what="declarative base", example="shop.customers:Base")
-    metadata: Any = getattr(found, "metadata", found)
+    definition = load_definition(spec, object, what="declarative base", example="shop.customers:Base")
+    metadata: Any = getattr(definition, "metadata", definition)
     if not hasattr(metadata, "sorted_tables"):
         raise DeclarationError(
             f"{spec!r} has no tables", remedy="name a declarative base or a MetaData of SQLAlchemy", place=spec

@@ -148,10 +148,10 @@ def _signals(reference: str, source_url: str, connect_url: str | None, stack: st
 def _source(reference: str, stack: str | None) -> PostgresSource:
     from cdc import PostgresSource
 
-    found = [one for one in declared(reference, stack) if isinstance(one, PostgresSource)]
-    if len(found) != 1:
-        raise typer.BadParameter(f"{reference!r} gives {len(found)} sources of PostgreSQL. Name the one meant")
-    return found[0]
+    sources = [one for one in declared(reference, stack) if isinstance(one, PostgresSource)]
+    if len(sources) != 1:
+        raise typer.BadParameter(f"{reference!r} gives {len(sources)} sources of PostgreSQL. Name the one meant")
+    return sources[0]
 
 
 def _topic(source: PostgresSource) -> str:

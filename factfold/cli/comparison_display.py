@@ -28,8 +28,8 @@ _KINDS: Final = {
 def watched() -> Iterator[OnProgress]:
     """Show progress on stderr: a bar on a terminal after two seconds, else a line every ten."""
     if sys.stderr.isatty():
-        with _bar() as told:
-            yield told
+        with _bar() as on_progress:
+            yield on_progress
     else:
         yield _lines()
 
@@ -44,7 +44,7 @@ def _bar() -> Iterator[OnProgress]:
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     task = bar.add_task("comparing", total=None)
 
-    def told(now: ComparisonProgress) -> None:
+    def on_progress(now: ComparisonProgress) -> None:
         nonlocal started
         if not started and time.monotonic() - begun > _QUIET_SECONDS:
             bar.start()
@@ -52,49 +52,51 @@ def _bar() -> Iterator[OnProgress]:
         bar.update(task, description=f"{now.table}: {now.step}", completed=now.rows, total=now.total or None)
 
     try:
-        yield told
+        yield on_progress
     finally:
         bar.stop()
 
 
 def _lines() -> OnProgress:
-    told_at = time.monotonic()
+    written_at = time.monotonic()
 
-    def told(now: ComparisonProgress) -> None:
-        nonlocal told_at
-        if time.monotonic() - told_at >= _LINE_SECONDS:
-            told_at = time.monotonic()
+    def on_progress(now: ComparisonProgress) -> None:
+        nonlocal written_at
+        if time.monotonic() - written_at >= _LINE_SECONDS:
+            written_at = time.monotonic()
             sys.stderr.write(f"{now.table}: {now.step}, {now.rows:,} of about {now.total:,} rows\n")
             sys.stderr.flush()
 
-    return told
+    return on_progress
 
 
-def as_plain(found: TableComparison, *, show: int) -> dict[str, Any]:
+def as_plain(comparison: TableComparison, *, show: int) -> dict[str, Any]:
     """A comparison as JSON has it: of each kind the number of keys, and some of them."""
-    keys = {kind: _shown(found, kind, show) for kind in _KINDS}
-    columns = [{"key": _named(found, key), "columns": list(names)} for key, names in found.differing_columns.items()]
+    keys = {kind: _shown(comparison, kind, show) for kind in _KINDS}
+    columns = [
+        {"key": _named(comparison, key), "columns": list(names)} for key, names in comparison.differing_columns.items()
+    ]
     return {
-        "table": found.table,
-        "state": found.state,
-        "equal": found.equal,
-        "source_rows": found.source_rows,
-        "state_rows": found.state_rows,
-        "chunks": found.chunks,
-        **{kind: len(getattr(found, kind)) for kind in _KINDS},
+        "table": comparison.table,
+        "state": comparison.state,
+        "equal": comparison.equal,
+        "source_rows": comparison.source_rows,
+        "state_rows": comparison.state_rows,
+        "chunks": comparison.chunks,
+        **{kind: len(getattr(comparison, kind)) for kind in _KINDS},
         "keys": keys,
         "differing_columns": columns[:show],
-        "faults": list(found.faults),
-        "notes": list(found.notes),
-        "not_compared": dict(found.not_compared),
-        "repaired": found.repaired,
-        "unrepaired": found.unrepaired,
+        "faults": list(comparison.faults),
+        "notes": list(comparison.notes),
+        "not_compared": dict(comparison.not_compared),
+        "repaired": comparison.repaired,
+        "unrepaired": comparison.unrepaired,
     }
 
 
-def tell(found: Iterable[TableComparison], *, show: int) -> None:
+def tell(comparisons: Iterable[TableComparison], *, show: int) -> None:
     """Print a table of what was compared, and below it what differs, by key."""
-    tables = list(found)
+    tables = list(comparisons)
     heading = ("table", "state", "rows", "in state", *_KINDS, "result")
     rows = [heading, *(_cells(one) for one in tables)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heading))]
@@ -128,9 +130,9 @@ def _details(one: TableComparison, show: int) -> Iterator[str]:
     yield from (f"{one.table}: note: {note}" for note in one.notes)
 
 
-def _shown(found: TableComparison, kind: str, show: int) -> list[Mapping[str, str]]:
-    return [_named(found, key) for key in getattr(found, kind)[:show]]
+def _shown(comparison: TableComparison, kind: str, show: int) -> list[Mapping[str, str]]:
+    return [_named(comparison, key) for key in getattr(comparison, kind)[:show]]
 
 
-def _named(found: TableComparison, key: tuple[str, ...]) -> dict[str, str]:
-    return dict(zip(found.key, key, strict=True))
+def _named(comparison: TableComparison, key: tuple[str, ...]) -> dict[str, str]:
+    return dict(zip(comparison.key, key, strict=True))

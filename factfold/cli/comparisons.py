@@ -19,7 +19,7 @@ DIFFERS: Final = 3  # the exit code: 1 is that of every error, 2 of a command th
 Compared = TypeVar("Compared", "ViewComparison", "ViewVerdict")
 
 
-def without_personal(found: Mapping[str, Compared], group: ProjectionGroup) -> dict[str, Compared]:
+def without_personal(comparisons: Mapping[str, Compared], group: ProjectionGroup) -> dict[str, Compared]:
     """Return comparisons of views with their differing rows masked where a view reads personal columns.
 
     Keys stay, and of the other columns whether their values differ: terminals and logs are no place for the values.
@@ -27,11 +27,11 @@ def without_personal(found: Mapping[str, Compared], group: ProjectionGroup) -> d
     from projections.tablestore.behind_rows import reads_personal
 
     personal = {view.name for view in group.all_views if reads_personal(view)}
-    return {name: _masked(one) if name in personal else one for name, one in found.items()}
+    return {name: _masked(one) if name in personal else one for name, one in comparisons.items()}
 
 
-def _masked(found: Compared) -> Compared:
-    return dataclasses.replace(found, differing=tuple(_masked_row(row) for row in found.differing))
+def _masked(comparison: Compared) -> Compared:
+    return dataclasses.replace(comparison, differing=tuple(_masked_row(row) for row in comparison.differing))
 
 
 def _masked_row(row: DifferingRow) -> DifferingRow:
@@ -42,14 +42,14 @@ def _masked_row(row: DifferingRow) -> DifferingRow:
     return dataclasses.replace(row, one=sides[0], other=sides[1])
 
 
-def as_plain(found: Mapping[str, ViewComparison]) -> dict[str, Any]:
+def as_plain(comparisons: Mapping[str, ViewComparison]) -> dict[str, Any]:
     """A comparison as JSON has it."""
-    return {name: dataclasses.asdict(one) | {"equal": one.equal} for name, one in found.items()}
+    return {name: dataclasses.asdict(one) | {"equal": one.equal} for name, one in comparisons.items()}
 
 
-def print_comparison(found: Mapping[str, ViewComparison]) -> None:
+def print_comparison(comparisons: Mapping[str, ViewComparison]) -> None:
     """Print a comparison, with the key and both rows of what differs."""
-    for name, one in found.items():
+    for name, one in comparisons.items():
         outcome = "equal" if one.equal else "DIFFERS"
         typer.echo(f"{name}: {one.serving_rows:,} rows serving, {one.new_rows:,} new: {outcome}")
         for row in one.differing:

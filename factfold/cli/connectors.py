@@ -149,9 +149,9 @@ def _declared(reference: str) -> Iterable[Connector]:
         import cdc
 
         return cdc.load(reference)
-    found = _loaded(reference)
-    found = found() if callable(found) else found
-    connectors = list(found) if isinstance(found, Iterable) else [found]
+    definition = _loaded(reference)
+    definition = definition() if callable(definition) else definition
+    connectors = list(definition) if isinstance(definition, Iterable) else [definition]
     for one in connectors:
         if not callable(getattr(one, "config", None)):
             raise _unloaded(f"{reference!r} gives a {type(one).__name__}, and no connector", reference)
@@ -181,24 +181,24 @@ def _unloaded(message: str, reference: str) -> InvalidConnector:
     return InvalidConnector(message, remedy=remedy, place=reference)
 
 
-def show(found: ConnectorStatus, *, as_json: bool, did: list[str] | None = None, notes: Iterable[str] = ()) -> None:
+def show(status: ConnectorStatus, *, as_json: bool, did: list[str] | None = None, notes: Iterable[str] = ()) -> None:
     """Print a connector's states, what was done with it and what was not, and why something FAILED."""
     if as_json:
-        typer.echo(json.dumps(described(found) | ({"did": did} if did else {}) | {"notes": list(notes)}))
+        typer.echo(json.dumps(described(status) | ({"did": did} if did else {}) | {"notes": list(notes)}))
         return
-    typer.echo("  ".join([found.name, *(did or ()), found.summary()]))
-    for line in (*causes_of(found), *(f"note: {note}" for note in notes)):
+    typer.echo("  ".join([status.name, *(did or ()), status.summary()]))
+    for line in (*causes_of(status), *(f"note: {note}" for note in notes)):
         typer.echo(f"    {line}")
 
 
-def described(found: ConnectorStatus) -> dict[str, Any]:
+def described(status: ConnectorStatus) -> dict[str, Any]:
     """A connector's states for JSON."""
-    tasks = [{"id": task.id, "state": task.state, "worker": task.worker_id} for task in found.tasks]
-    return {"name": found.name, "state": found.state, "tasks": tasks, "causes": causes_of(found)}
+    tasks = [{"id": task.id, "state": task.state, "worker": task.worker_id} for task in status.tasks]
+    return {"name": status.name, "state": status.state, "tasks": tasks, "causes": causes_of(status)}
 
 
-def causes_of(found: ConnectorStatus) -> list[str]:
+def causes_of(status: ConnectorStatus) -> list[str]:
     """The causes of a failure in short, the root last; nothing where nothing FAILED."""
     from cdc.failures import short_trace
 
-    return list(short_trace(found.failure[1])) if found.failure else []
+    return list(short_trace(status.failure[1])) if status.failure else []

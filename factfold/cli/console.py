@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from factfold.cli.completions import complete_package
 from factfold.cli.connectors import ConnectUrl, SourceUrl
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.store import Schema
@@ -22,6 +23,7 @@ Targets = Annotated[
     typer.Argument(
         help="What the service declares: a package, a module, or a definition as module:name. May be several.",
         metavar="[PACKAGE...]",
+        autocompletion=complete_package,
     ),
 ]
 StoreUrl = Annotated[

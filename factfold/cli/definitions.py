@@ -47,12 +47,12 @@ def load_definition(spec: str, kind: type[T], *, what: str, example: str) -> T:
     """The object of a kind that `module:name` names; DeclarationError says what is wrong, and what the module has."""
     module, _, name = spec.partition(":")
     loaded = load_module(spec, module, what=what, example=example)
-    found = getattr(loaded, name, None) if name else None
-    if found is not None and isinstance(found, kind):
-        return found
+    definition = getattr(loaded, name, None) if name else None
+    if definition is not None and isinstance(definition, kind):
+        return definition
     problem = f"module {module} has no {what} {name!r}" if name else f"{spec!r} names a module and no {what} in it"
-    if found is not None:
-        problem = f"{spec!r} is a {type(found).__name__}, and no {what}"
+    if definition is not None:
+        problem = f"{spec!r} is a {type(definition).__name__}, and no {what}"
     raise _not_found(problem, spec, name, _names(loaded, kind), what=what, example=example)
 
 
@@ -60,10 +60,10 @@ def load_class(spec: str, base: type[T], *, what: str, example: str) -> type[T]:
     """The subclass of a class that `module:name` names; DeclarationError as `load_definition`."""
     module, _, name = spec.partition(":")
     loaded = load_module(spec, module, what=what, example=example)
-    found = getattr(loaded, name, None) if name else None
-    if isinstance(found, type) and issubclass(found, base):
-        return found
-    problem = f"{spec!r} is no {what}" if found is not None else f"module {module} has no {what} {name!r}"
+    definition = getattr(loaded, name, None) if name else None
+    if isinstance(definition, type) and issubclass(definition, base):
+        return definition
+    problem = f"{spec!r} is no {what}" if definition is not None else f"module {module} has no {what} {name!r}"
     raise _not_found(problem, spec, name, _classes(loaded, base), what=what, example=example)
 
 

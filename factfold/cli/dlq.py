@@ -75,14 +75,14 @@ def list_(
 
     with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
         with shown_progress("reading") as tell:
-            found = list(opened.open(on_progress=tell))
+            open_letters = list(opened.open(on_progress=tell))
         place = opened.place
-    causes = by_cause(found)
+    causes = by_cause(open_letters)
     if as_json:
-        _print(found if letters else causes)
+        _print(open_letters if letters else causes)
         return
-    typer.echo(f"{place}: {len(found):,} open, causes: {len(causes):,}")
-    for line in map(_letter_line, found) if letters else map(_cause_lines, causes):
+    typer.echo(f"{place}: {len(open_letters):,} open, causes: {len(causes):,}")
+    for line in map(_letter_line, open_letters) if letters else map(_cause_lines, causes):
         typer.echo(line)
 
 
@@ -101,11 +101,11 @@ def show(
     """Show a letter: cause, place, attempts, headers and decoded payload, personal values masked."""
     with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
         contents = opened.show(letter_id)
-    told = contents_as_json(contents)
+    fields = contents_as_json(contents)
     if as_json:
-        _print(told)
+        _print(fields)
         return
-    for name, value in told.items():
+    for name, value in fields.items():
         if value not in (None, {}, ""):
             typer.echo(
                 f"{name}: {json.dumps(value, indent=2, ensure_ascii=False) if isinstance(value, dict) else value}"
@@ -185,11 +185,11 @@ def actions(
 ) -> None:
     """Show what was done with letters, with name and time."""
     with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
-        found = list(opened.actions())
+        actions = list(opened.actions())
     if as_json:
-        _print(found)
+        _print(actions)
         return
-    for one in found:
+    for one in actions:
         to = f" to the {one.to}" if one.to else ""
         edited, why = ", edited" if one.edited else "", f": {one.why}" if one.why else ""
         typer.echo(f"{_moment(one.time)} {one.by}: {one.action} {one.letter}{to}{edited}, {one.result}{why}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from factfold.cli.completions import completes
 from factfold.cli.given_options import chosen_by
 
 if TYPE_CHECKING:
@@ -66,7 +67,12 @@ Kind = Annotated[
     ),
 ]
 Definition = Annotated[
-    str | None, typer.Option("--branches", help="The definition of the branches, to replay letters into them.")
+    str | None,
+    typer.Option(
+        "--branches",
+        help="The definition of the branches, to replay letters into them.",
+        autocompletion=completes("branches"),
+    ),
 ]
 
 

@@ -86,12 +86,12 @@ def _downloads() -> str:
     from factfold.stack.artifacts import cached, check, missing
     from factfold.stack.versions import versions
 
-    wanted = versions()
-    lacking = missing(wanted.artifacts)
-    for artifact in wanted.artifacts:
+    pinned = versions()
+    lacking = missing(pinned.artifacts)
+    for artifact in pinned.artifacts:
         if artifact not in lacking:
-            check(cached(artifact), expected=wanted.sha256.get(artifact.filename))
-    here = len(wanted.artifacts) - len(lacking)
+            check(cached(artifact), expected=pinned.sha256.get(artifact.filename))
+    here = len(pinned.artifacts) - len(lacking)
     later = f", {len(lacking)} will be fetched by the next `factfold stack up`" if lacking else ""
     return f"{here} files present and as their checksums say{later}"
 
@@ -141,14 +141,14 @@ def _topics(url: str, schema: str | None, servers: str) -> str:
 
     settings = brokers_at(servers)
     with SqlEventStore(url, schema=schema) as store:
-        wanted = [event_topic(one.topic, partitions=one.partitions) for one in store.categories()]
-        compared = compare_topics(settings, wanted, deadline=_BROKER_SECONDS)
+        expected = [event_topic(one.topic, partitions=one.partitions) for one in store.categories()]
+        compared = compare_topics(settings, expected, deadline=_BROKER_SECONDS)
         owners = topic_owners(settings, [store])
     owners.require_own()
     if compared.mismatches:
-        told = "; ".join(mismatch.message for mismatch in compared.mismatches)
+        problem = "; ".join(mismatch.message for mismatch in compared.mismatches)
         remedies = dict.fromkeys(mismatch.remedy for mismatch in compared.mismatches)
-        raise TopicMismatch(told, remedy="; ".join(remedies), place=servers)
+        raise TopicMismatch(problem, remedy="; ".join(remedies), place=servers)
     later = f", {len(compared.missing)} not made yet: {', '.join(compared.missing)}" if compared.missing else ""
     several = "; ".join(
         f"{topic} has events of several sources ({', '.join(sorted(sources))})"
@@ -156,7 +156,7 @@ def _topics(url: str, schema: str | None, servers: str) -> str:
         if len(sources) > 1
     )
     shared = f"; {several}: let readers name the one they mean (source=)" if several else ""
-    return f"{len(wanted) - len(compared.missing)} topics as their categories say{later}{shared}"
+    return f"{len(expected) - len(compared.missing)} topics as their categories say{later}{shared}"
 
 
 _CHECKS: dict[str, Callable[[], str]] = {

@@ -74,14 +74,14 @@ def print_entry(entry: Entry) -> None:
 
 
 def _facts(entry: Entry) -> Iterator[tuple[str, str]]:
-    told = entry_as_json(entry) | {"time": as_utc(entry.happened)}
-    wanted = ("type", "place", "log", "time", "id", "schema_id", "schema_version", "correlation_id", "causation_id",
+    fields = entry_as_json(entry) | {"time": as_utc(entry.happened)}
+    names = ("type", "place", "log", "time", "id", "schema_id", "schema_version", "correlation_id", "causation_id",
               "traceparent", "position", "key", "problem")  # fmt: skip
-    for name in wanted:
-        if told[name] is not None:
+    for name in names:
+        if fields[name] is not None:
             yield (
                 name.removesuffix("_id") if name.endswith("tion_id") else name.replace("_", " "),
-                printable(str(told[name])),
+                printable(str(fields[name])),
             )
 
 
@@ -107,5 +107,5 @@ def console_of_stdout() -> Console:
     """A console that cuts lines at the width of a terminal, and none that goes to a file or a pipe."""
     from rich.console import Console
 
-    found = Console(highlight=False)
-    return found if found.is_terminal else Console(highlight=False, width=_UNCUT)
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_UNCUT)

@@ -45,8 +45,8 @@ def erase(
             remedy="check the id and the store, or add --allow-unknown",
         )
     if as_json:
-        told = {"subject": subject, "keys": done.keys, "streams": list(done.streams), "snapshots": done.snapshots}
-        typer.echo(json.dumps({**told, "left": list(done.left), "out_of_reach": OUT_OF_REACH}))
+        fields = {"subject": subject, "keys": done.keys, "streams": list(done.streams), "snapshots": done.snapshots}
+        typer.echo(json.dumps({**fields, "left": list(done.left), "out_of_reach": OUT_OF_REACH}))
         return
     typer.echo(
         f"{subject}: {done.keys} keys destroyed, {len(done.streams)} streams, {done.snapshots} snapshots dropped"

@@ -12,6 +12,7 @@ from uuid import UUID
 import typer
 
 from eventstore.errors import DeclarationError, EventsNotFound
+from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition
 from factfold.cli.entry_display import entry_as_json, print_entries, print_entry
 from factfold.cli.keys import KeyStoreOption, KeysUrl, MasterKeysIfAny, named_keys
@@ -78,8 +79,8 @@ def tail(
     keys = KeyOptions(show_personal, master_keys, key_store, keys_url)
     stop = stop_on_signal() if follow else None
     with opened_log(database, schema, topic, keys) as log:
-        found = log.last(chosen, limit=last) if stop is None else log.follow(chosen, limit=last, stop=stop)
-        print_entries(found, as_lines_of_json=as_json)
+        entries = log.last(chosen, limit=last) if stop is None else log.follow(chosen, limit=last, stop=stop)
+        print_entries(entries, as_lines_of_json=as_json)
 
 
 @app.command()
@@ -98,16 +99,23 @@ def show(
 ) -> None:
     """Show one event of a store, or one record of a topic, in full."""
     keys = KeyOptions(show_personal, master_keys, key_store, keys_url)
-    found = _in_topic(event, topic, keys) if topic is not None else _in_store(event, database, schema, keys)
+    entry = _in_topic(event, topic, keys) if topic is not None else _in_store(event, database, schema, keys)
     if as_json:
-        typer.echo(json.dumps(entry_as_json(found)))
+        typer.echo(json.dumps(entry_as_json(entry)))
     else:
-        print_entry(found)
+        print_entry(entry)
 
 
 @app.command()
 def replay(
-    subscription: Annotated[str, typer.Argument(help="The subscription, as module:name.", metavar="MODULE:NAME")],
+    subscription: Annotated[
+        str,
+        typer.Argument(
+            help="The subscription, as module:name.",
+            metavar="MODULE:NAME",
+            autocompletion=completes("subscription", "queue"),
+        ),
+    ],
     database: Database,
     schema: Schema = None,
     streams: Streams = None,
@@ -123,7 +131,10 @@ def replay(
         str | None, typer.Option("--after", help="Go on after this position, which an interrupted replay printed.")
     ] = None,
     branches: Annotated[
-        str | None, typer.Option("--branches", help="The branches of a branch topic, as module:name.")
+        str | None,
+        typer.Option(
+            "--branches", help="The branches of a branch topic, as module:name.", autocompletion=completes("branches")
+        ),
     ] = None,
     inbox_url: Annotated[
         str | None,
@@ -150,8 +161,8 @@ def replay(
         store = opened.enter_context(existing_store(database, schema, keys=named_keys(key_store, master_keys)))
         again = _replay(opened, store, declared, chosen, inbox_url, branches, after=reached)
         if yes:
-            with _watched() as told:
-                report = again.run(on_progress=told)
+            with _watched() as on_progress:
+                report = again.run(on_progress=on_progress)
             _print_report(report, as_json=as_json)
         else:
             _tell_plan(again.plan(), declared, store, as_json=as_json)
@@ -176,10 +187,10 @@ def _in_store(event: str, database: str | None, schema: str | None, keys: KeyOpt
     with existing_store(database, schema, keys=keys.of_store()) as store:
         log = StoreLog(store)
         if stream and version.isdecimal():
-            found = event_at(store, stream, version=int(version))
+            recorded = event_at(store, stream, version=int(version))
         else:
-            found = store.find(_id(event, "order-o1@3")) or _none(event, log.name)
-        return log.entry(found)
+            recorded = store.find(_id(event, "order-o1@3")) or _none(event, log.name)
+        return log.entry(recorded)
 
 
 def _in_topic(event: str, topic: str, keys: KeyOptions) -> Entry:
@@ -238,26 +249,26 @@ def _of_branch(store: SqlEventStore, declared: Subscription[..., Any], spec: str
     """The category and the predicate of the branch that a subscription reads; DeclarationError."""
     from projections import Branches
 
-    found = load_definition(spec, Branches, what="definition of branches", example="shop.payments:payment_branches")
-    names = [name for name, topic in found.topics.items() if topic in declared.chosen([topic])]
+    branches = load_definition(spec, Branches, what="definition of branches", example="shop.payments:payment_branches")
+    names = [name for name, topic in branches.topics.items() if topic in declared.chosen([topic])]
     if len(names) != 1:
         raise DeclarationError(
-            f"{declared.name} reads {declared.reads}, which is not one branch of {found.topic}",
-            remedy=f"name the branches of its topic. These are {', '.join(found.topics.values())}",
+            f"{declared.name} reads {declared.reads}, which is not one branch of {branches.topic}",
+            remedy=f"name the branches of its topic. These are {', '.join(branches.topics.values())}",
             place=spec,
         )
 
     def is_of_branch(event: Any) -> bool:
-        return found.branch_of(event, schema=store.schema(event.schema_id)) == names[0]
+        return branches.branch_of(event, schema=store.schema(event.schema_id)) == names[0]
 
-    return {"category": found.aggregate.category, "branch": is_of_branch}
+    return {"category": branches.aggregate.category, "branch": is_of_branch}
 
 
 def _tell_plan(plan: ReplayPlan, declared: Subscription[..., Any], store: SqlEventStore, *, as_json: bool) -> None:
     first = masked_entries(store, plan.first)
     if as_json:
-        told = {"delivered": False, "events": plan.events, "known": plan.known, "types": plan.types}
-        typer.echo(json.dumps(told | {"first": [entry_as_json(one) for one in first]}))
+        fields = {"delivered": False, "events": plan.events, "known": plan.known, "types": plan.types}
+        typer.echo(json.dumps(fields | {"first": [entry_as_json(one) for one in first]}))
         return
     typer.echo(f"{plan.events:,} events for {declared.name}, group {declared.group}. Its inbox knows {plan.known:,}")
     for kind, count in plan.types.items():
@@ -269,8 +280,8 @@ def _tell_plan(plan: ReplayPlan, declared: Subscription[..., Any], store: SqlEve
 def _print_report(report: ReplayReport, *, as_json: bool) -> None:
     reached = report.reached and report.reached.text
     if as_json:
-        told = {"delivered": True, "handled": report.handled, "overtaken": report.overtaken, "reached": reached}
-        typer.echo(json.dumps(told))
+        fields = {"delivered": True, "handled": report.handled, "overtaken": report.overtaken, "reached": reached}
+        typer.echo(json.dumps(fields))
     else:
         overtaken = f", {report.overtaken:,} were handled meanwhile" if report.overtaken else ""
         typer.echo(f"{report.handled:,} events handled again{overtaken}")

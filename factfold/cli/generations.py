@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from factfold.cli.comparisons import DIFFERS, as_plain, print_comparison, without_personal
+from factfold.cli.completions import completes
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny
 from factfold.cli.opened_views import opened_views, require_serving
 from factfold.cli.projections import (
@@ -30,20 +31,32 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-Name = Annotated[str, typer.Argument(help="The projection group, by its name or as module:name.", metavar="GROUP")]
-MaybeName = Annotated[str | None, typer.Argument(help="One group, by its name or as module:name. Default: all.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="The projection group, by its name or as module:name.",
+        metavar="GROUP",
+        autocompletion=completes("projections"),
+    ),
+]
+MaybeName = Annotated[
+    str | None,
+    typer.Argument(
+        help="One group, by its name or as module:name. Default: all.", autocompletion=completes("projections")
+    ),
+]
 
 
 @app.command("list")
 def list_groups(views_url: Views, as_json: Json = False) -> None:
     """Show the groups of a views' database, which generation of each serves, and which others exist."""
     with opened_views(views_url) as store:
-        found = [
+        groups = [
             _summary(name, list(rows)) for name, rows in groupby(store.generations(), key=lambda row: row["group"])
         ]
     if as_json:
-        print_json(found)
-    for group in () if as_json else found:
+        print_json(groups)
+    for group in () if as_json else groups:
         serving = f"generation {group['serving']}" if group["serving"] is not None else "nothing"
         others = ", ".join(f"{number} {status}" for number, status in group["others"].items())
         typer.echo(f"{group['group']}: {serving} serves{f'; {others}' if others else ''}")
@@ -67,33 +80,33 @@ def status(
     """Show every generation: its progress, what its view topics lack, whether it is paused, which runner holds it."""
     from projections.tablestore.generations import require_known
 
-    wanted = None if group is None else _name_of(group)
+    name = None if group is None else _name_of(group)
     with opened_views(views_url) as store:
-        found = [row for row in store.generations() if wanted in (None, row["group"])]
-    if wanted is not None:
-        require_known(wanted, found)
+        generations = [row for row in store.generations() if name in (None, row["group"])]
+    if name is not None:
+        require_known(name, generations)
     if lag:
         with open_log(views_url) as log:
-            add_lag(log, found)
+            add_lag(log, generations)
     if as_json:
-        print_json(found)
-    for row in () if as_json else found:
+        print_json(generations)
+    for row in () if as_json else generations:
         offsets = sum(o for parts in row["progress"].values() for o in parts.values())
         version = "" if row["version"] is None else f" (version {row['version']})"
-        told = [f"{row['status']}{', paused' * row['paused']}", f"{offsets:,} offsets applied"]
-        told += [f"loaded so far: {', '.join(row['loaded']) or 'nothing'}"] if row["status"] == "building" else []
+        details = [f"{row['status']}{', paused' * row['paused']}", f"{offsets:,} offsets applied"]
+        details += [f"loaded so far: {', '.join(row['loaded']) or 'nothing'}"] if row["status"] == "building" else []
         settled = sum(row["deletions_settled"].values())
-        told += [f"{settled:,} deleted rows let go of"] if settled else []
-        told += [_waiting(row["lag"], row["lag_seconds"])] if lag else []
-        told += [f"topic {topic}: {rows:,} rows wait" for topic, rows in row["topics"].items()]
-        told += [_final(view, told_of) for view, told_of in row["final_results"].items()]
-        told += forgotten(row["retained"])
-        told += [f"kept by {row['holder']}"] if row["holder"] else []
-        typer.echo(f"{row['group']} generation {row['generation']}{version}: {'; '.join(told)}")
+        details += [f"{settled:,} deleted rows let go of"] if settled else []
+        details += [_waiting(row["lag"], row["lag_seconds"])] if lag else []
+        details += [f"topic {topic}: {rows:,} rows wait" for topic, rows in row["topics"].items()]
+        details += [_final(view, result) for view, result in row["final_results"].items()]
+        details += forgotten(row["retained"])
+        details += [f"kept by {row['holder']}"] if row["holder"] else []
+        typer.echo(f"{row['group']} generation {row['generation']}{version}: {'; '.join(details)}")
 
 
 def forgotten(of: Mapping[str, Any]) -> list[str]:
-    """What is told of rows that are forgotten; nothing where none is."""
+    """Return the line about forgotten rows. The list is empty if there are none."""
     if not of or of["upto"] is None:
         return []
     rows, late = sum(of["forgotten"].values()), sum(of["set_aside"].values())
@@ -128,7 +141,7 @@ def finals(
         assert store.outbox is not None  # noqa: S101 - a store with final results is a database
         with store.outbox.looking() as connection:
             for row in results_of(connection, name, view, late=late, after=after):
-                typer.echo(json.dumps(_as_plain(row)) if as_json else _told(row))
+                typer.echo(json.dumps(_as_plain(row)) if as_json else _row_line(row))
 
 
 def _as_plain(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,7 +149,7 @@ def _as_plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "key": json.loads(row["key"]), "value": value, "at": row["at"].isoformat()}
 
 
-def _told(row: Mapping[str, Any]) -> str:
+def _row_line(row: Mapping[str, Any]) -> str:
     reason = f"  {row['reason']}" if "reason" in row else ""
     return f"{row['seq']}  {row['key']}  {row['value'] or 'deleted'}{reason}"
 
@@ -157,12 +170,12 @@ def diff(
     definition = load_group(group)
     require_serving(views_url, definition.name)
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
-        found = without_personal(compare(environment, definition), definition)
+        comparisons = without_personal(compare(environment, definition), definition)
     if as_json:
-        print_json(as_plain(found))
+        print_json(as_plain(comparisons))
     else:
-        print_comparison(found)
-    if not all(one.equal for one in found.values()):
+        print_comparison(comparisons)
+    if not all(one.equal for one in comparisons.values()):
         raise typer.Exit(DIFFERS)
 
 

@@ -25,10 +25,10 @@ def as_of(
     """Show the rows of a history that were valid at a time, without Spark."""
     from projections import rows_as_of
 
-    found = rows_as_of(views_url, load_group(group), view, _moment(at)).to_pylist()
+    rows = rows_as_of(views_url, load_group(group), view, _moment(at)).to_pylist()
     if as_json:
-        print_json([_plain(row) for row in found])
-    for row in () if as_json else found:
+        print_json([_plain(row) for row in rows])
+    for row in () if as_json else rows:
         typer.echo("  ".join(f"{column}={value}" for column, value in _plain(row).items()))
 
 

@@ -67,9 +67,9 @@ def load_key_store(spec: str) -> KeyStore:
     from eventstore.erasure import KeyStore
     from eventstore.errors import DeclarationError
 
-    found = load_definition(spec, object, what="key store", example="shop.keys:key_store")
-    if isinstance(found, KeyStore) and not isinstance(found, type):
-        return found
+    key_store = load_definition(spec, object, what="key store", example="shop.keys:key_store")
+    if isinstance(key_store, KeyStore) and not isinstance(key_store, type):
+        return key_store
     raise DeclarationError(
         f"{spec!r} is no key store", remedy="name an object with the methods of eventstore.erasure.KeyStore", place=spec
     )

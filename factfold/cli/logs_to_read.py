@@ -57,9 +57,9 @@ class KeyOptions:
         """The keys to open a store with; KeysMissing."""
         if not self.show:
             return None
-        if (found := named_keys(self.key_store, self.master_keys)) is None:
+        if (keys := named_keys(self.key_store, self.master_keys)) is None:
             raise self._missing("--master-keys (FACTFOLD_MASTER_KEYS) or --key-store")
-        return found
+        return keys
 
     @contextmanager
     def of_topics(self) -> Iterator[KeyStore | None]:
@@ -69,10 +69,10 @@ class KeyOptions:
         elif self.key_store is not None:
             yield load_key_store(self.key_store)
         else:
-            with open_keys(self.master_keys, self.keys_url) as found:
-                if found is None:
+            with open_keys(self.master_keys, self.keys_url) as keys:
+                if keys is None:
                     raise self._missing("--master-keys and --keys-url, the store that has the keys, or --key-store")
-                yield found
+                yield keys
 
     def _missing(self, options: str) -> KeysMissing:
         return KeysMissing("--show-personal needs keys, and there are none", remedy=f"name them: {options}")
@@ -107,7 +107,7 @@ def selected(
 def parse_moment(text: str) -> datetime:
     """Read `2026-11-26T12:00:00Z`, or `15m` for as long ago; DeclarationError."""
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         try:
             return datetime.now(UTC) - parse_duration(text)
@@ -115,11 +115,11 @@ def parse_moment(text: str) -> datetime:
             raise DeclarationError(
                 f"{text!r} is no time", remedy="write 2026-11-26T12:00:00Z, or how long ago: 15m, 2h, 3d"
             ) from None
-    if found.tzinfo is None:
+    if moment.tzinfo is None:
         raise DeclarationError(
-            f"{text!r} has no time zone", remedy=f"write it as {found.isoformat()}Z, or with its zone"
+            f"{text!r} has no time zone", remedy=f"write it as {moment.isoformat()}Z, or with its zone"
         )
-    return found
+    return moment
 
 
 @contextmanager

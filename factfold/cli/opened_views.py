@@ -39,7 +39,7 @@ def opened_views(views_url: str) -> Iterator[TableStore[Any]]:
 
 
 def require_serving(views_url: str, group: str) -> None:
-    """Raise NoServingGeneration where nothing of a group serves: told in a second, and not after Spark has started."""
+    """Raise NoServingGeneration before Spark starts, if no generation of a group serves."""
     from projections.tablestore.opening import delta_root
 
     if delta_root(views_url) is None:  # which Spark alone reads
@@ -49,7 +49,7 @@ def require_serving(views_url: str, group: str) -> None:
 
 
 def require_same_definition(views_url: str, group: ProjectionGroup) -> None:
-    """Raise NoServingGeneration, or DefinitionChanged where the code's definition is told from the one that serves."""
+    """Raise NoServingGeneration, or DefinitionChanged if the code's definition differs from the serving one."""
     from projections.tablestore.opening import delta_root
     from projections.tablestore.port import require_unchanged
 

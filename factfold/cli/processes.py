@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from factfold.cli.archive import parse_duration
+from factfold.cli.completions import completes
 from factfold.cli.definitions import load_aggregate, load_class
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
@@ -34,7 +35,12 @@ app = typer.Typer(help="Process managers: what runs, what waits for what, what i
 
 Name = Annotated[str | None, typer.Argument(help="The process's name, such as fulfilment. Default: all.")]
 Stream = Annotated[str, typer.Argument(help="The instance's stream, such as fulfilment-o1.", metavar="PROCESS-ID")]
-Target = Annotated[str, typer.Argument(help="The process's class, as module:Name.", metavar="MODULE:NAME")]
+Target = Annotated[
+    str,
+    typer.Argument(
+        help="The process's class, as module:Name.", metavar="MODULE:NAME", autocompletion=completes("process")
+    ),
+]
 Instance = Annotated[str, typer.Argument(help="The instance's id.", metavar="ID")]
 
 
@@ -46,7 +52,10 @@ def processes() -> None:
 
 @app.command()
 def run(
-    targets: Annotated[list[str], typer.Argument(help="The processes' classes, each as module:Name.")],
+    targets: Annotated[
+        list[str],
+        typer.Argument(help="The processes' classes, each as module:Name.", autocompletion=completes("process")),
+    ],
     database: Database,
     schema: Schema = None,
     source: Source = None,
@@ -58,7 +67,12 @@ def run(
         typer.Option("--topic", help="The topic of another service, as payment=billing.payment. For --kafka."),
     ] = None,
     commands: Annotated[
-        list[str] | None, typer.Option("--commands", help="An aggregate whose scheduled commands are sent too.")
+        list[str] | None,
+        typer.Option(
+            "--commands",
+            help="An aggregate whose scheduled commands are sent too.",
+            autocompletion=completes("aggregate"),
+        ),
     ] = None,
     restarts: RestartLimit = LIMIT,
     metrics_port: MetricsPort = None,
@@ -86,9 +100,8 @@ def run(
             store, kinds, stop=stop, settings=settings, topics=_topics(topics or ()), commands=aggregates,
             restarts=Restarts(limit=restarts), metrics=metrics, spans=spans_if(tracing),
         )  # fmt: skip
-    told = dataclasses.asdict(report)
     said = f"{report.commands:,} commands sent, {report.timers:,} timers fired, {report.failed:,} failures"
-    typer.echo(json.dumps(told) if as_json else said)
+    typer.echo(json.dumps(dataclasses.asdict(report)) if as_json else said)
 
 
 def _metrics(kinds: Sequence[type[Process]]) -> ProcessMetrics:
@@ -112,18 +125,18 @@ def list_(
     """List instances, those that are idle longest first. Exit code 3 if --stuck finds any."""
     age = None if stuck is None else parse_duration(stuck)
     with existing_store(database, schema) as store:
-        found = _processes(store).instances(process, stuck=age, ended=ended, limit=limit)
+        instances = _processes(store).instances(process, stuck=age, ended=ended, limit=limit)
     if as_json:
-        typer.echo(json.dumps([status_as_json(one) for one in found]))
+        typer.echo(json.dumps([status_as_json(one) for one in instances]))
     else:
-        for one in found:
+        for one in instances:
             typer.echo(
                 f"{one.process}-{one.instance}  {one.status}, idle for {_age(one.idle)}, waits for {one.waits_for}"
             )
             if one.problem:
                 typer.echo(f"  problem: {printable(one.problem)}")
-        typer.echo(f"{len(found):,} {'instance' if len(found) == 1 else 'instances'}")
-    if stuck is not None and found:
+        typer.echo(f"{len(instances):,} {'instance' if len(instances) == 1 else 'instances'}")
+    if stuck is not None and instances:
         raise typer.Exit(3)
 
 
@@ -132,8 +145,8 @@ def show(stream: Stream, database: Database, schema: Schema = None, as_json: Jso
     """Show one instance with its steps: what came, what was decided, the state after it."""
     name, instance = _parts(stream)
     with existing_store(database, schema) as store:
-        found = _processes(store)
-        status, steps = found.show(name, instance), found.steps(name, instance)
+        processes = _processes(store)
+        status, steps = processes.show(name, instance), processes.steps(name, instance)
     if as_json:
         typer.echo(json.dumps({**status_as_json(status), "steps": [step_as_json(step) for step in steps]}))
         return
@@ -146,11 +159,11 @@ def show(stream: Stream, database: Database, schema: Schema = None, as_json: Jso
 def stats(database: Database, process: Name = None, schema: Schema = None, as_json: Json = False) -> None:
     """Count instances by process and status."""
     with existing_store(database, schema) as store:
-        found = _processes(store).stats(process)
+        counts = _processes(store).stats(process)
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(one) for one in found]))
+        typer.echo(json.dumps([dataclasses.asdict(one) for one in counts]))
         return
-    for one in found:
+    for one in counts:
         typer.echo(
             f"{one.process}  {one.status}: {one.instances:,}"
             + f", {one.troubled:,} with a problem" * bool(one.troubled)

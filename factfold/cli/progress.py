@@ -52,12 +52,12 @@ def late_bar(what: str) -> Iterator[Tell]:
 
 
 def _lines(what: str) -> Tell:
-    told_at = _now()
+    written_at = _now()
 
     def tell(done: int, total: int) -> None:
-        nonlocal told_at
-        if (now := _now()) - told_at > _LINE_SECONDS:
-            told_at = now
+        nonlocal written_at
+        if (now := _now()) - written_at > _LINE_SECONDS:
+            written_at = now
             sys.stderr.write(f"{what}: {done:,} of {total:,}\n")
 
     return tell

@@ -16,6 +16,7 @@ import typer
 
 from eventstore.errors import DeclarationError
 from factfold.cli.comparisons import DIFFERS, as_plain, print_comparison, print_row, without_personal
+from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
@@ -31,7 +32,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Views: build them from the log, keep them up to date, prove them.", no_args_is_help=True)
 
-Group = Annotated[str, typer.Argument(help="The projection group, as module:name.", metavar="MODULE:GROUP")]
+Group = Annotated[
+    str,
+    typer.Argument(
+        help="The projection group, as module:name.", metavar="MODULE:GROUP", autocompletion=completes("projections")
+    ),
+]
 Views = Annotated[
     str,
     typer.Option(
@@ -271,15 +277,15 @@ def opened_environment(
 
 def print_json(value: Any) -> None:
     """Print a value as indented JSON; what JSON does not know as the text that topics of views have for it."""
-    typer.echo(json.dumps(_told(value), indent=2, default=str, allow_nan=False))
+    typer.echo(json.dumps(_json_value(value), indent=2, default=str, allow_nan=False))
 
 
-def _told(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """With text for doubles that are no numbers, and for bytes."""
     if isinstance(value, dict):
-        return {name: _told(inner) for name, inner in value.items()}
+        return {name: _json_value(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_told(inner) for inner in value]
+        return [_json_value(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
     return value.hex() if isinstance(value, bytes | memoryview) else value

@@ -18,8 +18,8 @@ _LINE_SECONDS: Final = 10.0
 def shown(group: str) -> Iterator[OnProgress]:
     """Show the progress of a group's rebuild on stderr while the block runs."""
     if sys.stderr.isatty():
-        with _bar(group) as told:
-            yield told
+        with _bar(group) as on_progress:
+            yield on_progress
     else:
         yield _lines(group)
 
@@ -34,7 +34,7 @@ def _bar(group: str) -> Iterator[OnProgress]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"{group}: starting", total=None, rate="")
 
-        def told(now: RebuildProgress) -> None:
+        def on_progress(now: RebuildProgress) -> None:
             description = f"{group}: {now.step}"
             bar.update(
                 task,
@@ -44,21 +44,21 @@ def _bar(group: str) -> Iterator[OnProgress]:
                 rate=_rate(now).removeprefix(", "),
             )
 
-        yield told
+        yield on_progress
 
 
 def _lines(group: str) -> OnProgress:
     """A line for every step, and one every ten seconds within it."""
-    step, told_at = "", 0.0
+    step, written_at = "", 0.0
 
-    def told(now: RebuildProgress) -> None:
-        nonlocal step, told_at
-        if now.step != step or time.monotonic() - told_at >= _LINE_SECONDS:
-            step, told_at = now.step, time.monotonic()
+    def on_progress(now: RebuildProgress) -> None:
+        nonlocal step, written_at
+        if now.step != step or time.monotonic() - written_at >= _LINE_SECONDS:
+            step, written_at = now.step, time.monotonic()
             sys.stderr.write(f"{group}: {now.step}, {now.records:,} of {now.total:,} records{_rate(now)}\n")
             sys.stderr.flush()
 
-    return told
+    return on_progress
 
 
 def _rate(now: RebuildProgress) -> str:

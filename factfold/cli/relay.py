@@ -86,14 +86,14 @@ def status(database: Database, schema: Schema = None, as_json: Json = False) -> 
     from eventstore.relay import relay_status
 
     with _store(database, schema) as store:
-        found = relay_status(store, Settings())
+        status = relay_status(store, Settings())
     if as_json:
-        typer.echo(json.dumps(_described(found)))
+        typer.echo(json.dumps(_described(status)))
     else:
-        typer.echo(found.leader or "nobody publishes")
-        for category in found.waiting:
+        typer.echo(status.leader or "nobody publishes")
+        for category in status.waiting:
             typer.echo(f"{category.topic}: {category.events:,} events wait, {_age(category.oldest):,.1f} s")
-    if found.leader is None:
+    if status.leader is None:
         raise typer.Exit(3)
 
 
@@ -103,12 +103,12 @@ def _store(database: str, schema: str | None) -> SqlEventStore:
     return SqlEventStore(database, schema=schema)
 
 
-def _described(found: RelayStatus) -> dict[str, object]:
+def _described(status: RelayStatus) -> dict[str, object]:
     categories = [
         {"category": one.category, "topic": one.topic, "waiting": one.events, "seconds": round(_age(one.oldest), 3)}
-        for one in found.waiting
+        for one in status.waiting
     ]
-    return {"leader": found.leader, "categories": categories}
+    return {"leader": status.leader, "categories": categories}
 
 
 def _age(oldest: datetime | None) -> float:

@@ -40,14 +40,14 @@ def list_(
 ) -> None:
     """List scheduled commands, those set aside first. Exit code 3 if --failed finds any."""
     with _schedule(database, schema) as opened:
-        found = opened.pending(failed=failed, limit=limit)
+        commands = opened.pending(failed=failed, limit=limit)
     if as_json:
-        typer.echo(json.dumps(as_json_values(found)))
+        typer.echo(json.dumps(as_json_values(commands)))
     else:
-        for one in found:
+        for one in commands:
             _tell(one)
-        typer.echo(f"{len(found):,} {'command' if len(found) == 1 else 'commands'}")
-    if failed and found:
+        typer.echo(f"{len(commands):,} {'command' if len(commands) == 1 else 'commands'}")
+    if failed and commands:
         raise typer.Exit(3)
 
 

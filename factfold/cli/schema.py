@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from factfold.cli.completions import completes
 from factfold.cli.definitions import load_aggregate
 from factfold.cli.given_options import chosen_by
 from factfold.cli.logs_to_read import MaybeDatabase
@@ -23,8 +24,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Schemas: can the code read what was written?", no_args_is_help=True)
 
-Aggregates = Annotated[list[str], typer.Argument(help="The aggregates, each as module:name.", metavar="MODULE:NAME...")]
-KeptIn = Annotated[Path, typer.Option("--file", help="The committed schemas.")]
+Aggregates = Annotated[
+    list[str],
+    typer.Argument(
+        help="The aggregates, each as module:name.", metavar="MODULE:NAME...", autocompletion=completes("aggregate")
+    ),
+]
+SchemasFile = Annotated[Path, typer.Option("--file", help="The committed schemas.")]
 
 Registry = Annotated[
     str | None,
@@ -60,7 +66,7 @@ _REMEDY = "add them by `factfold schema write`, and commit the file"
 @app.command()
 def check(
     aggregates: Aggregates,
-    file: KeptIn = Path("schemas.json"),
+    file: SchemasFile = Path("schemas.json"),
     against: ComparedWith = None,
     store: MaybeDatabase = None,
     schema: Schema = None,
@@ -74,23 +80,23 @@ def check(
     owners = _load(aggregates)
     if against is Against.REGISTRY:
         with _registry(registry) as asked:
-            kept = asked.schemas(owner.category for owner in owners)
+            stored = asked.schemas(owner.category for owner in owners)
     else:
-        kept = _registered(store, schema) if against is Against.STORE else read_schemas(file)
-    found = check_schemas(owners, kept)
-    kept_in_file = against is Against.FILE
-    passed = found.passed and not (strict and found.new)
+        stored = _registered(store, schema) if against is Against.STORE else read_schemas(file)
+    result = check_schemas(owners, stored)
+    from_file = against is Against.FILE
+    passed = result.passed and not (strict and result.new)
     if as_json:
-        typer.echo(json.dumps({"passed": passed, **_facts(found)}))
+        typer.echo(json.dumps({"passed": passed, **_facts(result)}))
     else:
-        _tell(found)
-        if strict and found.new:
-            typer.echo(f"{len(found.new)} not stored yet: {_REMEDY if kept_in_file else 'register them first'}")
+        _tell(result)
+        if strict and result.new:
+            typer.echo(f"{len(result.new)} not stored yet: {_REMEDY if from_file else 'register them first'}")
     raise typer.Exit(0 if passed else 1)
 
 
 @app.command()
-def write(aggregates: Aggregates, file: KeptIn = Path("schemas.json"), as_json: Json = False) -> None:
+def write(aggregates: Aggregates, file: SchemasFile = Path("schemas.json"), as_json: Json = False) -> None:
     """Add the code's schemas to a file to commit. Schemas in the file stay."""
     from eventstore.schema_check import write_schemas
 
@@ -110,11 +116,11 @@ def register(
     """
     kinds = [kind.registered for owner in _load(aggregates) for kind in owner.event_types.values()]
     with _registry(registry) as asked:
-        found = asked.register(kinds)
+        registered = asked.register(kinds)
     if as_json:
-        typer.echo(json.dumps([{"id": schema.id, "name": schema.name} for schema in found]))
+        typer.echo(json.dumps([{"id": schema.id, "name": schema.name} for schema in registered]))
         return
-    for schema in found:
+    for schema in registered:
         typer.echo(f"{schema.name}, version {schema.version}: id {schema.id}")
 
 
@@ -128,7 +134,7 @@ def _registry(url: str | None) -> ConfluentRegistry:
     settings = Settings(**given).registry  # user and password are added from the environment
     if settings is None:
         raise DeclarationError("no registry is named", remedy="say --registry-url URL, or set FACTFOLD_REGISTRY__URL")
-    # Who runs the command may register, whatever the services of this environment may.
+    # The user of this command may register schemas, even if the services of this environment may not.
     return ConfluentRegistry(settings.model_copy(update={"auto_register": True}))
 
 
@@ -143,23 +149,23 @@ def _registered(url: str | None, schema: str | None) -> list[RegisteredSchema]:
         return opened.schemas()
 
 
-def _facts(found: SchemaCheck) -> dict[str, object]:
+def _facts(result: SchemaCheck) -> dict[str, object]:
     return {
-        "misfits": [dataclasses.asdict(finding) for finding in found.misfits],
-        "new": [schema.name for schema in found.new],
-        "by_function": [schema.id for schema in found.by_function],
-        "passed_over": list(found.passed_over),
+        "misfits": [dataclasses.asdict(finding) for finding in result.misfits],
+        "new": [schema.name for schema in result.new],
+        "by_function": [schema.id for schema in result.by_function],
+        "passed_over": list(result.passed_over),
     }
 
 
-def _tell(found: SchemaCheck) -> None:
-    for finding in found.misfits:
+def _tell(result: SchemaCheck) -> None:
+    for finding in result.misfits:
         typer.echo(f"broken: {finding.place}, in events of schema {finding.schema_id}: {finding.problem}")
         typer.echo(f"  remedy: {finding.remedy}")
-    for schema in found.by_function:
+    for schema in result.by_function:
         typer.echo(f"not checked: schema {schema.id} of {schema.name}, which a function upcasts")
-    for category in found.passed_over:
+    for category in result.passed_over:
         typer.echo(f"not checked: category {category}, of which no aggregate was named")
-    for schema in found.new:
+    for schema in result.new:
         typer.echo(f"new: {schema.name}, version {schema.version}")
-    typer.echo("every event can be read" if found.passed else f"{len(found.misfits)} would break")
+    typer.echo("every event can be read" if result.passed else f"{len(result.misfits)} would break")

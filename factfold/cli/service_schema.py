@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eventstore.errors import DeclarationError
+from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition, load_module
 from factfold.cli.logs_to_read import MaybeDatabase
 from factfold.cli.schema import app
@@ -27,6 +28,7 @@ def asyncapi(
         typer.Argument(
             help="Aggregates, subscriptions and branches, each as module:name. A module means all that it declares.",
             metavar="TARGET...",
+            autocompletion=completes("aggregate", "subscription", "queue", "branches"),
         ),
     ],
     title: Annotated[str | None, typer.Option("--title", help="The service's name. Default: from the source.")] = None,
@@ -49,8 +51,10 @@ def asyncapi(
     named = source or DEFAULT_SOURCE
     topics, partitions = ({}, {}) if database is None else _of_store(database, schema)
     own = {"title": title or named.rstrip("/").rpartition("/")[2], "version": version, "source": named}
-    found = described(_service(targets, own | {"topics": topics, "partitions": partitions, "servers": servers or ()}))
-    typer.echo(json.dumps(found, indent=2) if as_json else _yaml(found), nl=as_json)
+    document = described(
+        _service(targets, own | {"topics": topics, "partitions": partitions, "servers": servers or ()})
+    )
+    typer.echo(json.dumps(document, indent=2) if as_json else _yaml(document), nl=as_json)
 
 
 def _service(targets: list[str], own: Mapping[str, Any]) -> Service:
@@ -58,11 +62,11 @@ def _service(targets: list[str], own: Mapping[str, Any]) -> Service:
     from eventstore.asyncapi import Service
     from projections import Branches
 
-    found = [one for target in targets for one in _declared(target)]
+    definitions = [one for target in targets for one in _declared(target)]
     return Service(
-        aggregates=[one for one in found if isinstance(one, type) and issubclass(one, Aggregate)],
-        subscriptions=[one for one in found if isinstance(one, Subscription)],
-        routed=[_routed(one) for one in found if isinstance(one, Branches)],
+        aggregates=[one for one in definitions if isinstance(one, type) and issubclass(one, Aggregate)],
+        subscriptions=[one for one in definitions if isinstance(one, Subscription)],
+        routed=[_routed(one) for one in definitions if isinstance(one, Branches)],
         **own,
     )
 
@@ -71,28 +75,28 @@ def _declared(target: str) -> Iterator[Any]:
     """What a target names: one definition, or each that a module has under a name."""
     named = {"what": "definition", "example": "shop.orders:Order"}
     if ":" in target:
-        found = load_definition(target, object, **named)
-        if not _is_described(found):
+        definition = load_definition(target, object, **named)
+        if not _is_described(definition):
             raise DeclarationError(
-                f"{target!r} is a {type(found).__name__}", remedy="name an aggregate, a subscription or branches"
+                f"{target!r} is a {type(definition).__name__}", remedy="name an aggregate, a subscription or branches"
             )
-        yield found
+        yield definition
         return
     seen: set[int] = set()
-    for found in vars(load_module(target, target, **named)).values():
-        if _is_described(found) and id(found) not in seen:
-            seen.add(id(found))
-            yield found
+    for definition in vars(load_module(target, target, **named)).values():
+        if _is_described(definition) and id(definition) not in seen:
+            seen.add(id(definition))
+            yield definition
 
 
-def _is_described(found: object) -> bool:
+def _is_described(definition: object) -> bool:
     from eventstore import Aggregate, Subscription
     from eventstore.processes import Process
     from projections import Branches
 
-    if isinstance(found, type):
-        return issubclass(found, Aggregate) and found is not Process and bool(found.event_types)
-    return isinstance(found, Subscription | Branches)
+    if isinstance(definition, type):
+        return issubclass(definition, Aggregate) and definition is not Process and bool(definition.event_types)
+    return isinstance(definition, Subscription | Branches)
 
 
 def _routed(branches: Any) -> Routed:
@@ -113,7 +117,7 @@ def _of_store(database: str, schema: str | None) -> tuple[dict[str, str], dict[s
     return {one.name: one.topic for one in categories}, {one.topic: one.partitions for one in categories}
 
 
-def _yaml(found: Mapping[str, Any]) -> str:
+def _yaml(document: Mapping[str, Any]) -> str:
     import yaml
 
-    return str(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120))
+    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))

@@ -26,11 +26,11 @@ def edited_payload(text: str, *, place: str) -> Mapping[str, Any]:
     from eventstore.plain_json import load_plain
 
     try:
-        found = load_plain(text)
+        payload = load_plain(text)
     except InvalidEventData:
-        found = None
-    if isinstance(found, Mapping):
-        return found
+        payload = None
+    if isinstance(payload, Mapping):
+        return payload
     raise InvalidEventData(
         f"{place} holds no payload in JSON",
         remedy="edit what factfold dlq show --json has under payload",

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 def status_as_json(status: InstanceStatus) -> dict[str, Any]:
     """An instance as it stands."""
-    told: dict[str, Any] = as_json(status)
-    return {**told, "idle": status.idle.total_seconds()}
+    plain: dict[str, Any] = as_json(status)
+    return {**plain, "idle": status.idle.total_seconds()}
 
 
 def step_as_json(step: RecordedEvent) -> dict[str, Any]:
     """What came, what was decided, the state after it."""
-    told = {"version": step.version, "time": step.time, **step.data, "state": json.loads(step.data["state"])}
-    found: dict[str, Any] = as_json(told)
-    return found
+    fields = {"version": step.version, "time": step.time, **step.data, "state": json.loads(step.data["state"])}
+    plain: dict[str, Any] = as_json(fields)
+    return plain

@@ -35,9 +35,12 @@ def state_as_json(state: StreamState | None) -> dict[str, Any]:
     return {"state": as_json(dict(state.after)), "changes": changes}
 
 
-def trace_as_json(found: Trace) -> dict[str, Any]:
+def trace_as_json(conversation: Trace) -> dict[str, Any]:
     """A conversation, each step behind its cause."""
-    return {"correlation_id": found.correlation_id, "steps": [_step_as_json(step) for step in found.steps]}
+    return {
+        "correlation_id": conversation.correlation_id,
+        "steps": [_step_as_json(step) for step in conversation.steps],
+    }
 
 
 def _step_as_json(step: Step) -> dict[str, Any]:

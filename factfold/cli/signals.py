@@ -1,4 +1,4 @@
-"""How a command that runs until it is told to stop learns of it."""
+"""Stop a running command by a signal."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def stop_on_signal(stop: threading.Event | None = None) -> threading.Event:
 
     Spark takes SIGINT for itself when it starts: called again, with the event, after that, this takes it back.
     """
-    told = stop or threading.Event()
+    stopped = stop or threading.Event()
     for number in _NUMBERS:
-        signal.signal(number, lambda *_: told.set())
-    return told
+        signal.signal(number, lambda *_: stopped.set())
+    return stopped
 
 
 @contextmanager

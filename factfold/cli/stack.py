@@ -106,11 +106,11 @@ def env(
 
     from factfold.stack import LocalStack
 
-    found = _variables(LocalStack(name).info, database)
+    variables = _variables(LocalStack(name).info, database)
     if as_json:
-        _print_json(found)
+        _print_json(variables)
     else:
-        for variable, value in found.items():
+        for variable, value in variables.items():
             typer.echo(f"export {variable}={shlex.quote(value)}")
 
 
@@ -209,9 +209,9 @@ def _print_summary(info: StackInfo, *, seconds: float) -> None:
 
 def _print_table(described: dict[str, Any]) -> None:
     typer.echo(f"{'server':<10}{'state':<8}{'port':<7}{'process':<9}log")
-    for server, found in described["servers"].items():
-        process = found["pid"] or "-"
-        typer.echo(f"{server:<10}{found['state']:<8}{found['port']:<7}{process:<9}{found['log']}")
+    for server, row in described["servers"].items():
+        process = row["pid"] or "-"
+        typer.echo(f"{server:<10}{row['state']:<8}{row['port']:<7}{process:<9}{row['log']}")
 
 
 def _added(log: Path) -> Iterator[str]:

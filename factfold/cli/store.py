@@ -69,8 +69,8 @@ def status(database: Database, schema: Schema = None, as_json: Json = False) -> 
         categories = opened.categories() if version.is_current else []
         fence = opened.fence() if version.is_current else None
     if as_json:
-        told = {**dataclasses.asdict(version), "categories": [dataclasses.asdict(one) for one in categories]}
-        typer.echo(json.dumps({**told, "fence": fence and dataclasses.asdict(fence)}))
+        fields = {**dataclasses.asdict(version), "categories": [dataclasses.asdict(one) for one in categories]}
+        typer.echo(json.dumps({**fields, "fence": fence and dataclasses.asdict(fence)}))
     else:
         typer.echo(f"version {version.installed or 'none'}, this release needs {version.newest}")
         for one in categories:
@@ -173,14 +173,14 @@ def tenants(database: Database, as_json: Json = False) -> None:
     from eventstore.backends.sql.engines import engine_for
 
     engine = engine_for(database)
-    found = {tenant: tenant_store(engine, tenant).version() for tenant in tenants(engine)}
+    versions = {tenant: tenant_store(engine, tenant).version() for tenant in tenants(engine)}
     engine.dispose()
     if as_json:
-        typer.echo(json.dumps({tenant: dataclasses.asdict(version) for tenant, version in found.items()}))
+        typer.echo(json.dumps({tenant: dataclasses.asdict(version) for tenant, version in versions.items()}))
     else:
-        for tenant, version in found.items():
+        for tenant, version in versions.items():
             typer.echo(f"{tenant}: version {version.installed or 'none'}")
-    if not all(version.is_current for version in found.values()):
+    if not all(version.is_current for version in versions.values()):
         raise typer.Exit(3)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from factfold.cli.completions import completes
 from factfold.cli.definitions import load_aggregate
 from factfold.cli.entry_display import entry_as_json, print_entries
 from factfold.cli.keys import KeyStoreOption, MasterKeysIfAny
@@ -34,7 +35,12 @@ def show(
     stream: Annotated[str, typer.Argument(help="The stream: its category, a dash, the id.")],
     database: Database,
     aggregate: Annotated[
-        str | None, typer.Argument(help="Its aggregate, for the state: module:name.", metavar="[MODULE:NAME]")
+        str | None,
+        typer.Argument(
+            help="Its aggregate, for the state: module:name.",
+            metavar="[MODULE:NAME]",
+            autocompletion=completes("aggregate"),
+        ),
     ] = None,
     at: Annotated[int | None, typer.Option("--at", min=0, help="The version to look at. Default: the last.")] = None,
     last: Annotated[int, typer.Option("--last", "-n", min=1, help="How many events up to that version.")] = 20,
@@ -52,19 +58,19 @@ def show(
     with existing_store(database, schema, keys=keys.of_store()) as store:
         event = event_at(store, stream, version=at)
         state = None if kind is None else stream_state(store, kind, stream, version=event.version)
-        told = _told(store, event, last=last)
+        described = _described(store, event, last=last)
     if as_json:
-        events = {"events": [entry_as_json(entry) for entry in told["events"]]}
-        typer.echo(json.dumps(told | events | state_as_json(state)))
+        events = {"events": [entry_as_json(entry) for entry in described["events"]]}
+        typer.echo(json.dumps(described | events | state_as_json(state)))
         return
-    closed = ", archived" if told["archived"] else ""
-    typer.echo(f"{stream} at version {event.version} of {told['head']}{closed}")
-    print_entries(told["events"], as_lines_of_json=False)
+    closed = ", archived" if described["archived"] else ""
+    typer.echo(f"{stream} at version {event.version} of {described['head']}{closed}")
+    print_entries(described["events"], as_lines_of_json=False)
     if state is not None:
         _tell_state(state)
 
 
-def _told(store: SqlEventStore, event: RecordedEvent, *, last: int) -> dict[str, Any]:
+def _described(store: SqlEventStore, event: RecordedEvent, *, last: int) -> dict[str, Any]:
     from eventstore.inspection.store_log import StoreLog
 
     log = StoreLog(store)

@@ -40,8 +40,8 @@ def archive(
             _ask(f"Archive {stream!r} at version {head}", yes=yes)
         store.archive_stream(stream, expected=_seen(head, expected))
         version = store.head(stream)
-    told = {"stream": stream, "archived": True, "version": version}
-    typer.echo(json.dumps(told) if as_json else f"{stream}: archived at version {version}")
+    fields = {"stream": stream, "archived": True, "version": version}
+    typer.echo(json.dumps(fields) if as_json else f"{stream}: archived at version {version}")
 
 
 @app.command()
@@ -54,8 +54,8 @@ def unarchive(
         if was:
             _ask(f"Let {stream!r} take events again", yes=yes)
         store.unarchive_stream(stream)
-    told = {"stream": stream, "archived": False, "changed": was}
-    typer.echo(json.dumps(told) if as_json else f"{stream}: {'takes events again' if was else 'was not archived'}")
+    fields = {"stream": stream, "archived": False, "changed": was}
+    typer.echo(json.dumps(fields) if as_json else f"{stream}: {'takes events again' if was else 'was not archived'}")
 
 
 @app.command()
@@ -73,8 +73,8 @@ def delete(
         if head is not None:
             _ask(f"Delete {stream!r} and its {head + 1:,} events? It cannot be undone", yes=yes)
         count = store.delete_stream(stream, expected=_seen(head, expected))
-    told = f"{count:,} events deleted" if count else "was deleted before"
-    typer.echo(json.dumps({"stream": stream, "deleted": count}) if as_json else f"{stream}: {told}")
+    result = f"{count:,} events deleted" if count else "was deleted before"
+    typer.echo(json.dumps({"stream": stream, "deleted": count}) if as_json else f"{stream}: {result}")
 
 
 def _ask(what: str, *, yes: bool) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
@@ -49,7 +50,14 @@ def subscriptions() -> None:
 
 @app.command()
 def run(
-    subscription: Annotated[str, typer.Argument(help="The subscription, as module:name.", metavar="MODULE:NAME")],
+    subscription: Annotated[
+        str,
+        typer.Argument(
+            help="The subscription, as module:name.",
+            metavar="MODULE:NAME",
+            autocompletion=completes("subscription", "queue"),
+        ),
+    ],
     database: Database = None,
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,
@@ -103,21 +111,21 @@ def list_groups(as_json: Json = False) -> None:
     from eventstore import Settings
     from eventstore.kafka.groups import group_statuses
 
-    found = group_statuses(Settings())
+    groups = group_statuses(Settings())
     if as_json:
         shown = [
             {"group": one.name, "state": one.state, "members": one.members, "topics": sorted(one.topics),
              "records": one.lag.records, "seconds": one.lag.seconds}
-            for one in found
+            for one in groups
         ]  # fmt: skip
         typer.echo(json.dumps(shown))
         return
-    for one in found:
+    for one in groups:
         behind = f"{one.lag.records:,} records, {one.lag.seconds:,.1f} s"
         typer.echo(
             f"{one.name}: {one.state}, {one.members} members, {behind}, {', '.join(sorted(one.topics)) or 'no topic'}"
         )
-    if not found:
+    if not groups:
         typer.echo("no group has read from this cluster")
 
 
@@ -129,16 +137,16 @@ def lag(topic: Topic, group: Group, as_json: Json = False) -> None:
 
     settings = Settings()
     require_group(settings, group)
-    found = subscription_lag(settings, read_topics(settings, topic.split(","), group=group), group=group)
+    lag = subscription_lag(settings, read_topics(settings, topic.split(","), group=group), group=group)
     if as_json:
-        parts = [dataclasses.asdict(partition) for partition in found.partitions]
-        typer.echo(json.dumps({"records": found.records, "seconds": found.seconds, "partitions": parts}))
+        parts = [dataclasses.asdict(partition) for partition in lag.partitions]
+        typer.echo(json.dumps({"records": lag.records, "seconds": lag.seconds, "partitions": parts}))
         return
-    for partition in found.partitions:
+    for partition in lag.partitions:
         typer.echo(
             f"{partition.topic}[{partition.partition}]: {partition.records:,} records, {partition.seconds:,.1f} s"
         )
-    typer.echo(f"{group}: {found.records:,} records, {found.seconds:,.1f} s")
+    typer.echo(f"{group}: {lag.records:,} records, {lag.seconds:,.1f} s")
 
 
 @app.command()

@@ -53,23 +53,25 @@ def trace(
     with ExitStack() as opened, opened_logs(databases or [], schema, topics or [], keys) as (stores, logs):
         engines = [opened.enter_context(opened_engine(url)) for url in handlers or () if url not in (databases or ())]
         inboxes = [SqlInboxes(engine) for engine in (*(store.engine for store in stores), *engines)]
-        found = traced(correlation, logs, inboxes=inboxes)
+        conversation = traced(correlation, logs, inboxes=inboxes)
     if as_json:
-        typer.echo(json.dumps(trace_as_json(found)))
+        typer.echo(json.dumps(trace_as_json(conversation)))
     else:
-        _tell(found, data=data)
+        _tell(conversation, data=data)
 
 
-def _tell(found: Trace, *, data: bool) -> None:
+def _tell(conversation: Trace, *, data: bool) -> None:
     from rich.text import Text
     from rich.tree import Tree
 
-    events = found.events
+    events = conversation.events
     logs = list(dict.fromkeys(entry.log for entry in events))
-    head = f"{found.correlation_id}: {len(events):,} events, {as_utc(events[0].time)} to {as_utc(events[-1].time)}"
+    head = (
+        f"{conversation.correlation_id}: {len(events):,} events, {as_utc(events[0].time)} to {as_utc(events[-1].time)}"
+    )
     root = Tree(Text(head, style="bold"))
     branches: list[Tree] = [root]
-    for step in found.steps:
+    for step in conversation.steps:
         del branches[step.depth + 1 :]
         branch = branches[-1].add(_label(step, logs=logs, data=data))
         branches.append(branch)

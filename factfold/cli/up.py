@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventstore.errors import DeclarationError
+from factfold.cli.completions import complete_package
 from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.signals import stop_on_signal
 from factfold.development.preparing import Prepare
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
     from factfold.discovery import Discovery
 
 Package = Annotated[
-    str | None, typer.Argument(help="The service's package. Default: the one of this folder.", metavar="PACKAGE")
+    str | None,
+    typer.Argument(
+        help="The service's package. Default: the one of this folder.",
+        metavar="PACKAGE",
+        autocompletion=complete_package,
+    ),
 ]
 
 
@@ -65,13 +71,15 @@ def _service(package: str | None) -> Discovery:
     from factfold.discovery import discovered, service_packages
 
     names = [package] if package else service_packages(Path())
-    found = [one for one in map(discovered, names) if one.failures or len(one.definitions) > len(one.of("aggregate"))]
-    if len(found) == 1:
-        return found[0]
-    several = ", ".join(one.package for one in found)
+    packages = [
+        one for one in map(discovered, names) if one.failures or len(one.definitions) > len(one.of("aggregate"))
+    ]
+    if len(packages) == 1:
+        return packages[0]
+    several = ", ".join(one.package for one in packages)
     raise DeclarationError(
-        f"several packages have definitions: {several}" if found else _nothing(names),
-        remedy=f"name one of them: factfold up {found[0].package}" if found else "name the service's package",
+        f"several packages have definitions: {several}" if packages else _nothing(names),
+        remedy=f"name one of them: factfold up {packages[0].package}" if packages else "name the service's package",
     )
 
 

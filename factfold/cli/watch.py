@@ -83,8 +83,10 @@ def run(
         )
         for look in looks:
             opened.enter_context(looking(metrics, look, every=every))
-        told = {"state": "watching", "port": port}
-        typer.echo(json.dumps(told) if as_json else f"metrics at http://{metrics_host}:{port}/metrics", err=not as_json)
+        fields = {"state": "watching", "port": port}
+        typer.echo(
+            json.dumps(fields) if as_json else f"metrics at http://{metrics_host}:{port}/metrics", err=not as_json
+        )
         sys.stdout.flush()
         stop.wait()
 

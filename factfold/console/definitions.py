@@ -65,19 +65,19 @@ def find_definitions(targets: Sequence[str]) -> Definitions:
     Raises:
         DeclarationError: If a target names nothing, or a named module cannot be imported.
     """
-    found = Definitions()
+    definitions = Definitions()
     for target in targets:
         module, _, name = target.partition(":")
         if name:
             value = load_definition(target, object, **_NAMED)
             kind = kind_of(value, module)
-            if found.home(kind) is None:
+            if definitions.home(kind) is None:
                 raise _nothing(target)
-            found.add(kind, target, value)
+            definitions.add(kind, target, value)
         else:
             load_module(target, module, **_NAMED)  # whose error says what is wrong with the target
-            _add_package(found, module)
-    return found
+            _add_package(definitions, module)
+    return definitions
 
 
 def _nothing(target: str) -> DeclarationError:
@@ -88,11 +88,11 @@ def _nothing(target: str) -> DeclarationError:
     )
 
 
-def _add_package(found: Definitions, package: str) -> None:
+def _add_package(definitions: Definitions, package: str) -> None:
     discovery = discovered(package)
     for one in discovery.definitions:
-        found.add(one.kind, one.target, one.value)
-    found.problems.extend(
+        definitions.add(one.kind, one.target, one.value)
+    definitions.problems.extend(
         Problem(f"module {module} cannot be imported: {cause}", "correct it, then restart the console", module)
         for module, cause in discovery.failures.items()
     )

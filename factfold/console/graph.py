@@ -102,12 +102,12 @@ def _captured_topics(one: ConnectorState) -> Iterator[str]:
 def add_groups(graph: Graph, definitions: Definitions, groups: Iterable[GroupState]) -> None:
     """Groups read topics into tables, and tables into views."""
     for state in groups:
-        found = definitions.group(state.name)
+        declared_group = definitions.group(state.name)
         row: Mapping[str, Any] = state.serving or {}
-        if found is None:
+        if declared_group is None:
             _add_unknown(graph, state, row)
         else:
-            _add_group(graph, found[1], row)
+            _add_group(graph, declared_group[1], row)
 
 
 def _add_group(graph: Graph, group: ProjectionGroup, row: Mapping[str, Any]) -> None:

@@ -72,19 +72,19 @@ class FieldWrong(FactfoldError):
     """A field of a form, or a parameter of an address, holds what it cannot mean."""
 
 
-def chosen(found: T | None, missing: str) -> T:
+def chosen(choice: T | None, missing: str) -> T:
     """Return what an address has chosen. Raises NotFound with what is missing if it is None."""
-    if found is None:
+    if choice is None:
         raise NotFound(missing, remedy="choose one of the list")
-    return found
+    return choice
 
 
-def declared(found: T | None, what: str, *, place: str | None = None) -> T:
+def declared(definition: T | None, what: str, *, place: str | None = None) -> T:
     """Return a definition. Raises NotFound if the console does not know what is called so."""
-    if found is None:
+    if definition is None:
         remedy = "name its package: factfold console PACKAGE"
         raise NotFound(f"{what} is not declared here", remedy=remedy, place=place)
-    return found
+    return definition
 
 
 def whole_number(query: Query, name: str) -> int | None:
@@ -99,7 +99,7 @@ def whole_number(query: Query, name: str) -> int | None:
 
 def required(query: Query, name: str) -> str:
     """Return a field of a form. Raises FieldMissing if it is absent or empty."""
-    found = query.get(name, "").strip()
-    if not found:
+    value = query.get(name, "").strip()
+    if not value:
         raise FieldMissing(f"the field {name!r} is empty", remedy="fill it in, then send the form again")
-    return found
+    return value

@@ -75,10 +75,10 @@ class Reader(Generic[T]):
 
     def _run(self) -> None:
         try:
-            found = Part(self._read(), None, datetime.now(UTC))
+            part = Part(self._read(), None, datetime.now(UTC))
         except Exception as error:
             if not isinstance(error, FactfoldError):
                 _log.warning("console.reading_failed", traceback=masked_traceback(error))
-            found = Part(self._part.value, Problem.of(error), self._part.read_at)
+            part = Part(self._part.value, Problem.of(error), self._part.read_at)
         with self._lock:
-            self._part, self._running, self._due = found, None, time.monotonic() + self._every
+            self._part, self._running, self._due = part, None, time.monotonic() + self._every

@@ -21,19 +21,19 @@ _SIZES: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 def environment() -> Environment:
     """Build the environment of the templates."""
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("factfold.console"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {
+    environment.filters |= {
         "number": number, "seconds": seconds, "bytes": size, "moment": moment, "ago": ago, "address": address,
         "line": as_line, "pairs": as_pairs, "pretty": pretty, "cut": cut,
     }  # fmt: skip
-    found.globals |= {"sparkline": sparkline}
-    return found
+    environment.globals |= {"sparkline": sparkline}
+    return environment
 
 
 def number(value: float | None) -> str:

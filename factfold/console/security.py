@@ -1,4 +1,4 @@
-"""Who may ask the console: a token at first, then a cookie; known hosts only; forms of its own pages only.
+"""Access to the console: first a token, then a cookie. Only known hosts, and only forms of its own pages.
 
 Every answer carries headers that let a page load nothing from elsewhere, run no inline script and stand in no frame.
 """

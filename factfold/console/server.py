@@ -63,15 +63,15 @@ class Server:
 
 def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((host, port))
-        found.listen(128)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(128)
     except OSError as error:
-        found.close()
+        listener.close()
         raise PortTaken(
             f"the console cannot listen on {host}:{port}: {error.strerror}",
             remedy="choose another port with --port. --port 0 takes a free one",
         ) from error
-    return found
+    return listener

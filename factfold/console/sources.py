@@ -145,8 +145,8 @@ class Clients(Closing):
         stamped = self._made.get(name)
         if stamped is None or stamped[0] != stamp:
             stamped = self._made[name] = (stamp, make())
-        found: T = stamped[1]
-        return found
+        value: T = stamped[1]
+        return value
 
     def close(self) -> None:
         """Let every client go."""
@@ -161,8 +161,8 @@ class Clients(Closing):
         with self._locks.setdefault(name, Lock()):  # one each: a database that is slow holds up no other client
             if name not in self._held:
                 self._held[name] = opening()
-            found: T = self._held[name]
-            return found
+            client: T = self._held[name]
+            return client
 
 
 def _opened_views(opened: ExitStack, url: str) -> SqlTableStore:
@@ -240,15 +240,15 @@ class Sources(Closing):
     def reader(self, reading: Reading[T]) -> Reader[T]:
         """Return what reads a part; that of the part which was asked for least recently is forgotten at some size."""
         with self._lock:
-            found = self._readers.get(reading)
-            if found is None:
+            reader = self._readers.get(reading)
+            if reader is None:
                 work = partial(reading.read, self.clients, *reading.arguments)
                 every = max(self._every, reading.rest) if self._every else 0.0
-                found = self._readers[reading] = Reader(work, self._pool, every=every)
+                reader = self._readers[reading] = Reader(work, self._pool, every=every)
             self._readers.move_to_end(reading)
             while len(self._readers) > _READERS:
                 self._readers.popitem(last=False)
-            return found
+            return reader
 
     def forget(self) -> None:
         """Read everything again at the next look: an action has changed it."""
@@ -289,10 +289,10 @@ class Look:
 
     def part(self, reading: Reading[T]) -> Part[T]:
         """Return a part as it was read last, waiting for the reading that runs."""
-        found = self.sources.reader(reading).part(deadline=self.deadline)
-        if found.problem is NOT_YET:
+        part = self.sources.reader(reading).part(deadline=self.deadline)
+        if part.problem is NOT_YET:
             self.pending.append(reading)
-        return found
+        return part
 
     def trend(self, name: str) -> Trend:
         """Return how a figure has moved, such as `group shop`."""

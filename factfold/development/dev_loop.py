@@ -35,9 +35,9 @@ class DevLoop:
     def run(self, *, stop: Event) -> None:
         """Take a turn, and another one after each change of the project's files, until ``stop`` is set."""
         watch = Watch(self.folder)
-        with tempfile.TemporaryDirectory(prefix="factfold-dev-") as kept:
+        with tempfile.TemporaryDirectory(prefix="factfold-dev-") as folder:
             while not stop.is_set():
-                process = self._start(Path(kept) / "signatures.json")
+                process = self._start(Path(folder) / "signatures.json")
                 try:
                     files = watch.wait(stop)
                 finally:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eventstore.backends.sql.source import StoreSource
 
 
-def source_of(store: SqlEventStore, found: Discovery, subscription: Subscription[..., Any]) -> StoreSource:
+def source_of(store: SqlEventStore, discovery: Discovery, subscription: Subscription[..., Any]) -> StoreSource:
     """Return the store as the source of a subscription: a category's events, or those of a branch.
 
     Raises DeclarationError if the topic belongs to no aggregate and to no branches of the package.
@@ -25,15 +25,15 @@ def source_of(store: SqlEventStore, found: Discovery, subscription: Subscription
     from projections import branch_source
 
     topic = subscription.topic
-    for branches in found.of("branches"):
+    for branches in discovery.of("branches"):
         if topic in branches.value.topics.values():
             return branch_source(store, subscription, branches.value)
-    for aggregate in found.of("aggregate"):
+    for aggregate in discovery.of("aggregate"):
         category = aggregate.value.category
         if topic in (category, store.topics_of([category])[category]):
             return StoreSource(store, subscription, category=category)
     raise DeclarationError(
-        f"topic {topic!r} of {subscription.name} is of no aggregate and no branches of package {found.package}",
+        f"topic {topic!r} of {subscription.name} is of no aggregate and no branches of package {discovery.package}",
         remedy="run it with Kafka, or subscribe to a topic of this service",
         place=subscription.name,
     )
@@ -46,13 +46,13 @@ def run(package: str, target: str, *, stop: Event) -> None:
     from factfold.cli.subscriptions import load_subscription
 
     subscription, settings = load_subscription(target), os.environ
-    found = discovered(package)
+    discovery = discovered(package)
     with existing_store(
         settings["FACTFOLD_STORE_URL"],
         settings.get("FACTFOLD_STORE_SCHEMA"),
         source=settings.get("FACTFOLD_STORE_SOURCE"),
     ) as store:
-        source = source_of(store, found, subscription)
+        source = source_of(store, discovery, subscription)
         with Subscriber(subscription, source, engine=store.engine) as subscriber:
             sys.stdout.write("following\n")
             sys.stdout.flush()

@@ -38,15 +38,15 @@ class LeftOut:
     reason: str
 
 
-def parts_of(found: Discovery, settings: Mapping[str, str]) -> list[Part | LeftOut]:
+def parts_of(discovery: Discovery, settings: Mapping[str, str]) -> list[Part | LeftOut]:
     """Return what to run of a service; ``settings`` are the variables of the environment.
 
     With an event store in SQLite there are no servers: subscriptions read the store, and evaluate branches themselves.
     """
-    planned: list[Part | LeftOut] = [LeftOut(name, "module", cause) for name, cause in found.failures.items()]
-    planned += [_group(one, settings) for one in found.of("projections")]
-    planned += _embedded(found) if is_embedded(settings) else _with_servers(found, settings)
-    if processes := found.of("process"):
+    planned: list[Part | LeftOut] = [LeftOut(name, "module", cause) for name, cause in discovery.failures.items()]
+    planned += [_group(one, settings) for one in discovery.of("projections")]
+    planned += _embedded(discovery) if is_embedded(settings) else _with_servers(discovery, settings)
+    if processes := discovery.of("process"):
         planned.append(_processes(processes, settings))
     return planned
 
@@ -62,35 +62,35 @@ def _group(one: Definition, settings: Mapping[str, str]) -> Part | LeftOut:
     return Part(one.target, one.kind, (*_PYTHON, "factfold", "projections", "run", one.target))
 
 
-def _processes(found: Sequence[Definition], settings: Mapping[str, str]) -> Part | LeftOut:
+def _processes(definitions: Sequence[Definition], settings: Mapping[str, str]) -> Part | LeftOut:
     """All of them in one process: they share the work of one store."""
-    targets = [one.target for one in found]
+    targets = [one.target for one in definitions]
     if not settings.get(STORE_URL):
         return LeftOut(", ".join(targets), "process", f"no event store is named: set store_url or {STORE_URL}")
     return Part(", ".join(targets), "process", (*_PYTHON, "factfold", "processes", "run", *targets))
 
 
-def _with_servers(found: Discovery, settings: Mapping[str, str]) -> Iterator[Part | LeftOut]:
+def _with_servers(discovery: Discovery, settings: Mapping[str, str]) -> Iterator[Part | LeftOut]:
     checkpoints = {_CHECKPOINTS: settings.get(_CHECKPOINTS) or ".factfold/checkpoints"}
-    for one in found.of("branches"):
+    for one in discovery.of("branches"):
         yield Part(one.target, one.kind, (*_PYTHON, "factfold", "branches", "run", one.target), checkpoints)
     database = settings.get(_DATABASE) or settings.get(STORE_URL)
     variables = {_DATABASE: database} if database else {}
-    for one in found.of("subscription", "queue"):
+    for one in discovery.of("subscription", "queue"):
         yield Part(one.target, one.kind, (*_PYTHON, "factfold", "subscriptions", "run", one.target), variables)
 
 
-def _embedded(found: Discovery) -> Iterator[Part | LeftOut]:
-    for one in found.of("branches"):
+def _embedded(discovery: Discovery) -> Iterator[Part | LeftOut]:
+    for one in discovery.of("branches"):
         yield LeftOut(one.target, one.kind, "without Kafka its subscriptions read the store and evaluate it themselves")
-    for one in found.of("queue"):
+    for one in discovery.of("queue"):
         yield LeftOut(one.target, one.kind, "a queue is a share group of Kafka: name PostgreSQL and Kafka to run it")
-    for one in found.of("subscription"):
+    for one in discovery.of("subscription"):
         reason = unreadable_in_store(one.value)
         if reason:
             yield LeftOut(one.target, one.kind, reason)
         else:
-            command = (*_PYTHON, "factfold.development.from_store", found.package, one.target)
+            command = (*_PYTHON, "factfold.development.from_store", discovery.package, one.target)
             yield Part(one.target, one.kind, command)
 
 

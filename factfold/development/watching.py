@@ -30,23 +30,23 @@ class Watch:
     def wait(self, stop: Event) -> list[Path]:
         """Wait for changes and return them, together with those that follow at once; nothing once ``stop`` is set."""
         while not stop.wait(LOOK_SECONDS):
-            if found := self.changes():
+            if changed := self.changes():
                 while not stop.wait(LOOK_SECONDS) and (more := self.changes()):
-                    found = sorted({*found, *more})
-                return found
+                    changed = sorted({*changed, *more})
+                return changed
         return []
 
     def _look(self) -> Mapping[Path, tuple[int, int]]:
-        found: dict[Path, tuple[int, int]] = {}
+        stamps: dict[Path, tuple[int, int]] = {}
         for path in self._files():
             try:
-                told = path.stat()
+                status = path.stat()
             except OSError:
                 continue  # deleted between the two looks
-            found[path] = (told.st_mtime_ns, told.st_size)
-            if len(found) >= _MOST_FILES:
+            stamps[path] = (status.st_mtime_ns, status.st_size)
+            if len(stamps) >= _MOST_FILES:
                 break
-        return found
+        return stamps
 
     def _files(self) -> Iterator[Path]:
         for folder, folders, names in os.walk(self._folder):

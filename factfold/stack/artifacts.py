@@ -24,12 +24,21 @@ _AT_ONCE = 4
 
 
 def spark_jars() -> list[Path]:
-    """Return the jars that a Spark session of Factfold needs, and download the missing ones. Raises ArtifactError."""
+    """Return the jars that a Spark session of Factfold needs, and download the missing ones. Raises ArtifactError.
+
+    Example:
+        >>> environment = Environment.open(Settings(), views_url="postgresql+psycopg://…", jars=spark_jars())
+    """
     return fetch(versions().spark_jars)
 
 
 def delta_jars() -> list[Path]:
-    """Return the further jars that Delta Lake and archives need, and download the missing ones."""
+    """Return the further jars that Delta Lake and archives need, and download the missing ones.
+
+    Example:
+        >>> jars = [*spark_jars(), *delta_jars()]
+        >>> environment = Environment.open(Settings(), views_url="delta:/lake/views", jars=jars)
+    """
     return fetch(versions().delta_jars)
 
 
@@ -40,9 +49,9 @@ def kafka_jars() -> list[Path]:
 
 def connect_plugins() -> list[Path]:
     """Return one folder for each plugin of Kafka Connect, connectors and converter, fetching missing files."""
-    wanted = versions()
-    archives = fetch(wanted.plugins)
-    return [*(_unpacked(archive) for archive in archives), _converter(wanted.registry)]
+    pinned = versions()
+    archives = fetch(pinned.plugins)
+    return [*(_unpacked(archive) for archive in archives), _converter(pinned.registry)]
 
 
 def registry_folder() -> Path:

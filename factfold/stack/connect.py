@@ -62,7 +62,7 @@ def _properties(info: StackInfo) -> dict[str, object]:
     return {
         **common_properties(),
         "bootstrap.servers": info.bootstrap_servers,
-        # The REST interface asks nobody for a password: this machine only.
+        # The REST interface needs no password, therefore it listens on this machine only.
         "listeners": info.connect_url,
         "rest.advertised.host.name": LOOPBACK,
         "plugin.path": ",".join(map(str, connect_plugins())),

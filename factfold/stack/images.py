@@ -1,6 +1,6 @@
 """The files of docker/ that follow from the versions file and from the local stack's settings.
 
-`python -m factfold.stack.images docker` writes them anew; a test compares them.
+`python -m factfold.stack.images docker` writes them again. A test compares them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _BROKER = "kafka:19092"
 
 def rendered() -> dict[str, str]:
     """Return every generated file by its path under docker/."""
-    wanted = versions()
-    servers = wanted.kafka_jars + wanted.plugins
+    pinned = versions()
+    servers = pinned.kafka_jars + pinned.plugins
     return {
         ".env": _environment(),
         "kafka/ivy.xml": ivy.module_description(servers),
@@ -30,9 +30,9 @@ def rendered() -> dict[str, str]:
         "kafka/kafka.properties": kafka.properties_text(_kafka()),
         "kafka/connect.properties": kafka.properties_text(_connect()),
         "kafka/log4j2.xml": (files("factfold.stack") / "log4j2.xml").read_text("utf-8"),
-        "registry/ivy.xml": ivy.module_description([wanted.registry_archive]),
+        "registry/ivy.xml": ivy.module_description([pinned.registry_archive]),
         "registry/ivysettings.xml": ivy.settings(),
-        "registry/jars.sha256": _checksums([wanted.registry_archive]),
+        "registry/jars.sha256": _checksums([pinned.registry_archive]),
         "registry/registry.properties": kafka.properties_text(_registry()),
     }
 
@@ -50,14 +50,14 @@ def _checksums(coordinates: Sequence[Coordinate]) -> str:
 
 
 def _environment() -> str:
-    wanted = versions()
+    pinned = versions()
     return (
         "# Written by `python -m factfold.stack.images docker` from factfold/versions.toml; do not edit.\n"
-        f"POSTGRES_VERSION={wanted.postgres}\n"
-        f"KAFKA_VERSION={wanted.kafka}\n"
-        f"DEBEZIUM_VERSION={wanted.debezium}\n"
-        f"REGISTRY_VERSION={wanted.registry}\n"
-        f"JAVA_PACKAGE={wanted.java_package}\n"
+        f"POSTGRES_VERSION={pinned.postgres}\n"
+        f"KAFKA_VERSION={pinned.kafka}\n"
+        f"DEBEZIUM_VERSION={pinned.debezium}\n"
+        f"REGISTRY_VERSION={pinned.registry}\n"
+        f"JAVA_PACKAGE={pinned.java_package}\n"
     )
 
 

@@ -26,6 +26,10 @@ def start_lightly() -> None:
     """Let every JVM that this process starts compile quickly rather than well, unless the environment says otherwise.
 
     For tests and demonstrations: JVMs that run for minutes on few cores spend most of that time compiling.
+
+    Example:
+        >>> start_lightly()
+        >>> stack = LocalStack("tests", ephemeral=True)
     """
     for name in (_SERVERS, _SPARK):
         os.environ.setdefault(name, _LIGHT)
@@ -47,17 +51,17 @@ class Java:
 def require_java() -> Java:
     """Find Java by JAVA_HOME, then PATH, and check its version; raises NoJava or JavaTooOld."""
     executable = _find()
-    wanted = versions()
+    pinned = versions()
     if executable is None:
         raise NoJava("no Java was found: JAVA_HOME is unset or empty and PATH has no `java`", remedy=_remedy())
-    found = _version(executable)
-    if found < wanted.java_minimum:
+    version = _version(executable)
+    if version < pinned.java_minimum:
         raise JavaTooOld(
-            f"Java {found} is too old, the servers need {wanted.java_minimum} or newer",
+            f"Java {version} is too old, the servers need {pinned.java_minimum} or newer",
             remedy=_remedy(),
             place=str(executable),
         )
-    return Java(executable, found)
+    return Java(executable, version)
 
 
 def _find() -> Path | None:
@@ -66,8 +70,8 @@ def _find() -> Path | None:
         candidate = Path(home) / "bin" / "java"
         if os.access(candidate, os.X_OK):
             return candidate
-    found = shutil.which("java")
-    return Path(found) if found else None
+    executable = shutil.which("java")
+    return Path(executable) if executable else None
 
 
 def _version(executable: Path) -> int:
@@ -90,8 +94,8 @@ def feature_version(output: str, *, place: str) -> int:
 
 
 def _remedy() -> str:
-    wanted = versions()
+    pinned = versions()
     return (
-        f"install Java {wanted.java_minimum} or newer (Debian, Ubuntu: `apt install {wanted.java_package}`) "
+        f"install Java {pinned.java_minimum} or newer (Debian, Ubuntu: `apt install {pinned.java_package}`) "
         "and have it on PATH or in JAVA_HOME"
     )

@@ -100,7 +100,7 @@ def common_properties() -> dict[str, object]:
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "share.coordinator.state.topic.num.partitions": 4,
-        # A worker of a share group learns its partitions at its second heartbeat: after 5 s, unless told otherwise.
+        # A worker of a share group learns its partitions at its second heartbeat. Kafka's default interval is 5 s.
         "group.share.min.heartbeat.interval.ms": 500,
         "group.share.heartbeat.interval.ms": 500,
     }

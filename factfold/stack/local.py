@@ -83,7 +83,7 @@ class LocalStack:
         self.name = name
         self.folder = stacks_folder() / name
         self._ephemeral = ephemeral
-        self._wanted_ports = dict(ports or {})
+        self._requested_ports = dict(ports or {})
         self._recording = threading.Lock()
         self._giving_up = threading.Event()
 
@@ -99,14 +99,14 @@ class LocalStack:
     @property
     def info(self) -> StackInfo:
         """Addresses, folders and processes. Raises StackNotUp if this stack was never started."""
-        found = load(self.folder)
-        if found is None:
+        info = load(self.folder)
+        if info is None:
             raise StackNotUp(
                 f"there is no stack {self.name!r}",
                 remedy=f"factfold stack up --stack {self.name}",
                 place=str(self.folder),
             )
-        return found
+        return info
 
     def up(self, *, optional: Sequence[str] = ()) -> StackInfo:
         """Start the servers that do not run, and return when all answer. A StackError stops what it started.
@@ -116,9 +116,9 @@ class LocalStack:
         sweep()
         with self._locked():
             require_java()
-            wanted = [*SERVERS, *map(known_server, optional)]
-            info = self._with_ports(self._opened(), wanted)
-            started = [server for server in dict.fromkeys(wanted) if not self._runs(info, server)]
+            servers = [*SERVERS, *map(known_server, optional)]
+            info = self._with_ports(self._opened(), servers)
+            started = [server for server in dict.fromkeys(servers) if not self._runs(info, server)]
             try:
                 self._start_all(started)
             except BaseException:
@@ -199,7 +199,7 @@ class LocalStack:
         return StackInfo(
             name=self.name,
             folder=self.folder,
-            ports={**free_ports(_PORTS), **self._wanted_ports},
+            ports={**free_ports(_PORTS), **self._requested_ports},
             password=secrets.token_urlsafe(24),
             processes={},
             owner=RecordedProcess.of(os.getpid()) if self._ephemeral else None,
@@ -209,8 +209,8 @@ class LocalStack:
         """Keep the ports of a stopped stack where they are still free; clients may remember them."""
         if any(self._runs(known, server) for server in _EVERY):
             return known
-        kept = {name: port for name, port in known.ports.items() if is_free(port)}
-        return replace(known, ports={**free_ports(_PORTS), **kept, **self._wanted_ports}, processes={})
+        retained = {name: port for name, port in known.ports.items() if is_free(port)}
+        return replace(known, ports={**free_ports(_PORTS), **retained, **self._requested_ports}, processes={})
 
     def _with_ports(self, info: StackInfo, servers: Sequence[str]) -> StackInfo:
         """Give a port to the servers that have none: an optional one gets it when it is first started."""
@@ -218,7 +218,7 @@ class LocalStack:
         if not new:
             return info
         chosen = free_ports(new, besides=info.ports.values()) | {
-            server: port for server, port in self._wanted_ports.items() if server in new
+            server: port for server, port in self._requested_ports.items() if server in new
         }
         ported = replace(info, ports={**info.ports, **chosen})
         save(ported)

@@ -71,10 +71,10 @@ def _refusal(port: int) -> OSError | None:
 
 def _holder(port: int) -> str | None:
     try:
-        found = psutil.net_connections("tcp")
+        connections = psutil.net_connections("tcp")
     except psutil.Error:
         return None
-    for connection in found:
+    for connection in connections:
         if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
             return _describe(connection.pid)
     return None

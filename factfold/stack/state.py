@@ -21,7 +21,12 @@ _STATE_FILE = "state.json"
 
 @dataclass(frozen=True)
 class PostgresInfo:
-    """How to reach the stack's PostgreSQL as its superuser."""
+    """How to reach the stack's PostgreSQL as its superuser.
+
+    Example:
+        >>> LocalStack().info.postgres.url("shop")
+        'postgresql+psycopg://postgres:secret@127.0.0.1:5432/shop'
+    """
 
     host: str
     port: int
@@ -36,7 +41,12 @@ class PostgresInfo:
 
 @dataclass(frozen=True)
 class StackInfo:
-    """Addresses, folders and processes of one stack. `owner` is set if the stack ends with a process."""
+    """Addresses, folders and processes of one stack. `owner` is set if the stack ends with a process.
+
+    Example:
+        >>> LocalStack().info.bootstrap_servers
+        '127.0.0.1:9092'
+    """
 
     name: str
     folder: Path
@@ -112,13 +122,13 @@ def state_file(folder: Path) -> Path:
 
 def save(info: StackInfo) -> None:
     """Write the state file in one step, readable by its owner alone: it holds the password."""
-    beside = state_file(info.folder).with_suffix(".new")
-    beside.unlink(missing_ok=True)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    temporary = state_file(info.folder).with_suffix(".new")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(_written(info), file, indent=2)
         file.write("\n")
-    os.replace(beside, state_file(info.folder))
+    os.replace(temporary, state_file(info.folder))
 
 
 def load(folder: Path) -> StackInfo | None:
@@ -160,5 +170,5 @@ def _read(written: dict[str, Any], folder: Path) -> StackInfo:
 
 
 def _with_ports(written: Mapping[str, Any]) -> list[str]:
-    """Who has a port: everyone who must, so that a file without it is damaged, and who was asked for."""
+    """The servers that must have a port (a file without one is damaged), and the optional ones of the file."""
     return [*SERVERS, "controller", *(server for server in OPTIONAL_SERVERS if server in written)]

@@ -44,8 +44,8 @@ class Letters:
 
         if self._store is None:
             return {}
-        found, home = stored_letters(self._store.engine), self._store.engine.url.database or "store"
-        return {(home, topic, group): count for (topic, group), count in found.items()}
+        counts, home = stored_letters(self._store.engine), self._store.engine.url.database or "store"
+        return {(home, topic, group): count for (topic, group), count in counts.items()}
 
     def _of_topics(self) -> Mapping[tuple[str, str, str], int]:
         if self._settings is None:
@@ -58,13 +58,13 @@ class Letters:
             homes = sorted(name for name in names if name.endswith(f".{DEAD_LETTERS}"))
             settled = {name: settled_topic(name).name for name in homes}
             ends = reader.end_offsets([*homes, *(names & set(settled.values()))]) if homes else {}
-        found = {}
+        counts = {}
         for name in homes:
             standing = ends[name], ends.get(settled[name])
             if name not in self._read or self._read[name][0] != standing:
                 self._read[name] = standing, _open_letters(self._settings, name)
-            found[(name, *_topic_and_group(name, names))] = self._read[name][1]
-        return found
+            counts[(name, *_topic_and_group(name, names))] = self._read[name][1]
+        return counts
 
 
 def _open_letters(settings: Settings, name: str) -> int:

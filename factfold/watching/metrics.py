@@ -113,5 +113,5 @@ class WatchMetrics(RunnerMetrics):
         self.replace(APPLIED, [(labels, moment.timestamp()) for labels, moment in _by_topic(commits)])
 
 
-def _by_topic(found: Mapping[str, Mapping[str, _Value]]) -> list[tuple[dict[str, str], _Value]]:
-    return [({"group": group, "topic": topic}, one) for group, each in found.items() for topic, one in each.items()]
+def _by_topic(values: Mapping[str, Mapping[str, _Value]]) -> list[tuple[dict[str, str], _Value]]:
+    return [({"group": group, "topic": topic}, one) for group, each in values.items() for topic, one in each.items()]

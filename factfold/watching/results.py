@@ -49,9 +49,9 @@ class CompareMetrics(Metrics):
 
     families: ClassVar[tuple[Family, ...]] = (TABLE_EQUAL, TABLE_KEYS, COMPARED)
 
-    def compared(self, found: Sequence[TableComparison]) -> None:
+    def compared(self, comparisons: Sequence[TableComparison]) -> None:
         """Show the result of each table that a state is made from."""
-        for one in found:
+        for one in comparisons:
             if one.is_compared:
                 labels = {"table": one.table, "state": one.state}
                 differing = len({*one.missing, *one.extra, *one.differing, *one.changing})
@@ -67,8 +67,8 @@ def write_verified(path: str, group: str, verdicts: Mapping[str, ViewVerdict], *
     write_metrics(metrics, path)
 
 
-def write_compared(path: str, found: Sequence[TableComparison]) -> None:
+def write_compared(path: str, comparisons: Sequence[TableComparison]) -> None:
     """Write the result of a comparison."""
     metrics = CompareMetrics()
-    metrics.compared(found)
+    metrics.compared(comparisons)
     write_metrics(metrics, path)

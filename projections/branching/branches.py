@@ -36,6 +36,11 @@ class Branches:
         predicates: The condition of each branch, in the order in which they are tried.
         otherwise: The branch of records that match no condition.
         source: The only service whose records are routed. Others become dead letters.
+
+    Example:
+        >>> payment_branches = branches(Payment, {"suspicious": field("amount") > 900}, otherwise="validated")
+        >>> payment_branches.topics
+        {'suspicious': 'payment.suspicious', 'validated': 'payment.validated'}
     """
 
     aggregate: type[Aggregate]

@@ -1,8 +1,8 @@
 """The folder of a router: Spark's checkpoint, what it was made for, and a lock; readable by its owner only.
 
-A Spark checkpoint holds how far a query has come and nothing about what the query did. So the definition of the
-branches lies beside it: other predicates under an old checkpoint would route one half of the log by the old ones and
-one by the new.
+A Spark checkpoint holds how far a query has come and nothing about what the query did. The definition of the
+branches is stored next to it: other predicates under an old checkpoint would route one half of the log by the old ones
+and one by the new.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class RouterCheckpoint:
     def _make(self) -> None:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self.folder.stat()
+            status = self.folder.stat()
         except OSError as error:
             raise _unusable(f"cannot be made: {error.strerror}", self.folder) from error
-        if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
             raise _unusable("can be entered by others than its owner", self.folder)
 
     def _lock(self, lock: int) -> None:
@@ -92,16 +92,16 @@ class RouterCheckpoint:
 
     def _write(self, branches: Branches) -> None:
         text = json.dumps({"fingerprint": branches.fingerprint(), "branches": branches.description()}, indent=2)
-        beside = self._definition.with_suffix(".new")
-        beside.write_text(text + "\n", encoding="utf-8")
-        beside.replace(self._definition)
+        temporary = self._definition.with_suffix(".new")
+        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.replace(self._definition)
 
     def _read(self) -> Mapping[str, Any]:
         try:
-            found = json.loads(self._definition.read_text(encoding="utf-8"))
+            stored = json.loads(self._definition.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return stored if isinstance(stored, dict) else {}
 
     def committed(self) -> Mapping[int, int] | None:
         """The offset after the last committed one, by partition, or None before the first batch has ended."""
@@ -115,14 +115,14 @@ class RouterCheckpoint:
 
 def _offsets(text: str, topic: str) -> Mapping[int, int]:
     """Spark's offset log of a batch: a version, metadata, and one line of offsets a source."""
-    found = json.loads(text.splitlines()[-1])
-    return {int(partition): offset for partition, offset in found[topic].items()}
+    offsets = json.loads(text.splitlines()[-1])
+    return {int(partition): offset for partition, offset in offsets[topic].items()}
 
 
 def _difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    told = [f"{key} was {before.get(key, 'not there')}, is {now.get(key, 'not there')}" for key in keys]
-    return "; ".join(told) or "its definition cannot be read"
+    changes = [f"{key} was {before.get(key, 'not there')}, is {now.get(key, 'not there')}" for key in keys]
+    return "; ".join(changes) or "its definition cannot be read"
 
 
 def _unusable(why: str, folder: Path) -> CheckpointUnusable:

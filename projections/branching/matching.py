@@ -76,8 +76,8 @@ def _either(left: Matcher, right: Matcher) -> Matcher:
 
 def _negated(inner: Matcher) -> Matcher:
     def negated(name: str, data: Mapping[str, Any]) -> Truth:
-        found = inner(name, data)
-        return None if found is None else not found
+        truth = inner(name, data)
+        return None if truth is None else not truth
 
     return negated
 
@@ -113,25 +113,25 @@ def _test(predicate: Predicate) -> tuple[Path, Family, Callable[[Any], bool]]:
     match predicate:
         case Comparison(path, symbol, value):
             compare, constant = OPERATORS[symbol], plain(value)
-            return path, family_of(value), lambda found: bool(compare(found, constant))
+            return path, family_of(value), lambda actual: bool(compare(actual, constant))
         case Membership(path, values):
             constants = {plain(value) for value in values}
-            return path, family_of(values[0]), lambda found: found in constants
+            return path, family_of(values[0]), lambda actual: actual in constants
         case Prefix(path, text):
-            return path, "text", lambda found: found.startswith(text)
+            return path, "text", lambda actual: actual.startswith(text)
     raise TypeError(f"{type(predicate).__name__} is no predicate of this module")
 
 
 def _value(data: Mapping[str, Any], path: Path) -> Any:
     """The value of a field, None where a record on the way is null or lacks it; a NaN is no value."""
-    found: Any = data
+    value: Any = data
     for name in path:
-        if not isinstance(found, Mapping):
+        if not isinstance(value, Mapping):
             raise _not_a_record(path)
-        found = found.get(name)
-        if found is None:
+        value = value.get(name)
+        if value is None:
             return None
-    return None if found != found else found
+    return None if value != value else value
 
 
 def _not_a_record(path: Path) -> InvalidPredicate:

@@ -27,6 +27,12 @@ class RouterMetrics(RunnerMetrics):
 
     Args:
         topic: The topic that is routed.
+
+    Example:
+        >>> metrics = RouterMetrics("payment")
+        >>> with serve_metrics(metrics, port=9464):
+        ...     with open_router(settings, payment_branches, checkpoints=folder, jars=jars, metrics=metrics) as router:
+        ...         router.run(stop=stop)
     """
 
     families: ClassVar[tuple[Family, ...]] = (*RUNNER, RECORDS, LAG, RELOADS)

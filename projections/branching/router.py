@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 # killed router repeats up to one batch. Measured: docs/decisions/0011.
 BATCH_SECONDS: Final = 60
 _POLL_SECONDS: Final = 0.2
-# Kafka's producer by itself waits two minutes for a topic that is gone; a schema that was given up may come late.
+# Kafka's producer by itself waits two minutes for a missing topic; a schema that was given up may come late.
 _LOOK_SECONDS: Final = 5.0
-_SESSION: Final = {"spark.sql.streaming.stopTimeout": "20s"}  # a consumer whose broker is gone may not be interruptible
+_SESSION: Final = {"spark.sql.streaming.stopTimeout": "20s"}  # a consumer without its broker may not be interruptible
 
 log = structlog.get_logger()
 
@@ -63,6 +63,11 @@ class RouterOptions:
         schema_patience: Seconds to wait for an unknown schema id. A schema and its first event take two topics. After
             that, the records become dead letters.
         restarts: How often, and after which pauses, a failed query starts again.
+
+    Example:
+        >>> options = RouterOptions(start="end", batch_seconds=60)
+        >>> with open_router(Settings(), payment_branches, checkpoints=folder, options=options, jars=jars) as router:
+        ...     router.run(stop=stop)
     """
 
     start: Start = "beginning"
@@ -73,7 +78,14 @@ class RouterOptions:
 
 
 class Router:
-    """Routes one topic to its branches. `open_router` makes it."""
+    """Routes one topic to its branches. `open_router` makes it.
+
+    Example:
+        >>> with open_router(Settings(), payment_branches, checkpoints=folder, jars=spark_jars()) as router:
+        ...     router.run(stop=stop)
+        ...     router.counts()
+        {'suspicious': 12, 'validated': 488, 'dead-letter': 0}
+    """
 
     def __init__(
         self,
@@ -265,8 +277,8 @@ def open_router(
     partitions = source_partitions(settings, branches)
     place = f"branches of {branches.topic}"
     master = master or f"local[{slots_needed(partitions)}]"
-    if chosen.mode == "real-time" and (told := local_slots(master)) is not None:
-        require_slots(told, partitions, place=place)
+    if chosen.mode == "real-time" and (slots := local_slots(master)) is not None:
+        require_slots(slots, partitions, place=place)
     checkpoint = RouterCheckpoint.of(branches, checkpoints)
     with checkpoint.claimed(branches):
         make_topics(settings, branches, partitions=partitions)
@@ -296,9 +308,9 @@ def make_topics(settings: Settings, branches: Branches, *, partitions: int) -> N
 
 
 def local_slots(master: str) -> int | None:
-    """The slots that a local master's name tells, so that too few are told before Spark has started; else None."""
-    told = re.fullmatch(r"local(?:\[(\d+)(?:,\d+)?\])?", master)
-    return int(told.group(1) or 1) if told else None
+    """The slots in a local master's name, to refuse too few before Spark has started; else None."""
+    match = re.fullmatch(r"local(?:\[(\d+)(?:,\d+)?\])?", master)
+    return int(match.group(1) or 1) if match else None
 
 
 def slots_needed(partitions: int) -> int:
@@ -319,7 +331,12 @@ def require_slots(slots: int, partitions: int, *, place: str) -> None:
 
 
 def branch_counts(settings: Settings, branches: Branches) -> dict[str, int]:
-    """Return the records ever written to each branch topic and the dead-letter topic, repeated ones included."""
+    """Return the records ever written to each branch topic and the dead-letter topic, repeated ones included.
+
+    Example:
+        >>> branch_counts(Settings(), payment_branches)
+        {'suspicious': 12, 'validated': 488, 'dead-letter': 0}
+    """
     topics = {**branches.topics, DEAD_LETTER: branches.dead_letter_topic}
     ends = end_offsets(settings, topics.values())
     return {name: sum(ends[topic].values()) for name, topic in topics.items()}
@@ -333,6 +350,10 @@ class BranchesStatus:
         topic: The topic.
         lag: The offsets that wait, None before the first batch has ended.
         counts: The records written to each branch topic and the dead-letter topic.
+
+    Example:
+        >>> branches_status(Settings(), payment_branches, checkpoints=Path("/var/lib/shop")).lag
+        0
     """
 
     topic: str
@@ -344,6 +365,11 @@ def branches_status(settings: Settings, branches: Branches, *, checkpoints: Path
     """Compare the router's Spark checkpoint with the topic's ends. In real-time mode it moves once a batch.
 
     Raises TopicMissing or BrokerUnreachable.
+
+    Example:
+        >>> status = branches_status(Settings(), payment_branches, checkpoints=Path("/var/lib/shop"))
+        >>> status.lag, status.counts["suspicious"]
+        (0, 12)
     """
     committed = RouterCheckpoint.of(branches, checkpoints).committed()
     ends = end_offsets(settings, [branches.topic])[branches.topic]

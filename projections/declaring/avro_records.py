@@ -39,6 +39,6 @@ def _spelled(avro: Any, known: Mapping[str, Any]) -> Any:
 
 
 def value_type(avro: Any) -> Any:
-    """The type beside null in a union of the two, any other as it is."""
+    """The other type in a union with null, any other type as it is."""
     members = [member for member in avro if member != "null"] if isinstance(avro, list) else [avro]
     return members[0] if len(members) == 1 else avro

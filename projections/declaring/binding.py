@@ -22,7 +22,7 @@ def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[st
         _require_current(declared, tables)
     if declared.by:
         _require_partitions(declared, tables)
-        found = View(
+        view = View(
             name, declared.key, tables, (), function, by=declared.by, topic=declared.topic, final=declared.final
         )
     else:
@@ -31,17 +31,17 @@ def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[st
         sides = tuple(_side(c, target, tables, references, view=name) for c, target in declared.unmatched.items())
         key = (*declared.key, *(column for side in sides for column in side.columns))
         peers = _peers(declared, tables, references)
-        found = View(
+        view = View(
             name, key, tables, references, function, sides, topic=declared.topic, peers=peers, final=declared.final
         )
-        if found.references_are_known:
-            require_all_reached(found)
-    found = replace(found, topic=declared.topic, final=declared.final, reach=declared.reach)
-    if len(set(found.key)) < len(found.key):
+        if view.references_are_known:
+            require_all_reached(view)
+    view = replace(view, topic=declared.topic, final=declared.final, reach=declared.reach)
+    if len(set(view.key)) < len(view.key):
         raise InvalidDefinition(f"view {name!r} has a key column twice", remedy="give each side a name of its own")
-    if found.columns_are_known and found.references_are_known:
-        check(found)
-    return found
+    if view.columns_are_known and view.references_are_known:
+        check(view)
+    return view
 
 
 def tables_of(function: Callable[..., Any], explicit: Mapping[str, Input]) -> dict[str, Input]:
@@ -49,13 +49,13 @@ def tables_of(function: Callable[..., Any], explicit: Mapping[str, Input]) -> di
     scope = {**inspect.getclosurevars(function).nonlocals, **getattr(function, "__globals__", {}), **explicit}
     bound: dict[str, Input] = {}
     for parameter in inspect.signature(function).parameters:
-        found = scope.get(parameter)
-        if not isinstance(found, Table | View):
+        table = scope.get(parameter)
+        if not isinstance(table, Table | View):
             raise InvalidDefinition(
                 f"view {function.__name__!r} takes {parameter!r}, and no table of that name is in its module",
                 remedy=f"define {parameter} = Table.from_events(…), or another of its kind, or pass tables={{…}}",
             )
-        bound[checked_identifier(parameter, what="table")] = found
+        bound[checked_identifier(parameter, what="table")] = table
     if not bound:
         raise InvalidDefinition(
             f"view {function.__name__!r} takes no table", remedy="name its tables as parameters, the root first"
@@ -104,7 +104,7 @@ def _require_root_key(declared: Declaration, tables: Mapping[str, Input]) -> Non
 def _peers(
     declared: Declaration, tables: Mapping[str, Input], references: tuple[Reference, ...] | InferredReferences
 ) -> tuple[str, ...]:
-    """The roots beside the first."""
+    """The roots after the first."""
     roots = [_role(root, tables, spec="roots", view=declared.name) for root in declared.roots]
     if not roots:
         return ()
@@ -161,14 +161,14 @@ def _reference(columns: tuple[str, ...], target: Target, tables: Mapping[str, In
             place=f"view {view}",
         )
     name = _role(target, tables, spec=spec, view=view)
-    found = Reference(source, tuple(column.rpartition(".")[2] for column in columns), name)
-    if len(found.columns) != len(tables[name].key):
+    reference = Reference(source, tuple(column.rpartition(".")[2] for column in columns), name)
+    if len(reference.columns) != len(tables[name].key):
         raise InvalidDefinition(
             f"{spec!r} is {len(columns)} column(s), and the key of {name!r} is {', '.join(tables[name].key)}",
             remedy="give as many columns, in the order of that key: references={('a', 'b'): table}",
             place=f"view {view}",
         )
-    return found
+    return reference
 
 
 def _role(target: Target, tables: Mapping[str, Input], *, spec: str, view: str) -> str:
@@ -221,7 +221,7 @@ def _side(
 
 
 def require_all_reached(view: View) -> None:
-    """Require a reference to each table of a view beside its roots; InvalidDefinition."""
+    """Require a reference to each table of a view except its roots; InvalidDefinition."""
     reached = set(view.roots)
     for _ in view.references:
         reached |= {r.target for r in view.references if r.source in reached}

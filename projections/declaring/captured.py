@@ -61,7 +61,7 @@ def named_columns(model: Any) -> dict[str, Any]:
 
 
 def _attributes(model: Any) -> dict[Any, str]:
-    return {column: found.key for found in model.__mapper__.column_attrs for column in found.columns}
+    return {column: attribute.key for attribute in model.__mapper__.column_attrs for column in attribute.columns}
 
 
 def _unusable(name: str, column: Any, *, is_mapped: bool) -> InvalidDefinition:
@@ -130,14 +130,14 @@ def _shaped(table: Any, column: Any, name: str, annotation: Any) -> ColumnType:
         raise InvalidDefinition(
             "a shape is given for what is no column of JSON", remedy="name a JSON column of the table", place=place
         )
-    found = from_python(annotation, place=place)
-    if not found.shape:
+    column_type = from_python(annotation, place=place)
+    if not column_type.shape:
         raise InvalidDefinition(
             f"the shape of a JSON column is {annotation!r}, which is flat",
             remedy="give a list, a dictionary of texts or a class of fields. Without a shape the column is text",
             place=place,
         )
-    return found
+    return column_type
 
 
 def _type_of(kind: Any, place: str) -> ColumnType:

@@ -48,13 +48,13 @@ class FullJoin:
         self.signature = f"full join of {', '.join(tables)} by {key}"
 
     def __call__(self, *frames: Any) -> Any:
-        """All rows, beside those of their keys."""
+        """All rows, joined by their keys."""
         return functools.reduce(lambda one, other: one.join(other, self._key, "full"), frames)
 
 
 def _by_owner(aggregates: Sequence[type[Aggregate]], columns: Setters) -> dict[type[Aggregate], Setters]:
     """Each aggregate's columns: versions of two streams have no order, so a last event of both does not exist."""
-    found: dict[type[Aggregate], dict[str, tuple[Setter, ...]]] = {aggregate: {} for aggregate in aggregates}
+    owned: dict[type[Aggregate], dict[str, tuple[Setter, ...]]] = {aggregate: {} for aggregate in aggregates}
     for column, setters in columns.items():
         owners = [a for a in aggregates if any(setter.event in a.event_types.values() for setter in setters)]
         if len(owners) != 1:
@@ -63,8 +63,8 @@ def _by_owner(aggregates: Sequence[type[Aggregate]], columns: Setters) -> dict[t
                 remedy="let each column be set by the events of one of them. A view can put two columns together",
                 place=_names(aggregates, ", "),
             )
-        found[owners[0]][column] = setters
-    return dict(found)
+        owned[owners[0]][column] = setters
+    return dict(owned)
 
 
 def _names(aggregates: Sequence[type[Aggregate]], between: str) -> str:

@@ -89,23 +89,23 @@ def kind_at(schema: Mapping[str, Any], path: Path) -> FieldKind | None:
     Raises InvalidPredicate where the path leads through something that is no record, or to a personal field.
     """
     records = dict(records_in(schema))
-    found: Any = schema
+    avro: Any = schema
     for name in path:
-        record = _record(found, records)
+        record = _record(avro, records)
         if record is None:
             raise InvalidPredicate(
-                f"field {'.'.join(path)!r} looks into {found!r}, which is no record", remedy="name a field of a record"
+                f"field {'.'.join(path)!r} looks into {avro!r}, which is no record", remedy="name a field of a record"
             )
         declared = [field["type"] for field in record["fields"] if field["name"] == name]
         if not declared:
             return None
-        found = declared[0]
-    if is_sealed(found):
+        avro = declared[0]
+    if is_sealed(avro):
         raise InvalidPredicate(
             f"field {'.'.join(path)!r} is personal, and a router sees it sealed",
             remedy="compare a clear field, or decide in a subscription that has the keys",
         )
-    return _kind(found)
+    return _kind(avro)
 
 
 def field_names(schema: Mapping[str, Any]) -> list[str]:
@@ -122,26 +122,26 @@ def field_names(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _record(avro: Any, records: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    found = value_type(avro)
-    if isinstance(found, str):
-        return records.get(found)
-    return found if isinstance(found, Mapping) and found.get("type") == "record" else None
+    value_schema = value_type(avro)
+    if isinstance(value_schema, str):
+        return records.get(value_schema)
+    return value_schema if isinstance(value_schema, Mapping) and value_schema.get("type") == "record" else None
 
 
 def _kind(avro: Any) -> FieldKind:
-    found = value_type(avro)
-    if isinstance(found, str):
-        return _known(_PLAIN.get(found))
-    if not isinstance(found, Mapping):
+    value_schema = value_type(avro)
+    if isinstance(value_schema, str):
+        return _known(_PLAIN.get(value_schema))
+    if not isinstance(value_schema, Mapping):
         return FieldKind("other")
-    logical = found.get("logicalType")
+    logical = value_schema.get("logicalType")
     if logical == "decimal":
-        return FieldKind("number", "decimal", found["precision"], found.get("scale", 0))
-    return _known(_LOGICAL.get(logical) if logical else _PLAIN.get(str(found["type"])))
+        return FieldKind("number", "decimal", value_schema["precision"], value_schema.get("scale", 0))
+    return _known(_LOGICAL.get(logical) if logical else _PLAIN.get(str(value_schema["type"])))
 
 
-def _known(found: tuple[Family, Any] | None) -> FieldKind:
-    return FieldKind(*found) if found else FieldKind("other")
+def _known(kind: tuple[Family, Any] | None) -> FieldKind:
+    return FieldKind(*kind) if kind else FieldKind("other")
 
 
 def check_predicate(predicate: Predicate, events: Sequence[EventType]) -> None:
@@ -202,21 +202,21 @@ def paths(leaf: Predicate) -> tuple[Path, ...]:
 def check_leaf(leaf: Predicate, schema: Mapping[str, Any], *, place: str) -> None:
     """Hold one part against one schema; a field that the schema lacks is fine, it is null there."""
     kinds = [kind_at(schema, path) for path in paths(leaf)]
-    found = [kind for kind in kinds if kind is not None]
-    if isinstance(leaf, Absence) or len(found) < len(kinds) or not found:
+    known = [kind for kind in kinds if kind is not None]
+    if isinstance(leaf, Absence) or len(known) < len(kinds) or not known:
         return
     match leaf:
         case FieldComparison(_, symbol, _):
-            _check_fields(found[0], found[1], place)
-            _check_order(found[0].family, symbol, place)
+            _check_fields(known[0], known[1], place)
+            _check_order(known[0].family, symbol, place)
         case Comparison(_, symbol, value):
-            _check_family(found[0], value, place)
-            _check_order(found[0].family, symbol, place)
+            _check_family(known[0], value, place)
+            _check_order(known[0].family, symbol, place)
         case Membership(_, values):
             for value in values:
-                _check_family(found[0], value, place)
+                _check_family(known[0], value, place)
         case Prefix(_, text):
-            _check_family(found[0], text, place)
+            _check_family(known[0], text, place)
 
 
 def _check_family(kind: FieldKind, value: Constant, place: str) -> None:
@@ -275,11 +275,11 @@ def _check_member(declared: FieldType | None, value: Constant, *, place: str) ->
 
 
 def _declared(event: EventType, path: Path) -> FieldType | None:
-    fields, found = event.fields, None
+    fields, field_type = event.fields, None
     for name in path:
-        found = next((field.type for field in fields if field.name == name), None)
-        fields = found.fields if found else ()
-    return found
+        field_type = next((field.type for field in fields if field.name == name), None)
+        fields = field_type.fields if field_type else ()
+    return field_type
 
 
 def _unknown_field(path: Path, events: Sequence[EventType]) -> UnknownField:

@@ -34,7 +34,7 @@ class Setter:
 
     @property
     def placeholder(self) -> str | None:
-        """What the field shows of a person who was erased, as its schema keeps it; None where it is not personal."""
+        """What the field shows after an erasure, as its schema stores it; None if it is not personal."""
         return str(self._field_schema(self.field or "")["erased"]) if self.personal else None
 
     def _field_schema(self, name: str) -> Any:
@@ -89,6 +89,6 @@ def taken_from_personal(setters: Mapping[str, Sequence[Setter]]) -> tuple[str, .
 
 
 def placeholders(setters: Mapping[str, Sequence[Setter]]) -> str:
-    """What columns show of persons who were erased, as a part of a signature; nothing without personal ones."""
+    """What columns show after an erasure, as a part of a signature; nothing without personal ones."""
     shown = {column: [s.placeholder for s in setters[column]] for column in taken_from_personal(setters)}
     return f"|{shown}" if shown else ""

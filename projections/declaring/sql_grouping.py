@@ -83,11 +83,11 @@ class _Parting:
 
     def _readable(self) -> Clauses:
         select = self._query.select
-        found = clauses(self._text, self._query.text.tokens, select)
-        if found is None:
+        parsed = clauses(self._text, self._query.text.tokens, select)
+        if parsed is None:
             raise _unreadable(self._query, "its clauses in another order")
         having = select.args.get("having")
-        shown = [*(item.expression for item in found.items), *([having] if having else [])]
+        shown = [*(item.expression for item in parsed.items), *([having] if having else [])]
         if inner := next((part for one in shown for part in one.find_all(*_INNER)), None):
             raise self._refused(
                 f"groups rows, and has a subquery outside of FROM and WHERE: {inner.sql(DIALECT)}",
@@ -95,7 +95,7 @@ class _Parting:
             )
         if any(not isinstance(star.parent, exp.Count) for part in shown for star in part.find_all(exp.Star)):
             raise self._refused("groups rows and selects *", "name the columns")
-        return found
+        return parsed
 
     def _keys(self) -> list[Item]:
         """The columns of the result that tell the groups apart."""
@@ -114,9 +114,9 @@ class _Parting:
             return items[int(part.name) - 1]
         if self._is_alias(part):
             return next(item for item in items if item.alias and item.alias.lower() == part.name.lower())
-        wanted = self._canonical(part)
+        canonical = self._canonical(part)
         for item in items:
-            if self._canonical(item.expression.unnest()) == wanted:
+            if self._canonical(item.expression.unnest()) == canonical:
                 return item
         text = part.sql(DIALECT).strip()
         raise self._refused(f"groups by {text!r} and does not select it", f"select it: {text} AS name")
@@ -161,12 +161,12 @@ class _Parting:
 
     def _name_of(self, alias: str, column: str) -> str:
         """The name that a column of the query has among the rows, from its first use on."""
-        found = self._known.get((alias, column.lower()))
-        if found is None:
-            found = self._free_name(alias, column)
-            self._known[alias, column.lower()] = found
-            self._add(_written(alias, column), found)
-        return found
+        name = self._known.get((alias, column.lower()))
+        if name is None:
+            name = self._free_name(alias, column)
+            self._known[alias, column.lower()] = name
+            self._add(_written(alias, column), name)
+        return name
 
     def _free_name(self, alias: str, column: str) -> str:
         taken = self._taken | {name.lower() for name in self._rows}

@@ -20,8 +20,8 @@ class Names:
     def __init__(self, select: exp.Select, roles: Mapping[str, Input]) -> None:
         self._roles = roles
         tables = [table for table in select.find_all(exp.Table) if table.parent_select is select]
-        found = [*tables, *(source.this for source in sources(select) if source.this not in tables)]
-        self._aliases = {str(source.alias_or_name).lower() for source in found}
+        relations = [*tables, *(source.this for source in sources(select) if source.this not in tables)]
+        self._aliases = {str(source.alias_or_name).lower() for source in relations}
         self._known = {t.alias_or_name.lower(): self._columns_of(t) for t in tables}
         self._are_known = all(self._known.values()) and all(isinstance(s.this, exp.Table) for s in sources(select))
         joins = list(select.find_all(exp.Join))

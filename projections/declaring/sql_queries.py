@@ -47,12 +47,12 @@ class Query:
     def groups(self) -> list[exp.Expr]:
         """What GROUP BY names."""
         group = self.select.args.get("group")
-        found = [part.unnest() for part in group.expressions] if group else []
+        expressions = [part.unnest() for part in group.expressions] if group else []
         if group and (group.find(*_TOTALS) or {name for name, value in group.args.items() if value} != {"expressions"}):
             raise self._refused(f"groups by {group.sql(DIALECT).strip()!r}", "group by each column or expression")
         if group and self.select.args.get("distinct"):
             raise self._refused("has DISTINCT and GROUP BY", "leave DISTINCT out: a group has one row")
-        return found
+        return expressions
 
     @property
     def is_distinct(self) -> bool:
@@ -123,10 +123,10 @@ class Query:
 
     def _sides(self) -> Iterator[tuple[exp.Join, _Side]]:
         for join in self.select.find_all(exp.Join):
-            if join.side in ("RIGHT", "FULL") and (side := self._kept(join)).role not in self.roots:
+            if join.side in ("RIGHT", "FULL") and (side := self._preserved(join)).role not in self.roots:
                 yield join, side
 
-    def _kept(self, join: exp.Join) -> _Side:
+    def _preserved(self, join: exp.Join) -> _Side:
         """The table whose rows a right or full join keeps, where the text shows it."""
         side = self._side(join)
         if side and (join.parent is self.select or side.role in self.roots):
@@ -138,16 +138,16 @@ class Query:
 
     def _find_roles(self, tables: Mapping[str, Input]) -> dict[str, Input]:
         """A parameter for each place that names a table. A table in several places is called by its aliases."""
-        found: dict[str, Input] = {}
+        roles: dict[str, Input] = {}
         given = {name.lower(): name for name in tables}
         often = Counter(table.name.lower() for table in self.scopes.tables)
         for table in self._named(given):
             name = checked_identifier(given[table.name.lower()], what="table")
             role = name if often[name] == 1 else checked_identifier(table.alias_or_name.lower(), what="table")
-            self._require_readable(table, role, found)
-            found[role] = tables[name]
+            self._require_readable(table, role, roles)
+            roles[role] = tables[name]
             table.meta["role"] = role
-        return found
+        return roles
 
     def _named(self, given: Mapping[str, str]) -> list[exp.Table]:
         """The places that name tables, the root first."""

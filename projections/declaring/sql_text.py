@@ -67,12 +67,12 @@ def parsed(view: str, text: str) -> SqlText:
     """What sqlglot reads in a text. Raises InvalidDefinition if it is anything but one SELECT."""
     try:
         tokens = _spark().tokenize(text)
-        found = _statements(tokens, text)
+        expressions = _statements(tokens, text)
     except SqlglotError as error:
         raise _refused(view, f"cannot be read: {_cause(error)}", _REMEDY) from error
     except RecursionError as error:
         raise _refused(view, "is nested too deeply", "write it as several views, of which one reads another") from error
-    statements = [one.unnest() for one in found if one is not None and not isinstance(one, exp.Semicolon)]
+    statements = [one.unnest() for one in expressions if one is not None and not isinstance(one, exp.Semicolon)]
     if len(statements) != 1 or not isinstance(statements[0], exp.Select):
         what = "is no SELECT" if len(statements) < 2 else f"is {len(statements)} statements"
         raise _refused(view, what, _REMEDY)
@@ -107,23 +107,23 @@ def _is_hex(one: Token, after: Token) -> bool:
 
 def _with_short_shifts(tokens: list[Token]) -> list[Token]:
     """With ``>>`` for ``>>>``. Only after a parse that failed: the end of a nested type looks the same."""
-    kept: list[Token] = []
+    shortened: list[Token] = []
     for token in tokens:
-        run = [*kept[-2:], token]
+        run = [*shortened[-2:], token]
         is_third = [one.start - token.start for one in run] == [-2, -1, 0]
         if not (is_third and all(one.token_type is TokenType.GT for one in run)):
-            kept.append(token)
-    return kept
+            shortened.append(token)
+    return shortened
 
 
 def _fingerprint(text: str, tokens: Iterable[Token]) -> str:
     """What changes with the text, but not with its spaces and comments. ``'a' 'b'`` is another text than ``'a''b'``."""
-    found, end = "", -1
+    fingerprint, end = "", -1
     for token in tokens:
         between = "" if token.start == end and token.token_type is TokenType.STRING else "\n"
         end = token.end + 1
-        found += f"{between}{token.token_type.name} {text[token.start : end]}"
-    return found
+        fingerprint += f"{between}{token.token_type.name} {text[token.start : end]}"
+    return fingerprint
 
 
 def _end(table: exp.Table) -> int:

@@ -1,4 +1,4 @@
-"""Archives of topics: every committed record in columns, beside Kafka, with the exact offsets they reach.
+"""Archives of topics: every committed record in columns, outside of Kafka, with the exact offsets they reach.
 
 What reads a log reads an archive in front of it through the same port: ``ArchivedLog`` gives the archived records from
 there, and the rest from the topic. So a topic may lose what is archived, and a rebuild still begins at offset 0. Delta
@@ -55,10 +55,10 @@ class Extent:
             return start
         return max(start, self.end[partition])
 
-    def first(self, partition: int, kept: int) -> int:
-        """The first offset that archive or topic hold, with none missing from there on; ``kept`` is the topic's."""
-        reached = partition in self.end and self.end[partition] >= kept
-        return min(kept, self.begin[partition]) if reached else kept
+    def first(self, partition: int, start: int) -> int:
+        """The first offset that archive or topic hold, with none missing from there on; ``start`` is the topic's."""
+        reached = partition in self.end and self.end[partition] >= start
+        return min(start, self.begin[partition]) if reached else start
 
 
 class Archive(Protocol):
@@ -80,7 +80,13 @@ class ArchivableLog(RecordLog, Protocol):
 
 @dataclass(frozen=True)
 class ArchivedLog(LayeredLog):
-    """A log whose older records are read from an archive. ``spark`` reads small ranges of archived records."""
+    """A log whose older records are read from an archive. ``spark`` reads small ranges of archived records.
+
+    Example:
+        >>> environment = Environment.open(Settings(), views_url=views_url, jars=jars, archive="/var/lib/shop/archive")
+        >>> isinstance(environment.log, ArchivedLog)
+        True
+    """
 
     log: ArchivableLog
     archive: Archive
@@ -105,7 +111,7 @@ class ArchivedLog(LayeredLog):
 
 @dataclass(frozen=True)
 class OpenArchivedLog:
-    """A connection to the log; the archive is asked where the log no longer has what is wanted."""
+    """A connection to the log; the archive is asked where the log no longer has the records."""
 
     archived: ArchivedLog
     log: OpenLog
@@ -113,13 +119,13 @@ class OpenArchivedLog:
 
     def beginning_offsets(self, topics: Sequence[str]) -> Offsets:
         """The first offset that archive or topic hold, with none missing from there on; TopicMissing, OffsetsLost."""
-        kept = self.log.beginning_offsets(topics)
+        starts = self.log.beginning_offsets(topics)
         extents = self.archived.archive.extents(topics)
         if extents:
             ids, ends = self.archived.log.topic_ids(list(extents)), self.log.end_offsets(list(extents))
             for topic, extent in extents.items():
                 require_same(topic, extent, topic_id=ids[topic], ends=ends[topic])
-        return _first(extents, kept)
+        return _first(extents, starts)
 
     def end_offsets(self, topics: Sequence[str]) -> Offsets:
         """The log's; TopicMissing."""
@@ -127,10 +133,10 @@ class OpenArchivedLog:
 
     def deletions_complete_from(self, topics: Sequence[str]) -> Offsets:
         """The topics', or where the archive begins that reaches so far; what is before it is read from there then."""
-        kept = self.log.deletions_complete_from(topics)
-        extents = self.archived.archive.extents(list(kept))
-        self._thinned.update(kept)
-        return _first(extents, kept)
+        complete = self.log.deletions_complete_from(topics)
+        extents = self.archived.archive.extents(list(complete))
+        self._thinned.update(complete)
+        return _first(extents, complete)
 
     def fetch(self, offsets: OffsetRange, *, headed: bool = False) -> pa.Table:
         """The records of a small range; of the archive, where the log no longer holds them all. OffsetsLost."""
@@ -140,14 +146,14 @@ class OpenArchivedLog:
         archived, tail = divided(offsets, self.archived.archive.extents(list(offsets.end)))
         if not archived.changed_topics():
             return self.log.fetch(offsets, headed=headed)
-        found = self.archived.archive.scan(self.archived.spark, archived, headed=headed).toArrow()
+        records = self.archived.archive.scan(self.archived.spark, archived, headed=headed).toArrow()
         rest = self.log.fetch(tail, headed=headed)
-        return pa.concat_tables([found.cast(rest.schema), rest])
+        return pa.concat_tables([records.cast(rest.schema), rest])
 
     def _is_thinned(self, offsets: OffsetRange) -> bool:
-        """Whether deletions in the range may be gone from the topics."""
-        wanted = offsets.not_empty().start
-        return any(o < self._thinned.get(t, {}).get(p, 0) for t, parts in wanted.items() for p, o in parts.items())
+        """Whether deletions in the range may be missing from the topics."""
+        start = offsets.not_empty().start
+        return any(o < self._thinned.get(t, {}).get(p, 0) for t, parts in start.items() for p, o in parts.items())
 
     def oldest(self, offsets: OffsetRange) -> datetime | None:
         """The log's; None where it no longer holds them."""
@@ -157,11 +163,11 @@ class OpenArchivedLog:
             return None
 
 
-def _first(extents: Mapping[str, Extent], kept: Offsets) -> Offsets:
-    """The first offsets that archives or topics hold, with none missing; ``kept`` are the topics'."""
+def _first(extents: Mapping[str, Extent], starts: Offsets) -> Offsets:
+    """The first offsets that archives or topics hold, with none missing; ``starts`` are the topics'."""
     return {
         topic: {p: extents[topic].first(p, first) if topic in extents else first for p, first in parts.items()}
-        for topic, parts in kept.items()
+        for topic, parts in starts.items()
     }
 
 
@@ -177,7 +183,7 @@ def divided(offsets: OffsetRange, extents: Mapping[str, Extent]) -> tuple[Offset
 
 
 def require_same(topic: str, extent: Extent, *, topic_id: str, ends: Mapping[int, int]) -> None:
-    """Raise OffsetsLost where the archived topic is not the one there is now: it was deleted and made anew."""
+    """Raise OffsetsLost where the archived topic is not the current one: it was deleted and created again."""
     beyond = [partition for partition, end in extent.end.items() if end > ends.get(partition, 0)]
     if topic_id == extent.topic_id and not beyond:
         return

@@ -37,20 +37,20 @@ class Boundaries:
     sources: Sequence[SourceBoundaries] = ()
 
     def within(self, start: Offsets, ends: Offsets, *, most: int) -> tuple[Offsets, Offsets]:
-        """The ends of what is kept whole, and those of the other topics, which may be cut anywhere."""
-        kept: dict[str, dict[int, int]] = {}
+        """The ends of whole transactions, and those of the other topics, which may be cut anywhere."""
+        whole: dict[str, dict[int, int]] = {}
         for source in self.sources:
             begun, waiting = ({t: dict(side[t]) for t in source.topics} for side in (start, ends))
-            kept |= {t: dict(parts) for t, parts in source.whole(begun, waiting, most=most).items()}
-        return kept, {topic: parts for topic, parts in ends.items() if topic not in kept}
+            whole |= {t: dict(parts) for t, parts in source.whole(begun, waiting, most=most).items()}
+        return whole, {topic: parts for topic, parts in ends.items() if topic not in whole}
 
     def latest(self, beginning: Offsets, ends: Offsets) -> Offsets:
         """The ends as of now, those of the sources at the end of a transaction."""
-        found = {t: dict(parts) for t, parts in ends.items()}
+        result = {t: dict(parts) for t, parts in ends.items()}
         for source in self.sources:
             begun = {t: dict(beginning[t]) for t in source.topics}
-            found |= {t: dict(parts) for t, parts in source.latest(begun).items()}
-        return found
+            result |= {t: dict(parts) for t, parts in source.latest(begun).items()}
+        return result
 
 
 @contextmanager

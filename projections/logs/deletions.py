@@ -1,7 +1,7 @@
 """Whether a reader that stood still has missed deletions: a compacted topic keeps a tombstone for some days only.
 
-What a topic has compacted away is gone without a gap that could be told from others: an older row stays with whoever
-had applied it, and no offset says so. So time decides, as the topic's own settings give it (KIP-534).
+A compacted tombstone leaves a gap like any other: a reader that had applied the older row still has it, and no offset
+shows that. Time decides, as the topic's own settings give it (KIP-534).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from projections.logs.port import Offsets, OpenLog
 
 
 def require_deletions(log: OpenLog, progress: Offsets, ends: Offsets, *, topics: Sequence[str]) -> None:
-    """Raise OffsetsLost where records wait that are older than deletions are kept: some may have gone unread."""
+    """Raise OffsetsLost if records wait that are older than the retention of deletions: some may be missing."""
     for topic, parts in log.deletions_complete_from(topics).items():
-        for partition, kept in parts.items():
-            if 0 < progress.get(topic, {}).get(partition, 0) < min(kept, ends[topic][partition]):
+        for partition, complete in parts.items():
+            if 0 < progress.get(topic, {}).get(partition, 0) < min(complete, ends[topic][partition]):
                 raise deletions_lost(
                     topic,
                     partition,

@@ -28,7 +28,7 @@ _PARTITION: Final = 0
 
 @dataclass(frozen=True)
 class LogWithErasures(LayeredLog):
-    """A log, and beside its topics the erasures of a key store."""
+    """A log with the erasures of a key store as one more topic."""
 
     keys: FollowedKeys
 
@@ -66,16 +66,16 @@ class OpenLogWithErasures:
         return {**self.log.end_offsets(_without(topics)), **erased}
 
     def deletions_complete_from(self, topics: Sequence[str]) -> Offsets:
-        """As the log's; erasures are all kept."""
+        """As the log's; erasures are never deleted."""
         return self.log.deletions_complete_from(_without(topics))
 
     def fetch(self, offsets: OffsetRange, *, headed: bool = False) -> pa.Table:
         """As the log's; an erasure has the key's id, 16 bytes, for its key, and no value."""
         others = offsets.without(ERASURES)
-        found = [self.log.fetch(others, headed=headed)] if others.changed_topics() else []
+        tables = [self.log.fetch(others, headed=headed)] if others.changed_topics() else []
         if ERASURES in offsets.end:
-            found.append(_records(self.keys, offsets, headed=headed))
-        return pa.concat_tables(found)
+            tables.append(_records(self.keys, offsets, headed=headed))
+        return pa.concat_tables(tables)
 
     def oldest(self, offsets: OffsetRange) -> datetime | None:
         """As the log's; an erasure does not say when it was."""

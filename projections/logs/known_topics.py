@@ -18,7 +18,7 @@ LOOK_SECONDS: Final = 10.0  # between two looks while a run works: each asks the
 class KnownTopics:
     """The topics of a run, by the ids its generation has noted.
 
-    A topic that is made anew has the offsets of the old one again, and may have more records by then than were applied:
+    A recreated topic has the offsets of the old one again, and may have more records by then than were applied:
     its length alone does not tell.
     """
 

@@ -89,7 +89,7 @@ class OpenLog(Protocol):
     """A connection to the log: where topics begin and end, and few records at a time."""
 
     def beginning_offsets(self, topics: Sequence[str]) -> Offsets:
-        """The first offset still kept, by topic and partition; TopicMissing."""
+        """The first retained offset, by topic and partition; TopicMissing."""
 
     def end_offsets(self, topics: Sequence[str]) -> Offsets:
         """The offset after the last committed record, by topic and partition; TopicMissing."""
@@ -112,7 +112,7 @@ class DeadLetters(Protocol):
 
 
 class RecordLog(Protocol):
-    """Topics of committed records. An offset that is gone fails a read: nothing is skipped."""
+    """Topics of committed records. A missing offset fails a read: nothing is skipped."""
 
     def open(self) -> AbstractContextManager[OpenLog]:
         """Connect, to ask again and again."""

@@ -8,9 +8,9 @@ from projections.errors import OffsetsLost
 from projections.logs.port import OffsetRange, Offsets
 
 
-def filled(stored: Offsets, wanted: Offsets) -> dict[str, dict[int, int]]:
-    """Offsets for every partition wanted: one the topic has grown since begins at 0."""
-    return {t: {p: stored.get(t, {}).get(p, 0) for p in offsets} for t, offsets in wanted.items()}
+def filled(stored: Offsets, required: Offsets) -> dict[str, dict[int, int]]:
+    """Offsets for every required partition: one that the topic has grown since begins at 0."""
+    return {t: {p: stored.get(t, {}).get(p, 0) for p in offsets} for t, offsets in required.items()}
 
 
 def waiting(progress: Offsets, ends: Offsets) -> OffsetRange:

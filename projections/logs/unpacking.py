@@ -42,25 +42,25 @@ def not_unpacked_in(log: OpenLog, offsets: OffsetRange) -> SetAside:
 
     Every partition is read once, in steps, whatever client failed at it before: Spark's does not say where.
     """
-    found = SetAside.nothing()
+    aside = SetAside.nothing()
     for topic, parts in offsets.end.items():
         for partition, end in parts.items():
             for error in _refused(log, topic, partition, offsets.start[topic][partition], end):
-                found |= _records(error, offsets)
-                require_bearable(len(found))
-    return found
+                aside |= _records(error, offsets)
+                require_bearable(len(aside))
+    return aside
 
 
 def still_not_unpacked(log: OpenLog, noted: SetAside, offsets: OffsetRange) -> SetAside:
     """Of what another generation has noted as not unpacked within a range, what this client cannot unpack either."""
-    found = SetAside.nothing()
+    aside = SetAside.nothing()
     for (topic, partition), stretches in noted.stretches(NOT_UNPACKED).items():
         begin, end = (side.get(topic, {}).get(partition, 0) for side in (offsets.start, offsets.end))
         for first, after in stretches:
             if begin < after and first < end:
                 place = ({topic: {partition: max(first, begin)}}, {topic: {partition: min(after, end)}})
-                found |= not_unpacked_in(log, OffsetRange(*place))
-    return found
+                aside |= not_unpacked_in(log, OffsetRange(*place))
+    return aside
 
 
 def _refused(log: OpenLog, topic: str, partition: int, first: int, end: int) -> Iterator[RecordNotUnpacked]:

@@ -30,7 +30,7 @@ def whole_log(environment: Environment, group: ProjectionGroup, *, served: Offse
 def require_served(served: Offsets, whole: Offsets, ends: Offsets, *, group: str) -> None:
     """Raise EndNotKnown where whole transactions end before what is served, in a topic that still holds it.
 
-    One that ends before is another: it was made anew.
+    A topic that ends before was recreated.
     """
     for topic, parts in whole.items():
         for partition, end in parts.items():

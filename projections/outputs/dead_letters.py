@@ -37,11 +37,11 @@ class KafkaDeadLetters(Closing):
 
     def __init__(self, settings: Settings, topics: Sequence[str], *, group: str) -> None:
         self._group, self._settings = group, settings
-        wanted = [dead_letters_of(topic, group=group) for topic in topics]
+        names = [dead_letters_of(topic, group=group) for topic in topics]
         with OffsetReader(settings) as offsets:
-            there = offsets.existing(wanted)
+            there = offsets.existing(names)
         # One that is there may be as its owner wants it.
-        ensure_topics(settings, [dead_letter_topic(name) for name in wanted if name not in there])
+        ensure_topics(settings, [dead_letter_topic(name) for name in names if name not in there])
         self._reader = RangeReader(settings)
         self._producer = RecordProducer(settings)
 
@@ -55,8 +55,8 @@ class KafkaDeadLetters(Closing):
         faults = {(fault.topic, fault.partition, fault.offset): fault for fault in aside}
         self._producer.send(self._letter(place, fault, attempts) for place, fault in faults.items() if place in packed)
         readable = {place: fault for place, fault in faults.items() if fault.kind != NOT_UNPACKED}
-        found = self._records(readable) if readable else ()
-        self._producer.send(self._letter(_place(r), readable[_place(r)], attempts, record=r) for r in found)
+        records = self._records(readable) if readable else ()
+        self._producer.send(self._letter(_place(r), readable[_place(r)], attempts, record=r) for r in records)
 
     def close(self) -> None:
         """Let the connections go."""
@@ -82,13 +82,13 @@ class KafkaDeadLetters(Closing):
         self, place: tuple[str, int, int], fault: Fault, attempts: int, *, record: TopicRecord | None = None
     ) -> OutgoingRecord:
         error = fault.error
-        told = dead_letter_headers(place, group=self._group, error=error, attempts=attempts, time=datetime.now(UTC))
+        headers = dead_letter_headers(place, group=self._group, error=error, attempts=attempts, time=datetime.now(UTC))
         topic = dead_letters_of(place[0], group=self._group)
         if record is None:
-            return OutgoingRecord(topic=topic, key=None, value=None, headers=told)
-        # A dead letter that was sent back and died again tells of its last death only.
+            return OutgoingRecord(topic=topic, key=None, value=None, headers=headers)
+        # A dead letter that was sent back and failed again has the headers of its last failure only.
         own = tuple(pair for pair in record.headers if not pair[0].startswith(DEAD_LETTER_PREFIX))
-        return OutgoingRecord(topic=topic, key=record.key, value=record.value, headers=own + told)
+        return OutgoingRecord(topic=topic, key=record.key, value=record.value, headers=own + headers)
 
 
 def _firsts(aside: SetAside) -> Iterator[tuple[str, int, int]]:

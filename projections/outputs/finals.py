@@ -1,6 +1,6 @@
 """Final results: rows of a view that are given out once, when a promise says that they do not change any more.
 
-A view corrects itself for ever. Who cannot take corrections, a bill, a mail, another system, reads its final results.
+A view corrects itself for ever. A bill, a mail or another system that cannot take corrections reads final results.
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ class FinalResults:
 
     Raises:
         InvalidDefinition: A value is wrong.
+
+    Example:
+        >>> @view(by="window_start", final=FinalResults("window_end", after="10 minutes"))
+        ... def orders_per_hour(by_hour):
+        ...     ends, orders = F.max("window_end").alias("window_end"), F.count("*").alias("orders")
+        ...     return by_hour.groupBy("window_start").agg(ends, orders)
     """
 
     on: str

@@ -24,8 +24,8 @@ class KafkaViewTopics:
     def ensure(self, topics: Sequence[TopicSpec]) -> list[str]:
         """Make those that are missing and return their names; TopicMismatch, BrokerUnreachable, BrokerRefused."""
         made = ensure_topics(self.settings, topics)
-        kept = [topic.name for topic in topics if topic.config["cleanup.policy"] == "delete"]
-        require_unlimited(self.settings, kept)
+        uncompacted = [topic.name for topic in topics if topic.config["cleanup.policy"] == "delete"]
+        require_unlimited(self.settings, uncompacted)
         return made
 
     def holding(self, topics: Sequence[str]) -> list[str]:
@@ -61,6 +61,6 @@ class KafkaRowProducer:
         """The keys of committed records; TopicMissing, BrokerUnreachable, RecordsUnreadable."""
         if all(start.get(partition, 0) >= offset for partition, offset in end.items()):
             return set()
-        kept = self.offsets.beginning_offsets([topic])[topic]
-        first = {partition: max(start.get(partition, 0), kept[partition]) for partition in end}
+        beginning = self.offsets.beginning_offsets([topic])[topic]
+        first = {partition: max(start.get(partition, 0), beginning[partition]) for partition in end}
         return {(record.key or b"").decode() for record in read_range(self.settings, topic, start=first, end=end)}

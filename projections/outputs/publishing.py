@@ -1,10 +1,10 @@
 """What a view's commits leave in the outbox, published to its topic: at least once, each key's records in their order.
 
-Final results are published beside it, each exactly once (`projections.outputs.publishing_results`).
+Final results are published separately, each exactly once (`projections.outputs.publishing_results`).
 
-A chunk is one transaction of Kafka's by the one producer of the group, and is removed from the outbox after it. Who is
-killed in between is followed by one that publishes the chunk again, which changes nothing for whoever reads it: no key
-is in it twice, and nothing of the group came between.
+A chunk is one transaction of Kafka's by the one producer of the group, and is removed from the outbox after it. If
+the producer is killed in between, the next one publishes the chunk again. That changes nothing for a reader: no key is
+in it twice, and nothing of the group came between.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def opened_publisher(
 def prepare_topics(environment: Environment, group: ProjectionGroup) -> None:
     """Make the topics of a group's views that are missing, and check the others.
 
-    One that a view has filled and that is gone is noted: with rows it is filled again by the next cut-over, with final
+    A missing topic that a view has filled is noted: with rows it is filled again by the next cut-over, with final
     results by its publisher. Raises TopicMismatch for a topic of another shape, or with records of others,
     InvalidDefinition for one of another view.
     """
@@ -114,9 +114,9 @@ def prepare_topics(environment: Environment, group: ProjectionGroup) -> None:
 
 
 def _outbox(environment: Environment, group: ProjectionGroup) -> Transactions:
-    found = environment.store.outbox
-    if found is not None:
-        return found
+    outbox = environment.store.outbox
+    if outbox is not None:
+        return outbox
     raise InvalidDefinition(
         f"group {group.name!r} has views with a topic, which are published from an outbox that a database keeps",
         remedy="leave topic=… away, or keep the group in PostgreSQL",

@@ -69,9 +69,9 @@ class ResultPublisher:
                 place=topic,
             ) from error
 
-    def _unknown(self, topic: str, found: set[str]) -> set[str]:
+    def _unknown(self, topic: str, keys: set[str]) -> set[str]:
         """Those of the keys that the database does not know: the others are of its last notes, one after the other."""
-        if not found:
-            return found
+        if not keys:
+            return keys
         with self._store.looking() as connection:
-            return found - final_topics.last_noted(connection, topic, most=len(found))
+            return keys - final_topics.last_noted(connection, topic, most=len(keys))

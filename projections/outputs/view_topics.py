@@ -25,6 +25,10 @@ class ViewTopic:
         name: The topic.
         partitions: The partition count, which never changes.
         compaction_lag: How long no record is compacted away. Make it longer than the longest rebuild of a reader.
+
+    Example:
+        >>> @view(key="id", topic=ViewTopic("order-amounts", partitions=8, compaction_lag=timedelta(hours=6)))
+        ... def order_amounts(orders): return orders.select("id", "amount")
     """
 
     name: str
@@ -61,6 +65,9 @@ class FinalTopic:
 
     Raises:
         InvalidDefinition: The name or the count is wrong.
+
+    Example:
+        >>> final = FinalResults("window_end", after="10 minutes", topic=FinalTopic("final-orders", partitions=1))
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""A new generation beside the one that serves: built, compared, verified, switched to."""
+"""A new generation while another one serves: built, compared, verified, switched to."""

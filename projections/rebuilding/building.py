@@ -66,8 +66,7 @@ class BuildState:
 
     def to_json(self) -> dict[str, Any]:
         """As the runs row keeps it."""
-        found = dataclasses.asdict(self)
-        return found | {"first": encode_progress(self.first), "ends": encode_progress(self.ends)}
+        return dataclasses.asdict(self) | {"first": encode_progress(self.first), "ends": encode_progress(self.ends)}
 
     @staticmethod
     def of_json(stored: Mapping[str, Any]) -> BuildState:
@@ -95,18 +94,18 @@ class Build:
 def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str, Any], whole: OffsetRange) -> Build:
     """Go on with the unfinished generation of this definition, or begin another; unfinished ones of others are removed.
 
-    ``whole`` is the log as it is now; a generation that was begun on topics made anew since is of no use.
+    ``whole`` is the log as it is now; a generation of topics that were recreated since is of no use.
     """
-    store, names = environment.store, {name: list(found) for name, found in columns.items()}
+    store, names = environment.store, {name: list(types) for name, types in columns.items()}
     ids, known = dict(environment.log.topic_ids(group.topics)), _not_unpacked(environment, group, columns, whole)
     known |= forgotten_by_serving(environment, group, columns)
-    for found in store.states(group.name, BUILDING, BUILT):
-        if found.run.fingerprint == group.fingerprint() and found.built:
-            state = BuildState.of_json(found.built)
+    for earlier in store.states(group.name, BUILDING, BUILT):
+        if earlier.run.fingerprint == group.fingerprint() and earlier.built:
+            state = BuildState.of_json(earlier.built)
             usable = state.columns == names and state.topics == ids and _is_within(state.ends, whole.end)
             if usable and not _has_waited(environment, group, state):
-                layout, complete = store.layout(group, found.run, columns), found.status == BUILT
-                return Build(store.claim(found.run), layout, state, known, resumed=True, complete=complete)
+                layout, complete = store.layout(group, earlier.run, columns), earlier.status == BUILT
+                return Build(store.claim(earlier.run), layout, state, known, resumed=True, complete=complete)
     run, layout = store.begin_generation(group, columns)
     state = BuildState(
         _first_chunk(whole), whole.end, names, topics=ids, categories=_categories(group),
@@ -136,10 +135,10 @@ def _categories(group: ProjectionGroup) -> dict[str, str]:
 
 def _has_waited(environment: Environment, group: ProjectionGroup, state: BuildState) -> bool:
     """Whether chunks are left, and topics may have lost deletions in them since the first was read."""
-    kept = environment.log.deletion_retention([topic for topic in group.topics if topic in state.ends])
-    if not kept or state.first == state.ends:  # what is left behind the ends is the live run's to judge
+    retention = environment.log.deletion_retention([topic for topic in group.topics if topic in state.ends])
+    if not retention or state.first == state.ends:  # what is left behind the ends is the live run's to judge
         return False
-    return time.time() - state.begun > min(kept.values()).total_seconds()
+    return time.time() - state.begun > min(retention.values()).total_seconds()
 
 
 def _is_within(ends: Offsets, now: Offsets) -> bool:
@@ -178,11 +177,11 @@ class Builder:
             return
         self._meter.expect(self.records, before=self._done())
         registry = self._environment.log.schemas(self._group.avro_changelogs)
-        with described(f"projection group {self._group.name}"), ExitStack() as kept:
+        with described(f"projection group {self._group.name}"), ExitStack() as stack:
             whole = None
             if missing := [name for name in self._layout.tables if name not in self.state.tables]:
                 with self._meter.step("plan"):
-                    whole = kept.enter_context(self._whole_tables(registry))
+                    whole = stack.enter_context(self._whole_tables(registry))
                 with self._meter.step("tables"):
                     self._load_tables(whole, missing)
             if self._merge_chunks() or missing != list(self._layout.tables):
@@ -275,7 +274,7 @@ class Builder:
                 if self._resumed:
                     self._keeper.empty(view.view)
                 with described(f"projection group {self._group.name}, {view.definition.place}"):
-                    result = tables.apply(view.definition, view.kept)
+                    result = tables.apply(view.definition, view.stored_columns)
                     written = self._keeper.load(result, view.view, rows=rows)
                 self._note(dataclasses.replace(self.state, views={**self.state.views, view.name: written}))
 

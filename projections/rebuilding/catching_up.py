@@ -26,7 +26,7 @@ class CatchUp(Closing):
 
     @property
     def run(self) -> Run:
-        """The run, with the token of who writes it now."""
+        """The run, with the token of its current writer."""
         return self._runner.held if self._runner else self._run
 
     @property
@@ -71,7 +71,7 @@ def _joined(progress: Progress, goal: Progress) -> Progress:
 def was_recreated(
     environment: Environment, group: ProjectionGroup, state: RunState, ids: Mapping[str, str] | None = None
 ) -> Progress:
-    """What a run has read of topics that are others now, or of partitions that end before: nobody comes to it again.
+    """The progress of a run in topics that were recreated, or in partitions that end before: no run reaches it again.
 
     The ends are asked for after the progress was read, so a run that reads on meanwhile is not taken for one of them.
     ``ids`` are those of the topics, where they were asked for already.
@@ -79,9 +79,9 @@ def was_recreated(
     others = replaced_topics(state, environment.log.topic_ids(group.topics) if ids is None else ids)
     with environment.log.open() as log:
         ends = log.end_offsets(list(group.inputs))
-    gone = {
+    replaced = {
         topic: {p: o for p, o in parts.items() if topic in others or o > ends[topic].get(p, 0)}
         for topic, parts in state.progress.items()
         if topic in ends
     }
-    return {topic: parts for topic, parts in gone.items() if parts}
+    return {topic: parts for topic, parts in replaced.items() if parts}

@@ -31,6 +31,11 @@ class ViewComparison:
         serving_digest: The digest of the serving rows, None if a column is a floating-point number.
         new_digest: The digest of the new rows.
         differing: Some differing rows: ``one`` is the serving generation's, ``other`` the new one's.
+
+    Example:
+        >>> compared = diff(environment, shop_views)["orders_by_region"]
+        >>> compared.equal, compared.differing
+        (True, ())
     """
 
     columns: tuple[str, ...]
@@ -51,6 +56,11 @@ def diff(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewC
     """Compare the generation that is built and does not serve yet with the serving one. The serving runner may go on.
 
     Raises GenerationMissing, NoServingGeneration, NotComparable or RunAlreadyActive.
+
+    Example:
+        >>> report = rebuild(environment, shop_views, cut_over=False)
+        >>> all(compared.equal for compared in diff(environment, shop_views).values())
+        True
     """
     store = environment.store
     with rebuilding(store, group.name):
@@ -77,27 +87,27 @@ def compare(
     store = environment.store
     state = store.serving_state(group.name)
     serving = state.run
-    if anew := was_recreated(environment, group, state):
-        raise _not_comparable(f"{', '.join(anew)}: the topic was created again since it was served", serving)
-    with environment.keeper.comparison(serving, catch_up.run, layout) as beside:
-        if not beside.columns:
+    if recreated := was_recreated(environment, group, state):
+        raise _not_comparable(f"{', '.join(recreated)}: the topic was created again since it was served", serving)
+    with environment.keeper.comparison(serving, catch_up.run, layout) as comparison:
+        if not comparison.columns:
             raise _not_comparable("no view of the new generation has its key in the serving one", serving)
         _wait_for_serving(store, serving, catch_up.progress)
-        if not catch_up.bring_to(beside.take()):
+        if not catch_up.bring_to(comparison.take()):
             raise _not_comparable("whole transactions end before where the serving generation stands", serving)
-        return {name: _compare(beside, name) for name in beside.columns}
+        return {name: _compare(comparison, name) for name in comparison.columns}
 
 
-def _wait_for_serving(store: TableStore[Any], serving: Run, wanted: Progress) -> None:
+def _wait_for_serving(store: TableStore[Any], serving: Run, target: Progress) -> None:
     """Wait while the serving run is behind the new one and moves on; raise NotComparable where it does not."""
-    wanted = {topic: parts for topic, parts in wanted.items() if topic != ERASURES}
+    target = {topic: parts for topic, parts in target.items() if topic != ERASURES}
     seen, since = store.progress(serving), time.monotonic()
-    while not is_ahead(seen, wanted):
+    while not is_ahead(seen, target):
         if not _moves(store, serving) or time.monotonic() - since > _STILL_SECONDS:
             raise _not_comparable("the serving generation is behind the new one, and no runner moves it on", serving)
         time.sleep(_LOOK_SECONDS)
-        found = store.progress(serving)
-        seen, since = (found, time.monotonic()) if found != seen else (seen, since)
+        progress = store.progress(serving)
+        seen, since = (progress, time.monotonic()) if progress != seen else (seen, since)
 
 
 def _moves(store: TableStore[Any], serving: Run) -> bool:
@@ -110,7 +120,9 @@ def _not_comparable(cause: str, serving: Run) -> NotComparable:
     return NotComparable(cause, remedy=remedy, place=serving.place)
 
 
-def _compare(beside: Comparison, view: str) -> ViewComparison:
-    found = beside.compared(view)
-    serving, new = found.one, found.other
-    return ViewComparison(beside.columns[view], serving.count, new.count, serving.digest, new.digest, found.differing)
+def _compare(comparison: Comparison, view: str) -> ViewComparison:
+    result = comparison.compared(view)
+    serving, new = result.one, result.other
+    return ViewComparison(
+        comparison.columns[view], serving.count, new.count, serving.digest, new.digest, result.differing
+    )

@@ -28,6 +28,11 @@ def cut_over(environment: Environment, group: ProjectionGroup) -> Run:
 
     A former generation with personal columns is dropped, since no erasure would reach it. Raises GenerationMissing,
     RunAlreadyActive or ViewInUse.
+
+    Example:
+        >>> report = rebuild(environment, shop_views, cut_over=False)
+        >>> cut_over(environment, shop_views).generation
+        2
     """
     return _switch_to_newest(environment, group, BUILT, "build it: factfold projections rebuild … --no-cutover")
 
@@ -36,6 +41,10 @@ def rollback(environment: Environment, group: ProjectionGroup) -> Run:
     """Let the newest retired generation of this definition serve again, once it is current.
 
     Raises the errors of `cut_over`.
+
+    Example:
+        >>> rollback(environment, shop_views).generation
+        1
     """
     remedy = "give the definition that served before (its release, its version=); factfold projections status lists"
     return _switch_to_newest(environment, group, RETIRED, f"{remedy} the generations that are kept")
@@ -67,7 +76,7 @@ def switch_to(
     store = environment.store
     catch_up.bring_beyond(at_least or {})
     for serving in store.states(group.name, SERVING):
-        # Most of the way without holding anybody up.
+        # Most of the way without holding up the serving run.
         ids = environment.log.topic_ids(group.topics)
         catch_up.bring_beyond(_within_reach(serving.progress, was_recreated(environment, group, serving, ids)))
         with hold(store, serving.run):
@@ -84,14 +93,14 @@ def _is_switched(
     environment: Environment, group: ProjectionGroup, catch_up: CatchUp, layout: Generation, ids: Mapping[str, str]
 ) -> bool:
     served = environment.store.serving_state(group.name)
-    anew = was_recreated(environment, group, served, ids)
-    catch_up.bring_beyond(_within_reach(served.progress, anew), deadline=_HOLD_SECONDS)
-    return environment.store.switch(group, _claimed(environment, catch_up), layout, anew=anew)
+    recreated = was_recreated(environment, group, served, ids)
+    catch_up.bring_beyond(_within_reach(served.progress, recreated), deadline=_HOLD_SECONDS)
+    return environment.store.switch(group, _claimed(environment, catch_up), layout, recreated=recreated)
 
 
 def _claimed(environment: Environment, catch_up: CatchUp) -> Run:
     return catch_up.run if catch_up.run.token else environment.store.claim(catch_up.run)
 
 
-def _within_reach(progress: Progress, anew: Progress) -> dict[str, Mapping[int, int]]:
-    return {t: {p: o for p, o in parts.items() if p not in anew.get(t, {})} for t, parts in progress.items()}
+def _within_reach(progress: Progress, recreated: Progress) -> dict[str, Mapping[int, int]]:
+    return {t: {p: o for p, o in parts.items() if p not in recreated.get(t, {})} for t, parts in progress.items()}

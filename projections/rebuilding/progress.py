@@ -1,4 +1,4 @@
-"""How far a rebuild has come, told while it runs: the step at hand, data records done and to do, and the time left."""
+"""The progress of a rebuild while it runs: the current step, data records done and to do, and the time left."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ class RebuildProgress:
         total: The records to read.
         before: Those of ``records`` that an earlier, killed process read.
         seconds: The time of this process.
+
+    Example:
+        >>> report = rebuild(environment, shop_views, on_progress=lambda now: print(now.step, now.records, now.total))
     """
 
     step: str

@@ -1,4 +1,4 @@
-"""Rebuild: a new generation of a group's views, computed from the whole log beside the one that serves."""
+"""Rebuild: a new generation of a group's views, computed from the whole log while another one serves."""
 
 from __future__ import annotations
 
@@ -48,6 +48,11 @@ class RebuildReport:
         withheld: Rows of an unchanged definition differ from the serving ones, and the cut-over was not requested.
         comparison: The comparison by view, None if there was nothing to compare with.
         not_compared: Why generations were not compared.
+
+    Example:
+        >>> report = rebuild(environment, shop_views)
+        >>> report.serves, report.rows["orders_by_region"]
+        (True, 200)
     """
 
     generation: int

@@ -30,6 +30,11 @@ class ViewVerdict:
         recomputed_digest: The digest of the recomputed rows.
         differing_keys: The keys of some differing rows, tuples for keys of several columns.
         differing: Some differing rows: ``one`` is the live view's, ``other`` the recomputed one.
+
+    Example:
+        >>> verdict = verify(environment, shop_views)["orders_by_region"]
+        >>> verdict.equal, verdict.differing_keys
+        (True, ())
     """
 
     rows: int
@@ -94,10 +99,10 @@ def _log_up_to(environment: Environment, group: ProjectionGroup, progress: Progr
 
 
 def _compare(live: Verification, view: ViewPlace, whole: WholeTables, *, rows: int) -> ViewVerdict:
-    found = live.compared(view.name, whole.apply(view.definition, view.kept), rows=rows)
-    keys = tuple(_bare(row) for row in found.differing)
-    one, other = found.one, found.other
-    return ViewVerdict(one.count, other.count, one.digest, other.digest, keys, found.differing)
+    result = live.compared(view.name, whole.apply(view.definition, view.stored_columns), rows=rows)
+    keys = tuple(_bare(row) for row in result.differing)
+    one, other = result.one, result.other
+    return ViewVerdict(one.count, other.count, one.digest, other.digest, keys, result.differing)
 
 
 def _bare(row: DifferingRow) -> Any:

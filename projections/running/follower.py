@@ -1,7 +1,7 @@
 """Following a log for as long as it lasts, over failures that pass by themselves and over the group's generations.
 
 A database or a broker that is away for a minute costs that minute. What does not pass (a changed definition, a bad
-record, offsets that are gone) ends it at once. After a cut-over the runner goes on with the generation that serves now.
+record, lost offsets) ends it at once. After a cut-over the runner goes on with the generation that serves now.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from projections.spark.live.incremental import BatchReport
 if TYPE_CHECKING:
     from projections.running.metrics import RunMetrics
 
-# Who has cut over holds the new generation until its own runner is closed, some milliseconds or a busy second later.
+# A cut-over holds the new generation until its own runner is closed, some milliseconds or a busy second later.
 _PATIENCE: Final = 30.0
 
 log = structlog.get_logger()
 
 
 def _nothing(_: object) -> None:
-    """What is done where nobody wants to be told."""
+    """The default of optional callbacks."""
 
 
 @dataclass(kw_only=True)
@@ -106,11 +106,11 @@ class Follower:
             self._applied(report)
 
     def _follow(self, work: Callable[[Runner], object]) -> None:
-        def told(runner: Runner) -> None:
+        def opened(runner: Runner) -> None:
             self.on_open(runner)
             work(runner)
 
-        follow(self.environment, self.group, told, options=self.options, metrics=self.metrics)
+        follow(self.environment, self.group, opened, options=self.options, metrics=self.metrics)
 
     def _passes(self, error: FactfoldError) -> bool:
         # The database may hold our lost connection's lock a while longer than we knew of its loss.

@@ -37,21 +37,21 @@ def applied_commits(log: OpenLog, progress: Offsets, *, schemas: Lookup | None =
     Raises:
         OffsetsLost: The records are no longer in the topic.
     """
-    found: dict[str, datetime] = {}
+    commits: dict[str, datetime] = {}
     topics = [topic for topic in progress if topic != ERASURES]
     for window in _WINDOWS:
-        if missing := [topic for topic in topics if topic not in found]:
-            found |= _newest(log, _last(log, {topic: progress[topic] for topic in missing}, window), schemas)
-    return found
+        if missing := [topic for topic in topics if topic not in commits]:
+            commits |= _newest(log, _last(log, {topic: progress[topic] for topic in missing}, window), schemas)
+    return commits
 
 
 def _newest(log: OpenLog, offsets: OffsetRange, schemas: Lookup | None) -> dict[str, datetime]:
-    found: dict[str, datetime] = {}
+    commits: dict[str, datetime] = {}
     for row in log.fetch(offsets, headed=True).to_pylist():
         moment = _moment(row, schemas)
         if moment is not None:
-            found[row["topic"]] = max(moment, found.get(row["topic"], moment))
-    return found
+            commits[row["topic"]] = max(moment, commits.get(row["topic"], moment))
+    return commits
 
 
 def _last(log: OpenLog, ends: Offsets, window: int) -> OffsetRange:

@@ -33,9 +33,9 @@ class Horizon:
         settled: Counter[str] = Counter()
         until = time.monotonic() + _MOST_SECONDS
         while self._next <= time.monotonic() < until:
-            found = self._step()
-            settled.update(found)
-            if all(count < STEP_ROWS for count in found.values()):
+            counts = self._step()
+            settled.update(counts)
+            if all(count < STEP_ROWS for count in counts.values()):
                 self._next = time.monotonic() + self._store.look_seconds
         return settled
 

@@ -58,10 +58,10 @@ class LagClock:
 
 def waiting_offsets(progress: Offsets, ends: Offsets) -> dict[str, int]:
     """Offsets between progress and the ends, by topic; topics where none is are left out."""
-    found = {
+    waiting = {
         t: sum(max(0, end - progress.get(t, {}).get(p, 0)) for p, end in parts.items()) for t, parts in ends.items()
     }
-    return {topic: offsets for topic, offsets in found.items() if offsets}
+    return {topic: offsets for topic, offsets in waiting.items() if offsets}
 
 
 def waited_seconds(log: OpenLog, progress: Offsets, ends: Offsets, *, now: datetime) -> float | None:

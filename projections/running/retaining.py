@@ -53,7 +53,7 @@ class Retaining:
         forgotten: Counter[str] = Counter()
         until = time.monotonic() + _MOST_SECONDS
         while self._left and (not forgotten or time.monotonic() < until):
-            found = self._store.retain(self._run, self._layout, upto=upto, most=STEP_ROWS)
-            forgotten.update(found)
-            self._left, upto = any(count == STEP_ROWS for count in found.values()), None
+            counts = self._store.retain(self._run, self._layout, upto=upto, most=STEP_ROWS)
+            forgotten.update(counts)
+            self._left, upto = any(count == STEP_ROWS for count in counts.values()), None
         return forgotten

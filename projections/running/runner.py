@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 # Between two looks at quiet topics; a look is one query of the runs row, and one of the broker or the store.
 IDLE_SECONDS = 0.02
-# A run that is so far behind asks before each batch whether deletions may have gone unread: no topic keeps less.
+# A run that is so far behind asks before each batch whether it may have missed deletions: no topic keeps less.
 _LONG_BEHIND: Final = 3600.0
 
 log = structlog.get_logger()
@@ -60,6 +60,10 @@ class RunnerOptions:
     Attributes:
         batch: The size of its batches, by default that of the table store.
         schema_patience: Seconds to wait for an unknown schema id.
+
+    Example:
+        >>> options = RunnerOptions(batch=BatchSize(target=0.5), schema_patience=30)
+        >>> with open_runner(environment, shop_views, options=options) as runner: runner.run(stop=stop)
     """
 
     batch: BatchSize | None = None
@@ -72,6 +76,12 @@ class Runner:
     Attributes:
         progress: The offsets that are applied.
         batch: The size of the next batch.
+
+    Example:
+        >>> with open_runner(environment, shop_views) as runner:
+        ...     reports = runner.catch_up()
+        ...     runner.lag().total
+        0
     """
 
     def __init__(
@@ -179,7 +189,7 @@ class Runner:
         return ends
 
     def _learn(self, report: BatchReport) -> None:
-        """Draw the conclusions of a batch: the next one's size, the lag; tell of both."""
+        """Compute the next batch's size and the lag after a batch, and report both."""
         if self._planned:  # the first batch makes the plans of all others, and takes longer than any
             self.batch = self.batch.after(report.records, seconds=report.total_seconds)
         self._planned = True
@@ -209,9 +219,9 @@ class Runner:
         if not self._boundaries.sources:
             return bounded(self.progress, ends, max_records=max_records)
         start = waiting(self.progress, ends).start
-        kept, others = self._boundaries.within(start, ends, most=max_records)
+        whole, others = self._boundaries.within(start, ends, most=max_records)
         rest = bounded({t: start[t] for t in others}, others, max_records=max_records)
-        return OffsetRange(start, {**kept, **rest.end})
+        return OffsetRange(start, {**whole, **rest.end})
 
     def run(self, *, stop: Event, on_batch: Callable[[BatchReport], None] = lambda report: None) -> None:
         """Apply batches until ``stop`` is set. The current batch is finished first."""
@@ -357,7 +367,7 @@ def _finals(
 
 
 def _started(stored: Progress, beginning: Progress) -> Progress:
-    """Progress for every partition there is; one whose needed records are gone is refused."""
+    """Progress for every partition; one whose needed records are missing is refused."""
     for topic, offsets in beginning.items():
         for partition, first in offsets.items():
             if stored.get(topic, {}).get(partition, 0) < first:

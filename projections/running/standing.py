@@ -37,7 +37,7 @@ class Standing:
         return not (state.paused or (state.held and self._is_cut_over()))
 
     def require_unpaused(self) -> None:
-        """Raise RunPaused where the last look found the run paused: who waits for it would wait in vain."""
+        """Raise RunPaused if the run was paused at the last look: waiting for it would be in vain."""
         if self.paused:
             raise RunPaused(
                 "the run is paused, and does not catch up",
@@ -46,7 +46,7 @@ class Standing:
             )
 
     def _is_cut_over(self) -> bool:
-        """A cut-over that was killed holds nobody up: the lock went with it, whatever the row says."""
+        """A killed cut-over holds up no run: its lock is released, whatever the row says."""
         return self._store.is_held(self._run.group, role=REBUILDER)
 
     def _tell(self, *, paused: bool) -> None:

@@ -59,24 +59,24 @@ class AppliedVersions(Closing):
         `version_of`.
         """
         until, pause = time.monotonic() + timeout, _FIRST_PAUSE
-        while (found := self.version_of(stream)) is None or found < version:
+        while (current := self.version_of(stream)) is None or current < version:
             if (left := until - time.monotonic()) <= 0:
-                raise _not_yet(stream, version, found, seconds=timeout, place=self._place)
+                raise _not_yet(stream, version, current, seconds=timeout, place=self._place)
             time.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
-        return found
+        return current
 
     def close(self) -> None:
         """Close the connections."""
         self._store.close()
 
 
-def _not_yet(stream: str, version: int, found: int | None, *, seconds: float, place: str) -> NotYetApplied:
-    stands = "is not there yet" if found is None else f"stands at version {found}"
+def _not_yet(stream: str, version: int, current: int | None, *, seconds: float, place: str) -> NotYetApplied:
+    stands = "is not there yet" if current is None else f"stands at version {current}"
     error = NotYetApplied(
         f"{stream} {stands}, and did not reach version {version} within {seconds:g} s",
         remedy="check that the group's runner runs (factfold projections status), and its lag in its log or metrics",
         place=place,
     )
-    error.version = found
+    error.version = current
     return error

@@ -70,7 +70,7 @@ class WholeTables:
         return self.views[view.name]
 
     def release(self) -> None:
-        """Let the rows go."""
+        """Release the persisted rows."""
         for frame in (*self.frames.values(), *self.views.values()):
             frame.unpersist()
 
@@ -93,7 +93,7 @@ def whole_tables(
     *,
     aside: SetAside | None = None,
 ) -> Iterator[WholeTables]:
-    """The tables of a group at the end of the range, kept for the block's uses; without the records set aside."""
+    """The tables of a group at the end of the range, persisted for the block; without the records set aside."""
     reduction = Reduction(registry)
     aside = aside or SetAside.nothing()
     raw = read_whole(environment, offsets.without(ERASURES), aside=aside, headed=group.headed_topics)
@@ -121,8 +121,8 @@ def read_whole(
     if not are_few(offsets.records):
         return {t: scanned(environment, offsets.only(t), aside, headed=t in headed) for t in offsets.end}
     with environment.log.open() as log:
-        found = fetched(log, offsets, aside, headed=bool(headed))
-    return {t: few_rows(environment.small, found.filter(pc.equal(found["topic"], t))) for t in offsets.end}
+        records = fetched(log, offsets, aside, headed=bool(headed))
+    return {t: few_rows(environment.small, records.filter(pc.equal(records["topic"], t))) for t in offsets.end}
 
 
 def _complete(staged: DataFrame, table: Table) -> DataFrame:
@@ -166,5 +166,5 @@ def sliced_rows(frame: DataFrame, table: Table) -> DataFrame:
 
 
 def load_state(environment: Environment, frame: DataFrame, place: TablePlace, *, rows: int) -> int:
-    """Load a table's rows into a generation that nobody reads yet; returns how many there were."""
+    """Load a table's rows into a generation that has no readers yet; returns how many there were."""
     return environment.keeper.load(frame, place.state, rows=rows)

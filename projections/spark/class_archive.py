@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WRITTEN_WITHIN: Final = 300.0  # seconds for a JVM to write 200 MB on its way out; seen: 10 on two busy cores
-# What could not be archived is told class by class, some thousand lines.
+# The JVM logs a line for each class that it cannot archive, some thousand lines.
 _QUIET: Final = "-Xlog:disable"
 
 
@@ -47,7 +47,7 @@ def make_class_archive(jars: Sequence[Path], rehearse: Callable[[SparkSession], 
 
 
 def _replaced(folder: Path, made: Path) -> Path:
-    """Those that JVMs have mapped stay theirs until they end."""
+    """JVMs that have mapped an earlier file use it until they end."""
     earlier, target = list(folder.glob("spark-classes-*.jsa")), folder / archive_name(made.stat().st_size)
     made.replace(target)
     for path in earlier:
@@ -57,7 +57,7 @@ def _replaced(folder: Path, made: Path) -> Path:
 
 
 def _wait_for_the_jvm(made: Path) -> None:
-    """It ends when nobody speaks to it any more, and writes the archive before it does."""
+    """The JVM ends when its connections are closed, and writes the archive before it ends."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway  # noqa: SLF001 - nothing else knows of the JVM's process

@@ -1,6 +1,6 @@
 """How many records Spark has read so far, by name of the work: from its own counts of a stage's input.
 
-A task reports when it ends, and every ten seconds until then; so the counts are behind, and never ahead.
+A task reports every ten seconds and when it ends. The counts are behind, and never ahead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The log of one Delta table: its versions, and commits of files that a writer chooses himself.
+"""The log of one Delta table: its versions, and commits of files that the writer chooses.
 
-Delta's Python package has no transactions, and asks for a version of its jar that is not there; so its classes are
-called in the JVM, as its own streaming sink calls them (docs/decisions/0037).
+Delta's Python package has no transactions, and needs a version of its jar that is not installed. Its classes are
+called in the JVM instead, as its own streaming sink calls them (docs/decisions/0037).
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class DeltaLog:
     def commit(self, transaction: Any, operation: Any, *, removed: Iterable[Any], added: Iterable[Any]) -> int:
         """Take files out of the table and others in; returns the version that has them.
 
-        ``operation`` is what the history calls it. Behind a "manual update", the one that is for everything, Delta
-        works the whole state out to note it, which it otherwise derives from the note before.
+        ``operation`` is its name in the history. After a "manual update", the general operation, Delta computes the
+        whole state for its note. After other operations it derives the note from the previous one.
         """
         actions = self.java.scala.collection.mutable.ListBuffer()
         for action in (*(file.remove() for file in removed), *added):
@@ -110,8 +110,8 @@ class DeltaLog:
         return self.java.io.delta.tables.DeltaTable.forPath(self.session, self.path)
 
     @contextlib.contextmanager
-    def told(self, lost: Callable[[], Exception]) -> Iterator[None]:
-        """Errors of Delta's as ours; a race that is lost as ``lost`` says it."""
+    def typed_errors(self, lost: Callable[[], Exception]) -> Iterator[None]:
+        """Raise Delta's errors as typed errors; a lost race as the error that ``lost`` makes."""
         try:
             with described(self.path):
                 yield
@@ -137,9 +137,9 @@ class DeltaLog:
 
 
 def _files_of(snapshot: Any) -> Any:
-    """A version's files as its writer noted them; what has no note is worked out of the log, by jobs of Spark.
+    """A version's files as its writer noted them; without a note, Spark jobs compute them from the log.
 
-    Delta notes up to fifty beside the commit ("Version Checksum File" in its protocol), and holds them against the log
+    Delta notes up to fifty next to the commit ("Version Checksum File" in its protocol), and compares them with the log
     at each checkpoint.
     """
     checksum = snapshot.checksumOpt()

@@ -1,4 +1,4 @@
-"""Failures that Spark carries: raised inside the JVM with a place, told to the user without a Java trace."""
+"""Failures that Spark carries: raised inside the JVM with a place, reported to the user without a Java trace."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _NOT_REAL_TIME = re.compile(r"STREAMING_REAL_TIME_MODE\.(OPERATOR_OR_SINK|INPUT_
 
 
 def refuse(kind: str, *details: Column, place: Mapping[str, Column] | None = None) -> Column:
-    """A column that fails the query when it is evaluated, telling topic, partition and offset of the record.
+    """A column that fails the query when it is evaluated, and names topic, partition and offset of the record.
 
     ``raise_error`` is native: a good record pays one comparison for it. ``place`` replaces the columns topic, partition
     and offset where records have been reduced to rows.
@@ -58,23 +58,23 @@ def refuse(kind: str, *details: Column, place: Mapping[str, Column] | None = Non
     from pyspark.sql import functions as F
 
     where = place or {name: F.col(name) for name in ("topic", "partition", "offset")}
-    told = F.struct(
+    report = F.struct(
         F.lit(kind).alias("kind"),
         *(column.alias(name) for name, column in where.items()),
         *(d.alias("detail") for d in details),
     )
-    return F.raise_error(F.concat(F.lit(MARK), F.to_json(told)))
+    return F.raise_error(F.concat(F.lit(MARK), F.to_json(report)))
 
 
-def refuse_fault(found: Column) -> Column:
-    """A column that fails the query as `refuse` does, with what `fault` says of the record."""
+def refuse_fault(fault: Column) -> Column:
+    """A column that fails the query as `refuse` does, with a record's `fault`."""
     from pyspark.sql import functions as F
 
-    told = F.struct(found["kind"].alias("kind"), "topic", "partition", "offset", found["detail"].alias("detail"))
-    return F.raise_error(F.concat(F.lit(MARK), F.to_json(told)))
+    report = F.struct(fault["kind"].alias("kind"), "topic", "partition", "offset", fault["detail"].alias("detail"))
+    return F.raise_error(F.concat(F.lit(MARK), F.to_json(report)))
 
 
-FAULT: Final = "_fault"  # the column that tells what is wrong with a record
+FAULT: Final = "_fault"  # the column with a record's fault
 _DETAIL_LENGTH: Final = 200
 _FAULT_TYPE: Final = "struct<kind: string, detail: string>"
 
@@ -88,8 +88,8 @@ def fault(kind: str, *details: Column) -> Column:
     from pyspark.sql import functions as F
 
     detail = (details[0] if details else F.lit(None)).cast("string")
-    told = F.translate(F.make_valid_utf8(F.substring(detail, 1, _DETAIL_LENGTH)), "\0", "\ufffd")
-    return F.struct(F.lit(kind).alias("kind"), told.alias("detail")).cast(_FAULT_TYPE)
+    text = F.translate(F.make_valid_utf8(F.substring(detail, 1, _DETAIL_LENGTH)), "\0", "\ufffd")
+    return F.struct(F.lit(kind).alias("kind"), text.alias("detail")).cast(_FAULT_TYPE)
 
 
 def no_fault() -> Column:
@@ -127,15 +127,15 @@ def translate(message: str, place: str) -> ProjectionError:
     """The typed error behind a message of Spark's."""
     if MARK in message:
         # The record's own text may hold braces: the decoder knows where the JSON ends, a pattern does not.
-        told, _ = json.JSONDecoder().raw_decode(message, message.index(MARK) + len(MARK))
-        return _record_error(told)
+        report, _ = json.JSONDecoder().raw_decode(message, message.index(MARK) + len(MARK))
+        return _record_error(report)
     if refused_value := _UNSUPPORTED_VALUE.search(message):
         return unsupported_value(refused_value.group(1)[:400], place=place)
     if too_wide := _TOO_WIDE.search(message):
         return pattern_too_wide(too_wide.group(1)[:400], place=place)
-    if found := query_error(message):
-        kind, where = CodeFailed if found.of_code else SparkFailed, f"{place}, {found.where}" if found.where else place
-        return kind(found.cause, remedy="correct the code, or the value that it does not expect", place=where)
+    if error := query_error(message):
+        kind, where = CodeFailed if error.of_code else SparkFailed, f"{place}, {error.where}" if error.where else place
+        return kind(error.cause, remedy="correct the code, or the value that it does not expect", place=where)
     return _of_spark(message, place)
 
 
@@ -164,6 +164,6 @@ def _cause(message: str) -> str:
     return python_cause(message) or first
 
 
-def _record_error(found: dict[str, Any]) -> UndecodableRecord:
-    place = f"topic {found['topic']}, partition {found['partition']}, offset {found['offset']}"
-    return record_error(found["kind"], found.get("detail") or "", topic=found["topic"], place=place)
+def _record_error(report: dict[str, Any]) -> UndecodableRecord:
+    place = f"topic {report['topic']}, partition {report['partition']}, offset {report['offset']}"
+    return record_error(report["kind"], report.get("detail") or "", topic=report["topic"], place=place)

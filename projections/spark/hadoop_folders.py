@@ -15,7 +15,7 @@ LOCAL = "file:"
 
 
 def spelled(path: str | Path) -> str:
-    """A path of this machine, or a URI of any file system that Spark was told of, as Hadoop spells it."""
+    """A path of this machine, or a URI of any file system that Spark is configured for, as Hadoop spells it."""
     text = str(path)
     if urlsplit(text).scheme not in ("", "file"):
         return text.rstrip("/")
@@ -26,8 +26,8 @@ def folders_in(spark: SparkSession, uri: str) -> list[str]:
     """The names of the folders in one; none where it was not made."""
     with described(uri):
         files, path = _opened(spark, uri)
-        found = files.listStatus(path) if files.exists(path) else []
-        return sorted(one.getPath().getName() for one in found if one.isDirectory())
+        entries = files.listStatus(path) if files.exists(path) else []
+        return sorted(one.getPath().getName() for one in entries if one.isDirectory())
 
 
 def remove_folder(spark: SparkSession, uri: str) -> None:

@@ -1,7 +1,7 @@
 """Which records of a range are bad, and why: asked once a batch has failed, of all its records in a few queries.
 
-A round asks the tables of every topic one question after the other, and ends with the first that finds something: what
-is asked later takes for granted that everything before is in order.
+A round asks the tables of every topic one question after the other, and ends with the first one that has a result. Each
+question assumes that the earlier ones have none.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Judge:
     def faults(self, table: Table, raw: Rows) -> SetAside:
         """The bad ones among a topic's raw records, as one table of the topic sees them."""
         for question in self._questions(table):
-            if found := self._asked(question, raw):
-                return found
+            if aside := self._asked(question, raw):
+                return aside
         return SetAside.nothing()
 
     def behind_gaps(self, raw: Rows, known: pa.Table) -> SetAside:
@@ -69,7 +69,7 @@ class Judge:
         elif isinstance(table, ViewTopicTable):
             yield view_records.prepare_misfits(table)
         elif isinstance(table, EventTable | EventStream | EventVersions):
-            # Read as of today where columns are taken from them; evolve is handed what was written.
+            # Columns are taken from current values; evolve gets the values as they were written.
             as_written = isinstance(table, EventTable) and table.setters is None
             decoder = Decoder.of(table.event_types(), self._registry, as_written=as_written, source=table.source)
             yield decoder.faults()
@@ -83,9 +83,9 @@ class Judge:
         return SetAside.of(no_more_than_bearable(described_each(question(records))).cast(FAULTS))
 
 
-def no_more_than_bearable(found: DataFrame) -> pa.Table:
-    """What was found bad, records or streams; TooManyBadRecords."""
-    rows = found.limit(set_aside.MOST_BAD + 1).toArrow()
+def no_more_than_bearable(bad: DataFrame) -> pa.Table:
+    """The bad records or streams; TooManyBadRecords."""
+    rows = bad.limit(set_aside.MOST_BAD + 1).toArrow()
     require_bearable(rows.num_rows)
     return rows
 

@@ -56,7 +56,7 @@ class Batches(Protocol):
         """The same batches without records that are set aside; what they are is committed with the progress."""
 
     def with_schemas(self, registry: Mapping[int, RegisteredSchema]) -> Self:
-        """The same batches with everything that depends on the known schemas planned anew."""
+        """The same batches; everything that depends on the known schemas is planned again."""
 
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry one range into the views, or raise and leave everything as it was."""
@@ -75,7 +75,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Difference:
-    """Two sides of a comparison, and some rows that differ: at most five found from each."""
+    """Two sides of a comparison, and some rows that differ: at most five of each side."""
 
     one: Rows
     other: Rows
@@ -83,7 +83,7 @@ class Difference:
 
 
 class Verification(Protocol):
-    """The views of a run as of one moment, to be held against a recomputation."""
+    """The views of a run as of one moment, to be compared with a recomputation."""
 
     @property
     def progress(self) -> Progress:
@@ -93,11 +93,11 @@ class Verification(Protocol):
         """The records that its views were made without."""
 
     def compared(self, view: str, again: DataFrame, *, rows: int) -> Difference:
-        """The view held against what is computed again out of so many rows."""
+        """The view compared with what is computed again from so many rows."""
 
 
 class Comparison(Protocol):
-    """The serving generation's views, to be held against those of another one."""
+    """The serving generation's views, to be compared with those of another one."""
 
     @property
     def columns(self) -> Mapping[str, tuple[str, ...]]:
@@ -107,7 +107,7 @@ class Comparison(Protocol):
         """Keep the serving views as of one moment, and return the progress of that moment."""
 
     def compared(self, view: str) -> Difference:
-        """What was taken held against the other generation's rows as they are now."""
+        """The taken views compared with the other generation's current rows."""
 
 
 class Keeper(ABC, Generic[Laid]):
@@ -131,7 +131,7 @@ class Keeper(ABC, Generic[Laid]):
 
     @abstractmethod
     def load(self, frame: DataFrame, table: StoredTable, *, rows: int) -> int:
-        """Load rows into a table that nobody reads yet; returns how many, of at most ``rows``."""
+        """Load rows into a table that has no readers yet; returns how many, of at most ``rows``."""
 
     @abstractmethod
     def empty(self, table: StoredTable) -> None:
@@ -157,7 +157,7 @@ class Keeper(ABC, Generic[Laid]):
 
     @abstractmethod
     def noted(self, state: RunState, layout: Laid) -> SetAside:
-        """The records that a generation was made without so far, whoever holds it."""
+        """The records that a generation was made without so far, under any holder."""
 
     @abstractmethod
     def verification(self, run: Run, layout: Laid) -> AbstractContextManager[Verification]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.environment import Environment
-from projections.faults import FORGOTTEN, TOLD
+from projections.faults import FORGOTTEN, TIME_PREFIX
 from projections.group import ERASURES, ProjectionGroup
 from projections.logs.port import OffsetRange
 from projections.set_aside import SetAside
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def with_floor(raw: Rows, floor: int | None) -> Rows:
-    """Raw records, few or many, with the floor of their generation beside."""
+    """Raw records, few or many, with the floor of their generation as a column."""
     if isinstance(raw, pa.Table):
         return raw.append_column(FLOOR, pa.array([floor] * raw.num_rows, pa.int64()))
     return floored(raw, floor)
@@ -57,23 +57,23 @@ def late_in_log(
     if not streams:
         return None
     raw = read_whole(environment, offsets.without(ERASURES), aside=aside, headed=group.headed_topics)
-    reduction, found = Reduction(registry), []
+    reduction, late = Reduction(registry), []
     for stream in streams:
         ours = aside.of_topic(stream.topic)
         rows = without(raw[stream.topic], ours) if ours else raw[stream.topic]
-        found.append(reduction.late(floored(rows, None), stream))
-    return functools.reduce(lambda one, other: one.unionByName(other), found)
+        late.append(reduction.late(floored(rows, None), stream))
+    return functools.reduce(lambda one, other: one.unionByName(other), late)
 
 
 def forgotten_by_serving(environment: Environment, group: ProjectionGroup, columns: ViewColumns) -> SetAside:
     """What the serving generation of this definition has set aside as forgotten: others are made without it too.
 
-    When it came, nothing was there any more that it could have been added to; in another generation something may be.
+    Their rows were forgotten when they came. Another generation may still have such rows.
     """
-    store, found = environment.store, SetAside.nothing()
+    store, forgotten = environment.store, SetAside.nothing()
     for state in store.states(group.name, SERVING) if group.retention is not None else ():
         if state.run.fingerprint == group.fingerprint():
-            found |= environment.keeper.noted(state, store.layout(group, state.run, columns)).of_kind(FORGOTTEN)
+            forgotten |= environment.keeper.noted(state, store.layout(group, state.run, columns)).of_kind(FORGOTTEN)
     # What is noted is the message of each, which ends with its detail.
-    detail = pc.replace_substring_regex(found.faults["detail"], pattern=f"^.*{TOLD}", replacement="")
-    return SetAside(found.faults.set_column(found.faults.schema.get_field_index("detail"), "detail", detail))
+    detail = pc.replace_substring_regex(forgotten.faults["detail"], pattern=f"^.*{TIME_PREFIX}", replacement="")
+    return SetAside(forgotten.faults.set_column(forgotten.faults.schema.get_field_index("detail"), "detail", detail))

@@ -46,29 +46,29 @@ def bad_records(
         return _judged(environment, group, read, judge, known)
     except RecordNotUnpacked:
         with environment.log.open() as log:
-            found = [known, *(not_unpacked_in(log, piece) for piece in around(read, known))]
-        return _judged(environment, group, read, judge, functools.reduce(operator.or_, found))
+            unreadable = [known, *(not_unpacked_in(log, piece) for piece in around(read, known))]
+        return _judged(environment, group, read, judge, functools.reduce(operator.or_, unreadable))
 
 
 def _judged(
-    environment: Environment, group: ProjectionGroup, offsets: OffsetRange, judge: Judge, found: SetAside
+    environment: Environment, group: ProjectionGroup, offsets: OffsetRange, judge: Judge, aside: SetAside
 ) -> SetAside:
     """What was found, and what is bad of the records that can be read without it."""
     with described(f"projection group {group.name}"):
-        raw = read_whole(environment, offsets, aside=found, headed=group.headed_topics)
+        raw = read_whole(environment, offsets, aside=aside, headed=group.headed_topics)
         for table in group.tables.values():
-            found |= _bad_of(table, _left(raw[table.topic], found.of_topic(table.topic)), judge)
-    return found
+            aside |= _bad_of(table, _left(raw[table.topic], aside.of_topic(table.topic)), judge)
+    return aside
 
 
 def _bad_of(table: Table, raw: DataFrame, judge: Judge) -> SetAside:
-    found = SetAside.nothing()
-    while more := judge.faults(table, _left(raw, found)):
-        found |= more
+    bad = SetAside.nothing()
+    while more := judge.faults(table, _left(raw, bad)):
+        bad |= more
     if isinstance(table, EventTable | EventVersions):
-        left = _left(raw, found)
-        found |= judge.behind_gaps(left, no_more_than_bearable(with_gaps(left)))
-    return found
+        left = _left(raw, bad)
+        bad |= judge.behind_gaps(left, no_more_than_bearable(with_gaps(left)))
+    return bad
 
 
 def _left(raw: DataFrame, aside: SetAside) -> DataFrame:
@@ -83,9 +83,9 @@ def with_gaps(records: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     version = version_text().try_cast("bigint")
-    gone = F.col("value").isNull().alias("gone")
-    events = records.select(stream_of_key().alias("stream"), version.alias("version"), gone)
+    deleted = F.col("value").isNull().alias("deleted")
+    events = records.select(stream_of_key().alias("stream"), version.alias("version"), deleted)
     whole = events.groupBy("stream").agg(
-        F.max("version").alias("last"), F.count_distinct("version").alias("count"), F.max("gone").alias("gone")
+        F.max("version").alias("last"), F.count_distinct("version").alias("count"), F.max("deleted").alias("deleted")
     )
-    return whole.where("NOT gone AND count < last + 1").select("stream", F.lit(-1).cast("bigint").alias("at"))
+    return whole.where("NOT deleted AND count < last + 1").select("stream", F.lit(-1).cast("bigint").alias("at"))

@@ -44,8 +44,8 @@ def canonical(text: Column, shape: str) -> Column:
     options = {**_READ, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
     read = F.from_json(whole, f"struct<value: {shape}, {_BAD}: string>", options)
     # An array of one: named in a lambda, what is read is read once, and not once for each of its parts.
-    told = F.transform(F.array(read), lambda one: F.when(_is_whole(one, text, shape), as_stored(one["value"], shape)))
-    return told[0]
+    texts = F.transform(F.array(read), lambda one: F.when(_is_whole(one, text, shape), as_stored(one["value"], shape)))
+    return texts[0]
 
 
 def _is_whole(read: Column, text: Column, shape: str) -> Column:

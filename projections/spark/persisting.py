@@ -1,4 +1,4 @@
-"""Rows that are kept for several uses."""
+"""Rows that are persisted for several uses."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 def persisted(frame: DataFrame) -> DataFrame:
-    """Keep the rows of a frame from their first use on, until `unpersist`; queries of other threads may run beside.
+    """Persist the rows of a frame from their first use on, until `unpersist`; other threads may run queries meanwhile.
 
-    Spark compares the plan of every query with those that are kept, and works a plan's comparable form out in whichever
-    thread asks for it first. `from_avro` reads its options while that is done, from a map that no two threads may read
-    at once (`ArrayBasedMapBuilder`: DUPLICATED_MAP_KEY): so it is done here, before anyone can ask.
+    Spark compares the plan of every query with the persisted ones, and computes a plan's comparable form in the thread
+    that needs it first. `from_avro` then reads its options from a map that no two threads may read at once
+    (`ArrayBasedMapBuilder`: DUPLICATED_MAP_KEY). The form is computed here, before another thread can need it.
     """
     frame.semanticHash()
     return frame.persist()

@@ -21,7 +21,7 @@ _DATA_ERROR: Final = re.compile(r"\[([A-Z][\w.]*)\] (.*?)SQLSTATE: (22\w{3}|23\w
 _OF_TYPE: Final = "22"
 _FREE_TEXT: Final = re.compile(r": (?!\s).*?(?=\.\s|$)", re.S)
 _QUOTE: Final = re.compile(r"(?<!\w)'")
-_NUMBER: Final = re.compile(r'(?P<kept>"[^"]*"|\bdecimal\([\d, -]+\))|(?<![\w.])-?\d[\w.:+-]*(?<![.:])', re.I)
+_NUMBER: Final = re.compile(r'(?P<type>"[^"]*"|\bdecimal\([\d, -]+\))|(?<![\w.])-?\d[\w.:+-]*(?<![.:])', re.I)
 
 _DATAFRAME: Final = re.compile(r"^== DataFrame ==\n(\"[^\n]*\") was called from\n([^\n]+)", re.M)
 _LINE: Final = re.compile(r"(\.py|<[^>]*>):\d+$|^line \d+ in cell")
@@ -52,9 +52,11 @@ class QueryError(NamedTuple):
 
 
 def query_error(message: str) -> QueryError | None:
-    """Return what may be told of an error that a value or the user's code causes; None for one that may pass."""
-    if found := _DATA_ERROR.search(message):
-        return QueryError(_data_cause(found), _called_from(message[found.end() :]), found[3].startswith(_OF_TYPE))
+    """Return what may be shown of an error that a value or the user's code causes; None for one that may pass."""
+    if data_error := _DATA_ERROR.search(message):
+        return QueryError(
+            _data_cause(data_error), _called_from(message[data_error.end() :]), data_error[3].startswith(_OF_TYPE)
+        )
     raised = _raised(message)
     if raised is None or raised[2] in _SYSTEM_ERRORS or raised[2].startswith(_OURS):
         return None
@@ -68,9 +70,9 @@ def python_cause(message: str) -> str | None:
         return None
     kind, text = raised[2], raised[3].removeprefix(":").strip()
     if kind.startswith("projections."):
-        return f"{kind}: {text}"[:_LENGTH]  # raised beside the database, which leaves the values out itself
-    told = text and (kind in _SYSTEM_ERRORS or kind.startswith(_KNOWN))
-    return f"{kind}: {masked(text)}"[:_LENGTH] if told else kind
+        return f"{kind}: {text}"[:_LENGTH]  # raised at the database, whose errors leave the values out
+    is_shown = text and (kind in _SYSTEM_ERRORS or kind.startswith(_KNOWN))
+    return f"{kind}: {masked(text)}"[:_LENGTH] if is_shown else kind
 
 
 def masked(text: str) -> str:
@@ -78,25 +80,25 @@ def masked(text: str) -> str:
     if opened := _QUOTE.search(text):
         first, last = opened.start(), text.rfind("'")
         text = f"{text[:first]}'{MASK}'{text[last + 1 :] if last > first else ''}"
-    return _NUMBER.sub(lambda found: found["kept"] or MASK, text)
+    return _NUMBER.sub(lambda match: match["type"] or MASK, text)
 
 
-def _data_cause(found: re.Match[str]) -> str:
-    condition, text, state = found.groups()
+def _data_cause(data_error: re.Match[str]) -> str:
+    condition, text, state = data_error.groups()
     if not state.startswith(_OF_TYPE):
         return f"[{condition}] SQLSTATE: {state}"
-    told = " ".join(_FREE_TEXT.sub(f": {MASK}", masked(text)).split())
-    return f"[{condition}] {told[:_LENGTH]} SQLSTATE: {state}"
+    shown = " ".join(_FREE_TEXT.sub(f": {MASK}", masked(text)).split())
+    return f"[{condition}] {shown[:_LENGTH]} SQLSTATE: {state}"
 
 
 def _called_from(context: str) -> str | None:
     """The line of the user's that the expression is in, of what stands behind Spark's message."""
-    if found := _DATAFRAME.search(context):
-        site = found[2].strip()  # a session that does not note lines (ADR 0058) has a call of the JVM there
-        return f"{site}: {found[1]}" if _LINE.search(site) else found[1]
-    if found := _SQL.search(context):
-        start = len(found[4])
-        return f"SQL line {found[1]}, position {found[2]}: {found[3][start : start + len(found[5])]}"
+    if match := _DATAFRAME.search(context):
+        site = match[2].strip()  # a session that does not note lines (ADR 0058) has a call of the JVM there
+        return f"{site}: {match[1]}" if _LINE.search(site) else match[1]
+    if match := _SQL.search(context):
+        start = len(match[4])
+        return f"SQL line {match[1]}, position {match[2]}: {match[3][start : start + len(match[5])]}"
     return None
 
 
@@ -109,16 +111,16 @@ def _raised(message: str) -> re.Match[str] | None:
 
 def _user_frame(frames: str) -> str | None:
     """The innermost line that is the user's; where none is, the innermost."""
-    found = list(_frames(frames))
-    own = [frame for frame in found if not _is_library(frame[0])]
-    if not found:
+    entries = list(_frames(frames))
+    own = [frame for frame in entries if not _is_library(frame[0])]
+    if not entries:
         return None
-    path, line, function = (own or found)[-1]
+    path, line, function = (own or entries)[-1]
     return f"{path}:{line}: {function}"
 
 
 def _frames(frames: str) -> Iterator[tuple[str, str, str]]:
-    yield from ((found[1], found[2], found[3].strip()) for found in _FRAME.finditer(frames))
+    yield from ((match[1], match[2], match[3].strip()) for match in _FRAME.finditer(frames))
 
 
 def _is_library(path: str) -> bool:

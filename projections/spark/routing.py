@@ -1,8 +1,8 @@
 """The routing query: records of an event topic into its branch topics, Kafka to Kafka, native expressions only.
 
 A record keeps key, value, headers and partition, and gets one header: its branch. Dead letters are one more value of
-the ``topic`` column, so they leave in the same query, with headers that say what is wrong. Only a schema id that nobody
-has registered yet fails it: whoever runs it reads the registry again, or gives the id up.
+the ``topic`` column: they leave in the same query, with headers that name the error. Only an unregistered schema id
+fails the query. The router then reads the registry again, or gives the id up.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MESSAGES: Final[Mapping[str, str]] = {
 _SINK: Final = {
     "kafka.linger.ms": "0",
     "kafka.max.request.size": str(MAX_ROUTED_BYTES),
-    # A topic that is gone is told after this long, and not after a minute.
+    # A deleted topic is an error after this long, instead of after a minute.
     "kafka.max.block.ms": "15000",
 }
 _SOURCE: Final = {
@@ -78,7 +78,7 @@ class Routing:
 
         kinds, source = self.branches.aggregate.event_types.values(), self.branches.source
         decoder = Decoder.of(kinds, self.registry, source=source)
-        kept = ["topic", "partition", "offset", "key", "value", "headers"]
+        columns = ["topic", "partition", "offset", "key", "value", "headers"]
         judged = decoder.judged(good=self._branch, fault=self._fault)
         outcome = decoder.unless_foreign(judged, fault=_fault).alias("_outcome")
         branch = F.coalesce(F.col("_outcome.branch"), F.lit(DEAD_LETTER))
@@ -87,8 +87,8 @@ class Routing:
         headers = F.when(F.col("_outcome.branch").isNull(), dead).otherwise(F.concat(own, _branch_header()))
         raw = records.where("value IS NOT NULL").withColumns({} if source is None else {"ce_source": _source()})
         return (
-            decoder.today([*kept, *decoder.judged_by])(raw.select(*kept, *decoder.foreign(), *decoder.parsed()))
-            .select(*kept, outcome)
+            decoder.today([*columns, *decoder.judged_by])(raw.select(*columns, *decoder.foreign(), *decoder.parsed()))
+            .select(*columns, outcome)
             .select(
                 "key", "value", headers.alias("headers"), "partition",
                 F.concat(F.lit(f"{self.branches.topic}."), branch).alias("topic"),
@@ -162,7 +162,7 @@ def _fault(kind: str, *details: Column) -> Column:
 
 
 def _without_death(headers: Column) -> Column:
-    """A dead letter that was sent back and died again tells of its last death only."""
+    """A dead letter that was replayed and failed again has the headers of its last failure only."""
     from pyspark.sql import functions as F
 
     return F.filter(headers, lambda header: ~header["key"].startswith(DEAD_LETTER_PREFIX))
@@ -247,6 +247,6 @@ class RoutingQuery:
         return -1 if last is None else int(last["batchId"])
 
     def stop(self) -> None:
-        """End it; the batch at hand is not committed, so its records will be routed again."""
+        """End it; the current batch is not committed, and its records are routed again."""
         with described(self._place):
             self._query.stop()

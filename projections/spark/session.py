@@ -86,7 +86,7 @@ def own_session(
     """
     from pyspark import SparkContext
 
-    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - of any thread; sessions are told by thread
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - of any thread, unlike getActiveSession
         raise SessionInUse(
             "this process has a Spark session already, whose settings and slots would be shared",
             remedy="run this in a process of its own, such as factfold branches run, or stop the other session first",
@@ -109,10 +109,10 @@ def _tell_errors_once() -> None:
 
 LOCAL: Final = "local[*]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
-# A wide table's decoding becomes one method of more bytecode than HotSpot compiles unless it is told to: it would be
+# A wide table's decoding becomes one method of more bytecode than HotSpot compiles by default: it would be
 # interpreted, four times slower. Plan after plan compiled fills the JVM's default cache of 240 MB (a session of tests
 # did in minutes), and at a full one the compiler stops for good. Spark's classes take ten times the metaspace at which
-# a JVM collects its whole heap unless it is told to wait. HotSpot's second compiler waits ten times longer than it does
+# a JVM collects its whole heap by default. HotSpot's second compiler waits ten times longer than it does
 # by default: most of what Spark plans with is over before that compiler's code would have paid, and what goes through
 # rows reaches any threshold within its first batch.
 _SECOND_COMPILER = (
@@ -120,8 +120,8 @@ _SECOND_COMPILER = (
     " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
 _COMPILED = f"-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=256m {_SECOND_COMPILER}"
-# Of a rebuild's processors G1 takes a tenth more than the collector that stops all threads, and a batch has no one to
-# answer meanwhile. A JVM that is told of two collectors does not start, so one that the environment names goes before.
+# In a rebuild, G1 takes a tenth more of the processors than the collector that stops all threads, and pauses do not
+# matter in a batch. A JVM with two collectors does not start: one that the environment names takes precedence.
 _COLLECTOR = "-XX:+UseParallelGC"
 _OPTIONS_OF_OTHERS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _OPTIONS_BEFORE = "spark.driver.defaultJavaOptions"
@@ -131,7 +131,7 @@ ONE_TASK: Final = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # What can be inferred from a join leaves no row of so few out, and is inferred anew for each plan.
+    # Constraints inferred from a join leave out none of so few rows, and are inferred again for each plan.
     "spark.sql.constraintPropagation.enabled": "false",
     SORTED_AGGREGATES: "false",
 }
@@ -154,7 +154,7 @@ def small_batch_session(session: SparkSession) -> SparkSession:
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # What a table consists of is read in so many tasks, 50 unless told otherwise: a list of files needs one.
+    # The tasks that read a table's list of files, 50 by default: one is enough.
     "spark.databricks.delta.snapshotPartitions": "1",
     # The version that counts may be an old one, of a table that stood still: it is read as long as its files are there.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
@@ -178,8 +178,8 @@ def class_archives() -> Path:
 
 def class_archive() -> Path | None:
     """The archive of classes, as long as its name says: a JVM would crash on one that was cut off."""
-    found = sorted(class_archives().glob("spark-classes-*.jsa"))
-    return next((path for path in found if path.name == archive_name(path.stat().st_size)), None)
+    archives = sorted(class_archives().glob("spark-classes-*.jsa"))
+    return next((path for path in archives if path.name == archive_name(path.stat().st_size)), None)
 
 
 def archive_name(size: int) -> str:
@@ -191,7 +191,7 @@ def driver_options(*, mapped: Path | None, before: str = "") -> str:
     """What the driver's JVM is started with, behind a configuration's own; ``mapped`` is an archive of classes."""
     options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", _COMPILED, *_collector(before)]
     if mapped is not None:
-        # An archive that does not fit is none, and is not told of in the middle of a command's output.
+        # An archive that does not fit is ignored, without a message in the middle of a command's output.
         options += [f"-XX:SharedArchiveFile={mapped}", "-Xshare:auto", "-Xlog:disable -Xlog:all=error:stderr"]
     return " ".join(options)
 
@@ -212,7 +212,7 @@ def _defaults(memory: str, given: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.artifact.isolation.enabled": "false",
-        # Where each column was written takes PySpark five calls into the JVM to note; it would be told to nobody.
+        # PySpark makes five calls into the JVM to note where each column was written. Factfold does not show it.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         SORTED_AGGREGATES: "true",
         # What a rebuild keeps is read twice: to look for dictionaries in it takes longer than they spare.

@@ -1,4 +1,4 @@
-"""The tables of a SQL database, kept by its own statements; Spark folds records and runs view functions."""
+"""The tables of a SQL database, written by its own statements; Spark folds records and runs view functions."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class SqlKeeper(Keeper[GenerationLayout]):
     def comparison(self, serving: Run, run: Run, layout: GenerationLayout) -> Iterator[Comparison]:
         """Copies of the serving views, which are taken in one snapshot."""
         try:
-            yield _Beside(self._store, serving, layout, comparison.common_columns(self._store, serving, layout))
+            yield _ServingCopies(self._store, serving, layout, comparison.common_columns(self._store, serving, layout))
         finally:
             comparison.drop_copies(self._store, layout)
 
@@ -136,11 +136,11 @@ class _Snapshot:
         write(again, self.store.target(place.recomputed_copy), rows=rows)
         with self.store.transaction() as connection:
             retained.leave_out_of_copies(connection, self.layout, place)
-        return _difference(self.store, place, place.recomputed_copy, list(place.kept))
+        return _difference(self.store, place, place.recomputed_copy, list(place.stored_columns))
 
 
 @dataclass(frozen=True)
-class _Beside:
+class _ServingCopies:
     store: SqlTableStore
     serving: Run
     layout: GenerationLayout
@@ -155,16 +155,16 @@ class _Beside:
 
 
 def _difference(store: SqlTableStore, view: ViewLayout, other: sa.Table, columns: Sequence[str]) -> Difference:
-    """What was copied held against another table of the view."""
+    """The copied rows compared with another table of the view."""
     differing: tuple[DifferingRow, ...] = comparison.differing_rows(
         store, view.live_copy, other, key=view.definition.key, columns=columns
     )
-    told_columns = [column for column in columns if column in view.columns]  # a digest is of what is shown
-    live, rest = (_told(store, view, table, told_columns) for table in (view.live_copy, other))
+    shown_columns = [column for column in columns if column in view.columns]  # a digest is of what is shown
+    live, rest = (_digested(store, view, table, shown_columns) for table in (view.live_copy, other))
     return Difference(live, rest, differing)
 
 
-def _told(store: SqlTableStore, view: ViewLayout, table: sa.Table, columns: Sequence[str]) -> Rows:
+def _digested(store: SqlTableStore, view: ViewLayout, table: sa.Table, columns: Sequence[str]) -> Rows:
     kinds = {column: view.columns[column] for column in columns}
     if any(kind.kind == "double" for kind in kinds.values()):
         return Rows(None, comparison.count(store, table))

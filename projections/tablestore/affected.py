@@ -121,12 +121,12 @@ def _referenced(source: RoleLayout, columns: Sequence[str]) -> list[Keys]:
     ]
 
 
-def _add(connection: sa.Connection, role: RoleLayout, found: Sequence[Keys]) -> None:
-    if found:
+def _add(connection: sa.Connection, role: RoleLayout, queries: Sequence[Keys]) -> None:
+    if queries:
         key = list(role.table.key)
         known = sa.select(*(role.affected.c[k] for k in key))
         connection.execute(
-            sa.insert(role.affected).from_select(key, sa.except_(sa.union(*found).subquery().select(), known))
+            sa.insert(role.affected).from_select(key, sa.except_(sa.union(*queries).subquery().select(), known))
         )
 
 

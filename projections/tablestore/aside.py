@@ -1,4 +1,4 @@
-"""The records that a run has set aside, noted beside its state in the transaction that moves progress past them."""
+"""The records that a run has set aside, stored with its state in the transaction that moves progress past them."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def read_set_aside(connection: sa.Connection, layout: GenerationLayout, *, befor
     columns = layout.aside.c
     query = sa.select(columns.topic, columns.partition, columns.offset, columns.kind, columns.message)
     query = query.where(columns.kind != TOO_LATE)
-    found = [row for row in connection.execute(query) if row.offset < before.get(row.topic, {}).get(row.partition, 0)]
-    return SetAside(pa.table(_columns(found), schema=FAULTS))
+    rows = [row for row in connection.execute(query) if row.offset < before.get(row.topic, {}).get(row.partition, 0)]
+    return SetAside(pa.table(_columns(rows), schema=FAULTS))
 
 
 def _columns(rows: list[Any]) -> dict[str, list[Any]]:

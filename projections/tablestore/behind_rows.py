@@ -73,9 +73,9 @@ def view_rows(store: SqlTableStore, group: str, generation: int, view: str, *, l
         sa.select(sa.literal(1)).select_from(table).limit(COUNTED).subquery()
     )
     with store.looking() as connection:
-        found = connection.execute(every.limit(limit))
-        columns = tuple(found.keys())
-        return ViewRows(columns, [tuple(row) for row in found], int(connection.scalar(counted) or 0))
+        result = connection.execute(every.limit(limit))
+        columns = tuple(result.keys())
+        return ViewRows(columns, [tuple(row) for row in result], int(connection.scalar(counted) or 0))
 
 
 def rows_behind(
@@ -86,17 +86,17 @@ def rows_behind(
     `key` has the text of each key column. Raises InvalidDefinition if the view or a key column is unknown, or a text is
     no value of the column.
     """
-    found = next((one for one in group.all_views if one.name == view), None)
-    if found is None:
+    definition = next((one for one in group.all_views if one.name == view), None)
+    if definition is None:
         raise InvalidDefinition(f"group {group.name!r} has no view {view!r}", remedy="name one of its views")
-    if set(key) != set(found.key):
+    if set(key) != set(definition.key):
         raise InvalidDefinition(
-            f"view {view!r} has no key of {', '.join(sorted(key))}", remedy=f"give its key: {', '.join(found.key)}"
+            f"view {view!r} has no key of {', '.join(sorted(key))}", remedy=f"give its key: {', '.join(definition.key)}"
         )
     state = store.state(Run(group.name, generation, ""))
     noted = {} if state is None else state.built.get("references", {})
     with store.looking() as connection:
-        return list(_Search(store, connection, group, generation, noted).of_view(found, key, "the key", depth=0))
+        return list(_Search(store, connection, group, generation, noted).of_view(definition, key, "the key", depth=0))
 
 
 @dataclass(frozen=True)

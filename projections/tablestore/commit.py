@@ -48,7 +48,7 @@ def _merge_state(connection: sa.Connection, layout: TableLayout) -> None:
 
 def _merge_view(connection: sa.Connection, layout: ViewLayout) -> None:
     """Replace the rows whose keys the batch changes, and drop those it retracts."""
-    view, result, columns = layout.view, layout.result, list(layout.kept)
+    view, result, columns = layout.view, layout.result, list(layout.stored_columns)
     connection.execute(sa.delete(view).where(sa.exists().where(layout.key.same(result, view))))
     rows = sa.select(*(result.c[c] for c in columns)).where(sa.not_(result.c["_deleted"]))
     connection.execute(sa.insert(view).from_select(columns, rows))

@@ -1,7 +1,7 @@
 """The states of a group's captured tables, of the generation that serves, as `cdc.compare` reads them.
 
     with ComparedGroup("postgresql+psycopg://shop@db/views", shop_views) as group:
-        found = compare(engine, source, group.tables, settings)
+        comparisons = compare(engine, source, group.tables, settings)
 
 No comparison writes into them.
 """
@@ -72,6 +72,10 @@ class ComparedGroup(Closing):
     """The states of a group's captured tables, for `compare`. ``url`` is SQLAlchemy's of the views' database.
 
     Raises NoServingGeneration, DefinitionChanged, or TableStoreUnavailable for views in Delta Lake.
+
+    Example:
+        >>> with ComparedGroup("postgresql+psycopg://…", shop_views) as states:
+        ...     tables = compare(engine, source, states.tables, Settings())
     """
 
     def __init__(self, url: str, group: ProjectionGroup) -> None:
@@ -88,8 +92,8 @@ class ComparedGroup(Closing):
     @property
     def tables(self) -> tuple[StateTable, ...]:
         """The captured tables whose current rows the group stores."""
-        found = self._group.tables.items()
-        return tuple(self._state(name, table) for name, table in found if isinstance(table, ChangelogTable))
+        named = self._group.tables.items()
+        return tuple(self._state(name, table) for name, table in named if isinstance(table, ChangelogTable))
 
     def close(self) -> None:
         """Close the connections."""

@@ -19,9 +19,9 @@ _SAMPLE: Final = 5  # of each side: enough to see what is wrong
 def common_columns(store: SqlTableStore, serving: Run, layout: GenerationLayout) -> dict[str, tuple[str, ...]]:
     """The columns, by view, that the serving generation has of the same types; views of which it has the key.
 
-    Its definition may be gone, so its tables are asked. Views that forget rows are left out: none has all of them.
+    Its definition may no longer exist: its tables have the columns. Views that forget rows are left out, as incomplete.
     """
-    found = {}
+    columns = {}
     with store.looking() as connection:
         for name, view in layout.views.items():
             if retained.forgets(layout, name):
@@ -30,8 +30,8 @@ def common_columns(store: SqlTableStore, serving: Run, layout: GenerationLayout)
             ours = {c: view.view.c[c].type.compile(dialect=connection.dialect) for c in view.columns}
             common = tuple(c for c, kind in ours.items() if theirs.get(c) == kind)
             if set(view.definition.key) <= set(common):
-                found[name] = common
-    return found
+                columns[name] = common
+    return columns
 
 
 def of_generation(run: Run, layout: GenerationLayout, table: sa.Table) -> sa.Table:
@@ -47,8 +47,8 @@ def _columns(connection: sa.Connection, table: sa.Table) -> dict[str, str]:
     inspected = sa.inspect(connection)
     if not inspected.has_table(table.name, schema=table.schema):
         return {}
-    found = inspected.get_columns(table.name, schema=table.schema)
-    return {column["name"]: column["type"].compile(dialect=connection.dialect) for column in found}
+    columns = inspected.get_columns(table.name, schema=table.schema)
+    return {column["name"]: column["type"].compile(dialect=connection.dialect) for column in columns}
 
 
 def copy_serving(
@@ -61,8 +61,8 @@ def copy_serving(
             view = layout.views[name]
             view.live_copy.create(connection)
             source = of_generation(serving, layout, view.view)
-            wanted: list[sa.ColumnElement[Any]] = [sa.column(c) for c in columns]
-            rows = sa.select(*wanted).select_from(source)
+            selected: list[sa.ColumnElement[Any]] = [sa.column(c) for c in columns]
+            rows = sa.select(*selected).select_from(source)
             connection.execute(sa.insert(view.live_copy).from_select(list(columns), rows))
         return runs.read_progress(connection, serving)
 
@@ -103,11 +103,11 @@ def _rows_at(
     keys: Sequence[tuple[Any, ...]],
 ) -> dict[tuple[Any, ...], Mapping[str, Any]]:
     """The rows of a few keys, a part of which may be null."""
-    wanted = [
+    conditions = [
         sa.and_(*(table.c[c].is_not_distinct_from(v) for c, v in zip(key, values, strict=True))) for values in keys
     ]
-    found = connection.execute(sa.select(*(table.c[c] for c in columns)).where(sa.or_(sa.false(), *wanted)))
-    return {tuple(row[c] for c in key): dict(row) for row in found.mappings()}
+    rows = connection.execute(sa.select(*(table.c[c] for c in columns)).where(sa.or_(sa.false(), *conditions)))
+    return {tuple(row[c] for c in key): dict(row) for row in rows.mappings()}
 
 
 def count(store: SqlTableStore, table: sa.Table) -> int:

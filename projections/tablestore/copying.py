@@ -52,7 +52,7 @@ class PostgresTarget:
     def append(self, data: pa.Table | pa.RecordBatchReader, *, part: Part | None = None) -> int:
         """Append Arrow rows in one transaction and return how many; those of a part that is written are left out.
 
-        Raises LoadClosed where nobody waits for the part any more, RunSuperseded where the run is held by another.
+        Raises LoadClosed if no load waits for the part any more, RunSuperseded if another runner holds the run.
         """
         with _session(self.uri) as (connection, cursor):
             if self.run is not None:
@@ -112,7 +112,7 @@ class PostgresTarget:
 
 
 def _require_token(cursor: adbc.Cursor, run: Run) -> None:
-    """Nobody can claim the run before the transaction ends, as with `runs.require_token`."""
+    """The run cannot be claimed before the transaction ends, as with `runs.require_token`."""
     cursor.execute(_TOKEN, (run.group, run.generation))
     row = cursor.fetchone()
     if row is None or row[0] != run.token:
@@ -160,7 +160,7 @@ def disconnect(uri: str) -> None:
 
 
 def _require_alive(connection: adbc.Connection, record: object, proxy: object) -> None:
-    """Let the pool replace a connection whose server has gone since it was last used."""
+    """Let the pool replace a connection whose server has stopped since it was last used."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -178,15 +178,15 @@ def _session(uri: str) -> Iterator[tuple[adbc.Connection, adbc.Cursor]]:
             with connection.cursor() as cursor:
                 yield connection, cursor
     except adbc.DataError as error:
-        raise unsupported_value(f"the views' database cannot hold a value: {_told(error)}") from error
+        raise unsupported_value(f"the views' database cannot hold a value: {_server_message(error)}") from error
     except (adbc.OperationalError, adbc.InternalError, adbc.ProgrammingError) as error:
         raise TableStoreUnavailable(
-            f"the views' database failed: {_told(error)}",
+            f"the views' database failed: {_server_message(error)}",
             remedy="check that it runs. The run goes on where it stopped",
         ) from error
 
 
-def _told(error: adbc.Error) -> str:
+def _server_message(error: adbc.Error) -> str:
     """What the server said, and of which column, without the value."""
     column, said = _COLUMN.search(str(error)), masked_message(error).partition("\n")[0]
     if isinstance(error, adbc.DataError):

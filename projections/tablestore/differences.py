@@ -34,10 +34,10 @@ def stage_difference(
     _require_affected(connection, view)
     if view.definition.unmatched:
         _drop_undetermined(connection, view, plan)
-    gone = _retract(connection, view, frozen)
+    retractions = _retract(connection, view, frozen)
     connection.execute(sa.delete(view.result).where(_unchanged(view)))
     rows = connection.scalar(sa.select(sa.func.count()).select_from(view.result))
-    return int(rows or 0) - gone, gone
+    return int(rows or 0) - retractions, retractions
 
 
 def _unchanged(view: ViewLayout) -> sa.ColumnElement[bool]:
@@ -48,7 +48,7 @@ def _unchanged(view: ViewLayout) -> sa.ColumnElement[bool]:
 
 def _compared(view: ViewLayout) -> list[str]:
     """All but the key; partial aggregates may change in a row that shows the same."""
-    return [c for c in view.kept if c not in view.key.columns]
+    return [c for c in view.stored_columns if c not in view.key.columns]
 
 
 def _retract(connection: sa.Connection, view: ViewLayout, frozen: retained.Frozen | None) -> int:
@@ -61,8 +61,8 @@ def _retract(connection: sa.Connection, view: ViewLayout, frozen: retained.Froze
         stored = [keys.where(sa.not_(frozen.among(view.view))) for keys in stored]
     reached = sa.union(*stored).subquery()
     still = sa.exists().where(view.key.same(view.result, reached))
-    gone = sa.select(*(reached.c[c] for c in key), sa.true()).where(sa.not_(still))
-    return dialects.counted(connection, sa.insert(view.result).from_select([*key, "_deleted"], gone))
+    retracted = sa.select(*(reached.c[c] for c in key), sa.true()).where(sa.not_(still))
+    return dialects.counted(connection, sa.insert(view.result).from_select([*key, "_deleted"], retracted))
 
 
 def _stored_keys(view: ViewLayout, columns: tuple[str, ...], role: RoleLayout) -> sa.Select[tuple[object, ...]]:
@@ -79,8 +79,8 @@ def _is_affected(
 
 
 def _require_unique(connection: sa.Connection, view: ViewLayout) -> None:
-    if found := connection.execute(repeated_keys(view, view.result)).one_or_none():
-        raise key_not_unique(view, found)
+    if key := connection.execute(repeated_keys(view, view.result)).one_or_none():
+        raise key_not_unique(view, key)
 
 
 def repeated_keys(view: ViewLayout, rows: sa.Table) -> sa.Select[tuple[object, ...]]:
@@ -92,15 +92,15 @@ def repeated_keys(view: ViewLayout, rows: sa.Table) -> sa.Select[tuple[object, .
     return query.having(sa.or_(sa.func.count() > 1, nothing)).limit(1)
 
 
-def key_not_unique(view: ViewLayout, found: sa.Row[tuple[object, ...]]) -> KeyNotUnique:
+def key_not_unique(view: ViewLayout, key: sa.Row[tuple[object, ...]]) -> KeyNotUnique:
     """The error of a view function that returned a key twice, or null."""
-    return returned_key(view.definition, tuple(found))
+    return returned_key(view.definition, tuple(key))
 
 
-def returned_key(view: View, found: tuple[object, ...]) -> KeyNotUnique:
+def returned_key(view: View, values: tuple[object, ...]) -> KeyNotUnique:
     """The error of a view function that returned a key twice, or null."""
-    key = _shown(view, view.key, found)
-    missing = all(part is None for part in found) if view.key_may_be_null else any(part is None for part in found)
+    key = _shown(view, view.key, values)
+    missing = all(part is None for part in values) if view.key_may_be_null else any(part is None for part in values)
     return KeyNotUnique(
         f"{view.name} returned key {key} {'as null' if missing and not view.by else 'twice'}",
         remedy="group by the declared columns and no others"
@@ -124,32 +124,32 @@ def _require_affected(connection: sa.Connection, view: ViewLayout) -> None:
         raise not_of_the_root(view.definition, tuple(row))
 
 
-def not_of_the_root(view: View, found: tuple[object, ...]) -> KeyNotUnique:
+def not_of_the_root(view: View, values: tuple[object, ...]) -> KeyNotUnique:
     """The error of a view function that returned a key of no row that it was given."""
     return KeyNotUnique(
-        f"{view.name} returned key {_shown(view, view.root_key, found)}, which is no key of the rows it was given",
+        f"{view.name} returned key {_shown(view, view.root_key, values)}, which is no key of the rows it was given",
         remedy=f"select the root table's own {', '.join(view.root_key)}",
         place=view.name,
     )
 
 
-def _shown(view: View, columns: Sequence[str], found: tuple[object, ...]) -> str:
+def _shown(view: View, columns: Sequence[str], values: tuple[object, ...]) -> str:
     """A key by its columns; a function that is given personal values may have returned one under any name."""
     hidden = _reads_personal(view)
     return ", ".join(
         f"{column}={MASK if hidden and value is not None else repr(value)}"
-        for column, value in zip(columns, found, strict=True)
+        for column, value in zip(columns, values, strict=True)
     )
 
 
-def _reads_personal(found: Table | View) -> bool:
+def _reads_personal(source: Table | View) -> bool:
     """Whether the rows hold personal values, opened, or may hold them."""
-    if isinstance(found, ViewTable):
-        return _reads_personal(found.view)
-    if isinstance(found, View):
-        return any(map(_reads_personal, found.tables.values()))
+    if isinstance(source, ViewTable):
+        return _reads_personal(source.view)
+    if isinstance(source, View):
+        return any(map(_reads_personal, source.tables.values()))
     # What another group's view is made of, its topic does not say.
-    return isinstance(found, ViewTopicTable) or bool(found.personal)
+    return isinstance(source, ViewTopicTable) or bool(source.personal)
 
 
 def _drop_undetermined(connection: sa.Connection, view: ViewLayout, plan: ViewPlan) -> None:

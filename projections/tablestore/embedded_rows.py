@@ -51,7 +51,7 @@ class SqliteTarget:
             return sum(self._insert(connection, batch) for batch in batches)
 
     def load(self) -> AbstractContextManager[str]:
-        """Nothing is to be kept of a load: no task writes twice."""
+        """A load needs no note: no task writes twice."""
         return nullcontext("")
 
     def _insert(self, connection: sqlite3.Connection, batch: pa.RecordBatch) -> int:
@@ -72,8 +72,8 @@ class SqliteTarget:
     def extent(self) -> int:
         """The highest rowid and one more."""
         with session(self.path) as connection:
-            found = connection.execute(f"SELECT coalesce(max(rowid), 0) + 1 FROM {self.relation}")  # noqa: S608
-            return int(found.fetchone()[0])
+            cursor = connection.execute(f"SELECT coalesce(max(rowid), 0) + 1 FROM {self.relation}")  # noqa: S608
+            return int(cursor.fetchone()[0])
 
     def fetch_between(self, columns: Mapping[str, ColumnType], low: int, high: int) -> Iterator[pa.RecordBatch]:
         """The rows with some rowids."""

@@ -16,7 +16,7 @@ _BEGINNING = -(1 << 62)
 
 
 def complete(connection: sa.Connection, layout: TableLayout) -> None:
-    """Drop the staged rows that the state has, and refuse those that cannot stand beside its rows."""
+    """Drop the staged rows that the state has, and refuse those that contradict its rows."""
     if isinstance(layout.table, EventStream):
         _require_one_each(connection, layout)
     elif isinstance(layout.table, EventVersions):
@@ -54,7 +54,7 @@ def second_event(topic: str, *, key: object, versions: str) -> UndecodableRecord
 
 
 def _require_first_whole(connection: sa.Connection, layout: TableLayout) -> None:
-    """The first version of a row carries every value; one that does not was an update whose earlier records are gone.
+    """The first version of a row carries every value; one that does not is an update whose earlier records are missing.
 
     Versions of a key arrive in their order, so that what is unavailable is in an earlier one.
     """

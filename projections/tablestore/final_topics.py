@@ -36,15 +36,15 @@ def first_unsent(connection: sa.Connection, group: str, topic: str) -> Unsent | 
     """The first results of a topic that are not known to be in it, as many as a chunk has; None where none waits."""
     results, topics = final_tables(connection).results, final_tables(connection).topics
     mine = sa.and_(topics.c.topic == topic, topics.c.group_name == group)
-    found = connection.execute(sa.select(topics).where(mine)).one_or_none()
-    if found is None:
+    entry = connection.execute(sa.select(topics).where(mine)).one_or_none()
+    if entry is None:
         return None
-    theirs = sa.and_(results.c.group_name == group, results.c.view == found.view, results.c.seq > found.upto)
+    theirs = sa.and_(results.c.group_name == group, results.c.view == entry.view, results.c.seq > entry.upto)
     chunk = outbox.bounded(sa.select(results.c.seq, results.c.key, results.c.value).where(theirs))
     rows = connection.execute(sa.select(chunk.c.seq, chunk.c.key, chunk.c.value).order_by(chunk.c.seq)).all()
-    ends = {int(partition): int(offset) for partition, offset in (found.ends or {}).items()}
+    ends = {int(partition): int(offset) for partition, offset in (entry.ends or {}).items()}
     sent: list[Row] = [{"key": key, "value": value} for _, key, value in rows]
-    return Unsent(topic, sent, rows[-1].seq, ends, found.revision) if rows else None
+    return Unsent(topic, sent, rows[-1].seq, ends, entry.revision) if rows else None
 
 
 def last_noted(connection: sa.Connection, topic: str, *, most: int) -> set[str]:
@@ -74,6 +74,6 @@ def take(connection: sa.Connection, group: str, views: Mapping[str, str]) -> Non
         connection.execute(new.on_conflict_do_nothing(index_elements=["topic"]))
     outbox.require_ours(connection, group, results=views)
     filled = topics.c.topic.in_(list(views))
-    # Those that stay as they are stay free for their publisher, who notes what it has sent.
+    # Unchanged rows stay unlocked for their publisher, which notes what it has sent.
     other = sa.and_(topics.c.group_name == group, topics.c.filled != filled)
     connection.execute(sa.update(topics).where(other).values(filled=filled))

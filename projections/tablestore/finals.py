@@ -1,8 +1,8 @@
 """Final results of views, as the database keeps them: each once, and what came after it was given out.
 
-They are beside the runs, and not of one generation: what was given out stays so, whoever serves. Rows are JSON text, so
-that a later definition may have other columns. ``passed`` says up to which time the results of a view are final, and
-when the next one will be.
+They are stored with the runs, and belong to no generation: a result stays given out after a cut-over. Rows are JSON
+text, and a later definition may have other columns. ``passed`` says up to which time the results of a view are final,
+and when the next one will be.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def give_out(connection: sa.Connection, layout: GenerationLayout, run: Run, *, a
     """
     runs.require_token(connection, run)
     serves = runs.serves(connection, run)
-    found = {view.name: _give_out(connection, run.group, view, final, at) for view, final in _final(layout) if serves}
-    return {name: count for name, count in found.items() if count}
+    counts = {view.name: _give_out(connection, run.group, view, final, at) for view, final in _final(layout) if serves}
+    return {name: count for name, count in counts.items() if count}
 
 
 def _give_out(connection: sa.Connection, group: str, view: ViewLayout, final: FinalResults, at: int) -> int:
@@ -105,16 +105,16 @@ def note_rebuilt(connection: sa.Connection, layout: GenerationLayout, group: str
 def standing(connection: sa.Connection) -> dict[str, dict[str, dict[str, Any]]]:
     """By group and view: the number of results and of late changes, the time up to which they are final, the next."""
     tables = final_tables(connection)
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    by_group: dict[str, dict[str, dict[str, Any]]] = {}
     for row in connection.execute(sa.select(tables.passed)):
         due = None if row.next_due is None else moment_of(row.next_due).isoformat()
-        told = {"given_out": 0, "late": 0, "final_upto": moment_of(row.upto).isoformat(), "next_due": due}
-        found.setdefault(row.group_name, {})[row.view] = told
+        summary = {"given_out": 0, "late": 0, "final_upto": moment_of(row.upto).isoformat(), "next_due": due}
+        by_group.setdefault(row.group_name, {})[row.view] = summary
     for name, table in (("given_out", tables.results), ("late", tables.late)):
         of = (table.c.group_name, table.c.view)
         for group, view, count in connection.execute(sa.select(*of, sa.func.count()).group_by(*of)):
-            found.get(group, {}).get(view, {})[name] = count
-    return found
+            by_group.get(group, {}).get(view, {})[name] = count
+    return by_group
 
 
 def _next_due(connection: sa.Connection, view: ViewLayout, final: FinalResults, upto: int) -> int | None:
@@ -145,8 +145,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def _passed(connection: sa.Connection, group: str, view: str) -> tuple[int, int | None]:
     passed = final_tables(connection).passed
     mine = sa.select(passed.c.upto, passed.c.next_due).where(passed.c.group_name == group, passed.c.view == view)
-    found = connection.execute(mine).one_or_none()
-    return (_NEVER, None) if found is None else (int(found.upto), found.next_due)
+    row = connection.execute(mine).one_or_none()
+    return (_NEVER, None) if row is None else (int(row.upto), row.next_due)
 
 
 def _between(
@@ -197,8 +197,8 @@ def _note_new(connection: sa.Connection, group: str, view: ViewLayout, final: Fi
 
 
 def _list_late(connection: sa.Connection, group: str, view: str, rows: sa.Select[Any], reason: str) -> None:
-    found = rows.subquery()
-    listed = sa.select(sa.literal(group), sa.literal(view), *found.c, sa.literal(reason))
+    late_rows = rows.subquery()
+    listed = sa.select(sa.literal(group), sa.literal(view), *late_rows.c, sa.literal(reason))
     connection.execute(sa.insert(final_tables(connection).late).from_select(_LATE, listed))
 
 
@@ -211,8 +211,8 @@ def results_of(
     """
     tables = final_tables(connection)
     table = tables.late if late else tables.results
-    wanted = sa.select(table).where(table.c.group_name == group, table.c.view == view, table.c.seq > after)
-    return (dict(row) for row in connection.execute(wanted.order_by(table.c.seq)).mappings())
+    query = sa.select(table).where(table.c.group_name == group, table.c.view == view, table.c.seq > after)
+    return (dict(row) for row in connection.execute(query.order_by(table.c.seq)).mappings())
 
 
 def require_finals(known: Mapping[str, Mapping[str, object]], group: str, view: str) -> None:

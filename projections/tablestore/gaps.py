@@ -41,11 +41,11 @@ def _between_versions(layout: TableLayout) -> sa.Select[Any]:
     (name,) = layout.key
     of_stream = [rows.c[name] == staged.c[name] for rows in both]
     before = [sa.and_(same, rows.c["_pos"] == staged.c["_pos"] - 1) for same, rows in zip(of_stream, both, strict=True)]
-    gone = [sa.and_(same, rows.c["_deleted"]) for same, rows in zip(of_stream, both, strict=True)]
+    deleted = [sa.and_(same, rows.c["_deleted"]) for same, rows in zip(of_stream, both, strict=True)]
     key, first = staged.c[name].label("key"), sa.func.min(staged.c["_pos"]).label("first")
     known = sa.select(sa.func.max(both[0].c["_pos"])).where(of_stream[0]).scalar_subquery()
     query = sa.select(key, sa.func.coalesce(known, -1).label("known"), first).group_by(staged.c[name])
-    lacks = [sa.not_(sa.exists().where(found)) for found in (*before, *gone)]
+    lacks = [sa.not_(sa.exists().where(condition)) for condition in (*before, *deleted)]
     return query.where(staged.c["_pos"] > 0, *lacks)
 
 

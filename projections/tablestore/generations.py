@@ -18,10 +18,10 @@ Store = TableStore[Any]
 
 def newest(store: Store, group: ProjectionGroup, status: str, *, remedy: str) -> Run:
     """The newest generation in a status that was built by the given definition; raises GenerationMissing."""
-    found = [state.run for state in store.states(group.name, status)]
-    ours = [run for run in found if run.fingerprint == group.fingerprint()]
+    candidates = [state.run for state in store.states(group.name, status)]
+    ours = [run for run in candidates if run.fingerprint == group.fingerprint()]
     if not ours:
-        others = f": those there are were built by another one ({_listed(found)})" if found else ""
+        others = f": those there are were built by another one ({_listed(candidates)})" if candidates else ""
         raise _missing(group.name, f"no generation of this definition of {group.name!r} is {status}{others}", remedy)
     return ours[-1]
 
@@ -83,9 +83,9 @@ def drop(store: Store, group: str, *, generation: int | None = None) -> list[int
     return [run.generation for run in chosen]
 
 
-def require_known(group: str, found: Sequence[object]) -> None:
+def require_known(group: str, states: Sequence[object]) -> None:
     """Raise GenerationMissing where there is nothing of a group."""
-    if not found:
+    if not states:
         raise _missing(group, f"there is no projection group {group!r} here", "factfold projections list names them")
 
 
@@ -101,8 +101,8 @@ def drop_with_patience(store: Store, run: Run, *, seconds: float) -> None:
             _drop(store, run)
 
 
-def _listed(found: list[Run]) -> str:
-    return ", ".join(f"generation {run.generation}, version {run.version}" for run in found)
+def _listed(runs: list[Run]) -> str:
+    return ", ".join(f"generation {run.generation}, version {run.version}" for run in runs)
 
 
 def _missing(group: str, cause: str, remedy: str) -> GenerationMissing:

@@ -1,7 +1,7 @@
 """What goes into the outbox of view topics, in the transaction that changes what readers of the view see.
 
-Only the generation that serves writes to it, under the lock of its run's row: so the numbers of a group's records rise
-in the order of its commits, and whoever reads on from a number misses nothing.
+Only the generation that serves writes to it, under the lock of its run's row. The numbers of a group's records rise in
+the order of its commits, and a reader that continues from a number misses nothing.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Rows:
 
     @staticmethod
     def of_json(stored: Mapping[str, Any]) -> Rows:
-        """As the topic's row keeps it, for the time when the definition may be gone."""
+        """As the topic's row keeps it, in case the definition no longer exists."""
         columns = {name: _column(*said) for name, *said in stored["columns"]}
         names: list[sa.ColumnClause[Any]] = [sa.column(name) for name in columns]
         return Rows(sa.table(stored["table"], *names, schema=stored["schema"]), stored["key"], columns)
 
     def to_json(self) -> dict[str, Any]:
-        """The form it is kept in."""
+        """The form it is stored in."""
         columns = [[name, *_said(kind)] for name, kind in self.columns.items()]
         return {"schema": self.table.schema, "table": self.table.name, "key": list(self.key), "columns": columns}
 
@@ -63,7 +63,7 @@ class Rows:
 
 
 def _said(kind: ColumnType) -> list[Any]:
-    """As topics of flat views have had it from the start: their rows are told by it."""
+    """The stored form of topics of flat views since the first release: their rows are recognized by it."""
     return [kind.kind, kind.precision, kind.scale, *([kind.shape] if kind.shape else [])]
 
 
@@ -94,7 +94,7 @@ def _published(layout: GenerationLayout) -> Iterator[tuple[str, ViewLayout]]:
 def _of_results(layout: GenerationLayout) -> Mapping[str, str]:
     """The views whose final results fill a topic, by its name."""
     final = ((view.name, view.definition.final) for view in layout.views.values())
-    topics = ((name, found.published) for name, found in final if found is not None)
+    topics = ((name, results.published) for name, results in final if results is not None)
     return {topic.name: name for name, topic in topics if topic is not None}
 
 
@@ -111,7 +111,7 @@ def hand_over_generation(connection: sa.Connection, layout: GenerationLayout, gr
         filled = _taken(connection, topic, view, group)
         _add(connection, group, topic, _changed(connection, filled, rows))
         if filled.rows_of != rows.to_json():
-            _add(connection, group, topic, _gone(connection, Rows.of_json(filled.rows_of), rows))
+            _add(connection, group, topic, _tombstones(connection, Rows.of_json(filled.rows_of), rows))
         topics = outbox_tables(connection).topics
         now = sa.update(topics).where(topics.c.topic == topic).values(lost=False, rows_of=rows.to_json())
         connection.execute(now)
@@ -120,13 +120,13 @@ def hand_over_generation(connection: sa.Connection, layout: GenerationLayout, gr
 
 
 def _taken(connection: sa.Connection, topic: str, view: ViewLayout, group: str) -> sa.Row[Any]:
-    """What the topic holds, and nobody else can take it meanwhile; a new one lacks everything."""
+    """What the topic holds, locked until the transaction ends; a new one lacks everything."""
     topics = outbox_tables(connection).topics
     new = {"topic": topic, "group_name": group, "view": view.name, "lost": True, "rows_of": Rows.of(view).to_json()}
     connection.execute(upsert(connection, topics).values(new).on_conflict_do_nothing(index_elements=["topic"]))
-    found = connection.execute(sa.select(topics).where(topics.c.topic == topic).with_for_update()).one()
+    row = connection.execute(sa.select(topics).where(topics.c.topic == topic).with_for_update()).one()
     require_ours(connection, group, rows={topic: view.name})
-    return found
+    return row
 
 
 def _give_up_others(connection: sa.Connection, group: str, topics: Sequence[str]) -> None:
@@ -142,14 +142,14 @@ def _changed(connection: sa.Connection, filled: sa.Row[Any], after: Rows) -> sa.
     return sa.except_(after.records(connection), Rows.of_json(filled.rows_of).records(connection))
 
 
-def _gone(connection: sa.Connection, before: Rows, after: Rows) -> sa.SelectBase:
+def _tombstones(connection: sa.Connection, before: Rows, after: Rows) -> sa.SelectBase:
     """A tombstone for each key that is no more."""
-    gone = sa.except_(*(sa.select(rows.keys(connection).label("key")) for rows in (before, after))).subquery()
-    return sa.select(gone.c.key, sa.null())
+    removed = sa.except_(*(sa.select(rows.keys(connection).label("key")) for rows in (before, after))).subquery()
+    return sa.select(removed.c.key, sa.null())
 
 
 def _add(connection: sa.Connection, group: str, topic: str, records: sa.SelectBase) -> None:
     """Append records, given by key and value, whose keys differ."""
-    found = records.subquery()
-    rows = sa.select(sa.literal(group), sa.literal(topic), *found.c)
+    added = records.subquery()
+    rows = sa.select(sa.literal(group), sa.literal(topic), *added.c)
     connection.execute(sa.insert(outbox_tables(connection).records).from_select(_RECORD, rows))

@@ -39,6 +39,11 @@ def rows_as_of(views: str | SqlTableStore, group: ProjectionGroup, history: str 
         DefinitionChanged: Another definition built the generation.
         NoServingGeneration: The group was not built yet.
         TableStoreUnavailable: The database did not answer.
+
+    Example:
+        >>> rows = rows_as_of("sqlite:///shop.db", shop_views, customer_history, datetime(2026, 11, 9, tzinfo=UTC))
+        >>> rows["city"].to_pylist()
+        ['Berlin']
     """
     name = history if isinstance(history, str) else history.name
     _require_zone(moment)
@@ -50,7 +55,7 @@ def rows_as_of(views: str | SqlTableStore, group: ProjectionGroup, history: str 
         start, end = view.c[validity.start], view.c[validity.end]
         at = as_stored(connection, _micros(moment))
         if validity.keep is not None:
-            _require_kept(connection, name, (start, end), moment, validity.keep)
+            _require_retained(connection, name, (start, end), moment, validity.keep)
         valid = sa.and_(sa.or_(start.is_(None), start <= at), sa.or_(end.is_(None), end > at))
         key = [view.c[c] for c in _view(group, name).by]
         rows = connection.execute(sa.select(*(view.c[c] for c in columns)).where(valid).order_by(*key)).all()
@@ -81,13 +86,13 @@ def _require_zone(moment: datetime) -> None:
         )
 
 
-def _require_kept(
+def _require_retained(
     connection: sa.Connection, name: str, times: Sequence[sa.ColumnElement[Any]], moment: datetime, keep: int
 ) -> None:
     """What ended later than ``keep`` before now is there, unless its row has a change whose time is still to come."""
-    kept = _micros(moment) + keep
-    newest = sa.or_(*(time > as_stored(connection, kept) for time in times))
-    is_short = kept < finals.now(connection) or connection.scalar(sa.select(sa.literal(1)).where(newest).limit(1))
+    expires = _micros(moment) + keep
+    newest = sa.or_(*(time > as_stored(connection, expires) for time in times))
+    is_short = expires < finals.now(connection) or connection.scalar(sa.select(sa.literal(1)).where(newest).limit(1))
     if is_short:
         raise InvalidDefinition(
             f"history {name!r} keeps versions for {timedelta(microseconds=keep)}, and {moment.isoformat()} is longer"

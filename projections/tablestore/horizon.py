@@ -1,6 +1,6 @@
-"""Deleted rows up to their horizon: noted when they are deleted, gone some at a time when that is long enough ago.
+"""Deleted rows up to their horizon: noted at their deletion, and removed some at a time when that is long enough ago.
 
-Beside each state, ``deleted_*`` has an entry a deletion, in the order of time: what is due stands at its beginning,
+With each state, ``deleted_*`` has an entry a deletion, in the order of time: what is due stands at its beginning,
 however large the state is. ``horizon`` keeps how far in its source each table has lost deleted rows. A change from
 before that, of a row that the state does not have, may be of one of those: it is refused, so none comes back unseen.
 """
@@ -59,15 +59,15 @@ def let_go(connection: sa.Connection, layout: GenerationLayout, *, before: int, 
     A row that came back since stays. Rows of captured tables and of views go. What is deleted of an event topic is so
     for good, and its rows are emptied: nothing else tells a repeated first event from the first one of a new stream.
     """
-    found = {}
+    settled = {}
     for table, horizon in _with_horizon(layout):
         if _any(connection, horizon, before):
-            found[horizon.table] = _let_go(connection, table, horizon, before, most)
-    return found
+            settled[horizon.table] = _let_go(connection, table, horizon, before, most)
+    return settled
 
 
 def require_newer(connection: sa.Connection, layout: TableLayout) -> None:
-    """Raise OlderThanHorizon for a staged change that may be of a row which is gone."""
+    """Raise OlderThanHorizon for a staged change that may be of a removed row."""
     if layout.horizon is None or not isinstance(layout.table, ChangelogTable):
         return
     passed = _passed(connection, layout.horizon)
@@ -77,9 +77,9 @@ def require_newer(connection: sa.Connection, layout: TableLayout) -> None:
     same = sa.and_(*(staged.c[k] == state.c[k] for k in layout.row_key))
     older = sa.tuple_(staged.c["_epoch"], _place(staged)) <= sa.tuple_(*map(sa.literal, (passed.epoch, passed.place)))
     key = [staged.c[k] for k in layout.key]
-    found = sa.select(*key).select_from(staged.outerjoin(state, same))
-    found = found.where(older, state.c["_pos"].is_(None), sa.not_(staged.c["_deleted"]))
-    if row := connection.execute(found.limit(1)).one_or_none():
+    query = sa.select(*key).select_from(staged.outerjoin(state, same))
+    query = query.where(older, state.c["_pos"].is_(None), sa.not_(staged.c["_deleted"]))
+    if row := connection.execute(query.limit(1)).one_or_none():
         raise older_than_horizon(layout.table.topic, key=tuple(row))
 
 
@@ -98,8 +98,8 @@ def _with_horizon(layout: GenerationLayout) -> Iterator[tuple[TableLayout, Horiz
 
 def _note(connection: sa.Connection, layout: TableLayout, horizon: HorizonLayout, rows: sa.Table, now: int) -> None:
     columns = [*layout.row_key, "_offset"]
-    found = sa.select(sa.literal(now, sa.BigInteger), *(rows.c[c] for c in columns)).where(rows.c["_deleted"])
-    into = upsert(connection, horizon.deleted).from_select([AT, *columns], found)
+    deletions = sa.select(sa.literal(now, sa.BigInteger), *(rows.c[c] for c in columns)).where(rows.c["_deleted"])
+    into = upsert(connection, horizon.deleted).from_select([AT, *columns], deletions)
     connection.execute(into.on_conflict_do_nothing())
 
 
@@ -113,22 +113,26 @@ def _let_go(connection: sa.Connection, layout: TableLayout, horizon: HorizonLayo
     of_deletion, of_entry = [*layout.row_key, "_offset"], [column.name for column in deleted.primary_key]
     first = sa.select(deleted).where(deleted.c[AT] <= before).order_by(*deleted.primary_key).limit(most).subquery()
     due = sa.tuple_(*(state.c[c] for c in of_deletion)).in_(sa.select(*(first.c[c] for c in of_deletion)))
-    gone = sa.and_(due, state.c["_deleted"])  # where a topic has grown, the key's next record may have the same offset
-    epoch, place = _last(connection, state, gone)
+    expired = sa.and_(
+        due, state.c["_deleted"]
+    )  # where a topic has grown, the key's next record may have the same offset
+    epoch, place = _last(connection, state, expired)
     if horizon.emptied:
-        connection.execute(sa.update(state).where(gone).values(dict.fromkeys(horizon.emptied)))
+        connection.execute(sa.update(state).where(expired).values(dict.fromkeys(horizon.emptied)))
     else:
-        connection.execute(sa.delete(state).where(gone))
+        connection.execute(sa.delete(state).where(expired))
     settled = sa.tuple_(*(deleted.c[c] for c in of_entry)).in_(sa.select(*(first.c[c] for c in of_entry)))
     removed = int(connection.execute(sa.delete(deleted).where(settled)).rowcount)
     _keep_passed(connection, horizon, Passed(epoch, place, removed))
     return removed
 
 
-def _last(connection: sa.Connection, state: sa.Table, gone: sa.ColumnElement[bool]) -> tuple[int, int]:
+def _last(connection: sa.Connection, state: sa.Table, condition: sa.ColumnElement[bool]) -> tuple[int, int]:
     """The place in the source of the newest of some rows; its beginning where there are none."""
     place = state.c["_epoch"], _place(state)
-    row = connection.execute(sa.select(*place).where(gone).order_by(*(p.desc() for p in place)).limit(1)).one_or_none()
+    row = connection.execute(
+        sa.select(*place).where(condition).order_by(*(p.desc() for p in place)).limit(1)
+    ).one_or_none()
     return (0, 0) if row is None else (row[0], row[1])
 
 
@@ -139,15 +143,15 @@ def _place(rows: sa.Table) -> sa.ColumnElement[int]:
 
 
 def _passed(connection: sa.Connection, horizon: HorizonLayout) -> Passed | None:
-    kept = horizon.passed
-    query = sa.select(kept.c.epoch, kept.c.place, kept.c.settled).where(kept.c.table_name == horizon.table)
+    table = horizon.passed
+    query = sa.select(table.c.epoch, table.c.place, table.c.settled).where(table.c.table_name == horizon.table)
     row = connection.execute(query).one_or_none()
     return None if row is None else Passed(*row)
 
 
-def _keep_passed(connection: sa.Connection, horizon: HorizonLayout, gone: Passed) -> None:
+def _keep_passed(connection: sa.Connection, horizon: HorizonLayout, passed: Passed) -> None:
     known = _passed(connection, horizon) or Passed()
-    row = {"table_name": horizon.table, **vars(known.and_then(gone))}
+    row = {"table_name": horizon.table, **vars(known.and_then(passed))}
     statement = upsert(connection, horizon.passed).values(row)
     connection.execute(statement.on_conflict_do_update(index_elements=["table_name"], set_=row))
 

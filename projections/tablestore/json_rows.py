@@ -39,7 +39,7 @@ def _cast(column: sa.ColumnElement[Any]) -> Text:
 
 
 def _nested(column: sa.ColumnElement[Any]) -> Text:
-    """A list, a map or a record is kept as its JSON."""
+    """A list, a map or a record is stored as its JSON."""
     return sa.type_coerce(column, sa.Text)
 
 

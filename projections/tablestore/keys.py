@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from projections.columns import ColumnType, Kind
 
-# Any value of the type will do: whether the column is null is compared beside it.
+# Any value of the type will do: whether the column is null is compared separately.
 _INSTEAD_OF_NULL: Final[Mapping[Kind, str]] = {
     "string": "''", "int": "0", "long": "0", "double": "0", "boolean": "false", "decimal": "0", "binary": "''",
     "date": "DATE '1970-01-01'", "timestamp": "TIMESTAMPTZ '1970-01-01 00:00:00Z'",

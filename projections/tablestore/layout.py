@@ -49,7 +49,7 @@ def generation_name(group: str, generation: int) -> str:
 
 @dataclass(frozen=True)
 class HorizonLayout:
-    """What is kept of the deleted rows of one table: ``passed`` is one for all, with a row for each ``table``.
+    """What is stored of the deleted rows of one table: ``passed`` is one for all, with a row for each ``table``.
 
     ``emptied`` are the columns that deleted rows lose at the horizon; without them the rows go.
     """
@@ -109,10 +109,10 @@ class PartialLayout:
     columns: Mapping[str, Mapping[str, ColumnType]]
 
     @staticmethod
-    def of(space: NameSpace, view: View, kept: Mapping[str, ColumnType]) -> PartialLayout:
+    def of(space: NameSpace, view: View, stored: Mapping[str, ColumnType]) -> PartialLayout:
         """The working tables of a view that keeps these columns."""
-        rows, by = view.table(view.root).sliced, {column: kept[column] for column in view.by}
-        columns = {BEFORE: rows, AFTER: rows, GROUPS: by | hidden(kept)}
+        rows, by = view.table(view.root).sliced, {column: stored[column] for column in view.by}
+        columns = {BEFORE: rows, AFTER: rows, GROUPS: by | hidden(stored)}
         tables = {name: space.unlogged(f"{name}_{view.name}", *space.columns(c)) for name, c in columns.items()}
         return PartialLayout(tables, columns)
 
@@ -121,12 +121,12 @@ class PartialLayout:
 class ViewLayout:
     """The SQL tables behind one view; the two copies exist while it is verified.
 
-    ``columns`` are those that it shows, ``kept`` has its partial aggregates too.
+    ``columns`` are those that it shows, ``stored_columns`` has its partial aggregates too.
     """
 
     definition: View
     columns: Mapping[str, ColumnType]
-    kept: Mapping[str, ColumnType]
+    stored_columns: Mapping[str, ColumnType]
     key: Key
     view: sa.Table
     result: sa.Table
@@ -146,7 +146,7 @@ class ViewLayout:
         return self.roles[self.definition.root]
 
     def working_tables(self) -> list[sa.Table]:
-        """The tables that a batch fills anew."""
+        """The tables that every batch fills again."""
         added_up = self.partials.tables.values() if self.partials else ()
         roles = (table for role in self.roles.values() for table in (role.affected, role.slice))
         return [self.result, *added_up, *roles]
@@ -203,8 +203,8 @@ def lay_out(
     of_tables: dict[int, tuple[sa.Table, sa.Table]] = {id(t.table): (t.state, t.staged) for t in tables.values()}
     views: dict[str, ViewLayout] = {}
     for view in group.all_views:
-        found = views[view.name] = _view_layout(space, view, view_columns[view.name], of_tables)
-        of_tables[id(view)] = found.view, found.result
+        view_layout = views[view.name] = _view_layout(space, view, view_columns[view.name], of_tables)
+        of_tables[id(view)] = view_layout.view, view_layout.result
     marker = space.unlogged("batch", sa.Column("id", sa.Text))
     destroyed = space.unlogged("destroyed", sa.Column("key_id", sa.Text)) if group.personal else None
     return GenerationLayout(
@@ -260,7 +260,7 @@ def _view_layout(
 
 
 def _result_columns() -> list[sa.Column[Any]]:
-    """Whether a row is retracted, and whether it is to be made anew out of all rows of its group."""
+    """Whether a row is retracted, and whether it is computed again from all rows of its group."""
     return [sa.Column(mark, sa.Boolean, server_default=sa.false()) for mark in ("_deleted", WHOLE)]
 
 
@@ -288,13 +288,13 @@ def aside_table(space: NameSpace) -> sa.Table:
 
 
 def _aside_columns() -> list[sa.Column[Any]]:
-    found: list[sa.Column[Any]] = [
+    columns: list[sa.Column[Any]] = [
         sa.Column("topic", sa.Text),
         sa.Column("partition", sa.Integer),
         sa.Column("offset", sa.BigInteger),
     ]
-    found += [sa.Column(name, sa.Text, nullable=False) for name in ("kind", "message")]
-    return found
+    columns += [sa.Column(name, sa.Text, nullable=False) for name in ("kind", "message")]
+    return columns
 
 
 def _retained(

@@ -44,6 +44,11 @@ def set_aside_letters(
     """Return the records of a topic that a group has set aside, from ``environment.store``.
 
     Raises NoServingGeneration, TableStoreUnavailable, or UnsupportedBackend for a store that is no database.
+
+    Example:
+        >>> for letter in set_aside_letters(environment.store, "order", group="shop").open():
+        ...     print(letter.origin, letter.error)
+        order[0]@17 behind_a_gap
     """
     if isinstance(store, SqlTableStore):
         return SetAsideLetters(store, topic, group=group, clock=clock)
@@ -123,9 +128,9 @@ class SetAsideLetters(Letters):
         with self._store.transaction() as tx:
             self._rows.create(tx)
         letters = chosen(self._open(), ids, self.place)
-        who = by or operator()
+        actor = by or operator()
         with self._store.transaction() as tx:
-            self._rows.write(tx, [self._row(letter, why, who) for letter in letters])
+            self._rows.write(tx, [self._row(letter, why, actor) for letter in letters])
         on_progress(len(letters), len(letters))
         return Settled(len(letters))
 

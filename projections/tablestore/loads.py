@@ -36,7 +36,7 @@ def create_loads_tables(connection: sa.Connection) -> None:
 def close_loads(connection: sa.Connection, relations: Iterable[str]) -> None:
     """Let no task write into these tables any more; after they were emptied, in the transaction that did.
 
-    Tasks that write hold their tables, so emptying has waited for them; those that come later find their load gone.
+    Tasks that write hold their tables, and emptying has waited for them. Those that come later find no load.
     """
     connection.execute(sa.delete(LOADS).where(LOADS.c.relation.in_(list(relations))))
 

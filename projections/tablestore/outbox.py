@@ -36,11 +36,11 @@ def first_chunk(connection: sa.Connection, group: str) -> Chunk | None:
     chunk = bounded(sa.select(records).where(records.c.group_name == group))
     newest = sa.select(sa.func.max(chunk.c.seq)).group_by(chunk.c.topic, chunk.c.key)
     query = sa.select(chunk.c.seq, chunk.c.topic, chunk.c.key, chunk.c.value).where(chunk.c.seq.in_(newest))
-    found = connection.execute(query.order_by(chunk.c.seq)).all()
+    selected = connection.execute(query.order_by(chunk.c.seq)).all()
     rows: dict[str, list[Row]] = {}
-    for _, topic, key, value in found:
+    for _, topic, key, value in selected:
         rows.setdefault(topic, []).append({"key": key, "value": value})
-    return Chunk(rows, found[-1].seq) if found else None
+    return Chunk(rows, selected[-1].seq) if selected else None
 
 
 def bounded(records: sa.Select[Any]) -> sa.CTE:
@@ -61,15 +61,15 @@ def remove_upto(connection: sa.Connection, group: str, last: int) -> None:
 def waiting(connection: sa.Connection) -> dict[str, dict[str, int]]:
     """By group and topic, the records and final results that wait; 0 for a topic without any."""
     tables = outbox_tables(connection)
-    found: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[str, int]] = {}
     for group, topic in connection.execute(sa.select(tables.topics.c.group_name, tables.topics.c.topic)):
-        found.setdefault(group, {})[topic] = 0
+        counts.setdefault(group, {})[topic] = 0
     of = (tables.records.c.group_name, tables.records.c.topic)
     for group, topic, rows in connection.execute(sa.select(*of, sa.func.count()).group_by(*of)):
-        found.setdefault(group, {})[topic] = rows
+        counts.setdefault(group, {})[topic] = rows
     for group, topic, rows in connection.execute(_results_waiting(connection)):
-        found.setdefault(group, {})[topic] = rows
-    return found
+        counts.setdefault(group, {})[topic] = rows
+    return counts
 
 
 def _results_waiting(connection: sa.Connection) -> sa.Select[str, str, int]:
@@ -80,17 +80,17 @@ def _results_waiting(connection: sa.Connection) -> sa.Select[str, str, int]:
 
 
 def note_topics(connection: sa.Connection, ids: Mapping[str, str], *, made: Sequence[str]) -> None:
-    """Note which topics there are now: those that were made anew, by us or by anybody, lack what a view published.
+    """Note which topics exist now: recreated ones, by us or by others, lack what a view published.
 
     One of final results is filled again by its publisher, and one of rows by the next cut-over.
     """
     tables = outbox_tables(connection)
     known = {row.topic: row.topic_id for row in connection.execute(sa.select(tables.ids))}
-    anew = {topic for topic, id in ids.items() if known.get(topic, id) != id} | set(made)
-    connection.execute(sa.update(tables.topics).where(tables.topics.c.topic.in_(anew)).values(lost=True))
+    recreated = {topic for topic, id in ids.items() if known.get(topic, id) != id} | set(made)
+    connection.execute(sa.update(tables.topics).where(tables.topics.c.topic.in_(recreated)).values(lost=True))
     results = final_tables(connection).topics
     empty = {"upto": 0, "ends": sa.null(), "revision": results.c.revision + 1}
-    connection.execute(sa.update(results).where(results.c.topic.in_(anew)).values(empty))
+    connection.execute(sa.update(results).where(results.c.topic.in_(recreated)).values(empty))
     for topic, id in ids.items():
         statement = upsert(connection, tables.ids).values(topic=topic, topic_id=id)
         connection.execute(statement.on_conflict_do_update(index_elements=["topic"], set_={"topic_id": id}))
@@ -110,17 +110,17 @@ def require_ours(
     rows, results = rows or {}, results or {}
     of_rows, of_results = outbox_tables(connection).topics, final_tables(connection).topics
     for topics, what, ours in ((of_rows, "rows", rows), (of_results, "final results", results)):
-        for found in connection.execute(sa.select(topics).where(topics.c.topic.in_([*rows, *results]))):
-            if (found.group_name, found.view) != (group, ours.get(found.topic)):
+        for row in connection.execute(sa.select(topics).where(topics.c.topic.in_([*rows, *results]))):
+            if (row.group_name, row.view) != (group, ours.get(row.topic)):
                 raise InvalidDefinition(
-                    f"topic {found.topic!r} holds the {what} of view {found.view!r} of group {found.group_name!r}",
+                    f"topic {row.topic!r} holds the {what} of view {row.view!r} of group {row.group_name!r}",
                     remedy="give the view a topic of another name",
-                    place=f"view {({**rows, **results})[found.topic]}",
+                    place=f"view {({**rows, **results})[row.topic]}",
                 )
 
 
 def lost(connection: sa.Connection, group: str) -> list[str]:
-    """The topics of a group that were made anew and are not filled again."""
+    """The topics of a group that were recreated and are not filled again."""
     topics = outbox_tables(connection).topics
     query = sa.select(topics.c.topic).where(topics.c.group_name == group, topics.c.lost)
     return list(connection.scalars(query))

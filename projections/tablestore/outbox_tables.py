@@ -1,6 +1,6 @@
 """Our own tables of view topics: the records that wait to be published, and which view's rows a topic holds.
 
-They are beside the runs, and not of one generation: what the last one left is published before the next one's.
+They are stored with the runs, and belong to no generation: the records of the last one are published first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _tables(prefix: str, schema: str | None) -> OutboxTables:
         sa.Column("key", sa.Text, nullable=False),
         sa.Column("value", sa.Text),
         sa.Index(f"{prefix}view_records_by_group", "group_name", "seq"),
-        sqlite_autoincrement=True,  # a number that is gone does not come again
+        sqlite_autoincrement=True,  # a deleted number is not used again
     )
     topics = sa.Table(
         f"{prefix}view_topics",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ViewColumns = Mapping[str, Mapping[str, ColumnType]]
 
-REBUILDER: Final = "rebuild"  # who makes, compares, switches and drops generations: one at a time
+REBUILDER: Final = "rebuild"  # makes, compares, switches and drops generations: one at a time
 VERIFIER: Final = "verify"
 
 
@@ -40,7 +40,7 @@ class StoredTable(Protocol):
 
 
 class TablePlace(Protocol):
-    """Where the state of one table of a group is kept."""
+    """Where the state of one table of a group is stored."""
 
     @property
     def table(self) -> Table:
@@ -52,7 +52,7 @@ class TablePlace(Protocol):
 
 
 class ViewPlace(Protocol):
-    """Where one view is kept."""
+    """Where one view is stored."""
 
     @property
     def name(self) -> str:
@@ -67,7 +67,7 @@ class ViewPlace(Protocol):
         """What its function returns."""
 
     @property
-    def kept(self) -> Mapping[str, ColumnType]:
+    def stored_columns(self) -> Mapping[str, ColumnType]:
         """What is stored of it: its columns, and what changes are added to."""
 
     @property
@@ -188,10 +188,10 @@ class TableStore(ABC, Generic[Laid]):
         """Make a new generation, without rows; those that never served are removed."""
 
     @abstractmethod
-    def switch(self, group: ProjectionGroup, run: Run, layout: Laid, *, anew: Progress | None = None) -> bool:
+    def switch(self, group: ProjectionGroup, run: Run, layout: Laid, *, recreated: Progress | None = None) -> bool:
         """Let a generation serve in one commit, unless readers would go back in time.
 
-        Returns False, and changes nothing, where the serving run is ahead in any partition; those ``anew`` do not
+        Returns False, and changes nothing, where the serving run is ahead in any partition; those ``recreated`` do not
         count. RunSuperseded where our token is no longer on the run.
         """
 
@@ -221,7 +221,7 @@ class TableStore(ABC, Generic[Laid]):
 
     @property
     def batch_size(self) -> BatchSize:
-        """How large live batches are, unless a runner is told otherwise."""
+        """The default size of live batches."""
         return BatchSize()
 
     @property
@@ -248,8 +248,8 @@ class TableStore(ABC, Generic[Laid]):
 
     def progress(self, run: Run) -> Progress:
         """The next offset of every partition."""
-        found = self.state(run)
-        return {} if found is None else found.progress
+        state = self.state(run)
+        return {} if state is None else state.progress
 
     def serving_state(self, group: str) -> RunState:
         """The row of the serving generation; raises NoServingGeneration."""
@@ -261,14 +261,14 @@ class TableStore(ABC, Generic[Laid]):
 
     def generation(self, group: ProjectionGroup, number: int, view_columns: ViewColumns) -> tuple[Run, Laid]:
         """A generation of the group's present definition; raises GenerationMissing or DefinitionChanged."""
-        found = self.state(Run(group.name, number, ""))
-        if found is None:
+        state = self.state(Run(group.name, number, ""))
+        if state is None:
             raise GenerationMissing(
                 f"projection group {group.name!r} has no generation {number}",
                 remedy="list the generations: factfold projections status",
                 place=group.name,
             )
-        return self._unchanged(group, found, view_columns)
+        return self._unchanged(group, state, view_columns)
 
     def _unchanged(self, group: ProjectionGroup, state: RunState, view_columns: ViewColumns) -> tuple[Run, Laid]:
         require_unchanged(group, state, view_columns)
@@ -328,7 +328,7 @@ def _built(state: RunState) -> dict[str, Any]:
 
 
 def runner_of(run: Run) -> str:
-    """The role of whoever applies live batches to a generation."""
+    """The role of the runner that applies live batches to a generation."""
     return str(run.generation)
 
 
@@ -356,7 +356,7 @@ def require_unchanged(group: ProjectionGroup, state: RunState, view_columns: Vie
 
     A fingerprint does not see what a view function takes from elsewhere; the columns it returns may show it.
     """
-    columns = {name: list(found) for name, found in view_columns.items()}
+    columns = {name: list(types) for name, types in view_columns.items()}
     if state.run.fingerprint == group.fingerprint() and state.built.get("columns", columns) == columns:
         return
     raise DefinitionChanged(

@@ -134,11 +134,11 @@ class PostgresTableStore(SqlTableStore):
         connection.execute(sa.text(f"ALTER TABLE {preparer.format_table(table)} ADD PRIMARY KEY ({columns})"))
 
     def _named(self, connection: sa.Connection, name: str) -> Named | None:
-        found = connection.execute(_KIND, {"schema": self._serving_schema, "name": name}).one_or_none()
-        if found is None:
+        row = connection.execute(_KIND, {"schema": self._serving_schema, "name": name}).one_or_none()
+        if row is None:
             return None
-        shown = connection.scalars(_SHOWN, {"oid": found.oid}).all()
-        return Named(_KINDS.get(found.kind, "type"), shown[0] if found.kind == "v" and len(shown) == 1 else None)
+        shown = connection.scalars(_SHOWN, {"oid": row.oid}).all()
+        return Named(_KINDS.get(row.kind, "type"), shown[0] if row.kind == "v" and len(shown) == 1 else None)
 
     def _point(self, connection: sa.Connection, name: str, view: ViewLayout) -> None:
         """Replace the stable view; its columns may differ, so it is dropped and made again, with the grants it had."""
@@ -203,7 +203,7 @@ def _unlock(connection: sa.Connection, group: str, role: str) -> None:
     try:
         connection.execute(sa.select(sa.func.pg_advisory_unlock(_lock_number(group, role))))
     except sa.exc.DBAPIError:
-        connection.invalidate()  # the session is gone, and the lock with it
+        connection.invalidate()  # the session has ended, and with it the lock
 
 
 def _lock_number(group: str, role: str) -> int:

@@ -1,6 +1,6 @@
 """Rows of long ago that are forgotten: some at a time between batches, and retracted nowhere.
 
-The floor of a generation is kept beside its rows, and only rises. It is what counts: rows from before are read by no
+The floor of a generation is stored with its rows, and only rises. It is what counts: rows from before are read by no
 batch, compared by no verification, and no event of theirs is applied, whether they are deleted already or not.
 """
 
@@ -40,8 +40,8 @@ def floor(connection: sa.Connection, layout: GenerationLayout) -> int | None:
     """The time in microseconds before which nothing comes any more; None where nothing was forgotten yet."""
     if layout.retained is None:
         return None
-    found: int | None = connection.scalar(sa.select(sa.func.max(layout.retained.passed.c.upto)))
-    return found
+    upto: int | None = connection.scalar(sa.select(sa.func.max(layout.retained.passed.c.upto)))
+    return upto
 
 
 def raise_floor(connection: sa.Connection, retained: RetainedLayout, *, upto: int) -> None:
@@ -63,14 +63,14 @@ def forget(connection: sa.Connection, layout: GenerationLayout, *, most: int) ->
     retained, upto = layout.retained, floor(connection, layout)
     if retained is None or upto is None:
         return {}
-    found = {}
+    counts = {}
     for name, (rows, times) in retained.rows.items():
         if count := _delete(connection, rows, before(connection, rows, times, upto), most):
-            found[name] = count
+            counts[name] = count
             passed = retained.passed
             more = sa.update(passed).where(passed.c.table_name == name)
             connection.execute(more.values(forgotten=passed.c.forgotten + count))
-    return found
+    return counts
 
 
 def _delete(connection: sa.Connection, rows: sa.Table, condition: Condition, most: int) -> int:
@@ -133,8 +133,8 @@ def _require_none_deleted(connection: sa.Connection, tables: TableLayout) -> Non
     staged, state = tables.staged, tables.state
     same = sa.and_(*(staged.c[k] == state.c[k] for k in tables.row_key))
     known = sa.exists().where(same, state.c["_deleted"])
-    gone = sa.select(*(staged.c[k] for k in tables.key)).where(staged.c["_deleted"], sa.not_(known)).limit(1)
-    if row := connection.execute(gone).one_or_none():
+    deletions = sa.select(*(staged.c[k] for k in tables.key)).where(staged.c["_deleted"], sa.not_(known)).limit(1)
+    if row := connection.execute(deletions).one_or_none():
         raise rows_forgotten(tables.table.topic, key=row[0])
 
 
@@ -157,7 +157,7 @@ def frozen_before(connection: sa.Connection, layout: GenerationLayout, view: Vie
 
 
 def require_times(connection: sa.Connection, view: ViewLayout, rows: sa.Table) -> None:
-    """Refuse a row without a time of a view that is told apart by it; CodeFailed."""
+    """Refuse a row without a time in a view whose rows are distinguished by it; CodeFailed."""
     reach = view.definition.reach
     if reach is None:
         return

@@ -1,4 +1,4 @@
-"""Roles held by locks on files: whoever is killed lets go, and nothing has to be cleaned up."""
+"""Roles held by locks on files: a killed process releases them, and nothing has to be cleaned up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import IO, Final
 from projections.errors import TableStoreUnavailable
 from projections.tablestore.port import already_active
 
-# A look whether a role is held takes its lock for some microseconds: who wants it looks again before it gives up.
+# A look whether a role is held takes its lock for some microseconds: a process tries several times before it gives up.
 _LOOKS: Final = 3
 _LOOK_SECONDS: Final = 0.01
 
@@ -56,8 +56,8 @@ def own_folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"factfold-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()  # anybody may have made it before us, as a link to elsewhere too
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = folder.lstat()  # another user may have made it before us, also as a link to elsewhere
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise TableStoreUnavailable(
             f"{folder}, where locks are stored, is not a folder of this user alone",
             remedy="remove it, or set TMPDIR to a folder of this user's",

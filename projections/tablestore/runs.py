@@ -1,4 +1,4 @@
-"""Runs: which generation serves, who may write it, how far it has come, and what is asked of its runner.
+"""Runs: which generation serves, its writer's token, its progress, and the requests to its runner.
 
 The progress row is the one home of a run's offsets: it changes in the transaction that changes the views.
 """
@@ -21,14 +21,14 @@ from projections.tablestore.runs_table import runs_table
 Progress = Mapping[str, Mapping[int, int]]
 
 BUILDING: Final = "building"  # its bulk path has not come to its end
-BUILT: Final = "built"  # complete, and read by nobody yet
+BUILT: Final = "built"  # complete, and not served yet
 SERVING: Final = "serving"  # the stable view names show it
 RETIRED: Final = "retired"  # served once, and kept to go back to
 
 
 @dataclass(frozen=True)
 class Run:
-    """One generation of one group, and the token of whoever writes it; an early release kept no version."""
+    """One generation of one group, and the token of its writer; an early release stored no version."""
 
     group: str
     generation: int
@@ -44,7 +44,7 @@ class Run:
 
 @dataclass(frozen=True)
 class RunState:
-    """The row of a run: ``held`` by a cut-over, ``holder`` as the last one who claimed it named itself."""
+    """The row of a run: ``held`` by a cut-over, ``holder`` is the process that claimed it last."""
 
     run: Run
     status: str
@@ -69,13 +69,13 @@ def serving_state(connection: sa.Connection, group: str) -> RunState:
     return serving_of(states(connection, group, SERVING), group)
 
 
-def serving_of(found: Sequence[RunState], group: str) -> RunState:
+def serving_of(serving: Sequence[RunState], group: str) -> RunState:
     """The first of a group's serving rows; raises NoServingGeneration where there is none."""
-    if not found:
+    if not serving:
         raise NoServingGeneration(
             f"projection group {group!r} has not been built", remedy="run its rebuild first", place=group
         )
-    return found[0]
+    return serving[0]
 
 
 def next_generation(connection: sa.Connection, group: str) -> int:
@@ -86,7 +86,7 @@ def next_generation(connection: sa.Connection, group: str) -> int:
 
 
 def states(connection: sa.Connection, group: str | None = None, *statuses: str, lock: bool = False) -> list[RunState]:
-    """The generations of a group, or of all, in the order of their numbers; with ``lock``, nobody else changes them."""
+    """The generations of a group, or of all, in the order of their numbers; ``lock`` locks their rows."""
     runs = runs_table(connection)
     query = sa.select(runs).order_by(runs.c.group_name, runs.c.generation)
     query = query if group is None else query.where(runs.c.group_name == group)
@@ -103,8 +103,8 @@ def state(connection: sa.Connection, run: Run) -> RunState | None:
 
 def serves(connection: sa.Connection, run: Run) -> bool:
     """Whether readers see the views of a generation."""
-    found = state(connection, run)
-    return found is not None and found.status == SERVING
+    stored = state(connection, run)
+    return stored is not None and stored.status == SERVING
 
 
 def _state(row: sa.Row[Any]) -> RunState:
@@ -160,7 +160,7 @@ def set_built(connection: sa.Connection, run: Run, built: Mapping[str, Any]) -> 
 
 
 def claim(connection: sa.Connection, run: Run) -> Run:
-    """Put a new token on the run: whoever held the old one can no longer commit."""
+    """Put a new token on the run: the holder of the old one can no longer commit."""
     token = uuid.uuid4().hex
     _update(connection, run, token=token, holder=this_process())
     return Run(run.group, run.generation, run.fingerprint, token, run.version)
@@ -179,7 +179,7 @@ def read_progress(connection: sa.Connection, run: Run) -> Progress:
 
 
 def require_token(connection: sa.Connection, run: Run) -> None:
-    """Raise RunSuperseded unless our token is still on the run; nobody can claim it before the transaction ends."""
+    """Raise RunSuperseded unless our token is still on the run; it cannot be claimed before the transaction ends."""
     runs = runs_table(connection)
     query = sa.select(runs.c.token).where(*_is(runs, run)).with_for_update(read=True)
     if connection.scalar(query) != run.token:
@@ -187,7 +187,7 @@ def require_token(connection: sa.Connection, run: Run) -> None:
 
 
 def superseded(run: Run) -> RunSuperseded:
-    """The error of a writer whose run somebody else has moved on."""
+    """The error of a writer whose run another runner has moved on."""
     return RunSuperseded(
         "another runner has moved this run on, and nothing of this batch was written",
         remedy="stop one of the two runners",
@@ -198,7 +198,7 @@ def superseded(run: Run) -> RunSuperseded:
 def advance(connection: sa.Connection, run: Run, start: Progress, end: Progress) -> None:
     """Lock the progress row, require our token and our start, and set the end.
 
-    Raises RunSuperseded where either differs: then somebody else has applied this range.
+    Raises RunSuperseded if either differs: then another runner has applied this range.
     """
     runs = runs_table(connection)
     query = sa.select(runs.c.token, runs.c.progress).where(*_is(runs, run)).with_for_update()
@@ -209,7 +209,7 @@ def advance(connection: sa.Connection, run: Run, start: Progress, end: Progress)
 
 
 def set_progress(connection: sa.Connection, run: Run, progress: Progress) -> None:
-    """Write the progress of a run that nobody else writes."""
+    """Write the progress of a run without other writers."""
     _update(connection, run, progress=encode_progress(progress), updated_at=sa.func.now())
 
 
@@ -218,10 +218,10 @@ def _update(connection: sa.Connection, run: Run, **values: Any) -> None:
     connection.execute(sa.update(runs).where(*_is(runs, run)).values(values))
 
 
-def is_ahead(progress: Progress, other: Progress, *, anew: Progress | None = None) -> bool:
-    """Whether a run stands at or beyond another in every partition that both read; those ``anew`` do not count."""
+def is_ahead(progress: Progress, other: Progress, *, recreated: Progress | None = None) -> bool:
+    """Whether a run stands at or beyond another in every partition that both read; those ``recreated`` do not count."""
     return all(
-        progress[topic].get(partition, 0) >= offset or partition in (anew or {}).get(topic, {})
+        progress[topic].get(partition, 0) >= offset or partition in (recreated or {}).get(topic, {})
         for topic, offsets in other.items()
         if topic in progress
         for partition, offset in offsets.items()

@@ -45,7 +45,7 @@ def runs_table(connection: sa.Connection) -> sa.Table:
 def create_runs_table(connection: sa.Connection) -> None:
     """Create our own table, and its schema where there are schemas, unless they are there; add what it lacks."""
     runs = runs_table(connection)
-    if runs.schema and not sa.inspect(connection).has_schema(runs.schema):  # who only looks may not have the right to
+    if runs.schema and not sa.inspect(connection).has_schema(runs.schema):  # a role that only reads may lack the right
         connection.execute(sa.schema.CreateSchema(runs.schema, if_not_exists=True))
     runs.create(connection, checkfirst=True)
     present = {column["name"] for column in sa.inspect(connection).get_columns(runs.name, schema=runs.schema)}

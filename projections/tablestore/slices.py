@@ -13,7 +13,7 @@ from projections.tablestore.keys import Key
 from projections.tablestore.layout import RoleLayout, ViewLayout
 from projections.tablestore.partials import marked
 
-Wanted = sa.CTE | sa.Table
+KeySource = sa.CTE | sa.Table
 
 
 def cut_slices(connection: sa.Connection, view: ViewLayout, plan: ViewPlan) -> dict[str, int]:
@@ -26,12 +26,12 @@ def cut_slices(connection: sa.Connection, view: ViewLayout, plan: ViewPlan) -> d
 
 def _cut(connection: sa.Connection, view: ViewLayout, plan: ViewPlan, name: str) -> int:
     role, columns = view.roles[name], list(view.roles[name].table.sliced)
-    wanted, by = _wanted(view, plan, name)
-    overlay = sa.union_all(_staged_rows(role, columns, wanted, by), _stored_rows(role, columns, wanted, by))
+    keys, by = _keys(view, plan, name)
+    overlay = sa.union_all(_staged_rows(role, columns, keys, by), _stored_rows(role, columns, keys, by))
     return dialects.counted(connection, sa.insert(role.slice).from_select(columns, overlay))
 
 
-def _wanted(view: ViewLayout, plan: ViewPlan, name: str) -> tuple[Wanted, Key]:
+def _keys(view: ViewLayout, plan: ViewPlan, name: str) -> tuple[KeySource, Key]:
     """Keys of rows that the function needs, each once, and by which columns of the table they are looked up."""
     role = view.roles[name]
     if name in view.definition.roots:
@@ -43,14 +43,14 @@ def _wanted(view: ViewLayout, plan: ViewPlan, name: str) -> tuple[Wanted, Key]:
     ]
     if view.definition.unmatched and name in plan.towards_sides:
         parts.append(sa.select(*key.of(role.affected)))
-    return sa.union(*parts).cte("wanted"), key
+    return sa.union(*parts).cte("needed_keys"), key
 
 
-def _reached(view: ViewLayout, role: RoleLayout) -> Wanted:
+def _reached(view: ViewLayout, role: RoleLayout) -> KeySource:
     """The affected rows or groups; of those whose changes were added up, only the ones that this does not do for."""
     if view.partials is None:
         return role.affected
-    return sa.select(*view.key.of(view.result)).where(marked(view)).cte("wanted")
+    return sa.select(*view.key.of(view.result)).where(marked(view)).cte("needed_keys")
 
 
 def _pointed(source: sa.Table, columns: Sequence[str], key: Sequence[str]) -> sa.Select[tuple[object, ...]]:
@@ -59,16 +59,16 @@ def _pointed(source: sa.Table, columns: Sequence[str], key: Sequence[str]) -> sa
     return sa.select(*named).where(*(pointer.is_not(None) for pointer in pointers)).distinct()
 
 
-def _staged_rows(role: RoleLayout, columns: Sequence[str], wanted: Wanted, by: Key) -> sa.Select[tuple[object, ...]]:
+def _staged_rows(role: RoleLayout, columns: Sequence[str], keys: KeySource, by: Key) -> sa.Select[tuple[object, ...]]:
     staged = role.staged
-    rows = sa.select(*(staged.c[c] for c in columns)).join(wanted, by.same(staged, wanted))
+    rows = sa.select(*(staged.c[c] for c in columns)).join(keys, by.same(staged, keys))
     return rows.where(*_seen(role, staged))
 
 
-def _stored_rows(role: RoleLayout, columns: Sequence[str], wanted: Wanted, by: Key) -> sa.Select[tuple[object, ...]]:
+def _stored_rows(role: RoleLayout, columns: Sequence[str], keys: KeySource, by: Key) -> sa.Select[tuple[object, ...]]:
     state = role.state
     staged_too = sa.exists().where(role.row_key.same(role.staged, state))
-    rows = sa.select(*(state.c[c] for c in columns)).join(wanted, by.same(state, wanted))
+    rows = sa.select(*(state.c[c] for c in columns)).join(keys, by.same(state, keys))
     return rows.where(*_seen(role, state), sa.not_(staged_too))
 
 

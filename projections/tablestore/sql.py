@@ -1,6 +1,6 @@
 """The table store on a SQL database: generations of state and views, served under stable names.
 
-What both databases share is here and in the modules of statements beside; what they do differently is abstract.
+What both databases share is here and in the neighbouring modules of statements. What they do differently is abstract.
 """
 
 from __future__ import annotations
@@ -261,8 +261,8 @@ class SqlTableStore(TableStore[GenerationLayout]):
 
     def _add_view_key(self, connection: sa.Connection, view: ViewLayout) -> None:
         if view.key.nullable:
-            if found := connection.execute(repeated_keys(view, view.view)).one_or_none():
-                raise key_not_unique(view, found)
+            if key := connection.execute(repeated_keys(view, view.view)).one_or_none():
+                raise key_not_unique(view, key)
             index = sa.Index(_index_name(f"{view.view.name}$key"), *view.key.parts(view.view))
             connection.execute(sa.schema.CreateIndex(index))
             return
@@ -273,18 +273,18 @@ class SqlTableStore(TableStore[GenerationLayout]):
             raise key_not_unique(view, connection.execute(repeated_keys(view, view.view)).one()) from error
 
     def switch(
-        self, group: ProjectionGroup, run: Run, layout: GenerationLayout, *, anew: Progress | None = None
+        self, group: ProjectionGroup, run: Run, layout: GenerationLayout, *, recreated: Progress | None = None
     ) -> bool:
         """Point the stable view names to a generation, in one transaction, unless readers would go back in time.
 
-        Returns False, and changes nothing, where the serving run is ahead in any partition; those ``anew`` do not
+        Returns False, and changes nothing, where the serving run is ahead in any partition; those ``recreated`` do not
         count. A query on the view holds it up; after a minute of tries it ends with ViewInUse. What a topic lacks is
         worked out once: then the tries are within the transaction, else each is one, and holds up no fence.
         """
         outer, inner = (1, _TRIES) if hands_over(layout) else (_TRIES, 1)
         for attempt in _tries(outer):
             with attempt, self.transaction() as connection:
-                return self._switch(connection, group, run, layout, anew or {}, tries=inner)
+                return self._switch(connection, group, run, layout, recreated or {}, tries=inner)
         raise AssertionError("the last attempt returns or raises")
 
     def _switch(
@@ -293,15 +293,15 @@ class SqlTableStore(TableStore[GenerationLayout]):
         group: ProjectionGroup,
         run: Run,
         layout: GenerationLayout,
-        anew: Progress,
+        recreated: Progress,
         *,
         tries: int,
     ) -> bool:
-        found = {s.run.generation: s for s in runs.states(connection, group.name, lock=True)}
+        states = {s.run.generation: s for s in runs.states(connection, group.name, lock=True)}
         runs.require_token(connection, run)
-        ours = found.pop(run.generation).progress
-        previous = [state for state in found.values() if state.status == SERVING]
-        if not all(runs.is_ahead(ours, state.progress, anew=anew) for state in previous):
+        ours = states.pop(run.generation).progress
+        previous = [state for state in states.values() if state.status == SERVING]
+        if not all(runs.is_ahead(ours, state.progress, recreated=recreated) for state in previous):
             return False
         self._require_names(connection, group)
         hand_over_generation(connection, layout, group.name)
@@ -319,9 +319,9 @@ class SqlTableStore(TableStore[GenerationLayout]):
     def _require_names(self, connection: sa.Connection, group: ProjectionGroup) -> None:
         """Raise InvalidDefinition where a view's name belongs to anything but a generation of the same group."""
         for view in group.views:  # those that are only read by others have no stable name
-            found = self._named(connection, view.name)
-            if found is not None and not found.is_of(group.name):
-                raise _name_taken(view.name, found, place=self.place)
+            existing = self._named(connection, view.name)
+            if existing is not None and not existing.is_of(group.name):
+                raise _name_taken(view.name, existing, place=self.place)
 
     def let_go(self, run: Run, layout: GenerationLayout, *, before: int, most: int) -> Mapping[str, int]:
         """By the entries of deletions, which are in the order of time."""
@@ -353,7 +353,7 @@ class SqlTableStore(TableStore[GenerationLayout]):
 
     @property
     def outbox(self) -> Transactions:
-        """Beside the runs."""
+        """In the database of the runs."""
         return self
 
     def waiting(self) -> Mapping[str, Mapping[str, int]]:
@@ -384,17 +384,17 @@ def _tries(attempts: int) -> Iterable[stamina.Attempt]:
 
 def reference_indexes(layout: GenerationLayout) -> list[sa.Index]:
     """The indexes by which a batch finds rows: foreign keys, groups, sides of a view, keys of persons."""
-    found: dict[str, sa.Index] = {}
+    indexes: dict[str, sa.Index] = {}
     for view in layout.views.values():
         for table, parts, named in _looked_up(view):
             name = _index_name(f"{table.name}$by_{'_'.join(named)}")
-            if name not in found:
-                found[name] = sa.Index(name, *parts)
+            if name not in indexes:
+                indexes[name] = sa.Index(name, *parts)
     for table, times in layout.retained.rows.values() if layout.retained else ():
         column = next(iter(times))
         name = _index_name(f"{table.name}$by_time_{column}")
-        found.setdefault(name, sa.Index(name, table.c[column]))
-    return list(found.values())
+        indexes.setdefault(name, sa.Index(name, table.c[column]))
+    return list(indexes.values())
 
 
 def _index_name(name: str) -> str:
@@ -430,10 +430,10 @@ def _loaded_twice(table: str, generation: str) -> KeyNotUnique:
     )
 
 
-def _name_taken(name: str, found: Named, *, place: str) -> InvalidDefinition:
-    owner = f", which shows {found.generation}" if found.generation else ""
+def _name_taken(name: str, existing: Named, *, place: str) -> InvalidDefinition:
+    owner = f", which shows {existing.generation}" if existing.generation else ""
     return InvalidDefinition(
-        f"view {name!r} has the name of a {found.kind} of this database{owner}",
+        f"view {name!r} has the name of a {existing.kind} of this database{owner}",
         remedy="rename the view, or keep the views in a database of their own",
         place=place,
     )

@@ -35,7 +35,7 @@ _SHOWN = re.compile(r'FROM "?(factfold_\w+)\$')  # in the text of a view of ours
 
 
 class SqliteTableStore(SqlTableStore):
-    """State and views of projection groups in one SQLite file, beside an event store or alone.
+    """State and views of projection groups in one SQLite file, with an event store or alone.
 
     One file and not an attached one a generation: with a write-ahead log, a transaction over two files is not atomic,
     and views and progress have to be. Every transaction of ours takes the write lock at its beginning, so that it never
@@ -57,7 +57,7 @@ class SqliteTableStore(SqlTableStore):
         return self.path
 
     def target(self, table: sa.Table, run: Run | None = None) -> SqliteTarget:
-        """Where rows of a table are written and read: who holds a run here has a file's lock, and loses it by dying."""
+        """Where rows of a table are written and read: a runner holds a file's lock, which ends with the process."""
         return SqliteTarget(self.path, table.name)
 
     def prepare(self) -> None:
@@ -80,7 +80,7 @@ class SqliteTableStore(SqlTableStore):
         self._log.keep_short(self._engine)
 
     def exclusive(self, group: str, *, role: str) -> contextlib.AbstractContextManager[None]:
-        """Hold a role of a group, by a file beside the database; raises RunAlreadyActive."""
+        """Hold a role of a group, by a file next to the database; raises RunAlreadyActive."""
         return self._roles.exclusive(group, role=role)
 
     def is_held(self, group: str, *, role: str) -> bool:
@@ -132,11 +132,11 @@ class SqliteTableStore(SqlTableStore):
             connection.execute(sa.text("ANALYZE sqlite_schema"))
 
     def _named(self, connection: sa.Connection, name: str) -> Named | None:
-        found = connection.execute(_NAMED, {"name": name}).one_or_none()
-        if found is None:
+        row = connection.execute(_NAMED, {"name": name}).one_or_none()
+        if row is None:
             return None
-        shown = _SHOWN.search(found.sql or "") if found.type == "view" else None
-        return Named(found.type, shown.group(1) if shown else None)
+        shown = _SHOWN.search(row.sql or "") if row.type == "view" else None
+        return Named(row.type, shown.group(1) if shown else None)
 
     def _point(self, connection: sa.Connection, name: str, view: ViewLayout) -> None:
         preparer = connection.dialect.identifier_preparer

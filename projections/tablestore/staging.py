@@ -64,8 +64,8 @@ def stored_columns(table: Table) -> dict[str, ColumnType]:
 def stored_slice(connection: sa.Connection, layout: TableLayout) -> int:
     """Fill ``stored_*`` with the state rows of the keys in ``wanted_*``, and return their number; no deleted ones."""
     columns = [*layout.table.columns, "_pos"]
-    wanted = _same_key(layout.wanted, layout.state, layout.key)
-    rows = sa.select(*(layout.state.c[c] for c in columns)).join(layout.wanted, wanted)
+    same = _same_key(layout.wanted, layout.state, layout.key)
+    rows = sa.select(*(layout.state.c[c] for c in columns)).join(layout.wanted, same)
     rows = rows.where(sa.not_(layout.state.c._deleted))
     return dialects.counted(connection, sa.insert(layout.stored).from_select(columns, rows))
 
@@ -94,7 +94,7 @@ def _place_deletions(connection: sa.Connection, layout: TableLayout) -> None:
 def _pass_over_tombstones(connection: sa.Connection, layout: TableLayout) -> None:
     """Let a row that is there know the tombstone of an old deletion, which stands right behind it.
 
-    In the next batch the tombstone may be alone, and could not be told from one whose deletion was compacted away.
+    In the next batch the tombstone may be alone, and would look like one whose deletion was compacted away.
     """
     staged, state = layout.staged, layout.state
     old = sa.tuple_(staged.c._epoch, staged.c._pos) < sa.tuple_(state.c._epoch, state.c._pos)
@@ -120,20 +120,20 @@ def _keep_unset_columns(connection: sa.Connection, layout: TableLayout) -> None:
         c: sa.and_(same_life, sa.or_(staged.c[set_at(c)].is_(None), staged.c[set_at(c)] <= state.c._pos))
         for c in layout.table.sometimes_unset
     }
-    kept = {
+    values = {
         part: sa.case((old, state.c[part]), else_=staged.c[part])
         for c, old in set_at_or_before.items()
         for part in layout.table.parts(c)
     }
-    if kept:
+    if values:
         same = _same_key(staged, state, layout.row_key)
-        connection.execute(sa.update(staged).values(kept).where(same))
+        connection.execute(sa.update(staged).values(values).where(same))
         if not isinstance(layout.table, EventTable):
             _require_known(connection, layout)
 
 
 def _require_known(connection: sa.Connection, layout: TableLayout) -> None:
-    """A row that is new in its life has every value; else its earlier record is gone."""
+    """A row that is new in its life has every value; else its earlier record is missing."""
     staged, state = layout.staged, layout.state
     is_new = sa.or_(state.c._pos.is_(None), state.c._epoch != staged.c._epoch)
     unset = {c: staged.c[set_at(c)].is_(None) for c in layout.table.sometimes_unset}

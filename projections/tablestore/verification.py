@@ -21,7 +21,7 @@ def take_snapshot(store: SqlTableStore, layout: GenerationLayout, run: runs.Run)
 def _copy(connection: sa.Connection, view: ViewLayout) -> None:
     for copy in (view.live_copy, view.recomputed_copy):
         copy.create(connection)
-    columns = list(view.kept)
+    columns = list(view.stored_columns)
     rows = sa.select(*(view.view.c[c] for c in columns))
     connection.execute(sa.insert(view.live_copy).from_select(columns, rows))
 

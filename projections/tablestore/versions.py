@@ -31,8 +31,8 @@ class StateVersions:
             serving = runs.serving_state(connection, self._group)
             state = self._state(connection, serving.run.generation)
             self._require_of(stream, serving)
-            found = connection.scalar(sa.select(state.c["_pos"]).where(state.c[state.columns.keys()[0]] == stream.id))
-        return None if found is None else int(found)
+            version = connection.scalar(sa.select(state.c["_pos"]).where(state.c[state.columns.keys()[0]] == stream.id))
+        return None if version is None else int(version)
 
     def _require_of(self, stream: StreamName, serving: RunState) -> None:
         """Another category's stream of the same id, or a row of a database, has positions too."""

@@ -1,8 +1,8 @@
 """SQLite's write-ahead log, kept short.
 
-SQLite begins it anew only when a writer finds nobody reading from it; where somebody always does, it grows for ever,
-and every read searches all of it (https://www.sqlite.org/wal.html, "Avoiding Excessively Large WAL Files"). So a writer
-that finds it long waits for its readers, for a second at most; readers that come meanwhile are not held up.
+SQLite restarts it only when a writer meets no reader of it. Where there always is a reader, it grows for ever,
+and every read searches all of it (https://www.sqlite.org/wal.html, "Avoiding Excessively Large WAL Files"). A writer
+that meets a long one waits for its readers, for a second at most; readers that come meanwhile are not held up.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class WriteAheadLog:
         self._limit = long
 
     def keep_short(self, engine: sa.Engine) -> None:
-        """Write it back and empty it if it is long; where somebody reads on and on, again when it is twice as long."""
+        """Write it back and empty it if it is long; if a reader never ends, again when it is twice as long."""
         size = self._size()
         if size < self._limit:
             return
@@ -46,5 +46,5 @@ class WriteAheadLog:
     def _size(self) -> int:
         try:
             return self._file.stat().st_size
-        except FileNotFoundError:  # nobody has written yet
+        except FileNotFoundError:  # not written yet
             return 0

@@ -38,9 +38,9 @@ class ChangeWriter:
         self, table: CapturedTable, key: Mapping[str, Any], *, at: int | None = None, committed: int | None = None
     ) -> int:
         """Delete a row, with the tombstone behind; returns the position of the change."""
-        found = self._write(table, key, "d", None, at, committed)
+        position = self._write(table, key, "d", None, at, committed)
         self._log.append(table.topic, _key(table, key), None)
-        return found
+        return position
 
     def _write(
         self, table: CapturedTable, row: Mapping[str, Any], op: str, after: Any, at: int | None, committed: int | None

@@ -42,8 +42,8 @@ class MemoryLog:
     ) -> int:
         """Add a record, of a service's where ``source`` is given, of an event's ``time``, and return its offset."""
         records = self._topics.setdefault(topic, [])
-        told = None if time is None else time.isoformat()
-        self._headers[topic, len(records)] = {"ce_source": source, "ce_time": told}
+        recorded = None if time is None else time.isoformat()
+        self._headers[topic, len(records)] = {"ce_source": source, "ce_time": recorded}
         records.append((key, value))
         return len(records) - 1
 
@@ -100,7 +100,7 @@ class MemoryLog:
         return self._schemas
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """Nothing: a topic is not made anew here."""
+        """Empty ids: a topic is never recreated here."""
         return dict.fromkeys(topics, "")
 
     def deletion_retention(self, topics: Collection[str]) -> Mapping[str, timedelta]:

@@ -108,7 +108,7 @@ class ViewTrial(Closing):
         """Apply what was written as one batch, and compare the views. Raises ViewsDiffer with the differing rows."""
         self._runner.catch_up()
         verdicts = verify(self._environment, self._group)
-        wrong = [_told(name, row) for name, verdict in verdicts.items() for row in verdict.differing]
+        wrong = [_described(name, row) for name, verdict in verdicts.items() for row in verdict.differing]
         if not all(verdict.equal for verdict in verdicts.values()):
             raise ViewsDiffer("\n".join(wrong) or f"rows come twice: {verdicts}")
 
@@ -126,8 +126,8 @@ class ViewTrial(Closing):
 
     def rows(self, view: str) -> list[dict[str, Any]]:
         """Return a live view's rows in the order of its key. Decimals are text."""
-        found = self._layout.views[view]
-        batches = self._store.target(found.view).fetch(found.columns, order_by=found.definition.key)
+        layout = self._layout.views[view]
+        batches = self._store.target(layout.view).fetch(layout.columns, order_by=layout.definition.key)
         return [row for batch in batches for row in batch.to_pylist()]
 
     def _shake(self, table: ChangelogTable, row: Row, chance: random.Random) -> None:
@@ -143,15 +143,15 @@ class ViewTrial(Closing):
 
     def _other(self, table: ChangelogTable, row: Row, column: str, chance: random.Random) -> Any:
         """Another value of a column: another row's, or one made up; None where there is none."""
-        values = [found[column] for found in self._rows[table.topic].values()]
+        values = [stored[column] for stored in self._rows[table.topic].values()]
         others = [value for value in values if value not in (None, row[column])]
         return chance.choice(others) if others else _made_up(table.columns[column].kind, row[column])
 
     def _check_after(self, happening: str, table: ChangelogTable) -> None:
         try:
             self.check()
-        except ViewsDiffer as found:
-            raise ViewsDiffer(f"after {happening} in {table.topic}:\n{found}") from None
+        except ViewsDiffer as error:
+            raise ViewsDiffer(f"after {happening} in {table.topic}:\n{error}") from None
 
     def _folding(self, stream: str) -> _OfEvents:
         for table in self._group.tables.values():
@@ -180,6 +180,6 @@ def _made_up(kind: str, value: Any) -> Any:
     return f"{value or ''}x" if kind == "string" else None
 
 
-def _told(view: str, row: DifferingRow) -> str:
+def _described(view: str, row: DifferingRow) -> str:
     one, other = (None if side is None else dict(side) for side in (row.one, row.other))
     return f"view {view}, key {dict(row.key)}: live {one}, recomputed {other}"

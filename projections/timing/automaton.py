@@ -58,23 +58,23 @@ class Automaton:
         """The matches in their order; PatternTooWide."""
         at = 0
         while at < len(rows.numbers):
-            found = self._match(rows, at) if self._may_begin(rows, at) else None
-            if found is not None:
-                yield found
-            at = at + 1 if found is None else self._following(found)
+            match = self._match(rows, at) if self._may_begin(rows, at) else None
+            if match is not None:
+                yield match
+            at = at + 1 if match is None else self._following(match)
 
     def _may_begin(self, rows: Partition, at: int) -> bool:
         return any(test is None or test(rows, at, self._fresh) for test in self._first)
 
-    def _following(self, found: Match) -> int:
+    def _following(self, previous: Match) -> int:
         """The row at which the search for the next match begins."""
         skip = self._pattern.skip
         match skip.to:
             case "past last":
-                return found.rows[-1] + 1
+                return previous.rows[-1] + 1
             case "next row":
-                return found.rows[0] + 1
-        of_label = [row for row, name in zip(found.rows, found.labels, strict=True) if name == skip.label]
+                return previous.rows[0] + 1
+        of_label = [row for row, name in zip(previous.rows, previous.labels, strict=True) if name == skip.label]
         return of_label[0] if skip.to == "first" else of_label[-1]
 
     def _match(self, rows: Partition, start: int) -> Match | None:

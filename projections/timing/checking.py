@@ -29,17 +29,17 @@ _ORDERED: Final = ("text", "number", "date", "moment")
 
 def columns_of(pattern: Pattern) -> list[str]:
     """The columns that conditions look at, those of the row before by their names here, each once."""
-    found = [path[0] for one in pattern.conditions for leaf in leaves(one) for path in paths(leaf)]
-    return list(dict.fromkeys([*found, *columns_computed(pattern)]))
+    columns = [path[0] for one in pattern.conditions for leaf in leaves(one) for path in paths(leaf)]
+    return list(dict.fromkeys([*columns, *columns_computed(pattern)]))
 
 
 def columns_computed(pattern: Pattern) -> list[str]:
-    """Those of them that are computed with, beside what a match has taken before."""
-    found = []
+    """Those of them that are computed with, and those of aggregates over rows that a match has taken."""
+    columns = []
     for one in (one for condition in pattern.conditions for one in terms(condition)):
-        found += [one.path[0]] if isinstance(one, OfRow) else []
-        found += [one.column] if isinstance(one, Taken) and one.column is not None else []
-    return list(dict.fromkeys(found))
+        columns += [one.path[0]] if isinstance(one, OfRow) else []
+        columns += [one.column] if isinstance(one, Taken) and one.column is not None else []
+    return list(dict.fromkeys(columns))
 
 
 def own_name(column: str) -> str:

@@ -24,7 +24,7 @@ from projections.timing.operands import (
     Term,
     is_plain,
 )
-from projections.timing.taken import State, told
+from projections.timing.taken import State, value_of
 
 Truth = bool | None
 
@@ -69,8 +69,8 @@ class Deciding:
             case Compared():
                 return self._compared(condition)
             case Missing(value):
-                found = self._value(value)
-                return lambda rows, at, states: found(rows, at, states) is None
+                operand = self._value(value)
+                return lambda rows, at, states: operand(rows, at, states) is None
         raise TypeError(f"{type(condition).__name__} is no condition of a pattern")
 
     def _decided(self, condition: Predicate) -> Test:
@@ -101,7 +101,7 @@ class Deciding:
                 return lambda rows, at, states: constant
             case Taken():
                 number, function = self.slots.index(term.slot), term.function
-                return lambda rows, at, states: told(function, states[number])
+                return lambda rows, at, states: value_of(function, states[number])
             case Computed(left, sign, right):
                 return _computed(self._value(left), sign, self._value(right))
         raise TypeError(f"{type(term).__name__} is no value of a condition")
@@ -131,8 +131,8 @@ def _either(left: Test, right: Test) -> Test:
 
 def _negated(inner: Test) -> Test:
     def negated(rows: Partition, at: int, states: States) -> Truth:
-        found = inner(rows, at, states)
-        return None if found is None else not found
+        truth = inner(rows, at, states)
+        return None if truth is None else not truth
 
     return negated
 

@@ -46,13 +46,16 @@ def history(
 
     Raises:
         InvalidDefinition: The table has no history.
+
+    Example:
+        >>> customer_history = history("customer_history", customers, keep="365 days")
     """
     from projections.spark.timing.history import History
 
     checked_identifier(name, what="view")
     checked_identifier(named, what="validity")
     versions = _versions(name, table)
-    validity = Validity(f"{named}_from", f"{named}_to", _kept(keep))
+    validity = Validity(f"{named}_from", f"{named}_to", _keep_micros(keep))
     _require_apart(name, versions.columns, validity)
     role = versions.name or f"{name}_versions"
     function = History(validity, versions.key, _parameter(role))
@@ -82,16 +85,16 @@ def _versions(name: str, table: Table) -> VersionTable | EventVersions:
                 remedy=f"declare the columns: Table.from_events({table.aggregate.__name__}, …, columns={{…}})",
             )
     raise InvalidDefinition(
-        f"history {name!r} is of {_told(table)}, whose rows have no time at which they changed",
+        f"history {name!r} is of {_described(table)}, whose rows have no time at which they changed",
         remedy="give a captured table, or one of Table.from_events with the events of one aggregate: what it reads",
     )
 
 
-def _told(table: object) -> str:
+def _described(table: object) -> str:
     return f"view {table.name!r}" if isinstance(table, View) else type(table).__name__
 
 
-def _kept(keep: Lasting | None) -> int | None:
+def _keep_micros(keep: Lasting | None) -> int | None:
     if keep is None:
         return None
     micros = exact(keep, what="keep")

@@ -49,39 +49,39 @@ def length(written: Lasting, *, what: str) -> Length:
     """
     if isinstance(written, timedelta):
         return _checked(Length(written // timedelta(microseconds=1)), written, what)
-    found = _WRITTEN.fullmatch(written.strip().lower()) if isinstance(written, str) else None
-    if found is None or found["unit"] not in {**_UNITS, **_MONTHS}:
+    match = _WRITTEN.fullmatch(written.strip().lower()) if isinstance(written, str) else None
+    if match is None or match["unit"] not in {**_UNITS, **_MONTHS}:
         raise InvalidDefinition(
             f"{what} {written!r} is no length of time",
             remedy=f"write a number and a unit, '10 minutes': {', '.join((*_UNITS, *_MONTHS))}. Or pass a timedelta",
         )
-    number = int(f"{found['sign']}{found['number']}")
-    if found["unit"] in _MONTHS:
-        return _checked(Length(months=number * _MONTHS[found["unit"]]), written, what)
-    return _checked(Length(number * _UNITS[found["unit"]]), written, what)
+    number = int(f"{match['sign']}{match['number']}")
+    if match["unit"] in _MONTHS:
+        return _checked(Length(months=number * _MONTHS[match["unit"]]), written, what)
+    return _checked(Length(number * _UNITS[match["unit"]]), written, what)
 
 
 def positive(written: Lasting, *, what: str) -> Length:
     """A length of more than nothing; InvalidDefinition."""
-    found = length(written, what=what)
-    if found.micros > 0 or found.months > 0:
-        return found
+    result = length(written, what=what)
+    if result.micros > 0 or result.months > 0:
+        return result
     raise InvalidDefinition(f"{what} {str(written)!r} is not positive", remedy=f"give {what} a length above zero")
 
 
 def exact(written: Lasting, *, what: str) -> int:
     """Microseconds; a length of months has no number of them, which is InvalidDefinition."""
-    found = length(written, what=what)
-    if found.months:
+    result = length(written, what=what)
+    if result.months:
         raise InvalidDefinition(
             f"{what} {written!r} is of months, which last 28 to 31 days", remedy="write it in days, '30 days'"
         )
-    return found.micros
+    return result.micros
 
 
-def _checked(found: Length, written: Lasting, what: str) -> Length:
-    if abs(found.micros) > _MOST or abs(found.months) > _MOST // (28 * DAY):
+def _checked(length: Length, written: Lasting, what: str) -> Length:
+    if abs(length.micros) > _MOST or abs(length.months) > _MOST // (28 * DAY):
         raise InvalidDefinition(
             f"{what} {str(written)!r} is longer than timestamps reach", remedy="check its unit. At most 1000000 days"
         )
-    return found
+    return length

@@ -1,4 +1,4 @@
-"""What conditions of a pattern see beside the row at hand: the row before it, and the rows that labels have taken.
+"""What conditions of a pattern see besides the current row: the row before it, and the rows that labels have taken.
 
 field("price") < previous("price")                     the row before it in the partition
 field("amount") > 10 * rows_of("small").average("amount")    the rows of this match so far
@@ -215,12 +215,20 @@ def rows_of(*labels: str) -> RowsOf:
 
     In a condition these are the rows before the current one: ``rows_of("small").last("amount")`` is null while
     ``small`` has taken none. In a measure they are those of the whole match.
+
+    Example:
+        >>> up = label("up", field("price") < 2 * rows_of("start").first("price"))
+        >>> measures = {"ended": rows_of().last("quoted_at")}
     """
     return RowsOf(tuple(dict.fromkeys(labels)))
 
 
 def previous(column: str) -> FieldReference:
-    """Name the column's value in the row before, in the partition's order. That row may be outside the match."""
+    """Name the column's value in the row before, in the partition's order. That row may be outside the match.
+
+    Example:
+        >>> down = label("down", field("price") < previous("price"))
+    """
     return FieldReference((PREVIOUS + _column(column),))
 
 

@@ -1,9 +1,5 @@
 """Patterns over the rows of a partition, in the order of their time.
 
-    small = label("small", field("amount") < 10)
-    large = label("large", field("amount") > 500)
-    pattern = small.times(3).followed_by(large).within("10 minutes")
-
 Of all matches that begin at a row, the preferred one counts: as many repetitions as possible, or as few where they are
 ``reluctant()``; the first of several options; the nearest row of ``followed_by``. Matches are looked for from the first
 row on; after a match, from the row that the pattern's ``skip_…`` says.
@@ -250,6 +246,9 @@ class Pattern:
     """A step, with conditions on the whole match. ``limit`` is in microseconds.
 
     Raises InvalidDefinition for a pattern that cannot match.
+
+    Example:
+        >>> card_test = small.times(3).followed_by(large).within("10 minutes")
     """
 
     step: Step
@@ -292,13 +291,13 @@ class Pattern:
     @cached_property
     def labels(self) -> dict[str, Label]:
         """The labels by name, in the order in which they are written. Raises InvalidDefinition for a repeated name."""
-        found: dict[str, Label] = {}
+        by_name: dict[str, Label] = {}
         for one in _labels(self.step):
-            if found.setdefault(one.name, one) is not one:
+            if by_name.setdefault(one.name, one) is not one:
                 raise InvalidDefinition(
                     f"two labels are named {one.name!r}", remedy="give each another name, or use one of them twice"
                 )
-        return found
+        return by_name
 
     @cached_property
     def conditions(self) -> list[Predicate]:
@@ -368,6 +367,9 @@ def label(name: str, condition: Predicate | None = None) -> Label:
     """Declare a step of one row that meets a condition, or of any row. Results name the rows it took by its name.
 
     Raises InvalidDefinition for a wrong name.
+
+    Example:
+        >>> small, large = label("small", field("amount") < 10), label("large", field("amount") > 500)
     """
     checked_identifier(name, what="label")
     return Label(name, None if condition is None else _of_rows(condition, f"label {name}"))
@@ -389,13 +391,13 @@ def _repeated(step: Step, least: int, most: int | None) -> Repeated:
             f"a repetition of {step}, which may be without rows",
             remedy="repeat what has a row, and leave the whole out: a.zero_or_more() instead of a.optional().times(…)",
         )
-    found = Repeated(step, least, most)
-    if found.shape.size > _MOST_STEPS:
+    repeated = Repeated(step, least, most)
+    if repeated.shape.size > _MOST_STEPS:
         raise InvalidDefinition(
-            f"{found} has {found.shape.size} steps",
+            f"{repeated} has {repeated.shape.size} steps",
             remedy=f"a pattern has at most {_MOST_STEPS}: count rows in a view of its own",
         )
-    return found
+    return repeated
 
 
 def _are_numbers_of_times(least: object, most: object) -> bool:

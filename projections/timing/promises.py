@@ -26,6 +26,10 @@ class Retain:
 
     Raises:
         InvalidDefinition: A length is wrong.
+
+    Example:
+        >>> searches = Stream.from_events(
+        ...     Search, events=Search.Done, key="entry", id="search_id", time="at", retain=Retain(late="1 hour"))
     """
 
     late: Lasting
@@ -57,6 +61,12 @@ class Reach:
 
     Raises:
         InvalidDefinition: The length is wrong.
+
+    Example:
+        >>> @view(by="session", key=("entry", "click"), reach=Reach("10 minutes", on="at"))
+        ... def answers(searches, clicks):
+        ...     return join_within(
+        ...         searches, clicks, on="session", times=("at", "at"), upper="10 minutes", take={"click": "entry"})
     """
 
     length: Lasting

@@ -42,15 +42,15 @@ def retention_of(group: ProjectionGroup) -> Retention | None:
     streams = [t for t in group.tables.values() if isinstance(t, EventStream) and t.retain is not None]
     if not streams:
         return None
-    found = _Walk(group)
+    walk = _Walk(group)
     for view in group.all_views:
-        found.follow(view)
+        walk.follow(view)
     stay = {view.name for view in group.views} | {view.name for view in group.all_views if view.topic is not None}
     return Retention(
         max(s.retain.late_micros + s.retain.delivered_micros for s in streams if s.retain),
-        {name: _of_state(found.needed[id(table)]) for name, table in group.tables.items() if id(table) in found.needed},
-        {v.name: found.needed[v.name] for v in group.all_views if v.name in found.needed and v.name not in stay},
-        found.frozen,
+        {name: _of_state(walk.needed[id(table)]) for name, table in group.tables.items() if id(table) in walk.needed},
+        {v.name: walk.needed[v.name] for v in group.all_views if v.name in walk.needed and v.name not in stay},
+        walk.frozen,
     )
 
 

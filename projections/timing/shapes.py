@@ -51,7 +51,7 @@ def of_label(name: str) -> Shape:
 def either(options: Sequence[Shape]) -> Shape:
     """One of several steps."""
     fewest: Counter[str] = reduce(
-        lambda found, one: found & Counter(one.fewest), options[1:], Counter(options[0].fewest)
+        lambda common, one: common & Counter(one.fewest), options[1:], Counter(options[0].fewest)
     )
     return Shape(
         any(one.may_be_empty for one in options),

@@ -29,14 +29,14 @@ def moved(function: Function, state: State, value: Any) -> State:
     return _MOVED[function](state, value)
 
 
-def told(function: Function, state: State) -> Any:
+def value_of(function: Function, state: State) -> Any:
     """The value that a state stands for: None where there is none."""
     if function == "count":
         return state
     if function == "average":
         return Fraction(state[0]) / state[1] if state[1] else None
-    found = state[0] if state else None
-    return None if found != found else found
+    value = state[0] if state else None
+    return None if value != value else value
 
 
 def added(left: int | Decimal, right: int | Decimal) -> int | Decimal:

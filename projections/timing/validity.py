@@ -26,8 +26,8 @@ class Validity:
 
 def validity_of(group: ProjectionGroup, view: str) -> Validity:
     """The times of a history that a group serves; InvalidDefinition where it is none."""
-    found = {one.name: getattr(one.function, "validity", None) for one in group.views}
-    known = {name: validity for name, validity in found.items() if isinstance(validity, Validity)}
+    validities = {one.name: getattr(one.function, "validity", None) for one in group.views}
+    known = {name: validity for name, validity in validities.items() if isinstance(validity, Validity)}
     if view in known:
         return known[view]
     raise InvalidDefinition(
@@ -40,7 +40,7 @@ def validity_of(group: ProjectionGroup, view: str) -> Validity:
 def columns_of(group: ProjectionGroup, view: str) -> dict[str, ColumnType]:
     """The columns of a history that a group serves, in their order; InvalidDefinition where it is none."""
     validity = validity_of(group, view)
-    (versions,) = next(found for found in group.views if found.name == view).tables.values()
+    (versions,) = next(served for served in group.views if served.name == view).tables.values()
     assert isinstance(versions, Table)  # noqa: S101 - a history is of a table
     timestamp = ColumnType("timestamp")
     times = {validity.start: timestamp, validity.end: timestamp, CURRENT: ColumnType("boolean")}

@@ -99,11 +99,15 @@ def tumbling(size: Lasting, *, offset: Lasting = "0 seconds", zone: str | None =
 
     Args:
         size: The size.
-        offset: Moves all beginnings: ``tumbling("1 day", offset="6 hours")``.
+        offset: Moves all beginnings.
         zone: The time zone in which days begin, such as ``"Europe/Berlin"``. Its days have 23 to 25 hours.
 
     Raises:
         InvalidDefinition: A length or the zone is wrong.
+
+    Example:
+        >>> days = tumbling("1 day", offset="6 hours", zone="Europe/Berlin")
+        >>> orders_by_day = windowed("orders_by_day", orders, days, on="placed_at")
     """
     return Tumbling(_grid(positive(size, what="size"), offset, zone))
 
@@ -121,20 +125,26 @@ def hopping(size: Lasting, every: Lasting, *, offset: Lasting = "0 seconds", zon
 
     Raises:
         InvalidDefinition: A length or the zone is wrong.
+
+    Example:
+        >>> busy_hours = windowed("busy_hours", orders, hopping("1 hour", "10 minutes"), on="placed_at")
     """
-    found = Hopping(positive(size, what="size"), _grid(positive(every, what="every"), offset, zone))
-    if windows_of(found) > _MOST_WINDOWS:
+    windows = Hopping(positive(size, what="size"), _grid(positive(every, what="every"), offset, zone))
+    if windows_of(windows) > _MOST_WINDOWS:
         raise InvalidDefinition(
-            f"a row would be in {windows_of(found)} windows of {size}, one every {every}",
+            f"a row would be in {windows_of(windows)} windows of {size}, one every {every}",
             remedy=f"let windows begin less often: a row may be in {_MOST_WINDOWS}",
         )
-    return found
+    return windows
 
 
 def cumulative(size: Lasting, step: Lasting, *, offset: Lasting = "0 seconds", zone: str | None = None) -> Cumulative:
-    """Declare windows that begin together and end one ``step`` after another, up to ``size``: a day so far, by hour.
+    """Declare windows that begin together and end one ``step`` after another, up to ``size``.
 
     Raises InvalidDefinition for a wrong length or zone.
+
+    Example:
+        >>> day_so_far = windowed("day_so_far", orders, cumulative("1 day", "1 hour"), on="placed_at")
     """
     grid, each = _grid(positive(size, what="size"), offset, zone), positive(step, what="step")
     if each.months or _longest(grid.step) < each.micros:
@@ -155,6 +165,9 @@ def session(gap: Lasting, *, by: Columns) -> Session:
     Two rows are in one session if the rows from one to the other are at most ``gap`` apart. A session begins with its
     first row and ends ``gap`` after its last one. A row that comes between two sessions joins them, and its deletion
     splits them again. Raises InvalidDefinition for a wrong length.
+
+    Example:
+        >>> stays = windowed("stays", orders, session("30 minutes", by="customer_id"), on="placed_at")
     """
     positive(gap, what="gap")
     columns = as_columns(by or ())

@@ -1,4 +1,4 @@
-"""Visitors who search and click, from one seed; some clicks are reported much later than they happened."""
+"""Visitors with searches and clicks, from one seed. Some clicks are reported much later than they happened."""
 
 from __future__ import annotations
 

@@ -105,11 +105,11 @@ class Corrections:
 
     def _put_back(self, session: Session, *, keep: int = 0) -> None:
         """Insert deleted rows again, changed a little."""
-        kept = self._deleted[len(self._deleted) - keep :] if keep else []
+        remaining = self._deleted[len(self._deleted) - keep :] if keep else []
         for model, values in self._deleted[: len(self._deleted) - keep]:
             session.add(model(**values | {c: f"{values[c]}*" for c in ("model", "name") if c in values}))
             self.applied += 1
-        self._deleted = kept
+        self._deleted = remaining
         session.flush()
 
     def _move(self) -> None:

@@ -33,7 +33,7 @@ from sample_app.road import Road, lay_road
 from sample_app.story import Story
 from sample_app.versions import running_versions
 
-LIVE_SHARE = 0.05  # of the flights, kept back and appended while the view follows
+LIVE_SHARE = 0.05  # of the flights, appended later while the view follows
 ROUNDS = 10
 FEWEST = 1_000  # the corrections choose their flights among them
 
@@ -151,10 +151,10 @@ def _live(
 
 
 def _burst(story: Story, road: Road, run: LiveViews, rest: pd.DataFrame, correct: Callable[[], object]) -> None:
-    """Append what was kept back as quickly as it goes, corrections beside it, until the view has all of it."""
+    """Append the remaining flights at full speed, with corrections at the same time, until the view has all."""
     begun = time.perf_counter()
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        corrected = beside.submit(correct)
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        corrected = executor.submit(correct)
         events = append_flights(story, road, rest, text="appended live")
         corrected.result()
     road.wait_until_captured()
@@ -174,10 +174,10 @@ def _compare(
             "departure_weather": expected_weather(flights, road.engine),
         }
         columns = view_columns(environment.spark, flights_and_weather)
-        found = {n: _facts(verdicts[n], as_arrow(rows, arrow_schema(columns[n]))) for n, rows in expected.items()}
-    story.facts |= found["flight_details"]
-    story.facts["views"] = {"departure_weather": found["departure_weather"]}
-    for name, facts in found.items():
+        results = {n: _facts(verdicts[n], as_arrow(rows, arrow_schema(columns[n]))) for n, rows in expected.items()}
+    story.facts |= results["flight_details"]
+    story.facts["views"] = {"departure_weather": results["departure_weather"]}
+    for name, facts in results.items():
         log, live = (str(facts[digest])[:16] for digest in ("recomputed_digest", "digest"))
         compared = f"pandas {facts['pandas_rows']:,} rows {facts['pandas_digest'][:16]}…"
         story.say(f"{name}: live view {facts['rows']:,} rows {live}… · log {log}… · {compared}")

@@ -1,4 +1,4 @@
-"""The ordinary tables beside the flights."""
+"""The ordinary tables that the flights refer to."""
 
 from __future__ import annotations
 

@@ -35,15 +35,15 @@ def expected_weather(flights: pd.DataFrame, source: sa.Engine) -> pd.DataFrame:
     left["departs_at"] = left["departs_at"].dt.as_unit("us")
     observed = _read(source, "weather").sort_values(["time_hour", "id"]).drop(columns="id")
     observed["observed_at"] = pd.to_datetime(observed.pop("time_hour"), utc=True).dt.as_unit("us")
-    found = pd.merge_asof(
+    joined = pd.merge_asof(
         left, observed, left_on="departs_at", right_on="observed_at", by="origin",
         tolerance=pd.Timedelta(hours=TOLERANCE_HOURS),
     )  # fmt: skip
     measured = {
-        column: found[column].map(str, na_action="ignore") for column in MEASURED
+        column: joined[column].map(str, na_action="ignore") for column in MEASURED
     }  # as the store shows decimals
     columns = ["flight_id", "origin", "operating_day", "departs_at", "observed_at", *MEASURED]
-    return found.assign(**measured)[columns].sort_values(["origin", "operating_day", "flight_id"], ignore_index=True)
+    return joined.assign(**measured)[columns].sort_values(["origin", "operating_day", "flight_id"], ignore_index=True)
 
 
 def _flights(flights: pd.DataFrame, reassigned: Mapping[str, str]) -> pd.DataFrame:

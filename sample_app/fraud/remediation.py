@@ -111,7 +111,7 @@ class Remediation:
             settled = cancel_order(orders, case.order_id, reason=f"suspicious payment, score {score}")
         outcome = "released" if trusted else "cancelled"
         if not isinstance(settled, Accepted):
-            # No longer held: settled before by a service that died before it noted so, or cancelled by somebody.
+            # No longer held: cancelled elsewhere, or settled by a service that died before it noted the outcome.
             outcome = "cancelled" if orders.load(Order, case.order_id).status == "cancelled" else "released"
         with self._database.begin() as connection:
             connection.execute(sa.update(cases).where(cases.c.payment == case.payment).values(outcome=outcome))

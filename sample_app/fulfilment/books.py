@@ -54,7 +54,7 @@ class Books:
         """What is not as it has to be, in words; nothing where all is well."""
         paid, shipped = {order_id for order_id, _ in self.payments.values()}, self.shipped
         unshipped = {event: payment for event, payment in self.payments.items() if payment[0] not in shipped}
-        found = {
+        mistakes = {
             "orders that did not end": [name for name, order in self.orders.items() if order.status not in ENDED],
             "orders that were shipped unpaid": sorted(shipped - paid),
             "orders that were shipped without their reservation, or keep one for nothing": self._misreserved(),
@@ -63,7 +63,7 @@ class Books:
                 key for key in unshipped.keys() | self.refunds.keys() if unshipped.get(key) != self.refunds.get(key)
             ),
         }
-        return [f"{len(names)} {what}: {', '.join(names[:5])}" for what, names in found.items() if names]
+        return [f"{len(names)} {what}: {', '.join(names[:5])}" for what, names in mistakes.items() if names]
 
     def facts(self) -> dict[str, Any]:
         """The day in figures."""
@@ -89,8 +89,8 @@ class Books:
             self.reservations[event.data["order_id"]] += sign * event.data["quantity"]
 
     def _misreserved(self) -> list[str]:
-        wanted = {name: order.quantity if order.status == "shipped" else 0 for name, order in self.orders.items()}
-        return [name for name, quantity in wanted.items() if self.reservations[name] != quantity]
+        expected = {name: order.quantity if order.status == "shipped" else 0 for name, order in self.orders.items()}
+        return [name for name, quantity in expected.items() if self.reservations[name] != quantity]
 
     def _miscounted(self) -> list[str]:
         held: Counter[str] = Counter()
@@ -103,6 +103,6 @@ def _id(event: RecordedEvent) -> str:
     return event.stream.partition("-")[2]
 
 
-def _fold(found: dict[str, Any], kind: type[Aggregate], event: RecordedEvent) -> None:
+def _fold(states: dict[str, Any], kind: type[Aggregate], event: RecordedEvent) -> None:
     name = _id(event)
-    found[name] = kind.fold(found.get(name) or kind.initial_state(name), [event])
+    states[name] = kind.fold(states.get(name) or kind.initial_state(name), [event])

@@ -2,7 +2,7 @@
 
     placed ──▶ reserve ──▶ paid ──▶ (released by the fraud service) ──▶ ship ──▶ done
                   │          │                  │
-               refused   not in time   cancelled, or nobody looked   ──▶ release, cancel, refund
+               refused   not in time   cancelled, or not reviewed    ──▶ release, cancel, refund
 
 Events of different topics come in any order, so each one is noted, and the order ships when all conditions hold.
 """
@@ -82,7 +82,7 @@ class Fulfilment(Process, sends=[InventoryItem, Order, Refund]):
         if reply.accepted:
             self.done()
             return
-        # It was held or cancelled meanwhile: the event that says what becomes of it comes, or nobody looks at it.
+        # It was held or cancelled meanwhile. The process waits for the event with the outcome, or for the time-out.
         self.shipping = self.released = False
         self.timeout("review", after=self.review_within)
 

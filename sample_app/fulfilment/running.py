@@ -1,4 +1,4 @@
-"""The process beside the shop: it gets its events from Kafka, and sends what is due."""
+"""The running process: it gets its events from Kafka, and sends the commands that are due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shop's views, kept by two runs: a reader sees those of one run at one moment of the log."""
+"""The shop's views, in two groups. A reader sees all views of one group at the same moment of the log."""
 
 from projections import ProjectionGroup
 from sample_app.views.card_tests import card_tests

@@ -37,7 +37,7 @@ customers = Table.from_changelog(Customer, topic="shop.public.customers")
 
 @view(key="order_id", references={"customer_id": customers, "sku": inventory})
 def order_details(orders: DataFrame, customers: DataFrame, inventory: DataFrame) -> DataFrame:
-    """One row an order; an order of an unknown customer is left out, one of an unknown article is kept."""
+    """One row for each order. An order of an unknown customer is left out, one of an unknown article has a row."""
     buyers = customers.select(customers.id.alias("customer_id"), customers.name.alias("customer"), "credit_score")
     articles = inventory.select("sku", "title", (inventory.on_hand - inventory.reserved).alias("free"))
     joined = orders.join(buyers, "customer_id").join(articles, "sku", "left")

@@ -18,7 +18,7 @@ pytest.register_assert_rewrite(
     "eventstore.testing.open_streams",
     "eventstore.testing.changed_classes",
     "eventstore.testing.closed_streams",
-    "eventstore.testing.kept_snapshots",
+    "eventstore.testing.stored_snapshots",
     "eventstore.testing.joined_transactions",
 )
 

@@ -90,7 +90,7 @@ def test_a_topic_that_was_made_anew_does_not_keep_a_generation_from_serving(stor
     first, layout = built(store, "old", to=7)
     store.switch(GROUP, first, layout)
     second, its_layout = built(store, "new", to=2)
-    assert store.switch(GROUP, second, its_layout, anew={"ticket": {0: 7}})
+    assert store.switch(GROUP, second, its_layout, recreated={"ticket": {0: 7}})
 
 
 def test_who_has_lost_the_generation_cannot_let_it_serve(store):

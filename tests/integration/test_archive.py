@@ -163,7 +163,7 @@ def test_of_two_archivers_at_once_the_one_that_commits_last_keeps_nothing(archiv
     events.send(30)
     archiver.catch_up([events.name])
     events.send(30)
-    ask = archiving.require_kept
+    ask = archiving.require_retained
     asked = []
 
     def other_one_commits_first(*arguments):
@@ -172,7 +172,7 @@ def test_of_two_archivers_at_once_the_one_that_commits_last_keeps_nothing(archiv
         if len(asked) == 2:  # the first is before the records are read, the second before the commit
             archiver.append(events.name)
 
-    monkeypatch.setattr(archiving, "require_kept", other_one_commits_first)
+    monkeypatch.setattr(archiving, "require_retained", other_one_commits_first)
     with pytest.raises(ArchiveMoved, match="it committed first"):
         archiver.append(events.name)
     assert_archived_exactly(archive, events)

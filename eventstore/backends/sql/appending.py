@@ -18,7 +18,7 @@ from eventstore.store import AppendResult
 
 _PATIENCE_SECONDS: Final = 30.0
 _LONGEST_PAUSE_SECONDS: Final = 0.02
-# A server that restarts is back within seconds; a caller who waits for a command should not wait much longer.
+# A server that restarts is back within seconds. The caller of a command should not wait much longer.
 _LOST_SECONDS: Final = 10.0
 _LOST_PAUSE_SECONDS: Final = 0.2
 _CONFLICT: Final = "events_stream_version_key"

@@ -22,7 +22,7 @@ _PAUSE_SECONDS: Final = 0.005
 
 
 class ArchivedStreams:
-    """Marks streams as finished: nobody appends to one any more once `add` has returned.
+    """Marks streams as finished: no append to one succeeds any more once `add` has returned.
 
     An append that began before the mark was committed does not see it. Where one writer locks out the others there is
     none; elsewhere, a mark under an exact version is looked at again once all appends of that time are over.
@@ -50,7 +50,7 @@ class ArchivedStreams:
             self._confirm(stream, expected, own=bool(marked.rowcount))
 
     def _confirm(self, stream: str, expected: int, *, own: bool) -> None:
-        """Look again, when nobody is left who did not see the mark; take one of our own back where it came too late."""
+        """Check again after all appends that did not see the mark. Remove a mark of our own that came too late."""
         try:
             self._wait_for_appends_under_way(stream)
             self._check(stream, expected, self._reader.head(stream))

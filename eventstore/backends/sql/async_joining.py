@@ -51,7 +51,7 @@ class AsyncJoinedStreams:
         limit: int | None = None,
     ) -> AsyncIterator[RecordedEvent]:
         """Yield one stream's events by version, as `EventStore.read_stream` says; with those of this transaction."""
-        found = await self._run(
+        events = await self._run(
             lambda streams: streams.read_stream(
                 stream,
                 from_version=from_version,
@@ -61,7 +61,7 @@ class AsyncJoinedStreams:
                 limit=limit,
             )
         )
-        async for recorded in one_by_one(found):
+        async for recorded in one_by_one(events):
             yield recorded
 
     async def find(self, event_id: UUID) -> RecordedEvent | None:

@@ -1,4 +1,4 @@
-"""The two small tables beside the events: schemas and categories, written once, remembered ever after."""
+"""The two small tables next to the events: schemas and categories, written once and cached."""
 
 from __future__ import annotations
 
@@ -61,23 +61,23 @@ class SqlCatalogue:
         SchemaIncompatible where one that is new here could not read what is; the errors of `register`; of the registry,
         where it has to be asked.
         """
-        wanted = list(kinds)
-        self._require_readable(wanted, connection)
+        types = list(kinds)
+        self._require_readable(types, connection)
         if self._assigned is not None:
-            wanted = self._assigned.of(wanted, lambda: self.all_schemas(connection=connection))
-        self.register((kind.registered for kind in wanted), connection=connection)
-        return wanted
+            types = self._assigned.of(types, lambda: self.all_schemas(connection=connection))
+        self.register((kind.registered for kind in types), connection=connection)
+        return types
 
     def _require_readable(self, kinds: Iterable[EventType], connection: Connection | None) -> None:
-        """Hold types whose schemas are new to this process, and to the store, against what the store has."""
+        """Compare types whose schemas are new to this process, and to the store, with the store's schemas."""
         new = {kind.schema_id: kind for kind in kinds if kind.schema_id not in self._readable}
         if not new:
             return
         table = self._tables.schemas
         with self._read() if connection is None else nullcontext(connection) as reading:
             query = select(table.c.schema_id).where(table.c.schema_id.in_(new))
-            kept = set(reading.execute(query).scalars())
-            unknown = [kind for schema_id, kind in new.items() if schema_id not in kept]
+            stored = set(reading.execute(query).scalars())
+            unknown = [kind for schema_id, kind in new.items() if schema_id not in stored]
             require_readable(unknown, self.all_schemas(connection=reading) if unknown else ())
         self._readable.update(new)
 
@@ -104,11 +104,11 @@ class SqlCatalogue:
 
     def categories(self, names: Iterable[str], *, connection: Connection | None = None) -> Mapping[str, Category]:
         """Return categories, creating those that are new with the default partition count."""
-        wanted = list(names)
-        missing = [name for name in wanted if name not in self._categories]
+        requested = list(names)
+        missing = [name for name in requested if name not in self._categories]
         if connection is not None and missing:
-            found = {name: self._ensure(connection, name, DEFAULT_PARTITIONS) for name in missing}
-            return {**self._categories, **found}
+            created = {name: self._ensure(connection, name, DEFAULT_PARTITIONS) for name in missing}
+            return {**self._categories, **created}
         for name in missing:
             self.declare(name, partitions=DEFAULT_PARTITIONS, fixed=False)
         return self._categories
@@ -181,8 +181,8 @@ class SqlCatalogue:
     def _ensure(self, connection: Connection, name: str, partitions: int, *, topic: str | None = None) -> Category:
         table = self._tables.categories
         stored = select(table).where(table.c.category == check_category(name))
-        if (found := connection.execute(stored).one_or_none()) is not None:
-            return Category(*found)  # whatever topic it would get from this source today
+        if (existing := connection.execute(stored).one_or_none()) is not None:
+            return Category(*existing)  # even if this source now gives it another topic
         chosen = check_topic(self.own_topic(name) if topic is None else topic)
         row = {"category": name, "topic": chosen, "partitions": partitions, "generation": 1}
         _insert_new(connection, table, [row])

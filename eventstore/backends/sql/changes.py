@@ -1,4 +1,4 @@
-"""Tables beside an event store on SQLite: changes of ordinary rows, as records, and whose changes they are.
+"""Tables next to an event store on SQLite: changes of ordinary rows, as records, and the tables they belong to.
 
 `cdc.capture` fills them by triggers. On PostgreSQL there are none: Debezium reads the changes from the log.
 """

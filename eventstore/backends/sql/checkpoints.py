@@ -1,8 +1,8 @@
 """Where a group stands in a store, in the handler's database, under a name that no other store has.
 
 One subscription may be delivered from the stores of several tenants. Each has its own positions, so each has its own
-checkpoint and its own events in the inbox: they are kept under the topic for a store in its database's default schema,
-under `topic@schema` for another one. Checkpoints and inboxes of releases before that lie under the topic alone.
+checkpoint and its own events in the inbox: their name is the topic for a store in its database's default schema,
+and `topic@schema` for another one. Checkpoints and inboxes of releases before that lie under the topic alone.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ BEFORE_ALL: Final = Position(-(1 << 62), 0)
 
 
 def checkpoint_name(topic: str, store: SqlEventStore, engine: Engine) -> str:
-    """Return the name under which a store's events of a topic are kept in the database of an engine.
+    """Return the name under which a store's events of a topic are stored in the database of an engine.
 
-    SQLite has no schemas: what keeps its tenants apart in a database that they share is the prefix of their topics.
+    SQLite has no schemas: in a shared database, the prefix of their topics separates its tenants.
     """
     elsewhere = _database(engine) != _database(store.engine)
     name = store.tables.schema or (store.topic_prefix if elsewhere else "")
@@ -72,15 +72,15 @@ class Checkpoints:
         self.dead_letters = dead_letters_table(self._metadata)
 
     def open(self) -> Position | None:
-        """Return the stored place, what an earlier release kept taken over; makes the tables that are missing."""
+        """Return the stored place, or the one that an earlier release stored. Create the missing tables."""
         with transaction(self._engine) as tx:
             create_missing(tx, self._metadata)
             with blaming_no_record(tx.engine):
                 key_by_topic(tx, self.dead_letters)
-            found = self.stored(tx)
-            if found is None and self.checkpoint_name != self._topic:
-                found = self._take_over(tx)
-        return found
+            position = self.stored(tx)
+            if position is None and self.checkpoint_name != self._topic:
+                position = self._take_over(tx)
+        return position
 
     def stored(self, tx: Connection) -> Position | None:
         """Return the group's place in the store."""
@@ -121,7 +121,7 @@ class Checkpoints:
     def _take_over(self, tx: Connection) -> Position | None:
         """Take over the place that lies under the topic alone, where it is one of this store, and what was handled.
 
-        Several stores may have shared it: each takes over its own events, and the one whose place it is the place.
+        Several stores may have shared it: each takes over its own events, and only its owner takes over the place.
         """
         self._copy_handled(tx)
         former = self._under(tx, self._topic)

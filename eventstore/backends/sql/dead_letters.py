@@ -32,11 +32,11 @@ def dead_letters_table(metadata: MetaData) -> Table:
 
 def key_by_topic(tx: Connection, table: Table) -> None:
     """Add the topic to the primary key of a table that an earlier release made without it; no row is lost."""
-    found = inspect(tx).get_pk_constraint(table.name)
-    if "topic" in found["constrained_columns"]:
+    constraint = inspect(tx).get_pk_constraint(table.name)
+    if "topic" in constraint["constrained_columns"]:
         return
     if tx.dialect.name == "postgresql":
-        change = f'DROP CONSTRAINT "{found["name"]}", ADD PRIMARY KEY ({_KEY})'
+        change = f'DROP CONSTRAINT "{constraint["name"]}", ADD PRIMARY KEY ({_KEY})'
         tx.exec_driver_sql(f"ALTER TABLE {table.name} {change}")
     else:
         _copy(tx, table)

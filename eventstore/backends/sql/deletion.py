@@ -1,8 +1,8 @@
 """A stream is deleted: its events go, and rows without a payload take their places.
 
 Such a row is a record without a value on the road to Kafka, under the key and in the partition of the event that was
-there. One more stands behind the last version. It is what a writer finds who comes later, and, since it takes the place
-of the next event, what stops one who comes at the same time.
+there. One more stands behind the last version. A later writer finds it, and because it takes the place of the next
+event, it also stops a concurrent writer.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ class Deleter:
         if last is None:
             return 0
         columns = self._events.c
-        gone = (columns.stream == deletion.stream, columns.version <= last.version)
-        places = select(columns.id, columns.order_xid, columns.position).where(*gone)
+        conditions = (columns.stream == deletion.stream, columns.version <= last.version)
+        places = select(columns.id, columns.order_xid, columns.position).where(*conditions)
         connection.execute(insert(self._places).from_select(["id", "order_xid", "position"], places))
-        connection.execute(delete(self._events).where(*gone))
+        connection.execute(delete(self._events).where(*conditions))
         for table in (self._snapshots, self._archived):
             connection.execute(delete(table).where(table.c.stream == deletion.stream))
         now = self._clock().astimezone(UTC)
@@ -95,8 +95,8 @@ class Deleter:
 
     def _last(self, connection: Connection, stream: str) -> Row[Any] | None:
         columns = self._events.c
-        wanted = ("stream", "version", "type", "category", "partition", "topic", "ce_source")
-        query = select(*(columns[name] for name in wanted)).where(columns.stream == stream)
+        names = ("stream", "version", "type", "category", "partition", "topic", "ce_source")
+        query = select(*(columns[name] for name in names)).where(columns.stream == stream)
         return connection.execute(query.order_by(columns.version.desc()).limit(1)).first()
 
     def _tombstone(self, last: Row[Any], version: int, now: datetime) -> dict[str, Any]:

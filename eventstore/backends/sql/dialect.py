@@ -63,7 +63,7 @@ class Dialect(Protocol):
         """Return the condition that hides events an open transaction could still come before."""
 
     def fence_holder(self, connection: Connection) -> tuple[float | None, str | None]:
-        """Return for how many seconds a transaction has held the fence, and whose it is; None what cannot be seen."""
+        """Return for how many seconds a transaction has held the fence, and its owner. What is not visible is None."""
 
     def violated(self, error: DBAPIError) -> str | None:
         """Return the name of the unique constraint an error reports."""

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 # Decoding takes some 10 µs an event: other tasks wait for a millisecond.
 TURN: Final = 100
-# What we ask of a database takes milliseconds; a caller who goes does not wait for one that hangs.
+# A database answers within milliseconds. A cancelled caller does not wait for one that hangs.
 _GRACE_SECONDS: Final = 1.0
 
 
@@ -66,7 +66,7 @@ class _Work:
             task.cancel()
         await asyncio.wait({task})
         if not task.cancelled():
-            task.exception()  # seen: nobody waits for it any more
+            task.exception()  # seen: nothing awaits it any more
 
 
 _WORK: ContextVar[_Work | None] = ContextVar("_WORK", default=None)
@@ -91,7 +91,7 @@ def undisturbed() -> Iterator[None]:
     """Use a connection, and give it back, before a cancellation ends the work.
 
     A statement that is cancelled costs its connection (SQLAlchemy), and on SQLite its lock may stay for as long as the
-    exception is kept (Python 3.11 closes a connection only with its last cursor).
+    exception exists (Python 3.11 closes a connection only with its last cursor).
     """
     work = _WORK.get()
     if work is None:
@@ -109,9 +109,9 @@ def undisturbed() -> Iterator[None]:
 def release_when_cut_off(engine: Engine) -> None:
     """Let a statement that was cancelled free its locks at once, where its connection is one of aiosqlite.
 
-    SQLite keeps a closed connection, and its locks, until its last cursor is gone; the exception may hold that for
-    long. A rollback is not enough: a statement that has more rows to give (a query, a change that returns rows) reads
-    on in its snapshot, until its cursor is closed.
+    SQLite keeps a closed connection, and its locks, until its last cursor is closed. The exception may hold the cursor
+    for long. A rollback is not enough: a statement with more rows to return (a query, a change that returns rows) reads
+    on in its snapshot until its cursor is closed.
     """
     if engine.driver == "aiosqlite" and not event.contains(engine, "handle_error", _end_statement):
         event.listen(engine, "handle_error", _end_statement)
@@ -167,8 +167,8 @@ def waited_for(steps: AsyncIterable[T]) -> Iterator[T]:
         yield step
 
 
-async def one_by_one(found: Iterator[T]) -> AsyncIterator[T]:
+async def one_by_one(items: Iterator[T]) -> AsyncIterator[T]:
     """Yield what synchronous code reads, so much in each greenlet as it may keep the loop from others."""
-    while part := await in_greenlet(lambda: list(islice(found, TURN))):
+    while part := await in_greenlet(lambda: list(islice(items, TURN))):
         for one in part:
             yield one

@@ -52,33 +52,33 @@ class SqlKeys:
 
     def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
         """Return the key of each subject, a new one where it has none or its last was destroyed; KeysMissing."""
-        wanted = sorted(map(check_subject, subjects))
+        checked = sorted(map(check_subject, subjects))
         with self._read() as connection:
-            found = self._live(connection, wanted)
-        if missing := [subject for subject in wanted if subject not in found]:
+            keys = self._live(connection, checked)
+        if missing := [subject for subject in checked if subject not in keys]:
             with self._changing() as connection:
                 self._add(connection, missing)
-                # Another writer may have been faster: whoever was, there is one key of a subject.
-                found |= self._live(connection, missing)
-        return found
+                # Another writer may have been faster: a subject has one key in any case.
+                keys |= self._live(connection, missing)
+        return keys
 
     def keys(self, ids: Collection[UUID]) -> Mapping[UUID, DataKey | None]:
         """Return keys by id, None for those destroyed, nothing for those that were never here; KeysMissing."""
-        columns, found = self._table.c, dict[UUID, DataKey | None]()
+        columns, keys = self._table.c, dict[UUID, DataKey | None]()
         with self._read() as connection:
             for part in bindable(list(ids)):
                 for row in connection.execute(select(self._table).where(columns.key_id.in_(part))):
-                    found[row.key_id] = None if row.wrapped is None else self._unwrapped(row)
-        return found
+                    keys[row.key_id] = None if row.wrapped is None else self._unwrapped(row)
+        return keys
 
     def known(self, ids: Collection[UUID]) -> Mapping[UUID, str]:
         """Return the subjects of those ids that are keys of this store, destroyed ones too; without a master key."""
-        columns, found = self._table.c, dict[UUID, str]()
+        columns, subjects = self._table.c, dict[UUID, str]()
         with self._read() as connection:
             for part in bindable(list(ids)):
                 query = select(columns.key_id, columns.subject).where(columns.key_id.in_(part))
-                found.update((key_id, subject) for key_id, subject in connection.execute(query))
-        return found
+                subjects.update((key_id, subject) for key_id, subject in connection.execute(query))
+        return subjects
 
     def erase(self, subject: str) -> int:
         """Destroy the keys of a subject for good; return how many there were. InvalidIdentifier."""
@@ -171,11 +171,11 @@ class SqlKeys:
         )
 
     def _live(self, connection: Connection, subjects: list[str]) -> dict[str, DataKey]:
-        columns, found = self._table.c, dict[str, DataKey]()
+        columns, keys = self._table.c, dict[str, DataKey]()
         for part in bindable(subjects):
             query = select(self._table).where(columns.subject.in_(part), columns.wrapped.is_not(None))
-            found |= {row.subject: self._unwrapped(row) for row in connection.execute(query)}
-        return found
+            keys |= {row.subject: self._unwrapped(row) for row in connection.execute(query)}
+        return keys
 
     def _add(self, connection: Connection, subjects: list[str]) -> None:
         master, rows = self.master(), list[dict[str, Any]]()

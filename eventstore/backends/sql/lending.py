@@ -129,10 +129,10 @@ class _Setting:
         before = self._reported()
         marked = f"{before.decode(errors='ignore')[:_NAME_LENGTH]} (lent)"
         with blaming_no_record(tx.engine):
-            found = tx.exec_driver_sql(
+            row = tx.exec_driver_sql(
                 "select transaction_timestamp(), set_config('application_name', %(name)s, true)", {"name": marked}
             ).one()
-        self._since = found[0]
+        self._since = row[0]
         self._name = self._reported()
         self._is_reported = self._name != before
 

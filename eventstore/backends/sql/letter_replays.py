@@ -35,7 +35,7 @@ class LetterReplay(NamedTuple):
 
 
 class LetterReplays:
-    """The replays of one group's letters, by the names that its topics are kept under."""
+    """The replays of one group's letters, by the names under which its topics are stored."""
 
     def __init__(self, store: SqlEventStore, engine: Engine, group: str, topics: Collection[str]) -> None:
         self._store, self._engine = store, engine
@@ -52,11 +52,11 @@ class LetterReplays:
         """Return what is to be delivered again. The replay of a deleted event ends here: nothing is left of it."""
         with transaction(self._engine) as tx, blaming_no_record(tx.engine):
             rows = self._rows.waiting(tx, limit=min(limit, _MOST))
-        found = [(row, self._store.find(row.event_id)) for row in rows]
-        if deleted := [row.id for row, event in found if event is None]:
+        pairs = [(row, self._store.find(row.event_id)) for row in rows]
+        if deleted := [row.id for row, event in pairs if event is None]:
             with transaction(self._engine) as tx:
                 self._rows.end(tx, deleted, DELETED)
-        return [LetterReplay(row.id, _edited(event, row)) for row, event in found if event is not None]
+        return [LetterReplay(row.id, _edited(event, row)) for row, event in pairs if event is not None]
 
     def handled(self, tx: Connection, ids: Collection[UUID]) -> None:
         """End replays in the transaction of their effects. Raises CheckpointMoved if another subscriber did."""

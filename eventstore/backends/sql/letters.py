@@ -70,16 +70,16 @@ def store_letters(
 def letter_places(store: SqlEventStore, *, engine: Engine | None = None) -> list[tuple[str, str]]:
     """Return the topic and the group of each home with letters of this store, settled ones included."""
     handlers, metadata = engine or store.engine, MetaData()
-    suffix, found = checkpoint_name("", store, handlers), set[tuple[str, str]]()
+    suffix, homes = checkpoint_name("", store, handlers), set[tuple[str, str]]()
     with transaction(handlers) as tx:
         for table in (dead_letters_table(metadata), actions_table(metadata)):
             if inspect(tx).has_table(table.name):
                 columns = table.c
-                found |= {
+                homes |= {
                     (row.topic, row.subscriber)
                     for row in tx.execute(select(columns.topic, columns.subscriber).distinct())
                 }
-    own = ((topic.partition("@"), group) for topic, group in found)
+    own = ((topic.partition("@"), group) for topic, group in homes)
     return sorted((topic, group) for (topic, at, name), group in own if f"{at}{name}" == suffix)
 
 
@@ -170,17 +170,18 @@ class SqlLetters(Letters):
         columns = self._table.c
         with transaction(self._engine) as tx:
             rows = tx.execute(select(self._table).where(*self._own).order_by(columns.time, columns.event_id)).all()
-        return {found.id: found for found in map(_letter, rows)}
+        return {letter.id: letter for letter in map(_letter, rows)}
 
     def _contents(self, letter: Letter, event: RecordedEvent) -> Contents:
-        told = {"ce_id": event.id, "ce_type": event.type, "ce_subject": event.stream, "ce_time": event.time.isoformat(),
-                "ce_streamversion": event.version, "ce_correlationid": event.metadata.correlation_id,
-                "ce_causationid": event.metadata.causation_id, "traceparent": event.metadata.traceparent}  # fmt: skip
+        headers = {"ce_id": event.id, "ce_type": event.type, "ce_subject": event.stream,
+                   "ce_time": event.time.isoformat(), "ce_streamversion": event.version,
+                   "ce_correlationid": event.metadata.correlation_id, "ce_causationid": event.metadata.causation_id,
+                   "traceparent": event.metadata.traceparent}  # fmt: skip
         return Contents(
             letter=replace(letter, type=event.type),
             payload=shown_payload(self._store.schema(event.schema_id), event.data),
             key=message_key(event.stream, event.version),
-            headers={name: str(value) for name, value in told.items() if value is not None},
+            headers={name: str(value) for name, value in headers.items() if value is not None},
         )
 
     def _edited(self, letter_id: str, edit: Mapping[str, Any]) -> str:
@@ -203,9 +204,9 @@ class SqlLetters(Letters):
         self, ids: Collection[str] | None, fields: Mapping[str, Any], by: str | None, on_progress: OnProgress
     ) -> Settled:
         moved = [UUID(letter.id) for letter in chosen(self._open(), ids, self.place)]
-        who, count = by or operator(), 0
+        actor, count = by or operator(), 0
         for begin in range(0, len(moved), _LETTERS):
-            count += self._move(moved[begin : begin + _LETTERS], {**fields, "operator": who})
+            count += self._move(moved[begin : begin + _LETTERS], {**fields, "operator": actor})
             on_progress(min(begin + _LETTERS, len(moved)), len(moved))
         return Settled(count)
 

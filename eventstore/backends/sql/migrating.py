@@ -1,7 +1,7 @@
 """The store's tables brought to the version of this release; alembic is loaded only where there is something to change.
 
-A new store is made from the models and stamped. An older one is led through the migrations it lacks; one from before
-there were migrations begins with the first, which adds what is missing and leaves what is there.
+A new store is made from the models and stamped. An older one runs the migrations that it lacks. A store from before
+the first migration begins with that one, which adds missing parts and leaves existing ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # The newest migration. Numbers of four digits compare as text; a test asks alembic whether this is so.
 NEWEST: Final = "0006"
 _SCRIPTS: Final = "eventstore.backends.sql:migrations"
-# By these the store's tables are told from a user's of the same name.
+# These columns distinguish the store's tables from a user's tables of the same name.
 _MARKS: Final = {
     "events": "order_xid",
     "schemas": "ce_source",
@@ -41,14 +41,14 @@ def version_of(connection: Connection, tables: Tables) -> str | None:
 
 def is_current(connection: Connection, tables: Tables) -> bool:
     """Say whether there is nothing to do; StoreNewer."""
-    found = version_of(connection, tables)
-    if found is not None and found > NEWEST:
+    version = version_of(connection, tables)
+    if version is not None and version > NEWEST:
         raise StoreNewer(
-            f"the event store's tables are at version {found}, this release knows {NEWEST}",
+            f"the event store's tables are at version {version}, this release knows {NEWEST}",
             remedy="run the release that migrated them, or a newer one. A store is never migrated back",
             place=tables.migrations.fullname,
         )
-    return found == NEWEST
+    return version == NEWEST
 
 
 def bring_up_to_date(connection: Connection, tables: Tables) -> None:

@@ -1,7 +1,7 @@
 """The outboxes of a store in PostgreSQL, as the relay reads them: over one connection, which leads as long as it lives.
 
-The lock belongs to the session, and every page is read in that session: what can still be read proves that nobody else
-leads. A pooler that hands sessions around by transaction would lend the lock to strangers: connect directly.
+The lock belongs to the session, and every page is read in that session: a page that can be read proves that no other
+relay leads. A pooler that shares sessions by transaction would lend the lock to other clients: connect directly.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ from pg_locks l join pg_stat_activity a using (pid)
 where l.locktype = 'advisory' and l.granted and l.classid = %(class)s and l.objid = %(object)s and l.objsubid = 2
     and l.database = (select oid from pg_database where datname = current_database())
 """
-# The session of a leader whose machine is gone ends after ten seconds, not after two hours; that of one that is frozen
+# The session of a leader whose machine failed ends after ten seconds, not after two hours; that of a frozen leader
 # after LEASE_SECONDS (PostgreSQL 14). Without statistics, as after a large import, the planner sorted the whole rest of
 # the table for each page: 150 ms became 25.
 _SESSION: Final = """
@@ -172,9 +172,9 @@ class Outbox(Closing):
         self._names = _statement_parts(f'"{tables.schema}".' if tables.schema else "")
         self._driver = self._session(engine)
         self._ask(_SESSION, name=f"factfold relay on {socket.gethostname()}", lease=f"{LEASE_SECONDS}s")
-        found = self._ask(_SCHEMA_NAME, events=self._names["events"])
+        rows = self._ask(_SCHEMA_NAME, events=self._names["events"])
         # Without the table, the first page says so.
-        self._schema: str = found[0][0] if found else ""
+        self._schema: str = rows[0][0] if rows else ""
         self._lock = {"class": _LEADER_LOCK, "object": zlib.crc32(self._schema.encode()) & 0x7FFFFFFF}
 
     def lead(self) -> bool:
@@ -182,9 +182,9 @@ class Outbox(Closing):
         return bool(self._ask("select pg_try_advisory_lock(%(class)s, %(object)s)", **self._lock)[0][0])
 
     def leader(self) -> str | None:
-        """Return who holds the lock, None where nobody does."""
-        found = self._ask(_LEADER, **self._lock)
-        return found[0][0] if found else None
+        """Return the holder of the lock, or None."""
+        rows = self._ask(_LEADER, **self._lock)
+        return rows[0][0] if rows else None
 
     def identity(self) -> str:
         """Return a name that this store has for every relay, and no other store has."""
@@ -198,9 +198,9 @@ class Outbox(Closing):
         """
         if self._ask(_RESTORED)[0][0]:
             raise _not_renumbered(self._names["events"])
-        found = self._ask(_CONNECTORS, events=self._names["events"], ignored=list(ignored_slots))
-        if found:
-            raise _connector_found(*found[0])
+        connectors = self._ask(_CONNECTORS, events=self._names["events"], ignored=list(ignored_slots))
+        if connectors:
+            raise _connector_found(*connectors[0])
 
     def page(self, after: Position, *, events: int = PAGE_EVENTS) -> list[OutboxRecord]:
         """Return the next events behind the fence: so many at most, and about 16 MB."""
@@ -217,8 +217,8 @@ class Outbox(Closing):
 
     def first_missing(self, ends: Sequence[PartitionEnd]) -> Position | None:
         """Return the place of the first event behind the fence that its partition does not hold; None without one."""
-        found = self._ask(_FIRST_MISSING, **_columns(ends))
-        return Position(*found[0]) if found else None
+        rows = self._ask(_FIRST_MISSING, **_columns(ends))
+        return Position(*rows[0]) if rows else None
 
     def waiting(self, ends: Sequence[PartitionEnd]) -> list[Waiting]:
         """Return what every category has behind the ends of its partitions, beyond the fence too."""
@@ -229,7 +229,7 @@ class Outbox(Closing):
         self._driver.close()
 
     def _session(self, engine: Engine) -> Any:
-        """Open a connection that the pool has nothing to do with: whoever closes it gives up the lock."""
+        """Open a connection outside of the pool: closing it releases the lock."""
         with typed_failures(engine, self._dialect):
             try:
                 pooled = engine.raw_connection()
@@ -272,10 +272,10 @@ def _record(
     value: bytes | None,
     order_xid: int,
     position: int,
-    *told: str | None,
+    *header_values: str | None,
     constants: Sequence[tuple[str, str]] = (),
 ) -> OutboxRecord:
-    headers: Headers = [*zip(_HEADER_NAMES, told, strict=True), *constants]
+    headers: Headers = [*zip(_HEADER_NAMES, header_values, strict=True), *constants]
     return OutboxRecord(topic, partition, key, value, headers, Position(order_xid, position))
 
 

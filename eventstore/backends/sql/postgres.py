@@ -151,8 +151,8 @@ select extract(epoch from clock_timestamp() - begun)::float8 as age, holder
 from open order by age(xid) desc limit 1
 """
 
-# A statement of a transaction that reads committed rows looks at what is committed after it has this lock; everybody
-# may read who holds one.
+# A statement of a transaction that reads committed rows looks at what is committed after it has this lock. Every
+# role may read which transactions hold one.
 _APPENDING: Final = """
 select virtualtransaction from pg_locks
 where relation = cast(:events as regclass) and mode = 'RowExclusiveLock'
@@ -205,7 +205,7 @@ class PostgresDialect:
 
     def scrub(self, connection: Connection, tables: Sequence[Table]) -> list[str]:
         """Vacuum the tables; what it says tells whether former rows had to stay."""
-        return [kept for table in tables for kept in self._vacuum(connection, table)]
+        return [message for table in tables for message in self._vacuum(connection, table)]
 
     def _vacuum(self, connection: Connection, table: Table) -> list[str]:
         said: list[str] = []
@@ -220,10 +220,10 @@ class PostgresDialect:
             connection.exec_driver_sql(f"vacuum (verbose) {name}")
         finally:
             driver.remove_notice_handler(listen)
-        kept = [int(number) for text in said for number in _NOT_REMOVABLE.findall(text)]
-        if kept and not any(kept):
+        counts = [int(number) for text in said for number in _NOT_REMOVABLE.findall(text)]
+        if counts and not any(counts):
             return []
-        why = "an open transaction may still read them: end it" if kept else f"VACUUM says: {' '.join(said)[:200]}"
+        why = "an open transaction may still read them: end it" if counts else f"VACUUM says: {' '.join(said)[:200]}"
         return [f"former rows of the table {table.name} in PostgreSQL's files; {why}, and erase again"]
 
     def append(self, connection: Connection, batch: Batch) -> Inserted:
@@ -240,7 +240,7 @@ class PostgresDialect:
         return self._append_event, {**_event(batch), **_stream(batch)}
 
     def appending(self, connection: Connection) -> frozenset[str]:
-        """Return the transactions that hold the lock of those who insert, which each takes before it looks."""
+        """Return the transactions that hold the insert lock. Each takes it before it reads."""
         return frozenset(connection.execute(text(_APPENDING), {"events": self._events}).scalars())
 
     def insert_rows(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
@@ -276,7 +276,7 @@ class PostgresDialect:
         return getattr(error.orig, "sqlstate", None) in POOLED
 
     def locked_out(self, error: DBAPIError) -> None:
-        """Nothing: whoever meets another writer tries again, or hears that it lost a race."""
+        """Do nothing: a writer that meets another one tries again, or raises that it lost the race."""
 
 
 def _schema_refused(connection: Connection, schema: str) -> StoreNotPrepared:

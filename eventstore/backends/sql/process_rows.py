@@ -113,11 +113,11 @@ class ProcessRows:
 
     def lock(self, tx: Connection, keys: Iterable[Key]) -> dict[Key, InstanceRow]:
         """Lock instances, in the order of their keys: no two workers wait for each other. Return those that exist."""
-        found: dict[Key, InstanceRow] = {}
+        locked: dict[Key, InstanceRow] = {}
         for part in bindable(sorted(keys)):
             query = select(self._instances).where(self._key.in_(part)).order_by(*self._key.clauses).with_for_update()
-            found.update((row.key, row) for row in map(_instance, tx.execute(query)))
-        return found
+            locked.update((row.key, row) for row in map(_instance, tx.execute(query)))
+        return locked
 
     def save(self, tx: Connection, rows: Sequence[InstanceRow]) -> None:
         """Store where instances stand now."""
@@ -200,10 +200,10 @@ class ProcessRows:
 
         Two batches that wait for each other's streams would end in a deadlock. SQLite has one writer anyway.
         """
-        wanted = sorted(streams)
-        if tx.dialect.name != "postgresql" or not wanted:
-            return set(wanted)
-        names = func.unnest(literal(wanted, ARRAY(Text))).column_valued("stream")
+        requested = sorted(streams)
+        if tx.dialect.name != "postgresql" or not requested:
+            return set(requested)
+        names = func.unnest(literal(requested, ARRAY(Text))).column_valued("stream")
         free = select(names).where(func.pg_try_advisory_xact_lock(func.hashtextextended(names, _LOCKS)))
         return set(tx.execute(free).scalars())
 
@@ -231,8 +231,8 @@ class ProcessRows:
         """Return when the next row of these processes is due, or the next of these commands without a process."""
         columns = self._scheduled.c
         own = columns.process.in_(processes) | (columns.process.is_(None) & columns.name.in_(commands))
-        found: datetime | None = tx.execute(select(func.min(columns.due)).where(own)).scalar()
-        return found
+        due: datetime | None = tx.execute(select(func.min(columns.due)).where(own)).scalar()
+        return due
 
     def instances(
         self,
@@ -271,11 +271,11 @@ class ProcessRows:
 
     def waiting(self, tx: Connection, keys: Iterable[Key]) -> list[Scheduled]:
         """Return what is scheduled for instances, the first due first, what was set aside last."""
-        columns, found = self._scheduled.c, list[Scheduled]()
+        columns, scheduled = self._scheduled.c, list[Scheduled]()
         for part in bindable(sorted(keys)):
             query = select(self._scheduled).where(self._owner.in_(part))
-            found += map(_scheduled, tx.execute(query.order_by(columns.due.nulls_last(), columns.id)))
-        return found
+            scheduled += map(_scheduled, tx.execute(query.order_by(columns.due.nulls_last(), columns.id)))
+        return scheduled
 
     def counts(self, tx: Connection, process: str | None = None) -> list[tuple[str, str, int, int]]:
         """Return process, status, how many instances, and how many of them with a problem."""
@@ -289,10 +289,10 @@ class ProcessRows:
 
     def due(self, tx: Connection, ids: Sequence[UUID]) -> list[Scheduled]:
         """Return rows by their ids, the first due first, without what was set aside."""
-        columns, found = self._scheduled.c, list[Scheduled]()
+        columns, scheduled = self._scheduled.c, list[Scheduled]()
         for part in bindable(ids):
-            found += map(_scheduled, tx.execute(select(self._scheduled).where(columns.id.in_(part))))
-        return sorted((row for row in found if row.due is not None), key=lambda row: (row.due, row.id))
+            scheduled += map(_scheduled, tx.execute(select(self._scheduled).where(columns.id.in_(part))))
+        return sorted((row for row in scheduled if row.due is not None), key=lambda row: (row.due, row.id))
 
 
 _INSTANCE: Final = tuple(one.name for one in fields(InstanceRow))

@@ -26,11 +26,11 @@ class SqlInboxes:
 
     def reactions(self, ids: Sequence[UUID]) -> Mapping[UUID, Sequence[Reaction]]:
         """Return what became of events, one query for some hundred of them; StoreUnavailable."""
-        table, found = inbox_table(MetaData()), dict[UUID, list[Reaction]]()
+        table, reactions = inbox_table(MetaData()), dict[UUID, list[Reaction]]()
         columns = table.c
         with transaction(self._engine) as tx:
-            for wanted in bindable(ids) if inspect(tx).has_table(table.name) else ():
+            for part in bindable(ids) if inspect(tx).has_table(table.name) else ():
                 query = select(columns.event_id, columns.subscriber, columns.topic, columns.outcome, columns.time)
-                for event_id, group, topic, outcome, time in tx.execute(query.where(columns.event_id.in_(wanted))):
-                    found.setdefault(event_id, []).append(Reaction(group, topic, outcome, in_utc(time)))
-        return found
+                for event_id, group, topic, outcome, time in tx.execute(query.where(columns.event_id.in_(part))):
+                    reactions.setdefault(event_id, []).append(Reaction(group, topic, outcome, in_utc(time)))
+        return reactions

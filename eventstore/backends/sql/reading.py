@@ -136,8 +136,8 @@ class Reader:
     def categories(self, after: Mapping[str, Position | None], limit: int) -> list[RecordedEvent]:
         """Return events behind the fence, of each category those after its own place, in the order of positions.
 
-        One statement, and so one fence for all of them. Of each category as many are looked at as are wanted of all:
-        an index gives them in their order.
+        One statement has one fence for all of them. The limit applies to each category and to the result: an index
+        returns the events of a category in order.
         """
         columns = self._events.c
         visible = self._columns.where(self._dialect.fence(columns.order_xid))
@@ -149,8 +149,8 @@ class Reader:
         ]
         if len(each) == 1:
             return self._page(each[0], limit)
-        found = union_all(*(select(one.subquery()) for one in each)).subquery()
-        return self._page(select(found).order_by(found.c.order_xid, found.c.position), limit)
+        union = union_all(*(select(one.subquery()) for one in each)).subquery()
+        return self._page(select(union).order_by(union.c.order_xid, union.c.position), limit)
 
     def head(self, stream: str, connection: Connection | None = None) -> int:
         """Return the version of a stream's last event, -1 without events, DELETED_HEAD for a deleted stream."""
@@ -176,29 +176,29 @@ class Reader:
         """Return those ids that are of events here, deleted ones included."""
         with self._connect() as reading:
             return {
-                found
-                for wanted in bindable(ids)
+                event_id
+                for part in bindable(ids)
                 for table in (self._events, self._deleted)
-                for found in reading.execute(select(table.c.id).where(table.c.id.in_(wanted))).scalars()
+                for event_id in reading.execute(select(table.c.id).where(table.c.id.in_(part))).scalars()
             }
 
     def sources(self, ids: Sequence[UUID]) -> dict[UUID, str]:
         """Return the CloudEvents source of those events that are here."""
-        columns, found = self._events.c, dict[UUID, str]()
+        columns, sources = self._events.c, dict[UUID, str]()
         with self._connect() as reading:
-            for wanted in bindable(ids):
-                query = select(columns.id, columns.ce_source).where(columns.id.in_(wanted))
-                found.update((event_id, source) for event_id, source in reading.execute(query))
-        return found
+            for part in bindable(ids):
+                query = select(columns.id, columns.ce_source).where(columns.id.in_(part))
+                sources.update((event_id, source) for event_id, source in reading.execute(query))
+        return sources
 
     def earlier(self, batch: Batch, connection: Connection | None = None) -> list[AppendResult] | None:
         """Return the results of an append whose events are all there already, in the same places; else None."""
-        ids, found = batch.events.ids, dict[UUID, RecordedEvent]()
+        ids, events = batch.events.ids, dict[UUID, RecordedEvent]()
         with nullcontext(connection) if connection is not None else self._connect() as reading:
-            for wanted in bindable(ids):
-                query: Select[Any] = self._columns.where(self._events.c.id.in_(wanted))
-                found.update((row.id, self._recorded(row)[-1]) for row in reading.execute(query))
-        return batch.placed([found[event_id] for event_id in ids]) if len(found) == len(ids) else None
+            for part in bindable(ids):
+                query: Select[Any] = self._columns.where(self._events.c.id.in_(part))
+                events.update((row.id, self._recorded(row)[-1]) for row in reading.execute(query))
+        return batch.placed([events[event_id] for event_id in ids]) if len(events) == len(ids) else None
 
     def last(self, category: str, *, before: datetime | None = None) -> Position | None:
         """Return the place of a category's last event behind the fence, or of the one before a moment's first.
@@ -234,7 +234,7 @@ class Reader:
         return number, None if oldest is None else datetime.fromisoformat(oldest)
 
     def fence(self) -> FenceStatus:
-        """Return what is committed and not to be seen yet, and who holds it back."""
+        """Return how much is committed and not visible yet, and the transaction that holds it back."""
         columns = self._events.c
         hidden = select(func.count()).where(~self._dialect.fence(columns.order_xid))
         with self._connect() as connection:
@@ -254,11 +254,11 @@ class Reader:
     def _page(self, query: Select[Any], size: int) -> list[RecordedEvent]:
         with self._connect() as connection:
             rows = connection.execute(query.limit(size)).all()
-        found = [self._recorded(row) for part in self._in_turns(rows) for row in part]
-        shown = self._personal.disclose([(schema, data, Origin(e.stream, e.id.hex)) for schema, data, e in found])
+        recorded = [self._recorded(row) for part in self._in_turns(rows) for row in part]
+        shown = self._personal.disclose([(schema, data, Origin(e.stream, e.id.hex)) for schema, data, e in recorded])
         return [
             event if data is read else replace(event, data=data)
-            for (_, read, event), data in zip(found, shown, strict=True)
+            for (_, read, event), data in zip(recorded, shown, strict=True)
         ]
 
     def _in_turns(self, rows: Sequence[Row[Any]]) -> Iterator[Sequence[Row[Any]]]:
@@ -267,7 +267,7 @@ class Reader:
             self._take_turns()
 
     def _recorded(self, row: Row[Any]) -> tuple[RegisteredSchema, dict[str, Any], RecordedEvent]:
-        """An event, and beside it the schema and the values that it holds, personal ones still sealed."""
+        """An event with its schema and values, personal ones still sealed."""
         event_id, stream, version, kind, payload, ce_time, order_xid, position, *why = tuple(row)
         schema, data = self._decoder.decode(payload)
         event = RecordedEvent(

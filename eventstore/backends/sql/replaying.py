@@ -1,6 +1,6 @@
 """Events of a store delivered again to one subscription, although its inbox knows them.
 
-An event's claim is removed and made anew in the transaction of the handler's effects. If the handler fails, that
+An event's claim is removed and made again in the transaction of the handler's effects. If the handler fails, that
 transaction is rolled back: the inbox says of the event what it said before. The group's place does not move.
 """
 
@@ -106,7 +106,7 @@ class Replay:
                 plan.events += 1
                 plan.types[event.type] = plan.types.get(event.type, 0) + 1
                 plan.known += any(
-                    one.group == self._subscription.group and one.topic == self._kept_as(event)
+                    one.group == self._subscription.group and one.topic == self._inbox_name(event)
                     for one in reactions.get(event.id, ())
                 )
             plan.first += page[: show - len(plan.first)]
@@ -138,16 +138,16 @@ class Replay:
         newest = newest_position(self._store)
         if newest is None:
             return
-        found = self._store.read_selected(self._selection, after=self._after, before=behind(newest))
-        chosen = (event for event in found if self._branch(event))
+        events = self._store.read_selected(self._selection, after=self._after, before=behind(newest))
+        chosen = (event for event in events if self._branch(event))
         while page := list(islice(chosen, _PAGE)):
             self._require_source(page)
             yield page
 
     def _require_source(self, page: Sequence[RecordedEvent]) -> None:
-        wanted = self._subscription.source
-        for event_id, source in self._store.sources([event.id for event in page]).items() if wanted else ():
-            require_source([("ce_source", source.encode())], str(wanted), place=f"event {event_id}")
+        expected = self._subscription.source
+        for event_id, source in self._store.sources([event.id for event in page]).items() if expected else ():
+            require_source([("ce_source", source.encode())], str(expected), place=f"event {event_id}")
 
     def _deliver(self, part: Sequence[StoreArrival], report: ReplayReport) -> None:
         at_hand = part
@@ -168,7 +168,7 @@ class Replay:
         report.overtaken += len(part) - len(at_hand)
 
     def _claimed(self, tx: Connection, part: Sequence[StoreArrival]) -> Sequence[StoreArrival]:
-        """Claim the events anew; those that a subscriber handles at the same moment are not ours."""
+        """Claim the events again. Those that a subscriber handles at the same moment are not ours."""
         if not self._subscription.keeps_inbox:
             return part
         ids: dict[Inbox, list[str]] = {}
@@ -182,7 +182,7 @@ class Replay:
         return [one for one in part if one.id in new]
 
     def _inbox(self, event: RecordedEvent) -> Inbox:
-        name = self._kept_as(event)
+        name = self._inbox_name(event)
         if name not in self._inboxes:
             self._inboxes[name] = Inbox(self._engine, self._subscription.group, topic=name)
             if self._subscription.keeps_inbox:
@@ -215,8 +215,8 @@ class Replay:
             place=place,
         )
 
-    def _kept_as(self, event: RecordedEvent) -> str:
-        """The name under which the group's inbox keeps an event: that of the road which delivers to it."""
+    def _inbox_name(self, event: RecordedEvent) -> str:
+        """The name under which the group's inbox stores an event: that of the road which delivers to it."""
         category = event.stream.partition("-")[0]
         if category not in self._names:
             topic = self._topics[category]
@@ -256,16 +256,16 @@ def _require_plain(subscription: Subscription[..., Any]) -> None:
 def _topics(store: SqlEventStore, subscription: Subscription[..., Any]) -> dict[str, str]:
     """The topic of each category that the subscription reads."""
     known = {category.name: category.topic for category in store.categories()}
-    wanted = set(subscription.chosen(known.values()))
-    found = {category: topic for category, topic in known.items() if topic in wanted}
-    if not found:
+    chosen = set(subscription.chosen(known.values()))
+    topics = {category: topic for category, topic in known.items() if topic in chosen}
+    if not topics:
         published = ", ".join(known.values()) or "nothing"
         raise DeclarationError(
             f"{subscription.name} reads {subscription.reads}, and this store publishes {published}",
             remedy="name the store of these topics. For a branch topic, name its branches: --branches module:name",
             place=subscription.name,
         )
-    return found
+    return topics
 
 
 def _narrowed(selection: Selection, subscription: Subscription[..., Any], categories: tuple[str, ...]) -> Selection:

@@ -1,4 +1,4 @@
-"""A store that was restored into another cluster, whose transaction ids count from somewhere else.
+"""A store that was restored into another cluster, whose transaction ids differ.
 
 Readers take events whose `order_xid` lies below every open transaction. Where the old cluster had counted further, the
 events are hidden until the new one has caught up. All of them are shifted by one number: their order, and what comes
@@ -48,7 +48,7 @@ def restored(database: Database) -> int:
 
 
 def renumber(database: Database, *, published: bool) -> int:
-    """Shift every event, and the checkpoints of subscriptions beside them; StoreRestored."""
+    """Shift every event, and the checkpoints of subscriptions with them; StoreRestored."""
     if database.dialect.single_writer:
         return 0
     events = database.tables.events

@@ -15,15 +15,15 @@ def conditions(events: Table, selection: Selection) -> list[ColumnElement[bool]]
         (columns.category, selection.categories),
         (columns.type, selection.types),
     ]
-    found: list[ColumnElement[bool]] = [column.in_(values) for column, values in listed if values]
+    clauses: list[ColumnElement[bool]] = [column.in_(values) for column, values in listed if values]
     if selection.since is not None:
-        found.append(columns.time >= selection.since)
+        clauses.append(columns.time >= selection.since)
     if selection.until is not None:
-        found.append(columns.time <= selection.until)
+        clauses.append(columns.time <= selection.until)
     if selection.from_version is not None:
-        found.append(columns.version >= selection.from_version)
+        clauses.append(columns.version >= selection.from_version)
     if selection.to_version is not None:
-        found.append(columns.version <= selection.to_version)
+        clauses.append(columns.version <= selection.to_version)
     if selection.correlation_id is not None:
-        found.append(columns.correlation_id == selection.correlation_id)
-    return found
+        clauses.append(columns.correlation_id == selection.correlation_id)
+    return clauses

@@ -2,7 +2,7 @@
 
 Its place is a checkpoint row (group, topic and store → order_xid, position) in the handler's database, advanced in the
 transaction of the handler's effects. It advances from where this reader began its batch: a second subscriber of the
-group, who would deliver the same events, finds it moved and ends.
+group, which would deliver the same events, finds it moved and ends.
 
 Several categories are read in the store's own order, each with a row of its own: one that a subscription names later
 begins at its start, and the others go on. Behind a batch all of them stand at its last event.
@@ -116,8 +116,8 @@ class StoreSource:
             for category, topic in _topics(subscription, category).items()
         }
         self._reached: Places = {}
-        kept = [checkpoint.checkpoint_name for checkpoint in self._checkpoints.values()]
-        self._replays = LetterReplays(store, self._engine, subscription.group, kept)
+        names = [checkpoint.checkpoint_name for checkpoint in self._checkpoints.values()]
+        self._replays = LetterReplays(store, self._engine, subscription.group, names)
 
     def checkpoint_name(self, arrival: StoreArrival) -> str:
         """Return the topic. With the store's schema behind it where that is not the default one."""
@@ -196,7 +196,7 @@ class StoreSource:
                     self._checkpoints[category].advance(tx, moved[category], place)
 
     def dead_letter(self, letter: DeadLetter[StoreArrival]) -> None:
-        """Keep why an event was given up, in `factfold_dead_letters`. The event itself stays in the store."""
+        """Store why an event was given up, in `factfold_dead_letters`. The event itself stays in the store."""
         event = letter.arrival.event
         row = {
             "subscriber": letter.group,
@@ -210,10 +210,10 @@ class StoreSource:
             "time": letter.time,
         }
         key = ["subscriber", "topic", "event_id"]
-        told = {name: value for name, value in row.items() if name not in key}
+        updates = {name: value for name, value in row.items() if name not in key}
         with transaction(self._engine) as tx:
             statement = upsert(tx, self._checkpoints[letter.arrival.category].dead_letters).values(row)
-            tx.execute(statement.on_conflict_do_update(index_elements=key, set_=told))
+            tx.execute(statement.on_conflict_do_update(index_elements=key, set_=updates))
             if letter.arrival.again is not None:
                 self._replays.died(tx, letter.arrival.again)
 
@@ -258,10 +258,10 @@ class StoreSource:
             if self._source is not None and event.id in sources:  # which an event that was deleted meanwhile is not
                 place = f"{event.stream}@{event.version}"
                 require_source([("ce_source", sources[event.id].encode())], self._source, place=place)
-            wanted = self._branch(event)
-        except FactfoldError as problem:  # it cannot be told which branch it is of: somebody has to look at it
+            matches = self._branch(event)
+        except FactfoldError as problem:  # its branch is unknown: an operator has to look at it
             return StoreArrival(event, before, event.type, problem)
-        return StoreArrival(event, before, event.type if wanted else None)
+        return StoreArrival(event, before, event.type if matches else None)
 
     def _begun(self, category: str) -> Position | None:
         checkpoint = self._checkpoints[category]
@@ -326,11 +326,11 @@ def stored_lag(store: SqlEventStore, group: str, topics: Mapping[str, str], *, e
 
     `topics` has the topic of each category, as the group's subscription names it. StoreUnavailable.
     """
-    own, found = engine or store.engine, []
+    own, lags = engine or store.engine, []
     for category, topic in topics.items():
         checkpoint = Checkpoints(store, group, topic, category=category, engine=own)
-        found.append(_waiting(store, checkpoint, checkpoint.looked_up(), category))
-    return Lag(tuple(found))
+        lags.append(_waiting(store, checkpoint, checkpoint.looked_up(), category))
+    return Lag(tuple(lags))
 
 
 def _waiting(store: SqlEventStore, checkpoint: Checkpoints, place: Position | None, category: str) -> PartitionLag:

@@ -26,7 +26,7 @@ _STALE: Final = (
     "run the transaction again, and begin it with BEGIN IMMEDIATE before its first read",
 )
 _SCRUB_MILLISECONDS: Final = 2_000
-_KEPT_BY_READERS: Final = (
+_HELD_BY_READERS: Final = (
     "the write-ahead log of the SQLite file, which another connection is using: end its transaction, and erase again"
 )
 _LOCKED: Final = (
@@ -70,14 +70,14 @@ class SqliteDialect:
         connection.exec_driver_sql("pragma secure_delete = on")
 
     def scrub(self, connection: Connection, tables: Sequence[Table]) -> list[str]:
-        """Bring the write-ahead log into the file and empty it, which waits a moment for those who read in it."""
+        """Copy the write-ahead log into the file and empty it. This waits a moment for its readers."""
         before = connection.exec_driver_sql("pragma busy_timeout").scalar_one()
         connection.exec_driver_sql(f"pragma busy_timeout = {min(before, _SCRUB_MILLISECONDS)}")
         try:
             busy, *_ = connection.exec_driver_sql("pragma wal_checkpoint(truncate)").one()
         finally:
             connection.exec_driver_sql(f"pragma busy_timeout = {before}")
-        return [_KEPT_BY_READERS] if busy else []
+        return [_HELD_BY_READERS] if busy else []
 
     def append(self, connection: Connection, batch: Batch) -> Inserted:
         """Read heads, check them, insert; the caller holds the write lock or accepts the driver's error."""
@@ -90,7 +90,7 @@ class SqliteDialect:
         return Inserted(heads, [_ORDER_XID] * len(heads), positions)
 
     def appending(self, connection: Connection) -> frozenset[str]:
-        """Nobody: a writer sees what the one before it has committed."""
+        """Return none: a writer sees what the one before it has committed."""
         return frozenset()
 
     def insert_rows(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
@@ -100,12 +100,12 @@ class SqliteDialect:
     def _heads(self, connection: Connection, names: list[str]) -> dict[str, int]:
         stream, version, kind = self._events.c.stream, self._events.c.version, self._events.c.type
         heads: dict[str, int] = {}
-        for wanted in bindable(names):
-            # Beside a maximum, SQLite gives the other columns of the row it is in.
-            query = select(stream, func.max(version), kind).where(stream.in_(wanted)).group_by(stream)
-            found = connection.execute(query)
-            heads.update((name, DELETED_HEAD if of == DELETED_TYPE else head) for name, head, of in found)
-            archived = connection.execute(select(self._archived.c.stream).where(self._archived.c.stream.in_(wanted)))
+        for part in bindable(names):
+            # With a maximum, SQLite returns the other columns of the row it is in.
+            query = select(stream, func.max(version), kind).where(stream.in_(part)).group_by(stream)
+            rows = connection.execute(query)
+            heads.update((name, DELETED_HEAD if of == DELETED_TYPE else head) for name, head, of in rows)
+            archived = connection.execute(select(self._archived.c.stream).where(self._archived.c.stream.in_(part)))
             heads.update((name, ARCHIVED_HEAD) for name in archived.scalars())
         return heads
 
@@ -114,7 +114,7 @@ class SqliteDialect:
         return true()
 
     def fence_holder(self, connection: Connection) -> tuple[float | None, str | None]:
-        """Nobody: what a writer has not committed comes after everything that is committed."""
+        """Return none: what a writer has not committed comes after everything that is committed."""
         return 0.0, None
 
     def violated(self, error: DBAPIError) -> str | None:

@@ -1,4 +1,4 @@
-"""An event store on SQLite read as a log: topics of events, and of row changes captured beside them.
+"""An event store on SQLite read as a log: topics of events, and of captured row changes.
 
 A topic has one partition. An event's offset is its position, a change's is that of its own table; other topics' records
 lie between, so offsets have gaps. No fence is needed: SQLite has one writer at a time, so a position that is seen has
@@ -62,8 +62,8 @@ class SqliteLog(Closing):
         self._look_up(topics)
         parts = [select(literal(topic), self._last(topic)) for topic in topics]
         with self._database.statement() as connection:
-            found = connection.execute(parts[0] if len(parts) == 1 else union_all(*parts))
-            return {topic: {PARTITION: 0 if last is None else last + 1} for topic, last in found}
+            rows = connection.execute(parts[0] if len(parts) == 1 else union_all(*parts))
+            return {topic: {PARTITION: 0 if last is None else last + 1} for topic, last in rows}
 
     def records(self, topic: str, first: int, last: int) -> Iterator[Sequence[Record]]:
         """Yield a topic's records with offsets from `first` to before `last`, in their order, a page at a time."""
@@ -75,8 +75,8 @@ class SqliteLog(Closing):
     def first(self, topic: str, first: int, last: int) -> Record | None:
         """Return the first of the records that `records` yields, None without any."""
         with self._database.statement() as connection:
-            found = connection.execute(self._between(topic, first, last).limit(1)).first()
-        return None if found is None else tuple(found)
+            row = connection.execute(self._between(topic, first, last).limit(1)).first()
+        return None if row is None else tuple(row)
 
     def _between(self, topic: str, first: int, last: int) -> Select[Any]:
         self._look_up([topic])
@@ -100,7 +100,7 @@ class SqliteLog(Closing):
         return select(table.c.position).where(ours).order_by(table.c.position.desc()).limit(1).scalar_subquery()
 
     def _look_up(self, topics: Iterable[str]) -> None:
-        """Find where topics are kept; a topic stays where it is, so it is asked for once."""
+        """Look up the tables of topics. The table of a topic never changes: ask once."""
         unknown = [topic for topic in topics if topic not in self._sources]
         if not unknown:
             return

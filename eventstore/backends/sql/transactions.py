@@ -1,4 +1,4 @@
-"""Transactions in a handler's database, and its outages told from faults."""
+"""Transactions in a handler's database, and how to distinguish its outages from faults."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def check_transactional(tx: Connection) -> None:
     if tx.dialect.name == "postgresql":
         holds = driver.pgconn.transaction_status == _PQ_IN_TRANSACTION
     else:
-        # By default the driver begins before the first change; without a level, somebody else has to have begun.
+        # By default the driver begins before the first change. Without a level, a transaction must be open already.
         waits = driver.isolation_level is not None and getattr(driver, "autocommit", None) is not True
         holds = driver.in_transaction or waits
     if not holds:

@@ -47,7 +47,7 @@ def read_back(kind: Any, value: Any) -> Any:
     sqlite = sqlite_dialect()
     write = kind.dialect_impl(sqlite).bind_processor(sqlite)
     try:
-        found = type(value).fromisoformat(write(value) if write else str(value))
+        moment = type(value).fromisoformat(write(value) if write else str(value))
     except (TypeError, ValueError):
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -29,7 +29,7 @@ class ScheduledStanding:
 def newest_events(store: SqlEventStore) -> dict[Category, datetime]:
     """Return when the newest event of each category was appended that readers see."""
     database, columns = Database(store.engine, store.tables), store.tables.events.c
-    found: dict[Category, datetime] = {}
+    times: dict[Category, datetime] = {}
     categories = store.categories()
     with database.statement() as reading:
         for category in categories:
@@ -37,8 +37,8 @@ def newest_events(store: SqlEventStore) -> dict[Category, datetime]:
             query = select(columns.ce_time).where(*visible, columns.payload.is_not(None))
             newest = query.order_by(columns.order_xid.desc(), columns.position.desc()).limit(1)
             if (moment := reading.execute(newest).scalar()) is not None:
-                found[category] = datetime.fromisoformat(moment)
-    return found
+                times[category] = datetime.fromisoformat(moment)
+    return times
 
 
 def scheduled_standing(store: SqlEventStore) -> ScheduledStanding:

@@ -59,8 +59,8 @@ def connectors(look: Look, query: Query) -> Connectors:
     look.start(CONNECTORS, SLOTS)
     part, slots = look.part(CONNECTORS), look.part(SLOTS)
     own: Mapping[str, ReplicationSlot] = slots.value or {}
-    found = sorted(part.value or (), key=lambda one: (not one.failed, one.well, one.name))
-    lines = tuple(ConnectorLine(one, own.get(one.name), look.trend(f"slot {one.name}")) for one in found)
+    states = sorted(part.value or (), key=lambda one: (not one.failed, one.well, one.name))
+    lines = tuple(ConnectorLine(one, own.get(one.name), look.trend(f"slot {one.name}")) for one in states)
     problems = [part.problem, None if slots.problem == part.problem else slots.problem]
     name = query.get("name") if part.value is not None else None
     detail = None if name is None else _detail(look, lines, name)
@@ -68,8 +68,8 @@ def connectors(look: Look, query: Query) -> Connectors:
 
 
 def _detail(look: Look, lines: tuple[ConnectorLine, ...], name: str) -> Detail:
-    found = next((one for one in lines if one.connector.name == name), None)
-    line = chosen(found, f"there is no connector {name[:80]!r}")
+    match = next((one for one in lines if one.connector.name == name), None)
+    line = chosen(match, f"there is no connector {name[:80]!r}")
     look.start(HEALTH.of(name), SNAPSHOTS.of(name))
     return Detail(line, look.part(HEALTH.of(name)), look.part(SNAPSHOTS.of(name)))
 

@@ -69,7 +69,7 @@ class Detail:
     home: Home
     key: str
     command: str
-    found: Part[OpenLetters]
+    open_letters: Part[OpenLetters]
     causes: tuple[CauseLine, ...]
     chosen: str | None
     letters: tuple[Letter, ...]
@@ -107,10 +107,10 @@ def _problems(part: Part[Homes]) -> tuple[Problem, ...]:
 
 
 def _line(home: Home, part: Part[OpenLetters]) -> HomeLine:
-    found = part.value
-    if found is None:
+    open_letters = part.value
+    if open_letters is None:
         return HomeLine(home, home.key, None, more=False, cause=None, problem=part.problem)
-    return HomeLine(home, home.key, len(found.letters), found.more, found.main_cause, part.problem)
+    return HomeLine(home, home.key, len(open_letters.letters), open_letters.more, open_letters.main_cause, part.problem)
 
 
 def _detail(look: Look, home: Home, query: Query) -> Detail:
@@ -121,7 +121,7 @@ def _detail(look: Look, home: Home, query: Query) -> Detail:
     chosen = query.get("cause") or None
     letters = _letters_of(part.value, causes, chosen, letter_id) if part.value else ()
     return Detail(
-        home=home, key=home.key, command=home.command, found=part, causes=causes, chosen=chosen,
+        home=home, key=home.key, command=home.command, open_letters=part, causes=causes, chosen=chosen,
         letters=letters[:SHOWN], letter=letter, preview=_preview(query, letters),
     )  # fmt: skip
 
@@ -131,15 +131,15 @@ def _key_of(cause: Cause) -> str:
 
 
 def _letters_of(
-    found: OpenLetters, causes: Sequence[CauseLine], chosen: str | None, letter_id: str | None
+    open_letters: OpenLetters, causes: Sequence[CauseLine], chosen: str | None, letter_id: str | None
 ) -> tuple[Letter, ...]:
     """The letters that an address means: one, those of a cause, or all."""
     if letter_id is not None:
-        return tuple(letter for letter in found.letters if letter.id == letter_id)
+        return tuple(letter for letter in open_letters.letters if letter.id == letter_id)
     if chosen is None:
-        return found.letters
+        return open_letters.letters
     ids = {id_ for line in causes if line.key == chosen for id_ in line.cause.letters}
-    return tuple(letter for letter in found.letters if letter.id in ids)
+    return tuple(letter for letter in open_letters.letters if letter.id in ids)
 
 
 def _preview(query: Query, letters: Sequence[Letter]) -> Preview | None:

@@ -90,11 +90,11 @@ def overview(look: Look, query: Query) -> Overview:
     empty: list[Empty] = []
     for kind, reading, rows, command in _KINDS:
         part: Part[Any] = look.part(reading)
-        found = list(rows(look, part.value)) if part.value is not None else []
-        watched += found
+        lines = list(rows(look, part.value)) if part.value is not None else []
+        watched += lines
         if part.problem is not None:
             empty.append(Empty(kind, part.problem))
-        elif not found and command:
+        elif not lines and command:
             empty.append(Empty(kind, Problem(f"there is no {kind}", command)))
     watched.sort(key=lambda one: (_ORDER.index(one.health), -(one.seconds or 0.0), one.kind, one.name))
     return Overview(tuple(watched), tuple(empty), tuple(look.definitions.problems))

@@ -100,7 +100,7 @@ def schemas(look: Look, query: Query) -> Schemas:
     by_name: dict[str, list[RegisteredSchema]] = {}
     for schema in sorted(stored, key=lambda one: (one.name, one.version, one.id)):
         by_name.setdefault(schema.name, []).append(schema)
-    lines = tuple(_line(definitions, topics, name, found, check) for name, found in by_name.items())
+    lines = tuple(_line(definitions, topics, name, schemas, check) for name, schemas in by_name.items())
     lines = tuple(sorted(lines, key=lambda line: (-line.broken, line.name)))
     new = tuple(f"{schema.name}, version {schema.version}" for schema in check.new)
     return Schemas(lines, _detail(definitions, topics, by_name, check, query.get("type")), new, part.problem)
@@ -120,12 +120,12 @@ def _line(
     definitions: Definitions,
     topics: Mapping[str, str],
     name: str,
-    found: Sequence[RegisteredSchema],
+    schemas: Sequence[RegisteredSchema],
     check: SchemaCheck,
 ) -> TypeLine:
-    ids = {schema.id for schema in found}
+    ids = {schema.id for schema in schemas}
     broken = len({finding.schema_id for finding in check.misfits if finding.schema_id in ids})
-    return TypeLine(name, len(found), tuple(readers_of(definitions, topics, name)), broken)
+    return TypeLine(name, len(schemas), tuple(readers_of(definitions, topics, name)), broken)
 
 
 def _detail(
@@ -137,10 +137,10 @@ def _detail(
 ) -> TypeDetail | None:
     if name is None:
         return None
-    found = by_name.get(name)
-    if found is None:
+    schemas = by_name.get(name)
+    if schemas is None:
         raise NotFound(f"no event of type {name[:80]!r} has a schema here", remedy="choose a type of the list")
-    pairs = zip([None, *found[:-1]], found, strict=True)
+    pairs = zip([None, *schemas[:-1]], schemas, strict=True)
     versions = [_version(before, schema, check) for before, schema in pairs]
     return TypeDetail(name, tuple(reversed(versions)), tuple(readers_of(definitions, topics, name)))
 

@@ -18,8 +18,8 @@ from factfold.console.readings.streams import (
     TIMELINE,
     TRACE,
     EventJson,
-    FoundEvents,
     Search,
+    SearchResult,
     StateField,
     Timeline,
     TraceShown,
@@ -57,7 +57,7 @@ class Streams:
 
     search: Mapping[str, str]
     categories: tuple[str, ...]
-    events: Part[FoundEvents] | None = None
+    events: Part[SearchResult] | None = None
     detail: Detail | None = None
     trace: Part[TraceShown] | None = None
     problem: Problem | None = None
@@ -71,11 +71,11 @@ def streams(look: Look, query: Query) -> Streams:
     look.start(STORE)
     given = {name: query[name].strip() for name in (*_SEARCHED, "find") if query.get(name, "").strip()}
     search = Search(**{name: value for name, value in given.items() if name in _SEARCHED})
-    found = _named(look, query, given.get("find"))
-    if isinstance(found, Problem):
-        return Streams(given, _categories(look), problem=found)
-    if found is not None:
-        return Streams(given, _categories(look), detail=_detail(look, *found))
+    target = _named(look, query, given.get("find"))
+    if isinstance(target, Problem):
+        return Streams(given, _categories(look), problem=target)
+    if target is not None:
+        return Streams(given, _categories(look), detail=_detail(look, *target))
     if query.get("trace", "").strip():
         return _traced(look, given, query["trace"].strip())
     search.selection  # noqa: B018 - what cannot be searched for is refused here, and not within the part

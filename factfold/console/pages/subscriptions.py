@@ -96,9 +96,9 @@ def subscriptions(look: Look, query: Query) -> Subscriptions:
     groups, processes, scheduled = look.part(SUBSCRIPTIONS), look.part(PROCESSES), look.part(SCHEDULED)
     problems = dict.fromkeys(part.problem for part in (groups, processes, scheduled) if part.problem is not None)
     group, process = query.get("group"), query.get("process")
-    found = groups.value or ()
+    states = groups.value or ()
     return Subscriptions(
-        found, {one.group: look.trend(f"subscription {one.group}") for one in found}, processes.value or (),
+        states, {one.group: look.trend(f"subscription {one.group}") for one in states}, processes.value or (),
         scheduled.value or (),
         None if group is None or groups.value is None else _group(look, groups.value, group, query),
         None if process is None or processes.value is None else _process(look, processes.value, process, query),
@@ -107,39 +107,41 @@ def subscriptions(look: Look, query: Query) -> Subscriptions:
 
 
 def _group(look: Look, groups: tuple[SubscriptionState, ...], group: str, query: Query) -> GroupDetail:
-    found = chosen(
+    subscription = chosen(
         next((one for one in groups if one.group == group), None), f"there is no subscription of group {group[:80]!r}"
     )
-    kafka = look.places.kafka and not found.shared
-    resetting = _resetting(look, found, query) if kafka else None
+    kafka = look.places.kafka and not subscription.shared
+    resetting = _resetting(look, subscription, query) if kafka else None
     home = "topic" if look.places.kafka else "inbox"
     return GroupDetail(
-        subscription=found, trend=look.trend(f"subscription {group}"), of_kafka=kafka,
+        subscription=subscription, trend=look.trend(f"subscription {group}"), of_kafka=kafka,
         standing=look.part(STANDING.of(group)) if kafka else None,
-        letters=tuple(f"{home}:{topic}:{group}" for topic in found.topics), resetting=resetting,
+        letters=tuple(f"{home}:{topic}:{group}" for topic in subscription.topics), resetting=resetting,
     )  # fmt: skip
 
 
-def _resetting(look: Look, found: SubscriptionState, query: Query) -> Resetting | None:
+def _resetting(look: Look, subscription: SubscriptionState, query: Query) -> Resetting | None:
     topic, to = query.get("topic"), query.get("to", "").strip()
     if topic is None or not to:
         return None
-    _require_topic(found, topic)
+    _require_topic(subscription, topic)
     place_of(to)
-    return Resetting(topic, to, look.part(PLAN.of(found.group, topic, to)))
+    return Resetting(topic, to, look.part(PLAN.of(subscription.group, topic, to)))
 
 
-def _require_topic(found: SubscriptionState, topic: str) -> None:
-    if topic not in found.topics:
-        raise NotFound(f"group {found.group!r} reads no topic {topic[:80]!r}", remedy=", ".join(found.topics))
+def _require_topic(subscription: SubscriptionState, topic: str) -> None:
+    if topic not in subscription.topics:
+        raise NotFound(
+            f"group {subscription.group!r} reads no topic {topic[:80]!r}", remedy=", ".join(subscription.topics)
+        )
 
 
 def _process(look: Look, processes: tuple[ProcessState, ...], name: str, query: Query) -> ProcessDetail:
-    found = chosen(next((one for one in processes if one.name == name), None), f"there is no process {name[:80]!r}")
+    process = chosen(next((one for one in processes if one.name == name), None), f"there is no process {name[:80]!r}")
     instance = query.get("instance") or None
     if instance is None:
-        return ProcessDetail(found, look.part(INSTANCES.of(name, query.get("ended") == "1")), None, None)
-    return ProcessDetail(found, None, look.part(INSTANCE.of(name, instance)), instance)
+        return ProcessDetail(process, look.part(INSTANCES.of(name, query.get("ended") == "1")), None, None)
+    return ProcessDetail(process, None, look.part(INSTANCE.of(name, instance)), instance)
 
 
 def _reset(sources: Sources, fields: Query) -> Outcome:
@@ -180,8 +182,8 @@ def _repair(act: Callable[[Processes, str, str], InstanceStatus], did: str) -> C
 
 
 def _kind(sources: Sources, name: str) -> type[Process]:
-    found = next((one for one in sources.definitions.processes.values() if one.category == name), None)
-    return declared(found, f"process {name[:80]!r}")
+    kind = next((one for one in sources.definitions.processes.values() if one.category == name), None)
+    return declared(kind, f"process {name[:80]!r}")
 
 
 def _of_command(act: str, did: str) -> Callable[[Sources, Query], Outcome]:

@@ -126,8 +126,8 @@ def _detail(look: Look, group: GroupState, query: Query) -> Detail:
 
 def _known(look: Look, group: GroupState) -> set[str]:
     """The views that can be shown, those that only other views read included."""
-    found = look.definitions.group(group.name)
-    return {*group.views, *(view.name for view in (found[1].all_views if found else ()))}
+    declared_group = look.definitions.group(group.name)
+    return {*group.views, *(view.name for view in (declared_group[1].all_views if declared_group else ()))}
 
 
 def _of_rows(
@@ -140,15 +140,18 @@ def _of_rows(
 
 
 def _declared(look: Look, group: GroupState, view: str | None) -> Declared | None:
-    found = look.definitions.group(group.name)
-    definition = None if found is None else next((one for one in found[1].all_views if one.name == view), None)
-    if found is None or definition is None:
+    declared_group = look.definitions.group(group.name)
+    if declared_group is None:
+        return None
+    target, projections = declared_group
+    definition = next((one for one in projections.all_views if one.name == view), None)
+    if definition is None:
         return None
     known = with_noted(definition, (group.serving or {}).get("references", {}))
     references = tuple(map(str, known.references)) if known.references_are_known else ()
     return Declared(
-        target=found[0], version=found[1].version, key=definition.key, by=definition.by,
-        tables=_tables(found[1], definition), references=references, inferred=not known.references_are_known,
+        target=target, version=projections.version, key=definition.key, by=definition.by,
+        tables=_tables(projections, definition), references=references, inferred=not known.references_are_known,
         place=definition.place.replace(f"{Path.cwd()}/", ""), changed=group.changed,
     )  # fmt: skip
 
@@ -161,8 +164,8 @@ def _rebuilding(look: Look, group: GroupState) -> Rebuilding | None:
     row = group.of_status("building")
     if row is None:
         return None
-    found = look.definitions.group(group.name)
-    total = None if found is None else len(found[1].tables) + len(found[1].all_views)
+    declared_group = look.definitions.group(group.name)
+    total = None if declared_group is None else len(declared_group[1].tables) + len(declared_group[1].all_views)
     return Rebuilding(row["generation"], tuple(row["loaded"]), total, row["holder"])
 
 

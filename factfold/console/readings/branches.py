@@ -61,9 +61,9 @@ def _status(clients: Clients, branches: Branches) -> dict[str, Any]:
     if clients.places.checkpoints is None:
         unknown = Problem("the routers' checkpoints are not configured", "set checkpoints in factfold.toml")
         return {"counts": branch_counts(clients.settings, branches), "problem": unknown}
-    found = branches_status(clients.settings, branches, checkpoints=clients.places.checkpoints)
-    clients.trends.note(f"branches {branches.topic}", found.lag)
-    return {"lag": found.lag, "counts": found.counts}
+    status = branches_status(clients.settings, branches, checkpoints=clients.places.checkpoints)
+    clients.trends.note(f"branches {branches.topic}", status.lag)
+    return {"lag": status.lag, "counts": status.counts}
 
 
 BRANCHES: Final = Reading(read_branches)

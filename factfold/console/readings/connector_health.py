@@ -59,10 +59,10 @@ def read_slots(clients: Clients) -> dict[str, ReplicationSlot]:
     own = {name: config["slot.name"] for name, config in configs.items()
            if "slot.name" in config and not_of(source, config) is None}  # fmt: skip
     with typed_errors(source), source.connect() as connection:
-        found = {name: slot_facts(connection, slot) for name, slot in own.items()}
-    for name, slot in found.items():
+        slots = {name: slot_facts(connection, slot) for name, slot in own.items()}
+    for name, slot in slots.items():
         clients.trends.note(f"slot {name}", None if slot is None else slot.lag_bytes)
-    return {name: slot for name, slot in found.items() if slot is not None}
+    return {name: slot for name, slot in slots.items() if slot is not None}
 
 
 def read_health(clients: Clients, name: str) -> HealthShown:
@@ -73,10 +73,10 @@ def read_health(clients: Clients, name: str) -> HealthShown:
 
     config = clients.connect.config(name)
     source, notes = of_its_own(clients.source, config)
-    found, offsets = health(clients.connect, name, source=source), committed_offsets(clients.connect, name)
+    state, offsets = health(clients.connect, name, source=source), committed_offsets(clients.connect, name)
     streams = any(offset.streamed for offset in offsets) if offsets else None
     return HealthShown(
-        found.last_event_age, found.slot, found.advice, tuple(offset.offset for offset in offsets), streams, notes
+        state.last_event_age, state.slot, state.advice, tuple(offset.offset for offset in offsets), streams, notes
     )
 
 

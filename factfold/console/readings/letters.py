@@ -66,8 +66,8 @@ class Homes:
 
     def named(self, key: str) -> Home:
         """Return the home that an address names. Raises NotFound."""
-        found = next((home for home in self.homes if home.key == key), None)
-        return chosen(found, f"there are no dead letters in {key[:120]!r}")
+        home = next((one for one in self.homes if one.key == key), None)
+        return chosen(home, f"there are no dead letters in {key[:120]!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +98,22 @@ class OpenCount:
 
 def read_open_counts(clients: Clients) -> tuple[OpenCount, ...]:
     """Return the homes with open letters."""
-    found = ((home, read_letters(clients, home)) for home in read_homes(clients).homes)
-    return tuple(OpenCount(home, len(one.letters), one.more, one.main_cause) for home, one in found if one.main_cause)
+    pairs = ((home, read_letters(clients, home)) for home in read_homes(clients).homes)
+    return tuple(OpenCount(home, len(one.letters), one.more, one.main_cause) for home, one in pairs if one.main_cause)
 
 
 def read_homes(clients: Clients) -> Homes:
     """Return every home that is there, with letters or without; a source that does not answer is a problem of it."""
     places = clients.places
     looks = ((places.kafka, _topics), (places.store_url, _inboxes), (places.views_url, _set_aside))
-    found, problems = list[Homes](), list[Problem]()
+    parts, problems = list[Homes](), list[Problem]()
     for look in (look for configured, look in looks if configured):
         try:
-            found.append(look(clients))
+            parts.append(look(clients))
         except FactfoldError as error:
             problems.append(Problem.of(error))
-    homes = sorted(home for one in found for home in one.homes)
-    return Homes(tuple(homes), tuple(name for one in found for name in one.unknown), tuple(problems))
+    homes = sorted(home for one in parts for home in one.homes)
+    return Homes(tuple(homes), tuple(name for one in parts for name in one.unknown), tuple(problems))
 
 
 def _topics(clients: Clients) -> Homes:
@@ -194,11 +194,11 @@ def _read(clients: Clients, home: Home) -> OpenLetters:
     from eventstore.deadletters import by_cause
 
     with opened_home(clients, home) as opened:
-        found = list(islice(opened.open(), LETTERS_READ + 1))
+        open_letters = list(islice(opened.open(), LETTERS_READ + 1))
         actions = list(opened.actions())[-ACTIONS_SHOWN:]
-        letters = tuple(found[:LETTERS_READ])
+        letters = tuple(open_letters[:LETTERS_READ])
         causes = tuple(by_cause(letters))
-        return OpenLetters(opened.place, letters, causes, tuple(reversed(actions)), len(found) > LETTERS_READ)
+        return OpenLetters(opened.place, letters, causes, tuple(reversed(actions)), len(open_letters) > LETTERS_READ)
 
 
 def read_contents(clients: Clients, home: Home, letter: str) -> Mapping[str, Any]:

@@ -43,8 +43,8 @@ def read_processes(clients: Clients) -> tuple[ProcessState, ...]:
     from eventstore.backends.sql.watching import overdue_of_processes
     from eventstore.processes.administration import Processes
 
-    found, overdue = Processes(clients.store), overdue_of_processes(clients.store)
-    counts, stuck = found.stats(), found.instances(stuck=STUCK_AFTER, limit=_LIMIT)
+    processes, overdue = Processes(clients.store), overdue_of_processes(clients.store)
+    counts, stuck = processes.stats(), processes.instances(stuck=STUCK_AFTER, limit=_LIMIT)
     targets = {kind.category: target for target, kind in clients.definitions.processes.items()}
     names = sorted(targets.keys() | {count.process for count in counts})
     for name in names:
@@ -83,8 +83,8 @@ def read_instances(clients: Clients, process: str, ended: bool) -> Instances:
     """Return the instances of a process that have not ended, or all."""
     from eventstore.processes.administration import Processes
 
-    found = Processes(clients.store).instances(process, ended=ended, limit=_LIMIT + 1)
-    return Instances(tuple(status_as_json(one) for one in found[:_LIMIT]), len(found) > _LIMIT)
+    instances = Processes(clients.store).instances(process, ended=ended, limit=_LIMIT + 1)
+    return Instances(tuple(status_as_json(one) for one in instances[:_LIMIT]), len(instances) > _LIMIT)
 
 
 def read_instance(clients: Clients, process: str, instance: str) -> InstanceShown:
@@ -95,9 +95,9 @@ def read_instance(clients: Clients, process: str, instance: str) -> InstanceShow
 
     status = Processes(clients.store).show(process, instance)
     steps = clients.store.read_stream(StreamName(process, instance), backwards=True, limit=_STEPS + 1)
-    found = [step_as_json(step) for step in steps]
-    shown = tuple(found[:_STEPS])
-    return InstanceShown(status_as_json(status), shown, more=len(found) > _STEPS, ended=status.status in ENDED)
+    plain_steps = [step_as_json(step) for step in steps]
+    shown = tuple(plain_steps[:_STEPS])
+    return InstanceShown(status_as_json(status), shown, more=len(plain_steps) > _STEPS, ended=status.status in ENDED)
 
 
 def read_scheduled(clients: Clients) -> tuple[Scheduled, ...]:

@@ -45,16 +45,16 @@ class Search:
         """The selection of it. Raises InvalidIdentifier, InvalidBound, DeclarationError."""
         from factfold.cli.logs_to_read import selected
 
-        found = selected(
+        selection = selected(
             categories=[self.category] if self.category else (), types=[self.type] if self.type else (),
             since=self.since, until=self.until, correlation=self.correlation,
         )  # fmt: skip
-        found.require_names()
-        return found
+        selection.require_names()
+        return selection
 
 
 @dataclass(frozen=True, slots=True)
-class FoundEvents:
+class SearchResult:
     """The newest events of a search, the newest first; `older` is the position to go on from."""
 
     events: Sequence[EventJson]
@@ -89,15 +89,15 @@ class TraceShown:
     more: bool
 
 
-def read_events(clients: Clients, search: Search, before: str | None) -> FoundEvents:
+def read_events(clients: Clients, search: Search, before: str | None) -> SearchResult:
     """Return the newest events of a search, or those before a position."""
     from eventstore.backends.sql.replaying import parse_position
 
     place = None if before is None else parse_position(before)
-    found = clients.store.read_selected(search.selection, before=place, newest_first=True, limit=EVENTS_SHOWN + 1)
-    events = list(found)
+    newest = clients.store.read_selected(search.selection, before=place, newest_first=True, limit=EVENTS_SHOWN + 1)
+    events = list(newest)
     older = events[EVENTS_SHOWN - 1].position.text if len(events) > EVENTS_SHOWN else None
-    return FoundEvents(_shown(clients, events[:EVENTS_SHOWN]), older)
+    return SearchResult(_shown(clients, events[:EVENTS_SHOWN]), older)
 
 
 def read_place(clients: Clients, event_id: str) -> tuple[str, int]:
@@ -150,8 +150,8 @@ def read_trace(clients: Clients, correlation: str) -> TraceShown:
 
     log = _Beginning(clients.store)
     engines = [clients.store.engine, *([clients.database] if clients.database is not None else [])]
-    found = trace(correlation, [log], inboxes=[SqlInboxes(engine) for engine in engines])
-    return TraceShown(trace_as_json(found)["steps"], log.more)
+    conversation = trace(correlation, [log], inboxes=[SqlInboxes(engine) for engine in engines])
+    return TraceShown(trace_as_json(conversation)["steps"], log.more)
 
 
 class _Beginning:
@@ -168,9 +168,9 @@ class _Beginning:
 
     def read(self, selection: Selection) -> Iterator[Entry]:
         """Yield the first events of a selection; `more` says then whether there are others."""
-        found = list(islice(self._store.read_selected(selection), TRACED + 1))
-        self.more = len(found) > TRACED
-        yield from masked_entries(self._store, found[:TRACED])
+        events = list(islice(self._store.read_selected(selection), TRACED + 1))
+        self.more = len(events) > TRACED
+        yield from masked_entries(self._store, events[:TRACED])
 
 
 def _shown(clients: Clients, events: Sequence[RecordedEvent]) -> tuple[EventJson, ...]:

@@ -36,10 +36,10 @@ class SubscriptionState:
 def read_subscriptions(clients: Clients) -> tuple[SubscriptionState, ...]:
     """Return every declared subscription."""
     declared = clients.definitions.subscriptions
-    found = _of_kafka(clients, declared) if clients.places.kafka else _of_store(clients, declared)
-    for one in found:
+    states = _of_kafka(clients, declared) if clients.places.kafka else _of_store(clients, declared)
+    for one in states:
         clients.trends.note(f"subscription {one.group}", None if one.lag is None else one.lag.seconds)
-    return found
+    return states
 
 
 Declared = Mapping[str, "Subscription[..., Any]"]
@@ -97,17 +97,17 @@ def _in_store(clients: Clients, target: str, one: Subscription[..., Any]) -> Sub
 
 
 def _categories(clients: Clients, one: Subscription[..., Any]) -> dict[str, str]:
-    """The category whose events a subscription takes, with the topic that they are kept under."""
+    """The category whose events a subscription takes, with the topic of each."""
     by_topic = {category.topic: category.name for category in clients.store.categories()}
     for branches in clients.definitions.branches.values():
         by_topic |= dict.fromkeys(branches.topics.values(), branches.aggregate.category)
-    found = {by_topic[topic]: topic for topic in one.chosen(by_topic) if topic in by_topic}
-    if not found:
+    categories = {by_topic[topic]: topic for topic in one.chosen(by_topic) if topic in by_topic}
+    if not categories:
         raise FactfoldError(
             f"no category of the event store is published as {one.reads}",
             remedy="append a first event, or set bootstrap_servers of [kafka] in factfold.toml",
         )
-    return found
+    return categories
 
 
 SUBSCRIPTIONS: Final = Reading(read_subscriptions)

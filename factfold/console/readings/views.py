@@ -52,21 +52,21 @@ def read_rows(clients: Clients, group: str, generation: int, view: str) -> Shown
     """Return the first rows of a view."""
     from projections.tablestore.behind_rows import COUNTED, view_rows
 
-    found = view_rows(clients.views, group, generation, view)
+    result = view_rows(clients.views, group, generation, view)
     _, definition = clients.definitions.group(group) or (None, None)
     key, masked = _masking(clients, definition, group, view)
     masked = masked or (definition is not None and _was_personal(clients, definition, generation))
-    return ShownRows(found.columns, key, _masked(found, key, masked), found.total, found.total >= COUNTED, masked)
+    return ShownRows(result.columns, key, _masked(result, key, masked), result.total, result.total >= COUNTED, masked)
 
 
 def _masking(clients: Clients, declared: ProjectionGroup | None, group: str, view: str) -> tuple[tuple[str, ...], bool]:
     """The key of a view, and whether its values may be of a person; a group that is not declared follows erasures."""
     from projections.tablestore.behind_rows import reads_personal
 
-    found = None if declared is None else next((one for one in declared.all_views if one.name == view), None)
-    if found is None:
+    definition = None if declared is None else next((one for one in declared.all_views if one.name == view), None)
+    if definition is None:
         return (), _follows_erasures(clients.views.states(group))
-    return found.key, reads_personal(found)
+    return definition.key, reads_personal(definition)
 
 
 def _follows_erasures(states: Iterable[RunState]) -> bool:
@@ -82,11 +82,13 @@ def _was_personal(clients: Clients, declared: ProjectionGroup, generation: int) 
     return built_by.get(generation) != declared.fingerprint() and _follows_erasures(states)
 
 
-def _masked(found: ViewRows, key: tuple[str, ...], masked: bool) -> tuple[tuple[Any, ...], ...]:
+def _masked(result: ViewRows, key: tuple[str, ...], masked: bool) -> tuple[tuple[Any, ...], ...]:
     if not masked:
-        return tuple(found.rows)
-    shown = [column in key for column in found.columns]
-    return tuple(tuple(value if open_ else MASK for value, open_ in zip(row, shown, strict=True)) for row in found.rows)
+        return tuple(result.rows)
+    shown = [column in key for column in result.columns]
+    return tuple(
+        tuple(value if open_ else MASK for value, open_ in zip(row, shown, strict=True)) for row in result.rows
+    )
 
 
 def read_why(clients: Clients, group: str, generation: int, view: str, *key: tuple[str, str]) -> tuple[Why, ...]:
@@ -94,9 +96,9 @@ def read_why(clients: Clients, group: str, generation: int, view: str, *key: tup
     from projections.tablestore.behind_rows import rows_behind
 
     _, definition = declared(clients.definitions.group(group), f"group {group!r}", place=group)
-    found = rows_behind(clients.views, definition, generation, view, dict(key))
+    rows = rows_behind(clients.views, definition, generation, view, dict(key))
     masked = _was_personal(clients, definition, generation)
-    return tuple(_why(clients, definition, row, masked=masked) for row in found)
+    return tuple(_why(clients, definition, row, masked=masked) for row in rows)
 
 
 def _why(clients: Clients, group: ProjectionGroup, row: SourceRow, *, masked: bool) -> Why:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MAX_OFFSETS: Final = 2_000_000
 # Between two looks at the topics: an append makes a file a partition, and a quick reader has Kafka for what is new.
 EVERY_SECONDS: Final = 10.0
-# More files than that, beside those that have the size they should have, are put together.
+# A table is compacted if it has more files than this, apart from those of full size.
 MOST_SMALL_FILES: Final = 64
 _MOST_FAILURES: Final = 8
 _PASSING: Final = (BrokerUnreachable, BrokerRefused, SparkFailed)
@@ -61,6 +61,11 @@ class Archiver:
         max_offsets: The offsets of one append at most.
         incomplete: Archive also a topic that has lost its first records, from where it begins. Otherwise OffsetsLost is
             raised.
+
+    Example:
+        >>> with open_archiver(Settings(), "/var/lib/shop/archive", jars=jars) as archiver:
+        ...     archiver.catch_up(["order", "shop.public.customers"])
+        500
     """
 
     log: ArchivableLog
@@ -145,43 +150,43 @@ class Archiver:
 
     def _new(self, opened: OpenLog, table: TopicTable, extent: Extent) -> OffsetRange:
         topic = table.topic
-        kept, ends = opened.beginning_offsets([topic])[topic], opened.end_offsets([topic])[topic]
+        begins, ends = opened.beginning_offsets([topic])[topic], opened.end_offsets([topic])[topic]
         require_same(topic, extent, topic_id=self.log.topic_ids([topic])[topic], ends=ends)
-        first = kept if self.incomplete else dict.fromkeys(kept, 0)
+        first = begins if self.incomplete else dict.fromkeys(begins, 0)
         start = {partition: extent.end.get(partition, first[partition]) for partition in ends}
-        require_kept(topic, start, kept)
+        require_retained(topic, start, begins)
         self._require_deletions(opened, table, extent, ends)
-        # A partition that is named for the first time is noted, though nothing may be in it.
+        # A new partition is recorded even if it is empty.
         return OffsetRange({topic: start}, {topic: ends})
 
     def _require_deletions(self, opened: OpenLog, table: TopicTable, extent: Extent, ends: Mapping[int, int]) -> None:
-        """Raise OffsetsLost where deletions may have gone from the topic since what is archived was read.
+        """Raise OffsetsLost if the topic may have removed deletions that the archive has not read yet.
 
-        An old topic is read for the first time in many appends: none of them misses any while less time goes by, from
-        when the archive was made, or last was as far as the topic keeps all, than a deletion outlives its row there.
+        The topic retains a deletion for its retention time. No append misses one while less time has passed since the
+        archive was made, or since it last reached the offsets from which the topic retains every deletion.
         """
         topic, now = table.topic, time.time()
-        kept_from = opened.deletions_complete_from([topic]).get(topic, {})
-        behind = [p for p, at in extent.end.items() if extent.begin[p] < at < min(kept_from.get(p, 0), ends[p])]
+        complete_from = opened.deletions_complete_from([topic]).get(topic, {})
+        behind = [p for p, at in extent.end.items() if extent.begin[p] < at < min(complete_from.get(p, 0), ends[p])]
         if not behind:
             self._whole_at[topic] = now
-        elif now - max(table.made_at(), self._whole_at.get(topic, 0.0)) > self._kept_seconds(topic):
+        elif now - max(table.made_at(), self._whole_at.get(topic, 0.0)) > self._retention_seconds(topic):
             remedy = "move that topic's folder out of the archive, and archive the topic again; archive more often"
             raise deletions_lost(topic, behind[0], remedy=remedy)
 
-    def _kept_seconds(self, topic: str) -> float:
+    def _retention_seconds(self, topic: str) -> float:
         return self.log.deletion_retention([topic])[topic].total_seconds()
 
     def _append(self, table: TopicTable, opened: OpenLog, offsets: OffsetRange) -> None:
         topic, start, end = table.topic, offsets.start[table.topic], offsets.end[table.topic]
 
-        def still_kept() -> None:
-            """Whatever the reader says: what the topic has deleted meanwhile may be missing from the rows."""
-            require_kept(topic, start, opened.beginning_offsets([topic])[topic])
+        def require_still_retained() -> None:
+            """Records that the topic deleted during the append may be missing from the rows, without an error."""
+            require_retained(topic, start, opened.beginning_offsets([topic])[topic])
 
         with described(f"topic {topic}"):
             rows = self.log.scan_whole(self.archive.spark, offsets)
-            table.append(rows, start, end, before_commit=still_kept)
+            table.append(rows, start, end, before_commit=require_still_retained)
 
     def _compact_if_many(self, topic: str) -> None:
         table = self.archive.table(topic)
@@ -210,6 +215,10 @@ def open_archiver(
 
     Raises:
         ArchiveUnusable: The archive cannot be opened.
+
+    Example:
+        >>> with open_archiver(Settings(), "/var/lib/shop/archive", jars=[*spark_jars(), *delta_jars()]) as archiver:
+        ...     archiver.run(["order", "shop.public.customers"], stop=stop)
     """
     from projections.spark.reading.kafka_source import KafkaLog
     from projections.spark.session import open_session
@@ -232,9 +241,9 @@ def _counted(on_append: Callable[[Appended], None], metrics: ArchiveMetrics | No
     return tell
 
 
-def require_kept(topic: str, start: Mapping[int, int], kept: Mapping[int, int]) -> None:
-    """Raise OffsetsLost where a topic begins behind the offset that is to be read next."""
-    for partition, first in kept.items():
+def require_retained(topic: str, start: Mapping[int, int], begins: Mapping[int, int]) -> None:
+    """Raise OffsetsLost if a topic begins behind the offset that is read next."""
+    for partition, first in begins.items():
         if start[partition] < first:
             raise OffsetsLost(
                 f"offsets {start[partition]} to {first - 1} went before they were archived",

@@ -19,8 +19,8 @@ from projections.spark.session import has_delta_lake
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Files below the first are put together into files of at most the second: some seconds of reading each, and few
-# enough to plan; what has reached the first is not written again.
+# Compaction combines files below the first size into files of at most the second: some seconds of reading each, and few
+# enough to plan. Files above the first size are not written again.
 SMALL_BYTES: Final = 64 << 20
 LARGE_BYTES: Final = 256 << 20
 _SETTINGS: Final = {
@@ -68,13 +68,13 @@ class DeltaArchive:
 
     def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
         """What it holds of each of the topics, as of now."""
-        found = {topic: self.table(topic).extent() for topic in topics}
-        return {topic: extent for topic, extent in found.items() if extent is not None}
+        by_topic = {topic: self.table(topic).extent() for topic in topics}
+        return {topic: extent for topic, extent in by_topic.items() if extent is not None}
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, headed: bool = False) -> DataFrame:
         """The records of a range it holds, which is not empty; files outside of it are not opened."""
-        wanted = offsets.not_empty()
-        frames = [self._scan_topic(spark, topic, wanted, headed=headed) for topic in wanted.end]
+        nonempty = offsets.not_empty()
+        frames = [self._scan_topic(spark, topic, nonempty, headed=headed) for topic in nonempty.end]
         return functools.reduce(lambda one, other: one.unionByName(other), frames)
 
     def _scan_topic(self, spark: SparkSession, topic: str, offsets: OffsetRange, *, headed: bool) -> DataFrame:
@@ -93,10 +93,10 @@ def archived_log(spark: SparkSession, log: ArchivableLog, path: str | Path) -> A
 
 
 def between(start: Mapping[int, int], end: Mapping[int, int]) -> Column:
-    """Whether a row lies in a range of offsets, said in a form by which files are left out unopened.
+    """Whether a row lies in a range of offsets, in a form by which Delta skips files without opening them.
 
-    Delta leaves out files by their partition and by smallest and largest offset, each said by itself; what lies in the
-    range of its own partition is said last.
+    Delta skips files by separate conditions on the partition and on the smallest and largest offset. The condition on
+    each partition's own range is last.
     """
     from pyspark.sql import functions as F
 

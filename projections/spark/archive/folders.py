@@ -24,7 +24,7 @@ class ArchiveFolder:
 
     @staticmethod
     def of(path: str | Path) -> ArchiveFolder:
-        """The folder at a path of this machine, or at a URI of any file system that Spark was told of."""
+        """The folder at a path of this machine, or at a URI of any file system that Spark is configured for."""
         return ArchiveFolder(spelled(path))
 
     def of_topic(self, topic: str) -> str:
@@ -32,16 +32,16 @@ class ArchiveFolder:
         return f"{self.uri}/{check_topic(topic)}"
 
     def make(self) -> None:
-        """Make a local folder, or check that nobody but its owner can enter it; ArchiveUnusable."""
+        """Make a local folder, or check that only its owner can enter it; ArchiveUnusable."""
         if not self.uri.startswith(LOCAL):
             return
         folder = Path(self.uri.removeprefix(LOCAL))
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = folder.stat()
+            status = folder.stat()
         except OSError as error:
             raise _unusable(f"cannot be made: {error.strerror}", folder) from error
-        if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
             raise _unusable("can be entered by others than its owner", folder)
 
     def topics(self, spark: SparkSession) -> list[str]:

@@ -25,7 +25,13 @@ LAST: Final = Family(
 
 
 class ArchiveMetrics(RunnerMetrics):
-    """The metrics of one archiver, for `Archiver.run`."""
+    """The metrics of one archiver, for `Archiver.run`.
+
+    Example:
+        >>> metrics = ArchiveMetrics("shop")
+        >>> with serve_metrics(metrics, port=9464):
+        ...     archiver.run(["order"], stop=stop, metrics=metrics)
+    """
 
     families: ClassVar[tuple[Family, ...]] = (*RUNNER, OFFSETS, SECONDS, LAG, LAST)
 

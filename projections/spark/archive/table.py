@@ -3,8 +3,8 @@
 Delta keeps, for each application that writes a table, the last version it wrote (the ``txn`` action of its protocol).
 The next offset of a partition is such a version, under a name of the partition's own: it is committed with the rows,
 read back with the table's state and never cleaned away, and a writer that has read one fails its commit where another
-one changed it. Spark's public writer sets one of them a commit; a topic has many partitions, so the transaction is
-Delta's own (docs/decisions/0037).
+one changed it. Spark's public writer sets one of them a commit; a topic has many partitions. The transaction is
+therefore Delta's own (docs/decisions/0037).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ SCHEMA: Final = (
     "timestamp timestamp"
 )
 _TOPIC_ID: Final = "factfold.topic.id"
-# Only these two are asked for in ranges: smallest and largest of other columns would be kept for every file.
+# Only these two are read by ranges: other columns need no smallest and largest values in every file.
 _PROPERTIES: Final = {"delta.appendOnly": "true", "delta.dataSkippingStatsColumns": "offset,timestamp"}
 _BEGIN, _END = "factfold.begin.", "factfold.end."  # and the partition
-_NOT_THERE: Final = -1  # Delta's own word for a version nobody wrote
+_NOT_THERE: Final = -1  # Delta's value for a version that was never written
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class TopicTable:
     def make(self, topic_id: str) -> None:
         """Make the table where there is none."""
         java = self._log.java
-        with self._told():
+        with self._typed_errors():
             builder = java.io.delta.tables.DeltaTable.createIfNotExists(self._log.session).location(self.path)
             builder = builder.addColumns(java.org.apache.spark.sql.types.StructType.fromDDL(SCHEMA))
             for name, value in {**_PROPERTIES, _TOPIC_ID: topic_id}.items():
@@ -57,7 +57,7 @@ class TopicTable:
 
     def extent(self) -> Extent | None:
         """How far the topic is archived, as of now; None where nothing was made."""
-        with self._told():
+        with self._typed_errors():
             snapshot = self._log.snapshot()
             if snapshot.version() < 0:
                 return None
@@ -73,9 +73,9 @@ class TopicTable:
 
     def made_at(self) -> float:
         """When the table was made, in seconds since 1970; now, where that is not said."""
-        with self._told():
-            found = self._log.snapshot().metadata().createdTime()
-            return found.get() / 1000 if found.isDefined() else time.time()
+        with self._typed_errors():
+            created = self._log.snapshot().metadata().createdTime()
+            return created.get() / 1000 if created.isDefined() else time.time()
 
     def append(
         self, rows: DataFrame, start: Mapping[int, int], end: Mapping[int, int], *, before_commit: Callable[[], None]
@@ -85,7 +85,7 @@ class TopicTable:
         ``before_commit`` is called once the rows are written and not yet visible. ArchiveMoved where progress is not
         at ``start``, when the transaction begins or when it commits.
         """
-        with self._told():
+        with self._typed_errors():
             transaction = self._log.begin()
             self._require_at(transaction, start)
             files = transaction.writeFiles(rows._jdf)  # noqa: SLF001 - the JVM's side of it
@@ -99,26 +99,29 @@ class TopicTable:
 
     def compact(self) -> Mapping[str, int]:
         """Put small files together; returns how many were removed and added. Readers see the same rows throughout."""
-        with self._told():
-            found = self._log.table().optimize().executeCompaction().collectAsList().get(0).getAs("metrics")
-        return {"files_removed": int(found.getAs("numFilesRemoved")), "files_added": int(found.getAs("numFilesAdded"))}
+        with self._typed_errors():
+            metrics = self._log.table().optimize().executeCompaction().collectAsList().get(0).getAs("metrics")
+        return {
+            "files_removed": int(metrics.getAs("numFilesRemoved")),
+            "files_added": int(metrics.getAs("numFilesAdded")),
+        }
 
     def clean(self) -> None:
         """Delete files that no version of the last seven days holds: compacted ones, and those of killed archivers."""
-        with self._told():
+        with self._typed_errors():
             self._log.table().vacuum()
 
     def files(self) -> tuple[int, int]:
         """How many files the table has, and their bytes."""
-        with self._told():
+        with self._typed_errors():
             snapshot = self._log.snapshot()
             return int(snapshot.numOfFiles()), int(snapshot.sizeInBytes())
 
     def _require_at(self, transaction: Any, start: Mapping[int, int]) -> None:
         for partition, offset in start.items():
-            found = transaction.txnVersion(f"{_END}{partition}")
-            if found not in (offset, _NOT_THERE):
-                raise self._moved(f"partition {partition} is archived up to {found}, not {offset}")
+            archived = transaction.txnVersion(f"{_END}{partition}")
+            if archived not in (offset, _NOT_THERE):
+                raise self._moved(f"partition {partition} is archived up to {archived}, not {offset}")
 
     def _move(self, transaction: Any, start: Mapping[int, int], end: Mapping[int, int]) -> None:
         nothing = self._log.nothing()
@@ -131,9 +134,9 @@ class TopicTable:
         """What the table's history says of the commit; the offsets in it are for people."""
         java = self._log.java
         append = java.org.apache.spark.sql.streaming.OutputMode.Append()
-        told = java.scala.Option.apply(json.dumps({"topic": self.topic, "end": end}))
+        user_metadata = java.scala.Option.apply(json.dumps({"topic": self.topic, "end": end}))
         update = getattr(java.org.apache.spark.sql.delta, "DeltaOperations$StreamingUpdate")
-        return update(append, f"factfold.archive.{self.topic}", transaction.readVersion() + 1, told)
+        return update(append, f"factfold.archive.{self.topic}", transaction.readVersion() + 1, user_metadata)
 
     @property
     def _log(self) -> DeltaLog:
@@ -152,8 +155,8 @@ class TopicTable:
         )
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Errors of Delta's as ours; a lost race is told apart."""
+    def _typed_errors(self) -> Iterator[None]:
+        """Raise Delta's errors as typed errors; a lost race as ArchiveMoved."""
         try:
             with described(self.path):
                 yield
@@ -164,12 +167,12 @@ class TopicTable:
 
 
 def _transactions(snapshot: Any) -> Any:
-    """The last version of each application: from the checksum beside the last commit, else in a job over the log."""
+    """The last version of each application: from the checksum of the last commit, else in a job over the log."""
     checksum = snapshot.checksumOpt()
     known = checksum.get().setTransactions() if checksum.isDefined() else checksum
     return known.get() if known.isDefined() else snapshot.setTransactions()
 
 
 def _partitions(versions: Mapping[str, int], prefix: str) -> dict[int, int]:
-    found = {name.removeprefix(prefix): version for name, version in versions.items() if name.startswith(prefix)}
-    return {int(partition): found[partition] for partition in sorted(found, key=int)}
+    offsets = {name.removeprefix(prefix): version for name, version in versions.items() if name.startswith(prefix)}
+    return {int(partition): offsets[partition] for partition in sorted(offsets, key=int)}

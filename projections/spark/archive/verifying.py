@@ -1,4 +1,4 @@
-"""An archive held against its topic, over the offsets that both have; and the topic let go of what is archived."""
+"""An archive compared with its topic, over the offsets that both have, and the release of archived records."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ class ArchiveVerdict:
         only_archived: Archived records that the topic does not have, as after compaction.
         repeated: Offsets that are archived several times, or outside the archive's range.
         compacted: The topic is compacted.
+
+    Example:
+        >>> verdict = verify_archive(archiver.log, archiver.archive, "order")
+        >>> verdict.equal, verdict.missing
+        (True, 0)
     """
 
     topic: str
@@ -60,6 +65,10 @@ def verify_archive(log: ArchivableLog, archive: DeltaArchive, topic: str) -> Arc
         ArchiveUnusable: Nothing is archived.
         OffsetsLost: The topic was created again.
         TopicMissing: The topic does not exist. BrokerUnreachable: no broker answered.
+
+    Example:
+        >>> verify_archive(archiver.log, archiver.archive, "order").equal
+        True
     """
     extent = _extent(archive, topic)
     shared = _shared(log, topic, extent)
@@ -98,6 +107,11 @@ def release_topic(
     Raises:
         ArchiveDiffers: The archive lacks a record, or does not reach back to the topic's first. The topic stays as it
             is.
+
+    Example:
+        >>> released = release_topic(settings, archiver.log, archiver.archive, "order", retention=timedelta(days=30))
+        >>> released[1]
+        {'cleanup.policy': 'compact,delete', 'retention.ms': '2592000000'}
     """
     if not _extent(archive, topic).whole:
         raise ArchiveDiffers(
@@ -118,9 +132,9 @@ def release_topic(
 
 
 def _extent(archive: DeltaArchive, topic: str) -> Extent:
-    found = archive.table(topic).extent()
-    if found is not None and found.end:
-        return found
+    extent = archive.table(topic).extent()
+    if extent is not None and extent.end:
+        return extent
     raise ArchiveUnusable(
         f"nothing is archived of {topic!r}",
         remedy="archive it first: factfold archive once",
@@ -146,9 +160,9 @@ def _until_archived(log: ArchivableLog, archive: DeltaArchive, topic: str, *, se
 def _shared(log: ArchivableLog, topic: str, extent: Extent) -> OffsetRange:
     """The offsets that archive and topic both span."""
     with log.open() as opened:
-        kept, ends = opened.beginning_offsets([topic])[topic], opened.end_offsets([topic])[topic]
+        begins, ends = opened.beginning_offsets([topic])[topic], opened.end_offsets([topic])[topic]
     require_same(topic, extent, topic_id=log.topic_ids([topic])[topic], ends=ends)
-    start = {p: min(max(extent.begin[p], kept[p]), end) for p, end in extent.end.items()}
+    start = {p: min(max(extent.begin[p], begins[p]), end) for p, end in extent.end.items()}
     return OffsetRange({topic: start}, {topic: extent.end})
 
 
@@ -164,15 +178,15 @@ def _inner_facts(archive: DeltaArchive, topic: str, extent: Extent) -> tuple[int
         .agg(F.count(F.lit(1)).alias("times"), F.min("inside").alias("inside"))
     )
     surplus = F.when(F.col("inside"), F.col("times") - 1).otherwise(F.col("times"))
-    found = offsets.agg(F.coalesce(F.sum("times"), F.lit(0)), F.coalesce(F.sum(surplus), F.lit(0))).toArrow()
-    return tuple(column[0].as_py() for column in found.columns)
+    counts = offsets.agg(F.coalesce(F.sum("times"), F.lit(0)), F.coalesce(F.sum(surplus), F.lit(0))).toArrow()
+    return tuple(column[0].as_py() for column in counts.columns)
 
 
 def _held_against(log: ArchivableLog, archive: DeltaArchive, topic: str, shared: OffsetRange) -> tuple[int, int, int]:
     """Records of the topic, those of them that the archive lacks, and those that only the archive has."""
     theirs = _hashed(log.scan_whole(archive.spark, shared))
-    wanted = shared.not_empty()
-    rows = archive.table(topic).rows(archive.spark).where(between(wanted.start[topic], wanted.end[topic]))
+    nonempty = shared.not_empty()
+    rows = archive.table(topic).rows(archive.spark).where(between(nonempty.start[topic], nonempty.end[topic]))
     return _differences(theirs, _hashed(rows))
 
 
@@ -193,8 +207,8 @@ def _hashed(rows: DataFrame) -> DataFrame:
 
 
 def _hash() -> Column:
-    """Of all that a record has; 64 bits beside its place are enough where nobody forges a record."""
+    """A hash of the whole record. With its place, 64 bits are enough unless records are forged."""
     from pyspark.sql import functions as F
 
-    # A null leaves the hash as it was, so that it has to be said.
+    # A null leaves the hash unchanged: isnull adds it.
     return F.xxhash64("topic", "key", "value", "headers", "timestamp", F.isnull("key"), F.isnull("value"))

@@ -56,8 +56,8 @@ def is_absent(column: str) -> Column:
     return F.find_in_set(F.lit(column), F.col(ABSENT)) > 0
 
 
-def told(names: Column) -> Column:
-    """Their names for a message."""
+def listed(names: Column) -> Column:
+    """The names as text for a message."""
     from pyspark.sql import functions as F
 
     return F.replace(names, F.lit(","), F.lit(", "))

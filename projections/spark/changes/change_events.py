@@ -112,7 +112,7 @@ def places_in_source() -> list[Column]:
     source = F.col("v.source")
     file = F.regexp_extract(source["file"], r"\.(\d+)$", 1).try_cast("bigint")
     binlog = F.shiftleft(file, BINLOG_BYTES) + source["pos"]
-    # Rows of a snapshot beside PostgreSQL's stream have no LSN, but that of the stream when they were read.
+    # Rows of an incremental PostgreSQL snapshot have no LSN of their own, but the stream's at the time of the read.
     sequence = F.from_json(source["sequence"], "array<string>")
     seen = F.when(F.size(sequence) == F.lit(2), F.coalesce(F.get(sequence, F.lit(1)), F.lit("0")).try_cast("bigint"))
     return [source["lsn"], binlog, F.when(~_is_streamed(), seen)]
@@ -125,12 +125,12 @@ def _required(text: Column, column: ColumnType, name: str, form: FieldForm | Non
     return F.coalesce(typed(text, column, form), refused.cast(column.ddl))
 
 
-def no_row(told: Callable[[str], Column], *, otherwise: Column) -> Column:
-    """What is said of a record that is no change of a row: the two that are told apart have no key, or another one."""
+def no_row(fault: Callable[[str], Column], *, otherwise: Column) -> Column:
+    """The fault of a record that is no row change: a truncation has no key, and a message has another key."""
     from pyspark.sql import functions as F
 
     op = F.col("v.op")
-    return F.when(op == OP_TRUNCATE, told("truncated")).when(op == OP_MESSAGE, told("message")).otherwise(otherwise)
+    return F.when(op == OP_TRUNCATE, fault("truncated")).when(op == OP_MESSAGE, fault("message")).otherwise(otherwise)
 
 
 def _cast(text: Column, column: ColumnType, name: str, form: FieldForm | None) -> Column:

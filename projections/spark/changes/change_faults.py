@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from cdc.rules import FIELD_EPOCH
-from projections.spark.changes.absent import absent_columns, told
+from projections.spark.changes.absent import absent_columns, listed
 from projections.spark.changes.change_events import (
     is_change,
     is_sent,
@@ -33,8 +33,8 @@ _PLACE = ("topic", "partition", "offset")
 
 def prepare_unreadable(parser: RecordParser) -> Callable[[DataFrame], DataFrame]:
     """The step from raw records to those of no known schema: their places, and a column `_fault`."""
-    found = _rows_of(parser.unreadable())
-    return lambda raw: raw.select(*_PLACE, found)
+    fault_row = _rows_of(parser.unreadable())
+    return lambda raw: raw.select(*_PLACE, fault_row)
 
 
 def prepare_misfits(table: ChangelogTable | VersionTable, parser: RecordParser) -> Callable[[DataFrame], DataFrame]:
@@ -46,14 +46,14 @@ def prepare_misfits(table: ChangelogTable | VersionTable, parser: RecordParser) 
     faults = [*_of_key(table, parser), *_of_row(table, parser), *_of_change(versions=versions)]
     if versions:
         lacking = absent_columns(table, parser)
-        faults.append(F.when(F.length(lacking) > 0, fault("column_absent_in_version", told(lacking))))
-    found = _rows_of(F.coalesce(*faults))
-    # Versions are made of changes alone, and a tombstone has nothing but a key to be wrong with.
-    wanted = "value IS NOT NULL" if versions else "true"
-    return lambda raw: raw.where(wanted).select(*parsed).select(*_PLACE, found)
+        faults.append(F.when(F.length(lacking) > 0, fault("column_absent_in_version", listed(lacking))))
+    fault_row = _rows_of(F.coalesce(*faults))
+    # Versions are made of changes alone, and a tombstone has only a key.
+    condition = "value IS NOT NULL" if versions else "true"
+    return lambda raw: raw.where(condition).select(*parsed).select(*_PLACE, fault_row)
 
 
-def _rows_of(found: Column) -> Column:
+def _rows_of(faults: Column) -> Column:
     """A row where there is a fault, and none elsewhere.
 
     A filter would be moved below the parsed columns, and parse a record once for each of its questions: in Avro, by
@@ -61,10 +61,10 @@ def _rows_of(found: Column) -> Column:
     """
     from pyspark.sql import functions as F
 
-    return F.explode(F.array_compact(F.array(found))).alias(FAULT)
+    return F.explode(F.array_compact(F.array(faults))).alias(FAULT)
 
 
-def _told(kind: str) -> Column:
+def _fault_unless_truncated(kind: str) -> Column:
     return no_fault() if kind == "truncated" else fault(kind)
 
 
@@ -73,7 +73,7 @@ def _of_key(table: ChangelogTable | VersionTable, parser: RecordParser) -> Itera
 
     for c in table.key:
         missing = typed(F.col("k")[c], table.columns[c], parser.form("k", c)).isNull()
-        yield F.when(missing, no_row(_told, otherwise=fault("bad_value", F.lit(c))))
+        yield F.when(missing, no_row(_fault_unless_truncated, otherwise=fault("bad_value", F.lit(c))))
 
 
 def _of_row(table: ChangelogTable | VersionTable, parser: RecordParser) -> Iterator[Column]:
@@ -91,7 +91,7 @@ def _of_change(*, versions: bool) -> Iterator[Column]:
 
     sent, said = ~F.col("_tombstone"), F.col("v")[FIELD_EPOCH]
     applied = is_change()
-    yield F.when(sent & ~applied, no_row(_told, otherwise=fault("bad_json")))
+    yield F.when(sent & ~applied, no_row(_fault_unless_truncated, otherwise=fault("bad_json")))
     yield F.when(sent & said.isNotNull() & said.try_cast("bigint").isNull(), fault("bad_json"))
     yield F.when(sent & applied & F.coalesce(*places_in_source()).isNull(), fault("bad_json"))
     if versions:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cdc.rules import OP_DELETE, OP_SNAPSHOT
-from projections.spark.changes.absent import ABSENT, absent_columns, is_absent, told
+from projections.spark.changes.absent import ABSENT, absent_columns, is_absent, listed
 from projections.spark.changes.change_events import APPLIED, missing, parsed_columns, typed_columns
 from projections.spark.changes.parsers import RecordParser
 from projections.spark.failures import FAULT, fault, refuse
@@ -63,11 +63,11 @@ def prepare_lacking(table: ChangelogTable, parser: RecordParser) -> Callable[[Da
     )
     replaced = F.coalesce(order < newest, F.lit(False)) | F.coalesce(F.col("_offset") < after, F.lit(False))
     place = ("topic", "partition", F.col("_offset").alias("offset"))
-    found = fault("column_absent", told(F.col(ABSENT))).alias(FAULT)
+    absent = fault("column_absent", listed(F.col(ABSENT))).alias(FAULT)
 
     def lacking(raw: DataFrame) -> DataFrame:
         marked = raw.select(*parsed).where(of_rows).select(*typed).withColumn("replaced", replaced)
-        return marked.where((F.length(ABSENT) > 0) & ~F.col("replaced")).select(*place, found)
+        return marked.where((F.length(ABSENT) > 0) & ~F.col("replaced")).select(*place, absent)
 
     return lacking
 
@@ -149,7 +149,7 @@ def _staging(table: ChangelogTable, known: list[str]) -> list[Column]:
 
     row, last = F.col("row"), F.col("last")
     is_deletion = F.coalesce(last["_op"], F.lit(OP_DELETE)) == OP_DELETE
-    # A tombstone has the position of its key's record before it: where that one is old, so is the tombstone.
+    # A tombstone has the position of the record of its key before it. It is old if that record is old.
     follows_last = (F.col("tombstone") > F.col("latest")) & (F.col("latest") == last["_offset"])
     tombstone_is_last = F.coalesce(follows_last, F.col("tombstone").isNotNull())
     # The tombstone of an old deletion stands right behind it and may come in the next batch: it is passed over here.
@@ -172,5 +172,5 @@ def _whole_or_deleted(table: ChangelogTable, deleted: Column) -> Column:
 
     row = F.col("row")
     place = {"topic": F.lit(table.topic), "partition": row["partition"], "offset": row["_offset"]}
-    refused = refuse("column_absent", told(row[ABSENT]), place=place).cast("boolean")
+    refused = refuse("column_absent", listed(row[ABSENT]), place=place).cast("boolean")
     return F.when((F.length(row[ABSENT]) > 0) & ~deleted, refused).otherwise(deleted)

@@ -112,10 +112,10 @@ class SchemaJsonParser:
         from pyspark.sql import functions as F
 
         fields, name = F.col(f"{side}_fields"), self._fields.get(column, column)
-        found = F.get(F.filter(fields, lambda field: field["field"] == name), F.lit(0))
-        of_items = found["items"]
+        own = F.get(F.filter(fields, lambda field: field["field"] == name), F.lit(0))
+        of_items = own["items"]
         items = FieldForm(of_items["type"], of_items["name"], of_items["parameters"]["scale"])
-        return FieldForm(found["type"], found["name"], found["parameters"]["scale"], items)
+        return FieldForm(own["type"], own["name"], own["parameters"]["scale"], items)
 
     def absent(self, names: Sequence[str]) -> Column:
         """Those that the record's own schema does not describe."""
@@ -142,7 +142,9 @@ class AvroParser:
     def __init__(self, schemas: Mapping[int, RegisteredSchema], fields: Fields = NO_FIELDS) -> None:
         self._fields = {column: avro_name(field) for column, field in fields.items()}
         # Connect's converters name what they wrote; others in the registry are of events.
-        of_connect = {id_: found.schema for id_, found in schemas.items() if "connect.name" in found.schema}
+        of_connect = {
+            id_: registered.schema for id_, registered in schemas.items() if "connect.name" in registered.schema
+        }
         self._schemas = {id_: without_logical_types(schema) for id_, schema in of_connect.items()}
         self._forms = {id_: Form.of_avro(schema) for id_, schema in self._schemas.items()}
 
@@ -162,13 +164,13 @@ class AvroParser:
 
         body = F.expr(f"substring({side}, {FRAME + 1})")
         chosen = F.when(F.col(side).isNull(), None)
-        for id_, form in self._wanted(side).items():
+        for id_, form in self._possible_forms(side).items():
             decoded = from_avro(body, json.dumps(self._schemas[id_]), {"mode": "PERMISSIVE"})
             chosen = chosen.when(_id(side) == id_, content(decoded, form))
         unframed = F.when(_id(side).isNull(), refuse("not_avro", _head(side)))
         return chosen.otherwise(unframed.otherwise(refuse("unknown_schema", _id(side).cast("string"))))
 
-    def _wanted(self, side: str) -> dict[int, Form]:
+    def _possible_forms(self, side: str) -> dict[int, Form]:
         """The schemas that a key's, or a change event's, may be."""
         return {
             i: form for i, form in self._forms.items() if (_ENVELOPE <= fields_of(form).keys()) == (side == "value")
@@ -179,7 +181,7 @@ class AvroParser:
         from pyspark.sql import functions as F
 
         def of(side: str) -> Column:
-            known = _id(side).isin(*self._wanted(side))
+            known = _id(side).isin(*self._possible_forms(side))
             unknown = F.when(_id(side).isNull(), fault("not_avro", _head(side))).otherwise(
                 fault("unknown_schema", _id(side).cast("string"))
             )
@@ -197,12 +199,12 @@ class AvroParser:
         """Those that the writer's schema does not have."""
         from pyspark.sql import functions as F
 
-        found = F.when(F.lit(False), "")
-        for id_, form in self._wanted("value").items():
+        choice = F.when(F.lit(False), "")
+        for id_, form in self._possible_forms("value").items():
             fields = fields_of(form, FIELD_AFTER)
             if lacking := [name for name, field in self._named(names).items() if field not in fields]:
-                found = found.when(F.col("v_id") == id_, ",".join(lacking))
-        return found
+                choice = choice.when(F.col("v_id") == id_, ",".join(lacking))
+        return choice
 
     def _form_of(self, form: Form, side: str, column: str) -> Form | None:
         return fields_of(form, "after" if side == "v" else None).get(self._fields.get(column, column))
@@ -223,10 +225,10 @@ def _by_id(column: str, forms: Mapping[int, FieldForm]) -> FieldForm:
     from pyspark.sql import functions as F
 
     def chosen(part: Callable[[FieldForm], Column]) -> Column:
-        found = F.when(F.lit(False), F.lit(None).cast("string"))
+        choice = F.when(F.lit(False), F.lit(None).cast("string"))
         for id_, form in forms.items():
-            found = found.when(F.col(column) == id_, part(form))
-        return found
+            choice = choice.when(F.col(column) == id_, part(form))
+        return choice
 
     items = {id_: form.items for id_, form in forms.items() if form.items is not None}
     parts = (chosen(lambda f: f.type), chosen(lambda f: f.name), chosen(lambda f: f.scale))
@@ -263,11 +265,11 @@ def _avro_event(event: Column, form: Form, columns: Fields, times: Sequence[str]
             for name, kind in _source(times).items()
         )
     )
-    told = (
+    added = (
         (event[name] if name in fields else F.lit(None)).cast("string").alias(name)
         for name in (FIELD_EPOCH, FIELD_UNAVAILABLE)
     )
-    whole = F.struct(event["op"].alias("op"), after.alias("after"), source.alias("source"), *told)
+    whole = F.struct(event["op"].alias("op"), after.alias("after"), source.alias("source"), *added)
     return F.when(event["op"].isNotNull(), whole)
 
 
@@ -323,8 +325,8 @@ def _source(times: Sequence[str]) -> dict[str, str]:
 
 def _event(table: Table, times: Sequence[str], fields: Fields) -> str:
     source = ", ".join(f"{name}: {kind}" for name, kind in _source(times).items())
-    told = f"{FIELD_EPOCH}: string, {FIELD_UNAVAILABLE}: string"
+    added = f"{FIELD_EPOCH}: string, {FIELD_UNAVAILABLE}: string"
     # Of the row before nothing is read but that it is one.
     after, before = _row(table.columns, fields), _row(table.key, fields)
     rows = f"{FIELD_AFTER}: struct<{after}>, {FIELD_BEFORE}: struct<{before}>"
-    return f"op: string, {rows}, source: struct<{source}>, {told}"
+    return f"op: string, {rows}, source: struct<{source}>, {added}"

@@ -1,7 +1,7 @@
 """Debezium's change events as versions of their rows, and the time for which each version is valid.
 
-Versions are ordered by their place in the source. At a time t the one is valid that stands last among those that are
-valid from t or before: so the newest always wins in the end, even where the source's clock was set back between two.
+Versions are ordered by their place in the source. Valid at a time t is the last version of those that are valid from t
+or before. The newest version therefore wins in the end, even if the source's clock was set back between two.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from projections.event_versions import FROM, TO
-from projections.spark.changes.absent import absent_columns, told
+from projections.spark.changes.absent import absent_columns, listed
 from projections.spark.changes.change_events import missing, parsed_columns, typed_columns
 from projections.spark.changes.parsers import RecordParser
 from projections.spark.failures import refuse
@@ -35,7 +35,7 @@ def prepare_versions(table: VersionTable, parser: RecordParser) -> Callable[[Dat
     varying = table.sometimes_unavailable
     parsed = parsed_columns(table, parser, times=TIMES)
     lacking = absent_columns(table, parser)
-    refused = refuse("column_absent_in_version", told(lacking)).cast("bigint")
+    refused = refuse("column_absent_in_version", listed(lacking)).cast("bigint")
     since = F.when(F.length(lacking) > 0, refused).otherwise(_committed())
     typed = [*typed_columns(table, parser, varying), since.alias(VALID_FROM)]
     unset = F.concat_ws(",", *(F.when(F.col(missing(c)), F.lit(c)) for c in varying))
@@ -99,7 +99,7 @@ def with_validity(rows: DataFrame, table: VersionTable) -> DataFrame:
     """The versions that stand for a row, whole, each with ``_valid``: its key, since when and until when.
 
     Times are microseconds since 1970, from the first (inclusive) to the second. The first version that is known of a
-    key is valid from the beginning of time where a snapshot found it: when it began to be so is not known.
+    key is valid from the beginning of time if it is from a snapshot: its real beginning is not known.
     """
     from pyspark.sql import functions as F
 
@@ -109,7 +109,7 @@ def with_validity(rows: DataFrame, table: VersionTable) -> DataFrame:
 
 
 def with_times(rows: DataFrame, table: VersionTable) -> DataFrame:
-    """The same with the times beside the columns, null for the beginning and for what is valid still."""
+    """The same with the times as two more columns: null for the beginning of time, and for versions still valid."""
     from pyspark.sql import functions as F
 
     in_order = _in_order(table)

@@ -1,7 +1,7 @@
-"""What a sealed value is bound to, computed inside the JVM and kept behind the value.
+"""What a sealed value is bound to, computed inside the JVM and stored after the value.
 
-A row of a state is no event any more: it does not say in which one a value of it was sealed. So the value takes the
-digest of `eventstore.sealing.binding` along, made of the record that held it, and opens by that alone.
+A state row does not say in which event its values were sealed. A sealed value therefore carries the digest of
+`eventstore.sealing.binding`, computed from the record that held it, and opens by that alone.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 def with_bindings(record: Column, schema: RegisteredSchema) -> Column:
-    """A decoded record of a schema, its sealed values as `eventstore.sealing.SealedField.kept` reads them.
+    """A decoded record of a schema, its sealed values as `eventstore.sealing.SealedField.from_state` reads them.
 
-    Beside it stand ``_stream`` and ``ce_id``.
+    The row also has the columns ``_stream`` and ``ce_id``.
     """
     from pyspark.sql import functions as F
 
     fields = {name: record[name] for name in schema.personal}
     for name, sealed in fields.items():
-        kept = F.concat(sealed, _binding(record, schema, name))
+        bound = F.concat(sealed, _binding(record, schema, name))
         is_bound = F.substring(sealed, 1, 1) == F.lit(bytearray(BOUND))
-        record = record.withField(name, F.when(is_bound, kept).otherwise(sealed))
+        record = record.withField(name, F.when(is_bound, bound).otherwise(sealed))
     return record
 
 

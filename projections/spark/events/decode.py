@@ -52,10 +52,10 @@ class Decoder:
         With a ``source`` raw records have a ``ce_source``, and those of another one are refused.
         """
         named = {name: kind for kind in kinds for name in kind.stored_names}
-        found = {s.id: Reading.of(s, named[s.name]) for s in registry.values() if s.name in named}
-        if not as_written and any(reading.needs_python for reading in found.values()):
-            found |= {k.schema_id: Reading.of(k.registered, k) for k in named.values()}
-        return Decoder([found[schema_id] for schema_id in sorted(found)], as_written, source)
+        readings = {s.id: Reading.of(s, named[s.name]) for s in registry.values() if s.name in named}
+        if not as_written and any(reading.needs_python for reading in readings.values()):
+            readings |= {k.schema_id: Reading.of(k.registered, k) for k in named.values()}
+        return Decoder([readings[schema_id] for schema_id in sorted(readings)], as_written, source)
 
     @property
     def schemas(self) -> Sequence[RegisteredSchema]:
@@ -74,9 +74,9 @@ class Decoder:
     def prepare(self, *, keep: Sequence[str] = (), bind: bool = False) -> Callable[[DataFrame], DataFrame]:
         """The decoding step: gives _stream, _version, _at_offset, _type, a struct column for each schema, maybe _nth.
 
-        ``_type`` is null where the record has no value: it deletes an event of a deleted stream. ``keep`` names columns
-        of the raw records that are wanted beside them. With ``bind`` sealed values keep what they are bound to behind
-        them: raw records have a ``ce_id`` then.
+        ``_type`` is null if the record has no value: it deletes an event of a deleted stream. ``keep`` names further
+        columns of the raw records for the result. With ``bind``, sealed values are followed by their binding, and raw
+        records need a ``ce_id``.
 
         A record that cannot be read fails the query. The columns are built once and used for every batch: building them
         costs more than the analysis of a small batch.
@@ -94,7 +94,7 @@ class Decoder:
             *self.parsed(),
         ]  # fmt: skip
         judged = F.when(has_value, self.judged(good=lambda schema: F.lit(schema.name), fault=refuse))
-        kept: list[Column | str] = [
+        result: list[Column | str] = [
             *keep,
             *nth,
             "_stream",
@@ -106,7 +106,7 @@ class Decoder:
         place = ["topic", "partition", "offset"]
         today = self.today([*keep, *nth, *place, "value", "_stream", "_version", *self.judged_by])
         bound = {column_of(s): with_bindings(F.col(column_of(s)), s) for s in self._personal} if bind else {}
-        return lambda raw: today(self._split(raw).select(*parsed).withColumns(bound)).select(*kept)
+        return lambda raw: today(self._split(raw).select(*parsed).withColumns(bound)).select(*result)
 
     @property
     def _personal(self) -> Sequence[RegisteredSchema]:
@@ -119,11 +119,11 @@ class Decoder:
         number, place = version_text(), ["topic", "partition", "offset"]
         bad_key = F.when(number.try_cast("bigint").isNull(), fault("bad_key", number)).alias("_bad_key")
         judged = self.judged(good=lambda schema: no_fault(), fault=fault)
-        found = F.coalesce("_bad_key", F.when(F.col("value").isNotNull(), judged))
-        found = self.unless_foreign(found, fault=fault).alias(FAULT)
+        outcome = F.coalesce("_bad_key", F.when(F.col("value").isNotNull(), judged))
+        outcome = self.unless_foreign(outcome, fault=fault).alias(FAULT)
         parsed: list[Column | str] = [*place, "value", bad_key, *self.foreign(), *self.parsed()]
         today = self.today([*place, "value", "_bad_key", *self.judged_by])
-        return lambda raw: today(self._split(raw).select(*parsed)).select(*place, found).where(f"{FAULT} IS NOT NULL")
+        return lambda raw: today(self._split(raw).select(*parsed)).select(*place, outcome).where(f"{FAULT} IS NOT NULL")
 
     @property
     def judged_by(self) -> list[str]:
@@ -131,15 +131,15 @@ class Decoder:
         return [] if self.source is None else [_FOREIGN]
 
     def foreign(self) -> list[Column]:
-        """What is said of a record of another source: null for one of the own; no column where any may come."""
+        """The fault detail of a record from another source, else null; no column if every source is accepted."""
         from pyspark.sql import functions as F
 
         if self.source is None:
             return []
-        found = F.coalesce(F.concat(F.lit("'"), F.col("ce_source"), F.lit("'")), F.lit("none"))
-        told = F.concat(F.lit(f"'{self.source}' is declared, and the record's source is "), found)
+        actual = F.coalesce(F.concat(F.lit("'"), F.col("ce_source"), F.lit("'")), F.lit("none"))
+        mismatch = F.concat(F.lit(f"'{self.source}' is declared, and the record's source is "), actual)
         own = F.equal_null("ce_source", F.lit(self.source))
-        return [F.when(~own, told).alias(_FOREIGN)]
+        return [F.when(~own, mismatch).alias(_FOREIGN)]
 
     def unless_foreign(self, judged: Column, *, fault: Callable[..., Column]) -> Column:
         """What was judged of a record, or the fault that it is of another source."""
@@ -151,7 +151,7 @@ class Decoder:
         return F.when(foreign.isNotNull(), fault("other_source", foreign)).otherwise(judged)
 
     def today(self, keep: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
-        """The step after `parsed`: records as they are seen; no step at all where all were written as of today."""
+        """The step after `parsed`: records as they are seen; no step if all were written by current schemas."""
         from pyspark.sql import functions as F
 
         changed = [] if self.as_written else [reading for reading in self.readings if reading.changes]

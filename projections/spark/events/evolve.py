@@ -53,7 +53,7 @@ def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataF
         decoded = decode(raw)
         if stored is not None:
             decoded = _with_stored(decoded, table, stored)
-        # What deletes a stream comes first: the events before it may be incomplete, and nobody wants them evolved.
+        # The deletion of a stream comes first: events before it may be incomplete, and are not evolved.
         one_pass = _by_stream(decoded).sortWithinPartitions("_stream", F.col("_type").isNotNull(), "_version")
         return one_pass.mapInArrow(settled(evolver), f"{ddl}, {meta}").select(key, *payload, *STAGING)
 
@@ -123,8 +123,8 @@ def _events(batch: pa.RecordBatch, columns: Mapping[str, _Column]) -> Iterator[t
     return zip(*plain, values, batch.column("_type").to_pylist(), stored, strict=True)
 
 
-def _plain_rows(found: pa.Array, column: _Column) -> list[Any]:
-    rows: list[Any] = found.to_pylist(maps_as_pydicts="strict")
+def _plain_rows(values: pa.Array, column: _Column) -> list[Any]:
+    rows: list[Any] = values.to_pylist(maps_as_pydicts="strict")
     return rows if column.plain is None else [column.plain(row) for row in rows]
 
 

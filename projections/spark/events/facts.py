@@ -22,20 +22,20 @@ FLOOR = "_floor"  # of raw records: before it no event comes any more, in micros
 def prepare_facts(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
     """The step from raw records to one row an event of the stream's types, with the staging columns of ``layout``.
 
-    A record that comes twice gives one row. An event without a time fails the query, and so does a second event of an
-    aggregate whose id is the key. Where a record without a value is among those of a key, the row is a deleted one.
-    Where a stream has a promise, ``_late`` is 2 for a row that only events make which came too late, and is to be left
-    out; 1, where there are such among others: their records say so, in whatever batch they are.
+    A record that comes twice gives one row. An event without a time fails the query. If the aggregate's id is the key,
+    its second event fails it too. A row is deleted if one of its key's records has no value. If the stream has a
+    promise, ``_late`` is 2 for a row of late events only, which is to be left out, and 1 for a row of which some events
+    are late. The records alone decide this, in every batch alike.
     """
     from pyspark.sql import functions as F
 
     decode = _prepared(stream, decoder, bind=bool(stream.personal))
-    wanted = F.col("_type").isNull() | F.col("_type").isin([event.name for event in stream.events])
+    relevant = F.col("_type").isNull() | F.col("_type").isin([event.name for event in stream.events])
     by = ["_stream"] if stream.id_column is None else ["_stream", "_version"]
     columns, result = [*_identity(stream), *_values(stream, decoder)], _result(stream)
     late = F.lit(False) if stream.retain is None else F.coalesce(_is_too_late(stream, decoder), F.lit(False))
     aggregates = _aggregates(columns, order_of(decoder), late)
-    return lambda raw: gathered(decode(raw).where(wanted), by).agg(*aggregates).select(*result)
+    return lambda raw: gathered(decode(raw).where(relevant), by).agg(*aggregates).select(*result)
 
 
 def prepare_late(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
@@ -47,9 +47,9 @@ def prepare_late(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame],
 
     decode = _prepared(stream, decoder, keep=[FLOOR])
     time = _event_time(stream, dict(_fields(stream, decoder)))
-    told = F.concat(time.cast("string"), F.lit(", recorded "), F.coalesce("ce_time", F.lit("at an unknown time")))
-    forgotten = F.when(F.unix_micros(time) < F.col(FLOOR), _said(FORGOTTEN, told))
-    late = F.when(_is_too_late(stream, decoder), _said(TOO_LATE, told)).otherwise(forgotten).alias("late")
+    detail = F.concat(time.cast("string"), F.lit(", recorded "), F.coalesce("ce_time", F.lit("at an unknown time")))
+    forgotten = F.when(F.unix_micros(time) < F.col(FLOOR), _said(FORGOTTEN, detail))
+    late = F.when(_is_too_late(stream, decoder), _said(TOO_LATE, detail)).otherwise(forgotten).alias("late")
     mine = F.col("_type").isin([event.name for event in stream.events])
     offset = F.col("_at_offset").alias("offset")
     return lambda raw: (
@@ -103,16 +103,16 @@ def _aggregates(columns: Sequence[Column], order: Column, late: Column) -> list[
     """The first event of a key as a struct, and what tells whether there is another; not of those that are late."""
     from pyspark.sql import functions as F
 
-    gone = F.col("_type").isNull()
-    earliest = F.struct(late.alias("late"), gone.alias("gone"), order.alias("order"), "_at_offset")
-    counts = ~gone & ~late
+    deleted = F.col("_type").isNull()
+    earliest = F.struct(late.alias("late"), deleted.alias("deleted"), order.alias("order"), "_at_offset")
+    counts = ~deleted & ~late
     return [
         F.min_by(F.struct(*columns, F.col("partition")), earliest).alias("row"),
         F.min(F.when(counts, order)).alias("first"),
         F.max(F.when(counts, order)).alias("last"),
         F.max("_version").alias("version"),
         F.max("_at_offset").alias("_offset"),
-        F.max(gone).alias("_deleted"),
+        F.max(deleted).alias("_deleted"),
         (F.min(late).cast("int") + F.max(late).cast("int")).alias("_late"),
     ]
 
@@ -132,13 +132,13 @@ def _values(stream: EventStream, decoder: Decoder) -> list[Column]:
     """The events' fields, and the event time where it is the record's."""
     from pyspark.sql import functions as F
 
-    found = dict(_fields(stream, decoder))
-    time = _event_time(stream, found)
+    fields = dict(_fields(stream, decoder))
+    time = _event_time(stream, fields)
     place = {"topic": F.col("topic"), "partition": F.col("partition"), "offset": F.col("_at_offset")}
     lacking = _lacking(stream, time)
     missing = refuse("no_time", lacking, place=place).cast("timestamp")
-    found[stream.time] = F.when(lacking.isNotNull() & F.col("_type").isNotNull(), missing).otherwise(time)
-    return [value.alias(c) for c, value in found.items()]
+    fields[stream.time] = F.when(lacking.isNotNull() & F.col("_type").isNotNull(), missing).otherwise(time)
+    return [value.alias(c) for c, value in fields.items()]
 
 
 def _fields(stream: EventStream, decoder: Decoder) -> Iterator[tuple[str, Column]]:

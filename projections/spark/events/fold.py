@@ -64,7 +64,7 @@ def kind_number(kinds: Sequence[str]) -> Column:
 
 @dataclass(frozen=True)
 class _Column:
-    """A declared column: the parts that it is kept in, and the kinds of events that set it."""
+    """A declared column: the parts that store it, and the kinds of events that set it."""
 
     parts: Sequence[str]
     set_by: Sequence[int]
@@ -198,12 +198,12 @@ def _clear(setter: Setter, held: Sequence[_Field], kind: ColumnType) -> Column:
 def _sealed(held: Sequence[_Field]) -> Column:
     from pyspark.sql import functions as F
 
-    found = [
+    values = [
         F.when(field.value.isNotNull(), F.struct(field.value.alias("value"), F.lit(field.schema.id).alias("schema")))
         for field in held
         if field.sealed
     ]
-    return F.coalesce(*found) if found else F.lit(None)
+    return F.coalesce(*values) if values else F.lit(None)
 
 
 def _key_id(sealed: Column) -> Column:

@@ -40,14 +40,14 @@ def _of_nested(avro: Mapping[str, Any], records: dict[str, Convert | None]) -> C
         case "map":
             return each_value(_of(avro["values"], records))
         case "record":
-            found = _of_record(avro["fields"], records)
-            return records.setdefault(avro["name"], unless_none(found))
+            convert = _of_record(avro["fields"], records)
+            return records.setdefault(avro["name"], unless_none(convert))
     return None
 
 
 def _of_record(fields: Sequence[Mapping[str, Any]], records: dict[str, Convert | None]) -> Convert | None:
-    found = {field["name"]: _of(field["type"], records) for field in fields}
-    converts = {name: convert for name, convert in found.items() if convert is not None}
+    all_converts = {field["name"]: _of(field["type"], records) for field in fields}
+    converts = {name: convert for name, convert in all_converts.items() if convert is not None}
     if not converts:
         return None
     return lambda values: values | {n: convert(values[n]) for n, convert in converts.items() if n in values}
@@ -60,8 +60,8 @@ def _of_union(members: Sequence[Any], records: dict[str, Convert | None]) -> Con
     def plain(value: Mapping[str, Any]) -> Any:
         member, inner = next((name, inner) for name, inner in value.items() if inner is not None)
         convert = converts[member]
-        found = inner if convert is None else convert(inner)
-        return (named[member], found) if len(named) > 1 and member in named else found
+        plain_value = inner if convert is None else convert(inner)
+        return (named[member], plain_value) if len(named) > 1 and member in named else plain_value
 
     return lambda value: None if value is None else plain(value)
 

@@ -1,6 +1,6 @@
 """Upcasters as columns: declared changes inside the JVM, functions in Python workers before anything is decoded.
 
-The rules are those of `eventstore.upcasting`, and so is the interpreter; here the values are columns with Avro types.
+The rules and the interpreter are those of `eventstore.upcasting`. Here the values are columns with Avro types.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Reading:
 
     @staticmethod
     def of(written: RegisteredSchema, kind: EventType) -> Reading:
-        """Hold a writer's schema against the type its records are of today."""
+        """Compare a writer's schema with the current type of its records."""
         unchanged = Reading(written, kind, written)
         if unchanged.needs_python:
             return unchanged
@@ -63,7 +63,7 @@ class Reading:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The required fields of today that such records have no value for; a function may give them one."""
+        """The required current fields that such records have no value for; a function may give them one."""
         if self.needs_python or self.problem is not None:
             return ()
         held = {field["name"] for field in self.seen.schema["fields"]}
@@ -110,9 +110,9 @@ class _Columns:
         column, source = value
         if is_sealed(source):
             return value
-        found = _cast(column, source, to)
-        self.failed.append(column.isNotNull() & found.isNull())
-        return found, self._types.cast(source, to, field)
+        converted = _cast(column, source, to)
+        self.failed.append(column.isNotNull() & converted.isNull())
+        return converted, self._types.cast(source, to, field)
 
     def taken(self, field: str, to: str) -> InvalidEventData:
         """The error for a name that another field has."""
@@ -171,8 +171,8 @@ def _cast(column: Column, source: Avro, target: Avro) -> Column:
         case "long", "decimal":
             return column.try_cast(_decimal(target))
         case "decimal", "decimal":
-            found = column.try_cast(_decimal(target))
-            return F.when(found.try_cast(_decimal(source)) == column, found)
+            converted = column.try_cast(_decimal(target))
+            return F.when(converted.try_cast(_decimal(source)) == column, converted)
         case "long" | "decimal" | "uuid", "string":
             return column.cast("string")
         case "date", "timestamp-micros":
@@ -204,10 +204,10 @@ def _decimal(avro: Avro) -> str:
 
 
 def split(value: Column, readings: Sequence[Reading]) -> Column:
-    """The framed values of today that functions make of a record: an array, null where none of the schemas wrote it.
+    """The framed current values that functions make of a record: an array, null if none of the schemas wrote it.
 
-    A record that stands for nothing today is an array of itself, so that its version is not missing from the stream; a
-    record that a function or Avro refuses too, and is told when it is decoded.
+    A record that becomes no event is an array of itself, because its stream must not lack its version. The same
+    holds for a record that a function or Avro refuses: it fails when it is decoded.
     """
     from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # it is there; its module hides it
 
@@ -231,11 +231,11 @@ class _Splitter:
         return self._readings[schema_id].written
 
     def split(self, framed: bytes | None, decoder: AvroDecoder) -> list[bytes] | None:
-        if framed is None or len(framed) < FRAME or (found := self._readings.get(schema_id_of(framed))) is None:
+        if framed is None or len(framed) < FRAME or (reading := self._readings.get(schema_id_of(framed))) is None:
             return None
         try:
             _, values = decoder.decode(framed)
         except NotFramedAvro:
             return [framed]
-        events = found.kind.upcast(found.written.version, values)
+        events = reading.kind.upcast(reading.written.version, values)
         return [kind.codec.encode(plain) for kind, plain in events] or [framed]

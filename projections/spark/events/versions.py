@@ -49,9 +49,9 @@ def prepare_timeless_events(decoder: Decoder) -> Callable[[DataFrame], DataFrame
 
     decode = decoder.prepare(keep=["topic", "partition", "ce_time"])
     lacking = F.col("_type").isNotNull() & F.try_to_timestamp("ce_time").isNull()
-    found = fault("no_time", F.lit(_HEADER)).alias(FAULT)
+    timeless = fault("no_time", F.lit(_HEADER)).alias(FAULT)
     return lambda raw: (
-        decode(raw).where(lacking).select("topic", "partition", F.col("_at_offset").alias("offset"), found)
+        decode(raw).where(lacking).select("topic", "partition", F.col("_at_offset").alias("offset"), timeless)
     )
 
 
@@ -75,14 +75,14 @@ def _aggregates(table: EventVersions, kinds: list[str], order: Column) -> list[C
     from pyspark.sql import functions as F
 
     kind, offset = F.col("_kind"), F.col("_at_offset")
-    found: list[Column] = []
+    columns: list[Column] = []
     for column, setters in table.setters.items():
         sets = kind.isin(*(kinds.index(s.event.name) for s in setters))
-        found += [F.max_by(part, F.when(sets, order)).alias(part) for part in table.parts(column)]
-        found.append(F.max(F.coalesce(sets, F.lit(False))).alias(_SET(column)))
+        columns += [F.max_by(part, F.when(sets, order)).alias(part) for part in table.parts(column)]
+        columns.append(F.max(F.coalesce(sets, F.lit(False))).alias(_SET(column)))
     known = F.when(kind.isNotNull(), offset)
     return [
-        *found,
+        *columns,
         F.min_by(VALID_FROM, known).alias(VALID_FROM),
         F.max(offset).alias("_offset"),
         F.max(kind.isNull()).alias("_deleted"),
@@ -119,14 +119,18 @@ def lacks_an_event(table: EventVersions) -> Column:
 def with_states(rows: DataFrame, table: EventVersions) -> DataFrame:
     """The state after each event that sets a column, or is the first of its stream, with its times in microseconds.
 
-    Nothing of a deleted stream. Valid from the event's time until that of a later one, whatever comes between: so the
-    newest wins in the end, even where a clock was set back.
+    A deleted stream has no states. A state is valid from its event's time until the earliest time of a later event. The
+    newest therefore wins in the end, even if a clock was set back.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     stream = Window.partitionBy(*table.key)
-    there = rows.withColumn("_gone", F.max("_deleted").over(stream)).where("NOT _gone").drop("_gone")
+    there = (
+        rows.withColumn("_stream_deleted", F.max("_deleted").over(stream))
+        .where("NOT _stream_deleted")
+        .drop("_stream_deleted")
+    )
     begun = there.where((F.col(SETS) != "") | (F.col("_pos") == 0))
     before, later = stream.orderBy("_pos"), stream.orderBy(F.col("_pos").desc())
     values = [_last_set(c).over(before.rowsBetween(_WHOLE, 0))["value"].alias(c) for c in table.setters]

@@ -1,11 +1,11 @@
-"""One live batch on Delta: everything is worked out before anything is written, and the ledger's row is written last.
+"""One live batch on Delta: everything is computed before anything is written, and the ledger's row is written last.
 
     read      the ledger's row: our token, where the batch starts, the versions of all tables
-    work out  from records and from the tables at those versions: rows of the state, changes of the views
-    write     each table that changes, beside each other; nobody reads a version that the ledger does not name
+    compute   from records and from the tables at those versions: rows of the state, changes of the views
+    write     the tables that change, in parallel; readers open only versions that the ledger names
     commit    the ledger's row: where the batch ends, and the new versions
 
-Killed in between, the next batch reads the versions of the ledger again, and what was written is taken back first.
+After a kill in between, the next batch reads the ledger's versions again, and first reverts what was written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from projections.spark.failures import described
 from projections.spark.lakehouse.aside import merge_set_aside
 from projections.spark.lakehouse.completing import Staged
 from projections.spark.lakehouse.differences import ViewChange, change_of
-from projections.spark.lakehouse.kept import within
+from projections.spark.lakehouse.materialized import within
 from projections.spark.lakehouse.places import DeltaGeneration, DeltaViewPlace, StatePlace
 from projections.spark.lakehouse.reach import Reach, RoleRows
 from projections.spark.lakehouse.store import DeltaTableStore, require_at
@@ -101,7 +101,7 @@ class DeltaBatches:
 
 
 def _written(writes: Mapping[str, Write]) -> dict[str, int]:
-    """Write tables beside each other: a merge of few rows is mostly waiting for jobs to be planned."""
+    """Write tables in parallel: a merge of few rows mostly waits for jobs to be planned."""
     if not writes:
         return {}
     with ThreadPoolExecutor(max_workers=len(writes)) as pool:
@@ -122,13 +122,13 @@ class DeltaBatch:
     changes: dict[str, ViewChange] = field(default_factory=dict)
 
     def worked_out(self, offsets: OffsetRange) -> dict[str, Write]:
-        """Work out everything that the range changes; returns what is to be written, by the names of the tables."""
+        """Compute everything that the range changes; returns the writes by the names of the tables."""
         with self.report.step("read"):
             batches = self.batches
-            found = read_records(
+            raw = read_records(
                 batches.environment, batches.log, offsets, aside=batches.aside, headed=batches.group.headed_topics
             )
-            records = left_out(found, batches.aside)
+            records = left_out(raw, batches.aside)
         with self.report.step("stage"):
             writes = self._all_staged(records)
         if self.report.staged and self.batches.views:
@@ -141,13 +141,13 @@ class DeltaBatch:
         return writes
 
     def _all_staged(self, records: Mapping[str, Rows]) -> dict[str, Write]:
-        """Work out the rows of every state that records change, beside each other: planning takes most of the time."""
+        """Compute the rows of every state that records change, in parallel: planning takes most of the time."""
         changed = [place for place in self.batches.tables if place.table.topic in records]
         if not changed:
             return {}
         with ThreadPoolExecutor(max_workers=len(changed)) as pool:
-            found = pool.map(lambda place: self._staged(place, records[place.table.topic]), changed)
-            return {place.state.name: write for place, write in zip(changed, found, strict=True) if write is not None}
+            writes = pool.map(lambda place: self._staged(place, records[place.table.topic]), changed)
+            return {place.state.name: write for place, write in zip(changed, writes, strict=True) if write is not None}
 
     def _staged(self, place: StatePlace, raw: Rows) -> Write | None:
         stored = self._stored(place.state)
@@ -156,7 +156,7 @@ class DeltaBatch:
         brought = Staged.of(self._reduced(rows, place.table, stored), place.table, stored, passed)
         self.batches.gaps[place.state.name] = [(row.key, int(row.known)) for row in brought.gaps]
         whole = brought.whole()
-        self.report.staged += brought.beside.count
+        self.report.staged += brought.joined.count
         if not whole.count:
             return None
         self.staged[id(place.table)] = whole.rows
@@ -202,7 +202,7 @@ class DeltaBatch:
         return {name: self._role(place.definition.table(name)) for name in place.definition.tables}
 
     def _role(self, table: Table) -> RoleRows:
-        """Stored rows and what the batch does to them: of a table, or of a view that was worked out before."""
+        """Stored rows and what the batch does to them: of a table, or of a view that was computed before."""
         if isinstance(table, ViewTable):
             stored = self._stored(self.batches.layout.views[table.view.name].view)
             change = self.changes.get(table.view.name)

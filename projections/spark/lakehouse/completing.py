@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from projections.columns import ColumnType
 from projections.spark.exchange import in_table_order
 from projections.spark.lakehouse.horizon import TIME, require_newer, timed
-from projections.spark.lakehouse.kept import Kept, all_of, any_of, kept, within
+from projections.spark.lakehouse.materialized import Materialized, all_of, any_of, materialized, within
 from projections.tables import EventTable, Table, set_at
 from projections.tablestore.facts import unavailable_value
 from projections.tablestore.gaps import events_missing
@@ -32,21 +32,21 @@ def state_columns(table: Table) -> dict[str, ColumnType]:
 
 @dataclass(frozen=True)
 class Staged:
-    """The rows that a batch brings, each beside the stored row of its key, whose columns begin with ``_was_``."""
+    """The rows that a batch brings, each joined with the stored row of its key, whose columns begin with ``_was_``."""
 
     table: Table
-    beside: Kept
+    joined: Materialized
     passed: Passed | None = None
 
     @staticmethod
     def of(brought: DataFrame, table: Table, stored: DataFrame, passed: Passed | None = None) -> Staged:
         """Look up, once, what is stored of the keys; ``passed`` is how far the table has lost deleted rows."""
-        rows = kept(timed(brought)).rows
+        rows = materialized(timed(brought)).rows
         known = within(stored, table.row_key, rows.select(*table.row_key))  # of which no part is null
         names = list(state_columns(table))
         was = known.select(*names).toDF(*(_was(name) for name in names))
         same = all_of([rows[column] == was[_was(column)] for column in table.row_key])
-        return Staged(table, kept(rows.join(was, same, "left")), passed)
+        return Staged(table, materialized(rows.join(was, same, "left")), passed)
 
     @cached_property
     def gaps(self) -> list[Any]:
@@ -60,11 +60,11 @@ class Staged:
             return []
         known = F.coalesce(F.col(_was("_pos")), F.lit(-1))
         first = F.col("_first")
-        found = self.beside.rows.where((first > known + 1) & ~F.col("_deleted"))
+        incomplete = self.joined.rows.where((first > known + 1) & ~F.col("_deleted"))
         key = F.col(self.table.key[0]).alias("key")
-        return found.select(key, known.alias("known"), first.alias("first")).collect()
+        return incomplete.select(key, known.alias("known"), first.alias("first")).collect()
 
-    def whole(self) -> Kept:
+    def whole(self) -> Materialized:
         """The rows that are newer than the stored ones, as the state has them.
 
         EventsMissing, UndecodableRecord, OlderThanHorizon.
@@ -73,14 +73,14 @@ class Staged:
 
         if self.gaps:
             raise events_missing(self.table.topic, self.gaps[0])
-        rows = self.beside.rows
+        rows = self.joined.rows
         events = isinstance(self.table, EventTable)
         rows = self._deleted_at_once(rows) if events else self._passed_over(self._placed(rows))
         rows = rows.where(self._is_newer())
         if not events:
             self._require_known(rows)
             require_newer(rows.where(F.col(_was("_pos")).isNull()), self.table, self.passed)
-        return kept(in_table_order(rows.select(*self._columns()), state_columns(self.table)))
+        return materialized(in_table_order(rows.select(*self._columns()), state_columns(self.table)))
 
     def _placed(self, rows: DataFrame) -> DataFrame:
         """A tombstone alone takes the position of its key's stored row; without one there is nothing to delete."""
@@ -117,13 +117,15 @@ class Staged:
         """What the batch did not set after the stored row is taken from it: declared columns, unavailable values."""
         from pyspark.sql import functions as F
 
-        kept_parts = {part: self._is_kept(c) for c in self.table.sometimes_unset for part in self.table.parts(c)}
+        stored_parts = {
+            part: self._is_taken_from_stored(c) for c in self.table.sometimes_unset for part in self.table.parts(c)
+        }
         return [
-            F.when(kept_parts[c], F.col(_was(c))).otherwise(F.col(c)).alias(c) if c in kept_parts else F.col(c)
+            F.when(stored_parts[c], F.col(_was(c))).otherwise(F.col(c)).alias(c) if c in stored_parts else F.col(c)
             for c in state_columns(self.table)
         ]
 
-    def _is_kept(self, column: str) -> Column:
+    def _is_taken_from_stored(self, column: str) -> Column:
         from pyspark.sql import functions as F
 
         at = F.col(set_at(column))
@@ -136,7 +138,7 @@ class Staged:
         return F.col(_was("_pos")).isNotNull() & (F.col("_epoch") == F.col(_was("_epoch")))
 
     def _require_known(self, rows: DataFrame) -> None:
-        """A row that is new in its life has every value; else its earlier record is gone."""
+        """A row that is new in its life has every value; else its earlier record is missing."""
         from pyspark.sql import functions as F
 
         unset = {c: F.col(set_at(c)).isNull() for c in self.table.sometimes_unset}

@@ -1,4 +1,4 @@
-"""What a batch changes in a view: the function's result held against the stored rows of the affected keys.
+"""What a batch changes in a view: the function's result compared with the stored rows of the affected keys.
 
 The same rules as `projections.tablestore.differences` has in SQL.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from projections.spark.lakehouse.kept import Kept, all_of, kept, union, within
+from projections.spark.lakehouse.materialized import Materialized, all_of, materialized, union, within
 from projections.spark.lakehouse.places import DeltaViewPlace
 from projections.spark.lakehouse.reach import Reach
 from projections.tablestore.differences import not_of_the_root, returned_key
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ViewChange:
     """What a batch changes in a view; ``rows`` has those to retract marked in ``_deleted``, their values as stored."""
 
-    rows: Kept
+    rows: Materialized
     retractions: int
 
     @property
@@ -33,29 +33,29 @@ class ViewChange:
 
 
 def change_of(place: DeltaViewPlace, result: DataFrame, stored: DataFrame, reach: Reach) -> ViewChange:
-    """Hold a result of the view's function, over what the batch reaches, against the stored rows of those keys.
+    """Compare a result of the view's function, over what the batch reaches, with the stored rows of those keys.
 
     KeyNotUnique where the function returned a key twice, null, or one of no row that it was given.
     """
     from pyspark.sql import functions as F
 
     view, key = place.definition, place.definition.key
-    mine = kept(_determined(view, result, reach)).rows
+    mine = materialized(_determined(view, result, reach)).rows
     require_unique(place, mine)
     _require_affected(view, mine, reach)
     before = _reached(view, stored, reach)
     was = before.toDF(*(f"_was_{c}" for c in before.columns)).withColumn("_was", F.lit(True))
     same_key = all_of([mine[c].eqNullSafe(F.col(f"_was_{c}")) for c in key])
-    beside = mine.withColumn("_is", F.lit(True)).join(was, same_key, "full")
-    changed = beside.where(~(F.col("_is").isNotNull() & F.col("_was").isNotNull() & _same(place, beside)))
-    gone = F.col("_is").isNull()
-    values = [F.when(gone, F.col(f"_was_{c}")).otherwise(F.col(c)).alias(c) for c in place.columns]
-    rows = kept(changed.select(*values, gone.alias("_deleted")))
+    joined = mine.withColumn("_is", F.lit(True)).join(was, same_key, "full")
+    changed = joined.where(~(F.col("_is").isNotNull() & F.col("_was").isNotNull() & _same(place, joined)))
+    retracted = F.col("_is").isNull()
+    values = [F.when(retracted, F.col(f"_was_{c}")).otherwise(F.col(c)).alias(c) for c in place.columns]
+    rows = materialized(changed.select(*values, retracted.alias("_deleted")))
     return ViewChange(rows, rows.count_of("_deleted"))
 
 
-def _same(place: DeltaViewPlace, beside: DataFrame) -> Column:
-    return all_of([beside[c].eqNullSafe(beside[f"_was_{c}"]) for c in place.columns])
+def _same(place: DeltaViewPlace, joined: DataFrame) -> Column:
+    return all_of([joined[c].eqNullSafe(joined[f"_was_{c}"]) for c in place.columns])
 
 
 def _reached(view: View, stored: DataFrame, reach: Reach) -> DataFrame:

@@ -1,8 +1,8 @@
 """Deleted rows up to their horizon in Delta Lake: a row says when it was deleted, and all that are due go in one write.
 
-The same rules as `projections.tablestore.horizon` has in databases. Each file's statistics say when the first row in it
-was deleted, so a look opens the files alone that have something due. How far in its source each table has lost rows is
-in a table of the generation, at the version that the ledger names.
+The same rules as `projections.tablestore.horizon` has in databases. Each file's statistics have the earliest deletion
+in it: a query opens only files with due rows. How far in its source each table has lost rows is in a table of the
+generation, at the version that the ledger names.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ def let_go(place: StatePlace, *, at: int, before: int) -> tuple[int, Passed] | N
     if lost is None:
         return None
     due = f"_deleted AND {AT} <= {before}"
-    gone = _gone(place.state.rows(at).where(due))
-    if not gone.settled:
+    passed = _passed(place.state.rows(at).where(due))
+    if not passed.settled:
         return None
     if lost:
-        return place.state.update(due, dict.fromkeys([*lost, AT], "NULL"), at=at), gone
-    return place.state.delete(due, at=at), gone
+        return place.state.update(due, dict.fromkeys([*lost, AT], "NULL"), at=at), passed
+    return place.state.delete(due, at=at), passed
 
 
-def _gone(rows: DataFrame) -> Passed:
+def _passed(rows: DataFrame) -> Passed:
     from pyspark.sql import functions as F
 
     last = F.max(F.struct(F.col("_epoch").alias("epoch"), _place().alias("place"))).alias("last")
-    found = rows.agg(F.count("*").alias("rows"), last).toArrow().to_pylist()[0]
-    return Passed(**found["last"], settled=found["rows"]) if found["rows"] else Passed()
+    row = rows.agg(F.count("*").alias("rows"), last).toArrow().to_pylist()[0]
+    return Passed(**row["last"], settled=row["rows"]) if row["rows"] else Passed()
 
 
 def _place() -> Column:
@@ -79,7 +79,7 @@ def _place() -> Column:
 
 
 def require_newer(rows: DataFrame, table: Table, passed: Passed | None) -> None:
-    """Raise OlderThanHorizon for a change, of a row that the state does not have, that may be of one which is gone."""
+    """Raise OlderThanHorizon for a change of a row that the state does not have, if it may have lost that row."""
     from pyspark.sql import functions as F
 
     if passed is None or not isinstance(table, ChangelogTable):

@@ -1,4 +1,4 @@
-"""The tables of a Delta store, kept by Spark alone."""
+"""The tables of a Delta store, written by Spark alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from projections.spark.exchange import in_table_order
 from projections.spark.keeping import Comparison, Keeper, Verification
 from projections.spark.lakehouse.aside import merge_set_aside
 from projections.spark.lakehouse.batches import DeltaBatches
-from projections.spark.lakehouse.beside import LiveViews, ServingViews
+from projections.spark.lakehouse.comparing import LiveViews, ServingViews
 from projections.spark.lakehouse.differences import require_unique
 from projections.spark.lakehouse.horizon import ensure, replace_state
 from projections.spark.lakehouse.places import DeltaGeneration, StatePlace
@@ -64,7 +64,7 @@ class DeltaKeeper(Keeper[DeltaGeneration]):
         """Nothing: loading replaces all there is."""
 
     def stored(self, place: StatePlace, columns: Mapping[str, ColumnType], *, few: bool) -> DataFrame:  # type: ignore[override]
-        """The newest version: nobody else writes a generation that is being built."""
+        """The newest version: a generation that is being built has one writer."""
         return in_table_order(place.state.rows(place.state.version()), columns)
 
     def index(self, run: Run, layout: DeltaGeneration, what: str, *, built: Mapping[str, Any]) -> None:
@@ -106,8 +106,8 @@ class DeltaKeeper(Keeper[DeltaGeneration]):
         """For a generation that was built before deleted rows had a horizon here."""
         tables = self._entry(run).tables
         places = [place for place in layout.tables.values() if place.state.name in tables]
-        anew = {place.state.name: ensure(place, at=tables[place.state.name]) for place in places}
-        if versions := {name: version for name, version in anew.items() if version is not None}:
+        ensured = {place.state.name: ensure(place, at=tables[place.state.name]) for place in places}
+        if versions := {name: version for name, version in ensured.items() if version is not None}:
             self._store.pin(run, versions)
 
     def _entry(self, run: Run) -> Entry:

@@ -1,8 +1,8 @@
 """The ledger of a group: numbered files with a line a generation, the newest of which says how everything stands.
 
-A line says how far the run has come and which versions of its tables that is. So the next file is the commit of a
-batch, whatever was written before it; and the line that says ``serving`` is the pointer by which readers find views. Of
-two processes that put the same number one is first, and the other one looks again (docs/decisions/0051).
+A line holds a run's progress and the versions of its tables. The next file is therefore the commit of a batch, and the
+line with the status ``serving`` is the pointer by which readers find views. If two processes put the same number, one
+is first, and the other one reads again (docs/decisions/0051).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from projections.errors import TableStoreUnavailable
 from projections.spark.lakehouse.numbered_files import NumberedFiles
 from projections.tablestore.runs import Run, RunState, decode_progress, encode_progress
 
-# A number that was removed could be put again, by a process that has slept since it looked: it looks again after a
-# minute, in which nobody commits so often.
-KEPT: Final = 1_000
+# A process that slept after it read the ledger could put a removed number again. It therefore reads again after a
+# minute: fewer than this many commits happen in that time.
+FILES_RETAINED: Final = 1_000
 _LOOK_HOLDS: Final = 60.0
 _ATTEMPTS: Final = 20
 
@@ -91,15 +91,15 @@ class Ledger:
 
     def _change(self, change: Callable[[Entries], Entries]) -> Entries:
         looked = time.monotonic()
-        newest, found = self._newest()
-        wanted = change(found)
-        if wanted != found:
-            number, lines = newest + 1, [json.dumps(_as_row(entry)) for entry in wanted.values()]
+        newest, entries = self._newest()
+        changed = change(entries)
+        if changed != entries:
+            number, lines = newest + 1, [json.dumps(_as_row(entry)) for entry in changed.values()]
             if time.monotonic() - looked > _LOOK_HOLDS or not self._files.put(number, lines):
                 raise _LostRace(self._group)
-            self._known = (number, wanted)
-            self._files.remove(number - KEPT)
-        return wanted
+            self._known = (number, changed)
+            self._files.remove(number - FILES_RETAINED)
+        return changed
 
     def _read(self, number: int) -> Entries:
         entries = [_of_row(self._group, json.loads(line)) for line in self._files.read(number)]

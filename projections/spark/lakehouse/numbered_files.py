@@ -1,8 +1,8 @@
 """Files of one folder that are numbered in the order in which they were put there, each by one process and for good.
 
-What Delta's own log is made of. On this machine a hard link puts a file, which fails where there is one; elsewhere
-Delta's LogStore does, by what its file system offers for it. (Of a local folder a LogStore looks first and renames
-then, so of two processes at once both may believe that they were first.)
+Delta's own log consists of such files. On this machine a hard link puts a file, and fails if it exists. Elsewhere
+Delta's LogStore does, by the means of its file system. (In a local folder a LogStore checks first and then renames: of
+two processes at once, both may believe that they were first.)
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class LocalFiles(NumberedFiles):
 
     @contextlib.contextmanager
     def _written(self, lines: Sequence[str]) -> Iterator[Path]:
-        """A file of these lines, under a name that is gone at the end of the block."""
+        """A file of these lines, under a name that is removed at the end of the block."""
         other = self.folder / f".{uuid.uuid4().hex}"
         try:
             with other.open("x", encoding="utf-8") as file:
@@ -119,7 +119,7 @@ class LocalFiles(NumberedFiles):
 
 @dataclass(frozen=True)
 class HadoopFiles(NumberedFiles):
-    """Files of any file system that Spark was told of, through Delta's LogStore."""
+    """Files of any file system that Spark is configured for, through Delta's LogStore."""
 
     spark: SparkSession
     uri: str
@@ -130,14 +130,14 @@ class HadoopFiles(NumberedFiles):
 
         with described(self.uri):
             try:
-                found = self._store().listFrom(self._path(max(known, 0)), self._settings())
+                files = self._store().listFrom(self._path(max(known, 0)), self._settings())
             except Py4JJavaError as error:
                 if error.java_exception.getClass().getSimpleName() == "FileNotFoundException":
                     return -1  # no folder yet
                 raise
             newest = -1
-            while found.hasNext():
-                newest = max(newest, _number(found.next().getPath().getName()))
+            while files.hasNext():
+                newest = max(newest, _number(files.next().getPath().getName()))
             return newest
 
     def read(self, number: int) -> Sequence[str]:

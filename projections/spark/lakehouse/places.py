@@ -41,8 +41,8 @@ class DeltaViewPlace:
         return self.definition.name
 
     @property
-    def kept(self) -> Mapping[str, ColumnType]:
-        """The columns alone: a group is computed anew from all of its rows."""
+    def stored_columns(self) -> Mapping[str, ColumnType]:
+        """The columns alone: a group is computed from all of its rows each time."""
         return self.columns
 
 
@@ -70,8 +70,8 @@ def state_name(table: str) -> str:
     return f"state_{table}"
 
 
-def require_kept(group: ProjectionGroup) -> None:
-    """Raise InvalidDefinition for a group that is not kept in Delta."""
+def require_storable(group: ProjectionGroup) -> None:
+    """Raise InvalidDefinition for a group that cannot be stored in Delta."""
     for name, table in group.tables.items():
         if table.personal:
             raise _refused(

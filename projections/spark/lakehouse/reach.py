@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from projections.planner import ViewPlan
-from projections.spark.lakehouse.kept import Kept, all_of, kept, union, within
+from projections.spark.lakehouse.materialized import Materialized, all_of, materialized, union, within
 from projections.tables import Table
 from projections.views import View, may_be_null
 
@@ -54,16 +54,16 @@ class Reach:
     view: View
     plan: ViewPlan
     roles: Mapping[str, RoleRows]
-    affected: dict[str, Kept] = field(default_factory=dict)
+    affected: dict[str, Materialized] = field(default_factory=dict)
 
     def find(self) -> int:
         """Find the keys and return the number of root keys, groups or sides among them."""
         root = self.view.root
         if self.view.by:
-            self.affected = dict.fromkeys(self.view.tables, kept(self._partitions()))
+            self.affected = dict.fromkeys(self.view.tables, materialized(self._partitions()))
         else:
             for name in self.plan.upwards:
-                self.affected[name] = kept(self._reached(name).distinct())
+                self.affected[name] = materialized(self._reached(name).distinct())
             if self.view.peers:
                 self._share_keys()
             if self.view.unmatched:
@@ -72,21 +72,21 @@ class Reach:
 
     def slices(self) -> dict[str, DataFrame]:
         """The affected root rows, or all rows of affected groups, and the rows they point to, as they will be."""
-        found: dict[str, DataFrame] = {}
+        ready: dict[str, DataFrame] = {}
         for name in self.plan.downwards:
-            cut = self._cut(name, found)
+            cut = self._cut(name, ready)
             # What nothing is looked up by is used once: by the function.
-            found[name] = kept(cut).rows if self.plan.references_from(name) else cut
-        return found
+            ready[name] = materialized(cut).rows if self.plan.references_from(name) else cut
+        return ready
 
     def _partitions(self) -> DataFrame:
         """The partitions that changed rows of any table were in, and those they are in now."""
         by = self.view.by
-        found: list[DataFrame] = []
+        frames: list[DataFrame] = []
         for role in self.roles.values():
             before = within(role.there, role.table.key, role.keys(role.staged), nullable=role.nullable)
-            found += [before.select(*by), role.coming.select(*by)]
-        return union(found).distinct()
+            frames += [before.select(*by), role.coming.select(*by)]
+        return union(frames).distinct()
 
     def _reached(self, name: str) -> DataFrame:
         role = self.roles[name]
@@ -100,9 +100,9 @@ class Reach:
 
     def _share_keys(self) -> None:
         """Let each of several roots have the keys that the others reach: they are keys of the same rows of the view."""
-        shared = kept(union([self.affected[name].rows for name in self.view.roots]).distinct())
+        shared = materialized(union([self.affected[name].rows for name in self.view.roots]).distinct())
         for name in self.view.roots:
-            self.affected[name] = Kept(shared.rows.toDF(*self.roles[name].table.key), shared.count)
+            self.affected[name] = Materialized(shared.rows.toDF(*self.roles[name].table.key), shared.count)
 
     def _close_over_sides(self) -> None:
         """Add the sides that affected rows refer to, before or after the batch, and every row that leads to them."""
@@ -123,21 +123,21 @@ class Reach:
             for rows in (role.stored, role.staged)
         ]
 
-    def _add(self, name: str, found: Sequence[DataFrame]) -> None:
-        if found:
-            self.affected[name] = kept(union([self.affected[name].rows, *found]).distinct())
+    def _add(self, name: str, frames: Sequence[DataFrame]) -> None:
+        if frames:
+            self.affected[name] = materialized(union([self.affected[name].rows, *frames]).distinct())
 
     def _cut(self, name: str, slices: Mapping[str, DataFrame]) -> DataFrame:
         """Stored rows overlaid with those that the batch brings."""
         role = self.roles[name]
-        by, wanted = self._wanted(name, slices)
+        by, keys = self._lookup(name, slices)
         nullable = role.nullable or bool(self.view.by)
         stored = within(role.there, role.table.key, role.keys(role.staged), nullable=role.nullable, how="left_anti")
-        cut = [within(rows, by, wanted, nullable=nullable) for rows in (role.coming, stored)]
+        cut = [within(rows, by, keys, nullable=nullable) for rows in (role.coming, stored)]
         return union([rows.select(*role.table.sliced) for rows in cut])
 
-    def _wanted(self, name: str, slices: Mapping[str, DataFrame]) -> tuple[Sequence[str], DataFrame]:
-        """By which columns rows are looked up, and the keys that are wanted."""
+    def _lookup(self, name: str, slices: Mapping[str, DataFrame]) -> tuple[Sequence[str], DataFrame]:
+        """The columns by which rows are looked up, and the keys to look up."""
         if name in self.view.roots:
             return self.view.by or self.roles[name].table.key, self.affected[name].rows
         key = self.roles[name].table.key

@@ -1,4 +1,4 @@
-"""A view kept in Delta as readers see it: at the version that the ledger names."""
+"""A view in Delta Lake as readers see it: at the version that the ledger names."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ def read_views(spark: SparkSession, url: str, *, group: str) -> Mapping[str, Dat
     Raises:
         NoServingGeneration: The group was not built yet.
         TableStoreUnavailable: The store did not answer.
+
+    Example:
+        >>> views = read_views(environment.spark, "delta:/lake/views", group="shop")
+        >>> views["orders_by_region"].count()
+        200
     """
     store = DeltaTableStore(spark, url)
     run = store.serving_state(group).run
@@ -43,12 +48,16 @@ def read_view(spark: SparkSession, url: str, *, group: str, view: str) -> DataFr
     """Return one view of a group's serving generation, as `read_views` does.
 
     Raises InvalidDefinition if there is no view of this name.
+
+    Example:
+        >>> read_view(environment.spark, "delta:/lake/views", group="shop", view="orders_by_region").count()
+        200
     """
-    found = read_views(spark, url, group=group)
-    if view not in found:
+    views = read_views(spark, url, group=group)
+    if view not in views:
         raise InvalidDefinition(
             f"group {group!r} serves no view {view!r}",
-            remedy=f"its views are: {', '.join(found)}",
+            remedy=f"its views are: {', '.join(views)}",
             place=shown_url(url),
         )
-    return found[view]
+    return views[view]

@@ -30,7 +30,7 @@ from projections.spark.lakehouse.places import (
     DeltaGeneration,
     DeltaViewPlace,
     StatePlace,
-    require_kept,
+    require_storable,
     state_name,
     view_name,
 )
@@ -64,9 +64,9 @@ _BATCH_SECONDS: Final = 30.0
 _SMALL_BATCHES: Final = ONE_TASK | {
     # Delta copies each row that it reads from a file with deletion vectors, unless the code around it is compiled.
     "spark.sql.codegen.wholeStage": "true",
-    # Spark describes every plan, at length unless it is told not to, to listeners that nobody has.
+    # Spark describes every plan to its listeners, by default at length. There are no listeners.
     "spark.sql.ui.explainMode": "simple",
-    # What a merge reads was worked out before: it may be read twice, which spares it a job that copies it.
+    # The source of a merge is computed before: it may be read twice, which saves a job that copies it.
     "spark.databricks.delta.merge.materializeSource": "none",
 }
 
@@ -87,7 +87,7 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
         self.root = spelled(url.removeprefix("delta:"))
         self.spark = spark.newSession()
         self._large = spark.newSession()
-        # Broadcasts stay: a batch of few rows is sent to every task that reads what it is held against.
+        # Broadcasts stay: a batch of few rows is sent to every task that reads the rows to compare.
         for name, value in _SMALL_BATCHES.items():
             self.spark.conf.set(name, value)
         self._ledgers: dict[str, Ledger] = {}
@@ -137,8 +137,8 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
     def states(self, group: str | None = None, *statuses: str) -> list[RunState]:
         """The rows of a group's generations, or of all groups', in the order of their numbers."""
         names = self._groups() if group is None else [group]
-        found = [entry.state for name in names for entry in self._ledger(name).entries().values()]
-        return [state for state in found if not statuses or state.status in statuses]
+        every = [entry.state for name in names for entry in self._ledger(name).entries().values()]
+        return [state for state in every if not statuses or state.status in statuses]
 
     def _groups(self) -> list[str]:
         return [name for name in folders_in(self.spark, self.root) if IDENTIFIER.fullmatch(name)]
@@ -220,8 +220,8 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
         self._alter(run, lambda entry: entry.changed(held=held))
 
     def layout(self, group: ProjectionGroup, run: Run, view_columns: ViewColumns) -> DeltaGeneration:
-        """The tables of a generation; InvalidDefinition for a group that is not kept in Delta."""
-        require_kept(group)
+        """The tables of a generation; InvalidDefinition for a group that cannot be stored in Delta."""
+        require_storable(group)
         group = group.resolved(view_columns)
         tables = {n: StatePlace(table, self.table(run, state_name(n))) for n, table in group.tables.items()}
         views = {
@@ -239,7 +239,7 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
 
     def begin_generation(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, DeltaGeneration]:
         """Note a new generation, whose tables are made as they are loaded; those that never served are removed."""
-        require_kept(group)
+        require_storable(group)
         removed: list[Run] = []
 
         def begun(entries: Entries) -> Entries:
@@ -247,8 +247,8 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
             number = max(entries, default=0) + 1
             run = Run(group.name, number, group.fingerprint(), uuid.uuid4().hex, group.version)
             state = RunState(run, BUILDING, {}, False, False, this_process(), {}, None)
-            kept = {n: entry for n, entry in entries.items() if entry.run not in removed}
-            return {**kept, number: Entry(state, {}).changed()}
+            remaining = {n: entry for n, entry in entries.items() if entry.run not in removed}
+            return {**remaining, number: Entry(state, {}).changed()}
 
         entries = self._ledger(group.name).change(begun)
         run = entries[max(entries)].run
@@ -257,7 +257,7 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
         return run, self.layout(group, run, view_columns)
 
     def switch(
-        self, group: ProjectionGroup, run: Run, layout: DeltaGeneration, *, anew: Progress | None = None
+        self, group: ProjectionGroup, run: Run, layout: DeltaGeneration, *, recreated: Progress | None = None
     ) -> bool:
         """Let a generation serve, in one commit to the ledger, unless readers would go back in time."""
         switched = True
@@ -266,7 +266,9 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
             nonlocal switched
             ours = _require_token(entries.get(run.generation), run)
             previous = {n: e for n, e in entries.items() if n != run.generation and e.state.status == SERVING}
-            switched = all(is_ahead(ours.state.progress, e.state.progress, anew=anew) for e in previous.values())
+            switched = all(
+                is_ahead(ours.state.progress, e.state.progress, recreated=recreated) for e in previous.values()
+            )
             if not switched:
                 return entries
             retired = {n: e.changed(status=RETIRED, paused=False, held=False) for n, e in previous.items()}
@@ -295,15 +297,15 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
         """All that are due: a write takes seconds, however little it writes."""
         entry = _require_token(self.entry(run), run)
         tables, passed = dict[str, int](), self.passed(run, entry)
-        gone = {}
+        newly_passed = {}
         for name, place in layout.tables.items():
-            if found := horizon.let_go(place, at=entry.tables[place.state.name], before=before):
-                tables[place.state.name], gone[name] = found
-        if gone:
-            known = {name: passed.get(name, Passed()).and_then(one) for name, one in gone.items()}
+            if result := horizon.let_go(place, at=entry.tables[place.state.name], before=before):
+                tables[place.state.name], newly_passed[name] = result
+        if newly_passed:
+            known = {name: passed.get(name, Passed()).and_then(one) for name, one in newly_passed.items()}
             tables[HORIZON] = horizon.write_passed(layout.horizon, known, at=entry.tables.get(HORIZON))
             self.pin(run, tables)
-        return {name: one.settled for name, one in gone.items()}
+        return {name: one.settled for name, one in newly_passed.items()}
 
     def passed(self, run: Run, entry: Entry) -> Mapping[str, Passed]:
         """How far the tables of a run have lost deleted rows, by their names."""
@@ -339,10 +341,10 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
 
 def require_at(entry: Entry | None, run: Run, start: Progress) -> Entry:
     """The row, which has our token and stands at ``start``; RunSuperseded."""
-    found = _require_token(entry, run)
-    if filled(found.state.progress, start) != start:
+    current = _require_token(entry, run)
+    if filled(current.state.progress, start) != start:
         raise superseded(run)
-    return found
+    return current
 
 
 def _require_token(entry: Entry | None, run: Run) -> Entry:

@@ -1,7 +1,7 @@
-"""One Delta table of a generation: read at a version, and moved on by a writer who is alone with it.
+"""One Delta table of a generation: read at a version, and moved on by its only writer.
 
-Delta commits one table at a time. Which versions belong together is said by the ledger, so a table may be ahead of what
-it says: a batch that was killed left that. Whoever writes next goes back to the version that counts before he goes on.
+Delta commits one table at a time, and the ledger says which versions belong together. A killed batch leaves a table
+ahead of the ledger. The next writer first restores the version that the ledger names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from projections.errors import RunSuperseded
 from projections.spark.delta_log import DeltaLog
 from projections.spark.failures import described
 from projections.spark.gathering import is_for_many
-from projections.spark.lakehouse.kept import within
+from projections.spark.lakehouse.materialized import within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 _PROPERTIES: Final = {
     # A changed row is marked in its file, which is not written again for it.
     "delta.enableDeletionVectors": "true",
-    # To write a checkpoint takes a second of a batch's time; what it spares who reads is less, up to here.
+    # A checkpoint takes a second of a batch's time. Up to this many commits, it saves readers less than that.
     "delta.checkpointInterval": "100",
-    # Least and greatest values for readers who filter; Delta's own 32 columns took four fifths of a file's time.
+    # Least and greatest values for filtering readers; Delta's default of 32 columns took four fifths of a file's time.
     "delta.dataSkippingNumIndexedCols": "8",
 }
 # To count a table's files Spark reads its log, which takes as long as a merge of few rows.
 COMPACTED_EVERY: Final = 32
-# More files than that, beside those that have a good size, are put together.
+# A table is compacted if it has more files than this, apart from those of a good size.
 MOST_SMALL_FILES: Final = 64
 _GOOD_BYTES: Final = 64 << 20
-# Up to here, some thousand rows, a table is written anew by one job; a merge takes about ten, and plans each.
+# Up to this size, some thousand rows, one job rewrites a table; a merge takes about ten jobs, and plans each.
 _SMALL_BYTES: Final = 128 << 10
 # Larger ones too, where much of them changes: each changed row pays for so many bytes, up to where a merge costs less.
 _BYTES_A_ROW: Final = 1 << 10
@@ -40,7 +40,7 @@ _MOST_BYTES: Final = 6 << 20
 
 
 def mostly_rewritten(rows: int) -> int:
-    """The bytes up to which a table is written anew for so many changed rows, instead of merged into."""
+    """The bytes up to which a table is rewritten for so many changed rows, instead of merged into."""
     return min(_SMALL_BYTES + rows * _BYTES_A_ROW, _MOST_BYTES)
 
 
@@ -90,22 +90,22 @@ class VersionedTable:
         statistics = {"delta.dataSkippingStatsColumns": looked_up} if looked_up else {}
         for name, value in (_PROPERTIES | statistics).items():
             writer = writer.option(name, value)
-        with self._log.told(self._superseded):
+        with self._log.typed_errors(self._superseded):
             writer.save(self.path)
         return self.version()
 
     def merge(self, changes: DataFrame, key: Sequence[str], *, at: int, count: int = 0, nullable: bool = False) -> int:
         """Put changed rows in the place of those of their keys, in the version ``at``; returns the new version.
 
-        Where ``changes`` has a column ``_retracted``, rows that are marked in it go. RunSuperseded where anybody else
-        has committed meanwhile: then the new version is not known to hold this batch alone. ``count`` is how many
-        changed rows there are, where that is known.
+        If ``changes`` has a column ``_retracted``, rows that are marked in it are deleted. RunSuperseded if another
+        writer has committed meanwhile: the new version may then hold more than this batch. ``count`` is the number of
+        changed rows, if it is known.
         """
-        if self._is_written_anew(at, count):
+        if self._is_rewritten(at, count):
             return self._overwritten(_merged(self.listed(at, self.spark), changes, key, nullable=nullable))
         return self._moved_on(lambda table: _merge(table, changes, key, nullable=nullable), at=at)
 
-    def _is_written_anew(self, version: int, count: int) -> bool:
+    def _is_rewritten(self, version: int, count: int) -> bool:
         """Whether that is less than to merge into it; the rows of a large batch are too many for one task."""
         if is_for_many(self.spark):
             return False
@@ -116,7 +116,7 @@ class VersionedTable:
     def _overwritten(self, rows: DataFrame) -> int:
         """Make these rows all of the table; what a killed batch left goes with the rest."""
         known = self.version()
-        with self._log.told(self._superseded):
+        with self._log.typed_errors(self._superseded):
             transaction = self._log.begin()
             removed, added = self._log.files_before(transaction), self._log.written(transaction, rows.coalesce(1))
             self._log.commit(transaction, self._log.overwriting(), removed=removed, added=added)
@@ -139,7 +139,7 @@ class VersionedTable:
 
     def _moved_on(self, write: Callable[[Any], object], *, at: int) -> int:
         known = self.version()
-        with self._log.told(self._superseded):
+        with self._log.typed_errors(self._superseded):
             if known != at:
                 known = self._taken_back(known, to=at)
             write(self._log.table())
@@ -168,8 +168,8 @@ class VersionedTable:
 
         Were the newest version simply taken for ours, another runner's rows could be in it.
         """
-        found = self.version()
-        return found if found in (after, after + 1) else self._refuse()
+        version = self.version()
+        return version if version in (after, after + 1) else self._refuse()
 
     def _refuse(self) -> NoReturn:
         raise self._superseded()
@@ -206,5 +206,5 @@ def _merge(table: Any, changes: DataFrame, key: Sequence[str], *, nullable: bool
 
 
 def _identity(file: Any) -> tuple[str, str]:
-    """A file as one version has it: which of its rows are marked as gone is a part of that."""
+    """A file as one version has it, with the marks of its deleted rows."""
     return str(file.path()), str(file.getDeletionVectorUniqueId())

@@ -3,7 +3,7 @@
     the batch as it is
       └ a batch of records that cannot be unpacked, and the group tolerates it → look for all such batches → set their
         records aside, and the same range again around them
-      └ an unknown schema id → wait for the schema, plan anew, the same range again
+      └ an unknown schema id → wait for the schema, plan again, the same range again
       └ a bad record, and the group tolerates them → ask which records are bad, all at once → set them aside, and the
         same range again without them
 
@@ -133,11 +133,11 @@ class BatchApplier:
         group = self._batches.group
         if group.bad_records == "fail":
             raise error
-        found = self._found(offsets, aside, error)
-        if not found:
+        bad = self._find_bad(offsets, aside, error)
+        if not bad:
             raise error
-        log.warning("records set aside", group=group.name, strategy=group.bad_records, **found.counts())
-        return self._sent(found)
+        log.warning("records set aside", group=group.name, strategy=group.bad_records, **bad.counts())
+        return self._sent(bad)
 
     def _sent(self, aside: SetAside) -> SetAside:
         bad = aside.but(FORGOTTEN)
@@ -145,29 +145,29 @@ class BatchApplier:
             self._letters.send(bad, attempts=1)
         return aside
 
-    def _found(self, offsets: OffsetRange, aside: SetAside, error: UndecodableRecord) -> SetAside:
+    def _find_bad(self, offsets: OffsetRange, aside: SetAside, error: UndecodableRecord) -> SetAside:
         if not isinstance(error, RecordNotUnpacked):
             try:
                 with described(f"projection group {self._batches.group.name}"):
                     return self._judged(offsets, aside, error)
             except RecordNotUnpacked:
                 pass  # the executors had come to a bad record first
-        found = [not_unpacked_in(self._batches.log, piece) for piece in around(offsets, aside)]
-        return functools.reduce(operator.or_, found)
+        unreadable = [not_unpacked_in(self._batches.log, piece) for piece in around(offsets, aside)]
+        return functools.reduce(operator.or_, unreadable)
 
     def _judged(self, offsets: OffsetRange, aside: SetAside, error: UndecodableRecord) -> SetAside:
         batches, judge = self._batches, Judge(self._batches.reduction.registry, self._batches.environment.small)
         raw = read_records(batches.environment, batches.log, offsets, aside=aside, headed=batches.group.headed_topics)
         records = left_out(raw, aside)
         if isinstance(error, EventsMissing):
-            found = list(self._behind_gaps(records, judge))
+            asides = list(self._behind_gaps(records, judge))
         else:
             tables = [table for table in batches.group.tables.values() if table.topic in records]
-            found = [judge.faults(table, records[table.topic]) for table in tables]
-        return functools.reduce(operator.or_, found, SetAside.nothing())
+            asides = [judge.faults(table, records[table.topic]) for table in tables]
+        return functools.reduce(operator.or_, asides, SetAside.nothing())
 
     def _behind_gaps(self, records: Mapping[str, Rows], judge: Judge) -> Iterator[SetAside]:
-        """What the failed attempt had staged tells which streams lack a version."""
+        """The rows that the failed attempt staged show which streams lack a version."""
         for place in self._batches.tables:
             table = place.table
             if isinstance(table, EventTable | EventVersions) and table.topic in records:

@@ -61,6 +61,10 @@ class BatchReport:
         lag_offsets: The offsets that wait.
         lag_seconds: The age of the oldest record that waits.
         published: The records that were written to view topics.
+
+    Example:
+        >>> [batch.upserts for batch in runner.catch_up()]
+        [500, 12]
     """
 
     records: int
@@ -116,7 +120,7 @@ class LiveBatches:
         return LiveBatches(environment, log, group, run, layout, queries, Reduction(registry), disclosure)
 
     def with_schemas(self, registry: Mapping[int, RegisteredSchema]) -> LiveBatches:
-        """The batches of the same run, with everything that depends on the known schemas planned anew."""
+        """The batches of the same run; everything that depends on the known schemas is planned again."""
         self.queries.forget()
         disclosure = Disclosure(registry, self.environment.keys)
         return dataclasses.replace(self, reduction=Reduction(registry), disclosure=disclosure)
@@ -137,7 +141,7 @@ class LiveBatches:
         return list(self.layout.tables.values())
 
     def streams_with_gaps(self, place: TableLayout) -> list[tuple[str, int]]:
-        """Told by what the attempt that failed last had staged."""
+        """From the rows that the last failed attempt staged."""
         with self._store.transaction() as connection:
             return gaps.streams_with_gaps(connection, place)
 
@@ -161,8 +165,8 @@ class LiveBatches:
     def _stage(self, offsets: OffsetRange, floor: int | None, report: BatchReport) -> bool:
         """Fill the staging tables; returns whether anything is newer than the state."""
         with report.step("read"):
-            found = read_records(self.environment, self.log, offsets, aside=self.aside, headed=self.group.headed_topics)
-            records = left_out(found, self.aside)
+            raw = read_records(self.environment, self.log, offsets, aside=self.aside, headed=self.group.headed_topics)
+            records = left_out(raw, self.aside)
         tables = [t for t in self.layout.tables.values() if t.table.topic in records]
         if tables:
             with report.step("stage"), ThreadPoolExecutor(max_workers=len(tables)) as pool:
@@ -174,9 +178,9 @@ class LiveBatches:
 
     def _stage_late(self, place: TableLayout, raw: Rows, floor: int | None, rows: int) -> None:
         """Stage the events that a stream with a promise has no rows of: too late by their records, or forgotten."""
-        stream, kept = place.table, self.layout.retained
-        if isinstance(stream, EventStream) and kept is not None:
-            inputs, target = {"raw": with_floor(raw, floor)}, self._target(kept.late)
+        stream, retained_tables = place.table, self.layout.retained
+        if isinstance(stream, EventStream) and retained_tables is not None:
+            inputs, target = {"raw": with_floor(raw, floor)}, self._target(retained_tables.late)
             name = f"late.{place.staged.name}"
             self._write(name, lambda frames: self.reduction.late(frames["raw"], stream), inputs, target, rows=rows)
 
@@ -184,8 +188,8 @@ class LiveBatches:
         """Note the keys of erased persons; returns how many."""
         if records is None:
             return 0
-        found = records if isinstance(records, pa.Table) else records.toArrow()
-        keys = [key.hex() for key in found["key"].to_pylist()]
+        rows = records if isinstance(records, pa.Table) else records.toArrow()
+        keys = [key.hex() for key in rows["key"].to_pylist()]
         with self._store.staging(self.run) as connection:
             staging.stage_destroyed(connection, self.layout, keys)
         return len(keys)
@@ -229,9 +233,9 @@ class LiveBatches:
                 self._compute(view, walk, affected, report)
             with report.step("difference"), store.staging(self.run) as connection:
                 frozen = retained.frozen_before(connection, self.layout, view)
-                upserts, gone = stage_difference(connection, view, walk, frozen=frozen)
+                upserts, retractions = stage_difference(connection, view, walk, frozen=frozen)
             report.upserts += upserts
-            report.retractions += gone
+            report.retractions += retractions
 
     def _add_up(self, view: ViewLayout, partials: PartialLayout, affected: int, report: BatchReport) -> bool:
         """Bring partial aggregates forward by the changed rows; returns whether it marked groups to compute whole."""
@@ -241,7 +245,7 @@ class LiveBatches:
 
         def result(frames: Mapping[str, DataFrame]) -> DataFrame:
             typed = {name: in_table_order(frames[name], columns) for name, columns in partials.columns.items()}
-            return brought_forward(view.definition, typed, view.kept)
+            return brought_forward(view.definition, typed, view.stored_columns)
 
         with report.step("view"):
             columns = partials.columns
@@ -270,12 +274,12 @@ class LiveBatches:
 
         def result(frames: Mapping[str, DataFrame]) -> DataFrame:
             typed = {name: in_table_order(frames[name], role.table.opened) for name, role in view.roles.items()}
-            return stored_columns(view.definition, typed, view.kept)
+            return stored_columns(view.definition, typed, view.stored_columns)
 
         self._write(f"view.{view.name}", result, slices, self._target(view.result), rows=affected)
 
     def _target(self, table: sa.Table) -> Target:
-        """Where the batch writes: whoever claims the run waits for it, and empties the table then."""
+        """Where the batch writes: a process that claims the run waits for the write, and then empties the table."""
         return self._store.target(table, self.run)
 
     def _read(self, target: Target, columns: Mapping[str, ColumnType], *, rows: int) -> Rows:
@@ -290,5 +294,5 @@ class LiveBatches:
             spark = self.environment.spark
             frames = {n: few_rows(spark, g) if isinstance(g, pa.Table) else g for n, g in inputs.items()}
             return write(build(frames), target, rows=rows)
-        found = self.queries.run(name, build, few)
-        return target.append(found) if found.num_rows else 0
+        result = self.queries.run(name, build, few)
+        return target.append(result) if result.num_rows else 0

@@ -1,8 +1,8 @@
 """Queries over few rows, planned once: most of what a small live batch costs is Spark's planning of it.
 
-A prepared query reads its inputs from inlets that every batch fills anew, so the same physical plan runs again. A
-physical plan that would remember rows of the run before (a shuffle, a broadcast, a subquery) is made anew out of the
-analysed one. Where tasks may run in another JVM, or a query reads anything but its inputs, it is built anew each time
+A prepared query reads its inputs from inlets that every batch fills again: the same physical plan runs each time. A
+physical plan that would remember rows of the previous run (a shuffle, a broadcast, a subquery) is made again from the
+analysed one. If tasks may run in another JVM, or a query reads anything but its inputs, it is built again each time
 (docs/decisions/0016).
 """
 
@@ -49,14 +49,14 @@ class PreparedQueries(Closing):
         return prepared.run(inputs)
 
     def forget(self) -> None:
-        """Plan every query anew when it is next run."""
+        """Plan every query again at its next run."""
         for prepared in self._prepared.values():
             if prepared is not None:
                 prepared.forget()
         self._prepared.clear()
 
     def close(self) -> None:
-        """Let the rows go; the queries are of no use any more."""
+        """Release the rows; the queries cannot be run any more."""
         self.forget()
 
     def _prepare(self, name: str, build: Build, inputs: Mapping[str, pa.Table]) -> _Prepared | None:

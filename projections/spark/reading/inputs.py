@@ -27,7 +27,7 @@ Fold = Callable[["DataFrame", "DataFrame | None"], "DataFrame"]
 
 
 class Reduction:
-    """How records become staged rows; made anew when the registry has learnt a schema.
+    """How records become staged rows; made again when the registry has a new schema.
 
     Every table's columns are built at its first batch and used again for each later one.
     """

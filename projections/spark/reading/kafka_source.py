@@ -59,14 +59,14 @@ class KafkaLog:
         RegistryUnreachable, SchemaConflict.
         """
         try:
-            found = read_schemas(self.settings)
+            registry = read_schemas(self.settings)
         except TopicMissing:
-            found = {}  # a group may follow captured tables alone; an event's id would be an unknown one
+            registry = {}  # a group may follow captured tables alone; an event's id would be an unknown one
         if not avro_changelogs:
-            return found
+            return registry
         from eventstore.kafka.confluent_registry import registered_for  # whose packages few need
 
-        return add_schemas(found, registered_for(self.settings, avro_changelogs))
+        return add_schemas(registry, registered_for(self.settings, avro_changelogs))
 
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
         """The topics' cleanup.policy; TopicMissing, BrokerUnreachable."""
@@ -104,7 +104,7 @@ class KafkaLog:
         return reader.load().selectExpr(*_RAW, "headers", header_text("ce_time"), "timestamp")
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """What tells a topic from another of its name, made before or after it; TopicMissing, BrokerUnreachable."""
+        """What distinguishes a topic from an earlier or later one of its name; TopicMissing, BrokerUnreachable."""
         return topic_ids(self.settings, topics)
 
 
@@ -120,11 +120,11 @@ class OpenKafkaLog(OffsetReader):
         """By the records' timestamps; TopicMissing, BrokerUnreachable."""
         now = datetime.now(UTC)
         lives = tombstone_lives(self._settings, topics)
-        found = dict[str, Mapping[int, int]]()
+        offsets = dict[str, Mapping[int, int]]()
         for life in set(lives.values()):  # topics of one kind are alike: one question for all of them
             alike = [topic for topic in lives if lives[topic] == life]
-            found |= self.offsets_at(now - (life.lag + life.retention), alike)
-        return found
+            offsets |= self.offsets_at(now - (life.lag + life.retention), alike)
+        return offsets
 
     def fetch(self, offsets: OffsetRange, *, headed: bool = False) -> pa.Table:
         """The committed records of a range; OffsetsLost, RecordNotUnpacked, BrokerUnreachable."""
@@ -146,15 +146,15 @@ class OpenKafkaLog(OffsetReader):
         return datetime.fromtimestamp(min(times) / 1000, UTC) if times else None
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._reader.close()
         super().close()
 
     def _records(self, offsets: OffsetRange) -> list[TopicRecord]:
-        wanted = offsets.not_empty()
+        nonempty = offsets.not_empty()
         try:
-            self._reader.seek(wanted.start)
-            return list(self._reader.read_up_to(wanted.end))
+            self._reader.seek(nonempty.start)
+            return list(self._reader.read_up_to(nonempty.end))
         except OffsetsExpired as error:
             # The same may be waiting to be said of other partitions, and would be said of what is read next.
             self._reader.close()
@@ -170,8 +170,8 @@ class OpenKafkaLog(OffsetReader):
 
 
 def _text(record: TopicRecord, header: str) -> str | None:
-    found = next((value for name, value in record.headers if name == header), None)
-    return None if found is None else found.decode(errors="replace")
+    content = next((value for name, value in record.headers if name == header), None)
+    return None if content is None else content.decode(errors="replace")
 
 
 def read_range(
@@ -183,7 +183,7 @@ def read_range(
 ) -> DataFrame:
     """The committed records of a range, with topic, partition, offset, key and value; ``headed``, with `HEADERS` too.
 
-    ``client`` is the JVM spelling of the Kafka settings. An offset that is gone fails the read: nothing is skipped.
+    ``client`` is the JVM spelling of the Kafka settings. A deleted offset fails the read: nothing is skipped.
     """
     reader = _reader(spark, client, offsets)
     if not headed:
@@ -192,13 +192,13 @@ def read_range(
 
 
 def _reader(spark: SparkSession, client: Mapping[str, str], offsets: OffsetRange) -> DataFrameReader:
-    wanted = offsets.not_empty()
-    reader = spark.read.format("kafka").option("assign", json.dumps({t: sorted(p) for t, p in wanted.end.items()}))
+    nonempty = offsets.not_empty()
+    reader = spark.read.format("kafka").option("assign", json.dumps({t: sorted(p) for t, p in nonempty.end.items()}))
     for name, value in client.items():
         reader = reader.option(f"kafka.{name}", value)
     for name, value in {"kafka.isolation.level": "read_committed", "failOnDataLoss": "true", **_BULK}.items():
         reader = reader.option(name, value)
-    return reader.option("startingOffsets", _json(wanted.start)).option("endingOffsets", _json(wanted.end))
+    return reader.option("startingOffsets", _json(nonempty.start)).option("endingOffsets", _json(nonempty.end))
 
 
 def _json(offsets: Offsets) -> str:

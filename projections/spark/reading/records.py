@@ -37,8 +37,8 @@ def read_records(
     if not are_few(offsets.records):
         topics = [t for t in offsets.changed_topics() if any(p.only(t).records for p in around(offsets, aside))]
         return {t: scanned(environment, offsets.only(t), aside, headed=t in headed) for t in topics}
-    found = fetched(log, offsets, aside, headed=bool(headed))
-    return {t: found.filter(pc.equal(found["topic"], t)) for t in pc.unique(found["topic"]).to_pylist()}
+    records = fetched(log, offsets, aside, headed=bool(headed))
+    return {t: records.filter(pc.equal(records["topic"], t)) for t in pc.unique(records["topic"]).to_pylist()}
 
 
 def fetched(log: OpenLog, offsets: OffsetRange, aside: SetAside, *, headed: bool) -> pa.Table:
@@ -59,8 +59,8 @@ def left_out(records: Mapping[str, Rows], aside: SetAside) -> Mapping[str, Rows]
     """The records, by topic, without those set aside; a topic of which nothing is left has none."""
     if not aside:
         return records
-    kept = {topic: _left_out(rows, aside.of_topic(topic)) for topic, rows in records.items()}
-    return {topic: rows for topic, rows in kept.items() if not isinstance(rows, pa.Table) or rows.num_rows}
+    remaining = {topic: _left_out(rows, aside.of_topic(topic)) for topic, rows in records.items()}
+    return {topic: rows for topic, rows in remaining.items() if not isinstance(rows, pa.Table) or rows.num_rows}
 
 
 def _left_out(rows: Rows, aside: SetAside) -> Rows:

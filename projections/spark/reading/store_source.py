@@ -50,7 +50,7 @@ class StoreLog:
             return log.schemas()
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """Nothing: a topic is not made anew here."""
+        """Empty ids: a topic is never created again here."""
         return dict.fromkeys(topics, "")
 
     def deletion_retention(self, topics: Collection[str]) -> Mapping[str, timedelta]:
@@ -58,7 +58,7 @@ class StoreLog:
         return {}
 
     def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
-        """``delete`` without a bound: every event and every change is kept."""
+        """``delete`` without a bound: every event and every change is retained."""
         return dict.fromkeys(topics, "delete")
 
     def transactions(self, prefix: str, topics: Sequence[str]) -> SourceBoundaries:
@@ -78,7 +78,7 @@ class StoreLog:
         )
 
     def view_topics(self) -> ViewTopics:
-        """InvalidDefinition: there is no topic to publish rows to, and who reads the file reads the view."""
+        """InvalidDefinition: there is no topic to publish rows to, and readers of the file can read the view."""
         raise InvalidDefinition(
             "views with a topic are published to Kafka, and this log is a store of its own file",
             remedy="leave topic=… away: the view can be read in the file, or keep the views with a broker",
@@ -86,23 +86,23 @@ class StoreLog:
         )
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, headed: bool = False) -> DataFrame:
-        """The records of a range, read by Python workers side by side; a small one by the driver, who is quicker."""
+        """The records of a range, read by Python workers in parallel; a small one by the driver, which is quicker."""
         if offsets.records <= DRIVER_OFFSETS:
             with self.open() as log:
                 return spark.createDataFrame(log.fetch(offsets, headed=headed))
         spark.dataSource.register(StoreRecords)
         reader = spark.read.format(StoreRecords.name()).option("file", self.path).option("step", OFFSETS)
-        found = reader.option("ranges", json.dumps(_ranges(offsets))).load()
-        return found if headed else found.drop(*HEADERS)
+        records = reader.option("ranges", json.dumps(_ranges(offsets))).load()
+        return records if headed else records.drop(*HEADERS)
 
 
 class OpenStoreLog(SqliteLog):
-    """The file kept open, and small ranges of it: starting a task would take longer."""
+    """The open file, and small ranges of it: starting a task would take longer."""
 
     def fetch(self, offsets: OffsetRange, *, headed: bool = False) -> pa.Table:
         """The records of a range."""
-        found = [b for topic, first, last in _ranges(offsets) for b in _batches(self, topic, first, last)]
-        records = pa.Table.from_batches(found, _SCHEMA)
+        batches = [b for topic, first, last in _ranges(offsets) for b in _batches(self, topic, first, last)]
+        records = pa.Table.from_batches(batches, _SCHEMA)
         return records if headed else records.drop_columns(list(HEADERS))
 
     def deletions_complete_from(self, topics: Sequence[str]) -> Offsets:
@@ -111,14 +111,14 @@ class OpenStoreLog(SqliteLog):
 
     def oldest(self, offsets: OffsetRange) -> datetime | None:
         """By the times of events; changes of captured rows have none."""
-        found = (self.first(*part) for part in _ranges(offsets))
-        times = [record[3] for record in found if record is not None]
+        firsts = (self.first(*part) for part in _ranges(offsets))
+        times = [record[3] for record in firsts if record is not None]
         return min((datetime.fromisoformat(time) for time in times if time is not None), default=None)
 
 
 def _ranges(offsets: OffsetRange) -> list[tuple[str, int, int]]:
-    wanted = offsets.not_empty()
-    return [(topic, wanted.start[topic][PARTITION], ends[PARTITION]) for topic, ends in wanted.end.items()]
+    nonempty = offsets.not_empty()
+    return [(topic, nonempty.start[topic][PARTITION], ends[PARTITION]) for topic, ends in nonempty.end.items()]
 
 
 def _batches(log: SqliteLog, topic: str, first: int, last: int) -> Iterator[pa.RecordBatch]:

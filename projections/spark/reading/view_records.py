@@ -30,8 +30,8 @@ def prepare_view_rows(table: ViewTopicTable) -> Callable[[DataFrame], DataFrame]
 
 def prepare_misfits(table: ViewTopicTable) -> Callable[[DataFrame], DataFrame]:
     """The step from raw records to those that `prepare_view_rows` refuses: their places, and a column `_fault`."""
-    parsed, found = _parsed(), _fault(table).alias(FAULT)
-    return lambda raw: newest(raw).select(*parsed).select(*_PLACE, found).where(f"{FAULT} IS NOT NULL")
+    parsed, misfit = _parsed(), _fault(table).alias(FAULT)
+    return lambda raw: newest(raw).select(*parsed).select(*_PLACE, misfit).where(f"{FAULT} IS NOT NULL")
 
 
 def newest(raw: DataFrame) -> DataFrame:
@@ -59,8 +59,8 @@ def _parsed() -> list[Column]:
 def _typed(table: ViewTopicTable) -> list[Column | str]:
     from pyspark.sql import functions as F
 
-    found = _fault(table)
-    deleted = F.when(found.isNotNull(), refuse_fault(found).cast("boolean")).otherwise(F.col("_tombstone"))
+    misfit = _fault(table)
+    deleted = F.when(misfit.isNotNull(), refuse_fault(misfit).cast("boolean")).otherwise(F.col("_tombstone"))
     return [
         *(_value("k", table, c).alias(c) for c in table.key),
         *(_value("v", table, c).alias(c) for c in table.payload),

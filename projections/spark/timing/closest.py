@@ -19,7 +19,7 @@ Direction = Literal["backward", "forward", "nearest"]
 
 _BEFORE, _AFTER = "before", "after"
 DIRECTIONS: Final = {"backward": (_BEFORE,), "forward": (_AFTER,), "nearest": (_BEFORE, _AFTER)}
-_AT, _ORDER, _TAKEN, _FOUND = "at", "order", "taken", "found"
+_AT, _ORDER, _TAKEN, _MATCH = "at", "order", "taken", "match"
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Search:
     reach: int | None
 
     def joined(self, condition: str | Column | None, how: Literal["inner", "left"]) -> DataFrame:
-        """The left's rows with what the right has of the one that is found."""
-        found = self._in_order() if condition is None else self._among_all(condition)
-        match = self._own(_FOUND)
-        kept = found if how == "left" else found.where(match.isNotNull())
-        return kept.select(*self.sides.left.columns, *(match[name].alias(name) for name in self.sides.taken))
+        """The left's rows with the columns of the matching row of the right."""
+        matched = self._in_order() if condition is None else self._among_all(condition)
+        match = self._own(_MATCH)
+        rows = matched if how == "left" else matched.where(match.isNotNull())
+        return rows.select(*self.sides.left.columns, *(match[name].alias(name) for name in self.sides.taken))
 
     def _own(self, name: str) -> Column:
         from pyspark.sql import functions as F
@@ -66,9 +66,9 @@ class Search:
         rows = self._both()
         for way in DIRECTIONS[self.direction]:
             closest = F.max_by(self._own(_TAKEN), self._own(way)).over(self._window(way))
-            rows = rows.withColumn(self.sides.own(f"{_FOUND}_{way}"), closest)
+            rows = rows.withColumn(self.sides.own(f"{_MATCH}_{way}"), closest)
         ours = rows.where(self._own(_TAKEN).isNull())
-        return ours.select("*", self._closest().alias(self.sides.own(_FOUND), metadata=self._looks()))
+        return ours.select("*", self._closest().alias(self.sides.own(_MATCH), metadata=self._looks()))
 
     def _looks(self) -> dict[str, int]:
         """How far from its own time a row of the left looks."""
@@ -109,10 +109,10 @@ class Search:
         """Of the rows found in each direction the closer one, the earlier one at equal distance, within reach."""
         from pyspark.sql import functions as F
 
-        at, found = self._own(_AT), [self._own(f"{_FOUND}_{way}") for way in DIRECTIONS[self.direction]]
-        before, after = found[0], found[-1]
+        at, matches = self._own(_AT), [self._own(f"{_MATCH}_{way}") for way in DIRECTIONS[self.direction]]
+        before, after = matches[0], matches[-1]
         since, until = at - before[self.sides.own(_AT)], after[self.sides.own(_AT)] - at
-        closest = F.when(after.isNull() | (since <= until), before).otherwise(after) if len(found) > 1 else before
+        closest = F.when(after.isNull() | (since <= until), before).otherwise(after) if len(matches) > 1 else before
         if self.reach is None:
             return closest
         return F.when(F.abs(closest[self.sides.own(_AT)] - at) <= self.reach, closest)
@@ -127,9 +127,9 @@ class Search:
         alike = [texts.get(c, c) for c in self.sides.left.columns]
         as_texts = [F.col(c).cast("string").alias(text) for c, text in texts.items()]
         pairs = self._pairs().where(F.expr(condition) if isinstance(condition, str) else condition)
-        found = F.max_by(self._own(_TAKEN), self._closeness()).alias(own(_FOUND), metadata=self._looks())
-        best = pairs.select("*", *as_texts).groupBy(*alike).agg(found)
-        renamed = best.select(*(F.col(c).alias(own(f"of_{c}")) for c in alike), own(_FOUND))
+        closest = F.max_by(self._own(_TAKEN), self._closeness()).alias(own(_MATCH), metadata=self._looks())
+        best = pairs.select("*", *as_texts).groupBy(*alike).agg(closest)
+        renamed = best.select(*(F.col(c).alias(own(f"of_{c}")) for c in alike), own(_MATCH))
         left = self.sides.left.select("*", *as_texts)
         return left.join(renamed, all_of(F.col(c).eqNullSafe(self._own(f"of_{c}")) for c in alike), "left")
 
@@ -139,9 +139,9 @@ class Search:
 
         sides, own = self.sides, self.sides.own
         rows = self._timed().withColumn(own(_ORDER), F.struct(*self.order))
-        kept = [F.col(c).alias(f"{sides.prefix}{c}") for c in dict.fromkeys([*sides.on, sides.times[1]])]
+        prefixed = [F.col(c).alias(f"{sides.prefix}{c}") for c in dict.fromkeys([*sides.on, sides.times[1]])]
         taken = [self._own(_TAKEN)[name].alias(name) for name in sides.taken]
-        right = rows.select(*kept, *taken, self._own(_TAKEN), self._own(_ORDER))
+        right = rows.select(*prefixed, *taken, self._own(_TAKEN), self._own(_ORDER))
         first, last = self._bounds()
         if first is None or last is None:
             near = [
@@ -150,7 +150,7 @@ class Search:
             ]
             pairs = sides.left.join(right, all_of([sides.equal(), sides.apart().isNotNull(), *near]))
         else:
-            pairs = Pairs(sides, first, last).kept_left(right, "inner")
+            pairs = Pairs(sides, first, last).preserving_left(right, "inner")
         return pairs if self.exact else pairs.where(sides.apart() != 0)
 
     def _bounds(self) -> tuple[int | None, int | None]:
@@ -169,17 +169,17 @@ def _texts(sides: Sides) -> dict[str, str]:
     """Names for the texts of the left's floating-point columns, by which 0.0 and -0.0 differ as no group has them."""
     from pyspark.sql.types import DoubleType, FloatType
 
-    found = {}
+    texts = {}
     for field in sides.left.schema.fields:
         if isinstance(field.dataType, DoubleType | FloatType):
-            found[field.name] = sides.own(f"text_{field.name}")
+            texts[field.name] = sides.own(f"text_{field.name}")
         elif not _is_comparable(field.dataType):
             raise InvalidDefinition(
                 f"join_as_of with a condition compares rows of the left, and {field.name!r} is"
                 f" {field.dataType.simpleString()}",
                 remedy="leave it out on the left, and join it afterwards by the key",
             )
-    return found
+    return texts
 
 
 def _is_comparable(kind: DataType) -> bool:

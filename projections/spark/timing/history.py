@@ -30,8 +30,8 @@ class History:
 
         columns = [column for column in versions.columns if column not in (FROM, TO)]
         start, end = F.col(FROM).alias(self.validity.start), F.col(TO).alias(self.validity.end)
-        kept = versions if self.validity.keep is None else self._young(versions, self.validity.keep)
-        return kept.select(*columns, start, end, F.col(TO).isNull().alias(CURRENT))
+        rows = versions if self.validity.keep is None else self._young(versions, self.validity.keep)
+        return rows.select(*columns, start, end, F.col(TO).isNull().alias(CURRENT))
 
     def _young(self, versions: DataFrame, keep: int) -> DataFrame:
         """Without those that ended too long before the newest change of their row.

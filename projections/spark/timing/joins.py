@@ -65,11 +65,11 @@ def join_within(
     sides = sides_of(left, right, on=on, times=times, take=() if only_left else take)
     pairs, right = Pairs(sides, first, last), sides.renamed()
     if only_left:
-        return pairs.kept_left(right, _JOINS[how])
+        return pairs.preserving_left(right, _JOINS[how])
     if how == "right":
-        return _of_both(pairs.kept_right(right, "right"), sides, how)
-    found = _of_both(pairs.kept_left(right, _JOINS["left" if how == "full" else how]), sides, "left")
-    return found if how != "full" else found.union(_alone(pairs.kept_right(right, "left_anti"), sides))
+        return _of_both(pairs.preserving_right(right, "right"), sides, how)
+    joined = _of_both(pairs.preserving_left(right, _JOINS["left" if how == "full" else how]), sides, "left")
+    return joined if how != "full" else joined.union(_alone(pairs.preserving_right(right, "left_anti"), sides))
 
 
 def join_as_of(
@@ -108,6 +108,10 @@ def join_as_of(
 
     Raises:
         InvalidDefinition: The join cannot work. Raised when the view is planned, as UnknownColumn is.
+
+    Example:
+        >>> times = ("traded_at", "quoted_at")
+        >>> join_as_of(trades, quotes, on="symbol", times=times, tolerance="1 hour", take=["price"])
     """
     _require_how(how, ("inner", "left"), "join_as_of")
     if direction not in DIRECTIONS:
@@ -155,12 +159,12 @@ def _alone(right: DataFrame, sides: Sides) -> DataFrame:
 def _reach(tolerance: Lasting | None) -> int | None:
     if tolerance is None:
         return None
-    found = lengths.exact(tolerance, what="tolerance")
-    if found < 0:
+    micros = lengths.exact(tolerance, what="tolerance")
+    if micros < 0:
         raise InvalidDefinition(
             f"tolerance {str(tolerance)!r} is negative", remedy="give the distance: direction says on which side"
         )
-    return found
+    return micros
 
 
 def _order(right: DataFrame, ties: Columns) -> list[Column]:

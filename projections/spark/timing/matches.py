@@ -17,7 +17,7 @@ from projections.timing.automaton import Automaton, Match
 from projections.timing.deciding import Partition
 from projections.timing.operands import Taken
 from projections.timing.patterns import Pattern
-from projections.timing.taken import begun, moved, told
+from projections.timing.taken import begun, moved, value_of
 
 NUMBER: Final = "_number"  # of a row in its partition
 MOMENT: Final = "_moment"  # its time in microseconds
@@ -58,7 +58,7 @@ Output = OfFirst | OfEach | LabelOfEach | Measured
 
 @dataclass(frozen=True)
 class Layout:
-    """What workers are told: columns of partitions, those that conditions look at, and those of the result by name."""
+    """What workers get: columns of partitions, those that conditions look at, and those of the result by name."""
 
     by: tuple[str, ...]
     seen: tuple[str, ...]
@@ -150,8 +150,8 @@ class _Result:
             place = 0 if taken.function == "first" else -1
             return self._taken(taken.column, self._spread([some[place] if some else None for some in rows]))
         values = [True] * len(self.rows) if taken.column is None else _plain(self.rows.column(taken.column))
-        found = [_computed(output, [values[row] for row in some]) for some in rows]
-        return pa.array(self._spread(found), self._type_of(output))
+        results = [_computed(output, [values[row] for row in some]) for some in rows]
+        return pa.array(self._spread(results), self._type_of(output))
 
     def _type_of(self, output: Measured) -> pa.DataType:
         if output.digits is not None:
@@ -176,23 +176,23 @@ def _rows_of(labels: Sequence[str], match: Match) -> list[int]:
 
 def _computed(output: Measured, values: Sequence[Any]) -> Any:
     function = output.taken.function
-    found = told(function, reduce(lambda state, value: moved(function, state, value), values, begun(function)))
-    if found is None or function in ("least", "greatest"):
-        return found
+    result = value_of(function, reduce(lambda state, value: moved(function, state, value), values, begun(function)))
+    if result is None or function in ("least", "greatest"):
+        return result
     if output.digits is None:
-        return _whole(output.taken, found)
-    return _rounded(output.taken, found, *output.digits)
+        return _whole(output.taken, result)
+    return _rounded(output.taken, result, *output.digits)
 
 
-def _whole(taken: Taken, found: int) -> int:
-    if -_LONG <= found < _LONG:
-        return found
+def _whole(taken: Taken, number: int) -> int:
+    if -_LONG <= number < _LONG:
+        return number
     raise _too_large(taken, "a number of 64 bits")
 
 
-def _rounded(taken: Taken, found: Fraction | Decimal | int, precision: int, scale: int) -> Decimal:
+def _rounded(taken: Taken, number: Fraction | Decimal | int, precision: int, scale: int) -> Decimal:
     """The decimal of some digits that is nearest, away from zero where two are."""
-    exact = Fraction(found) * 10**scale
+    exact = Fraction(number) * 10**scale
     units = int(abs(exact) + Fraction(1, 2)) * (-1 if exact < 0 else 1)
     if abs(units) >= 10**precision:
         raise _too_large(taken, f"decimal({precision},{scale})")
@@ -208,8 +208,8 @@ def _too_large(taken: Taken, kind: str) -> UnsupportedValue:
 def _plain(column: pa.ChunkedArray) -> list[Any]:
     """Values that compare as they are: of times in one zone, Python compares what its clocks show."""
     has_zone = pa.types.is_timestamp(column.type) and column.type.tz is not None
-    found: list[Any] = (column.cast(pa.timestamp("us", "UTC")) if has_zone else column).to_pylist()
-    return found
+    values: list[Any] = (column.cast(pa.timestamp("us", "UTC")) if has_zone else column).to_pylist()
+    return values
 
 
 def _partitions(rows: pa.Table | pa.RecordBatch, by: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -81,7 +81,7 @@ def match_pattern(
         time: The column that orders rows. A row without a time is in no match.
         key: The columns that distinguish rows of a partition, by default the table's key.
         order: Columns that order rows of one time.
-        measures: Columns of a match, such as ``{"amount": large.last("amount")}``.
+        measures: Columns of a match.
         per: ``match`` returns a row for each match: ``by``, the key of its first row and the measures. ``row`` returns
             each row of a match, with the match's key as ``match_…``, its label and the measures.
         labelled: The column of the label.
@@ -89,6 +89,11 @@ def match_pattern(
     Raises:
         InvalidDefinition: The pattern cannot be matched. Raised when the view is planned, as UnknownColumn and
             InvalidPredicate are.
+
+    Example:
+        >>> card_test = small.times(3).followed_by(large).within("10 minutes")
+        >>> measures = {"amount": large.last("amount"), "tried": small.total("amount")}
+        >>> match_pattern(payments, card_test, by="customer_id", time="paid_at", measures=measures)
     """
     own = as_columns(key) or key_of(rows)
     asked = _Asked(rows, as_pattern(pattern), as_columns(by), time, as_columns(order), own, measures or {})
@@ -224,7 +229,7 @@ class _Asked:
     def _numbered(self, columns: Iterable[str]) -> DataFrame:
         """The rows with their numbers, and with what conditions look at of the row before.
 
-        That no two have equal places in the order is shown by the plan of the view, which is refused otherwise.
+        The view's plan shows that no two rows have equal places in the order. Otherwise it is refused.
         """
         from pyspark.sql import Window
         from pyspark.sql import functions as F
@@ -250,16 +255,16 @@ class _Asked:
             if count and (one := conditions[name]) is not None
         }
         whole = Window.partitionBy(*self.by)
-        found = {name: F.count_if(_bound(one, places)).over(whole) for name, (one, _) in needed.items()}
+        counts = {name: F.count_if(_bound(one, places)).over(whole) for name, (one, _) in needed.items()}
         enough = [F.col(name) >= count for name, (_, count) in needed.items()]
-        return rows.withColumns(found).where(reduce(and_, enough, F.lit(True)))
+        return rows.withColumns(counts).where(reduce(and_, enough, F.lit(True)))
 
 
 def _sources(layout: Layout) -> list[str]:
     """The columns that those of the result are made of."""
-    found = [one.taken.column if isinstance(one, Measured) else getattr(one, "column", None)
-             for one in layout.outputs.values()]  # fmt: skip
-    return [name for name in found if name is not None]
+    columns = [one.taken.column if isinstance(one, Measured) else getattr(one, "column", None)
+               for one in layout.outputs.values()]  # fmt: skip
+    return [name for name in columns if name is not None]
 
 
 def _bound(condition: Predicate, places: Mapping[int, str]) -> Column:

@@ -1,4 +1,4 @@
-"""Rows whose times are apart by so much, found without comparing all of them.
+"""Pairs of rows whose times differ by a length between two bounds, without comparing all rows.
 
 Time is cut into stretches as long as the bounds are apart. A row of one side is in one stretch, and what may match a
 row of the other side is in two at most: rows of one stretch are compared, and each pair meets in one of them.
@@ -24,14 +24,14 @@ class Pairs:
     first: int
     last: int
 
-    def kept_left(self, right: DataFrame, how: str) -> DataFrame:
-        """Pairs where the left's rows may be kept: an inner, left, semi or anti join."""
+    def preserving_left(self, right: DataFrame, how: str) -> DataFrame:
+        """Pairs of a join that may preserve the left's rows: an inner, left, semi or anti join."""
         theirs = self._theirs()
         ours, others = self._one(self.sides.left, self._ours()), self._several(right, theirs, -self.last, -self.first)
         return ours.join(others, self._meet(), how).drop(self.sides.own("one"), self.sides.own("several"))
 
-    def kept_right(self, right: DataFrame, how: str) -> DataFrame:
-        """Pairs where the right's rows are kept: a right join, or by ``left_anti`` its rows without a match."""
+    def preserving_right(self, right: DataFrame, how: str) -> DataFrame:
+        """Pairs of a join that preserves the right's rows: ``right``, or ``left_anti`` for its rows without a match."""
         ours = self._several(self.sides.left, self._ours(), self.first, self.last)
         others, meet = self._one(right, self._theirs()), self._meet()
         joined = ours.join(others, meet, how) if how == "right" else others.join(ours, meet, how)

@@ -33,7 +33,7 @@ class Sides:
 
     @property
     def prefix(self) -> str:
-        """What the right's columns are named by, beside the left's."""
+        """The prefix that distinguishes the right's columns from the left's."""
         return "_" * (self._longest + 1)
 
     @property

@@ -31,7 +31,7 @@ class Windowing:
         self.signature = f"{window} on {on} of {columns} as {named}"
 
     def __call__(self, rows: DataFrame) -> DataFrame:
-        """The rows that have a time, beside the beginning and the end of their window."""
+        """The rows that have a time, with the beginning and the end of their window."""
         from pyspark.sql import functions as F
 
         require_time(rows, self._on)

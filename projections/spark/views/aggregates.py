@@ -1,7 +1,7 @@
 """Every aggregate function of Spark, and whether its value is the same in whatever order its rows come.
 
-Rows of a group come in another order in a batch than in a rebuild. So an aggregate is right, or right of numbers that
-are added up exactly, or right by an order that says all, or it is refused. One that is not here is refused, too.
+Rows of a group come in another order in a batch than in a rebuild. An aggregate is therefore right, or right for
+numbers that are added exactly, or right with a total order, or it is refused. An aggregate that is not here is refused.
 Names are those of Catalyst's classes: several functions of SQL are one class.
 """
 
@@ -97,16 +97,16 @@ def require_right(expression: Any, distinguish: TellApart) -> None:
     """Refuse an aggregate whose value follows the order of its rows, which ``distinguish`` knows; Untraceable."""
     for aggregate, is_sorted in _aggregates(expression):
         function = aggregate.aggregateFunction()
-        name, told = kind(function), str(function.prettyName())
+        name, sql_name = kind(function), str(function.prettyName())
         if name in EXACT:
-            _require_exact(function, name, told)
+            _require_exact(function, name, sql_name)
         elif name in EXTREMES or (name in ORDERED and is_sorted):
-            require_one_of_equal_ones(items(function.children())[0], told)
+            require_one_of_equal_ones(items(function.children())[0], sql_name)
         elif name in ORDERED and not _ORDERS.get(name, _is_never)(function, distinguish):
-            raise Untraceable(f"{told}, {_BY_CHANCE}", ORDERED[name].format(name=told))
+            raise Untraceable(f"{sql_name}, {_BY_CHANCE}", ORDERED[name].format(name=sql_name))
         elif name not in RIGHT and name not in ORDERED:
             remedy = REFUSED.get(name, _UNKNOWN)
-            raise Untraceable(f"{told} {_OF_FLOATS}" if name in _FOLDS else f"{told}, {_BY_CHANCE}", remedy)
+            raise Untraceable(f"{sql_name} {_OF_FLOATS}" if name in _FOLDS else f"{sql_name}, {_BY_CHANCE}", remedy)
 
 
 def _aggregates(expression: Any, *, is_sorted: bool = False) -> Iterator[tuple[Any, bool]]:
@@ -124,14 +124,14 @@ def _is_whole_order(array_sort: Any) -> bool:
     return str(array_sort.function().sql()) == _BY_VALUE
 
 
-def _require_exact(function: Any, name: str, told: str) -> None:
+def _require_exact(function: Any, name: str, sql_name: str) -> None:
     given = [str(child.dataType().simpleString()) for child in items(function.children())]
     if any(kind in _FLOATS for kind in given):
-        raise Untraceable(f"{told} {_OF_FLOATS}", EXACT[name])
-    if told.startswith("try_") and not all(kind in _SMALL or _digits(kind) <= _MOST_DIGITS for kind in given):
+        raise Untraceable(f"{sql_name} {_OF_FLOATS}", EXACT[name])
+    if sql_name.startswith("try_") and not all(kind in _SMALL or _digits(kind) <= _MOST_DIGITS for kind in given):
         raise Untraceable(
-            f"{told} of {', '.join(given)}, whose overflow depends on the order its rows come in",
-            f"take {_MOST_DIGITS} digits at most, {told}(cast(x AS decimal({_MOST_DIGITS}, 0))), or {told[4:]}",
+            f"{sql_name} of {', '.join(given)}, whose overflow depends on the order its rows come in",
+            f"take {_MOST_DIGITS} digits at most, {sql_name}(cast(x AS decimal({_MOST_DIGITS}, 0))), or {sql_name[4:]}",
         )
 
 

@@ -1,8 +1,8 @@
 """Predicates compiled to native columns, for the records of one writer schema at a time.
 
 Spark compares a double with a decimal as two doubles, and long decimals after rounding; NaN equals NaN there and is
-above everything. So a number is never compared with a constant of another type: the constant is first brought to the
-greatest number of the field's own type that is not above it, and the operator follows from whether the two are equal.
+above everything. A number is therefore never compared with a constant of another type: the constant is first rounded
+down to a number of the field's own type, and the operator follows from whether the two are equal.
 """
 
 from __future__ import annotations
@@ -115,13 +115,13 @@ class _Compilation:
         """The field's value in the one spelling its kind is compared in; a NaN is no value."""
         from pyspark.sql import functions as F
 
-        found = reduce(lambda record, name: record.getField(name), path, self._record)
+        value = reduce(lambda record, name: record.getField(name), path, self._record)
         if kind.number == "float":
-            wide = found.cast("double")
+            wide = value.cast("double")
             return F.when(~F.isnan(wide), wide)
         if kind.number == "whole":
-            return found.cast("bigint")
-        return F.lower(found) if kind.family == "uuid" else found
+            return value.cast("bigint")
+        return F.lower(value) if kind.family == "uuid" else value
 
 
 def _unknown() -> Column:
@@ -131,8 +131,8 @@ def _unknown() -> Column:
 
 
 def _apply(symbol: Operator, left: Column, right: Column) -> Column:
-    found: Column = OPERATORS[symbol](left, right)
-    return found
+    result: Column = OPERATORS[symbol](left, right)
+    return result
 
 
 def _compared(value: Column, kind: FieldKind, symbol: Operator, constant: Constant) -> Column:

@@ -41,8 +41,8 @@ def subqueries(expression: Any, *, truth: bool, negated: bool = False) -> Iterat
     name, children = kind(expression), items(expression.children())
     if name == "InSubquery":
         values = items(expression.values())
-        told = "NOT IN" if negated else "IN"
-        yield Subquery(told, expression.query().plan(), tuple(values), truth, negated)
+        operator = "NOT IN" if negated else "IN"
+        yield Subquery(operator, expression.query().plan(), tuple(values), truth, negated)
         children = values
     elif name in _NAMES:
         yield Subquery(_NAMES[name], expression.plan())

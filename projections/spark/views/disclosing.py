@@ -1,7 +1,7 @@
 """Personal values opened where rows are handed to a view's function: few by the driver, many by the executors.
 
-Opening is Python in Arrow batches, with one look-up of keys a batch: a key is unwrapped in Python anyway, which costs
-what opening a value does, and so no key enters a JVM (docs/decisions/0027).
+Opening is Python in Arrow batches, with one look-up of keys a batch. Unwrapping a key is Python anyway, and costs as
+much as opening a value. No key enters a JVM (docs/decisions/0027).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Disclosure:
-    """Opens the personal columns of a group's rows; made anew when the registry has learnt a schema."""
+    """Opens the personal columns of a group's rows; made again when the registry has a new schema."""
 
     def __init__(self, registry: Mapping[int, RegisteredSchema], keys: FollowedKeys | None) -> None:
         self._registry = registry
@@ -66,7 +66,7 @@ def _by_executors(rows: DataFrame, opener: _Opener, keys: FollowedKeys) -> DataF
 
 @dataclass(frozen=True)
 class _Way:
-    """How a sealed value of one schema becomes a column's: opened as the writer's field, then upcast to today's."""
+    """How a sealed value of one schema becomes a column's: opened as the writer's field, then upcast to the current."""
 
     schema: RegisteredSchema
     written: str
@@ -74,9 +74,9 @@ class _Way:
     field: str
 
     def upcast(self, clear: Any) -> Any:
-        found = self.kind.carried(self.schema.version, {self.written: clear}, secret=True)
-        assert isinstance(found, dict)  # noqa: S101 - none of its upcasters is a function
-        return found[self.field]
+        carried = self.kind.carried(self.schema.version, {self.written: clear}, secret=True)
+        assert isinstance(carried, dict)  # noqa: S101 - none of its upcasters is a function
+        return carried[self.field]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,9 @@ class _Opener:
 
     def open(self, rows: pa.Table, keys: FollowedKeys) -> pa.Table:
         cells = [cell for column in self.table.personal for cell in self._cells(column, rows)]
-        clear = PersonalData(keys).opened([SealedField.kept(w.schema, w.written, sealed) for _, _, w, sealed in cells])
+        clear = PersonalData(keys).opened(
+            [SealedField.from_state(w.schema, w.written, sealed) for _, _, w, sealed in cells]
+        )
         values = {column: rows[column].to_pylist() for column in self.table.personal}
         for (column, place, way, _), value in zip(cells, clear, strict=True):
             values[column][place] = way.upcast(value)
@@ -125,7 +127,7 @@ def _ways(setters: Sequence[Setter], registry: Mapping[int, RegisteredSchema]) -
 
 
 def _written(schema: RegisteredSchema, kind: EventType, field: str) -> list[str]:
-    """The personal field of a schema that is a field of today, if there is one."""
+    """The personal field of a schema that is a current field, if there is one."""
     if not kind.upcasters.declared_from(schema.version):
         return []  # refused where records are reduced
     followed = kind.upcasters.interpret(schema.version, {name: name for name in schema.personal}, _Names())

@@ -16,18 +16,18 @@ _NUMBERS: Final = ("tinyint", "smallint", "int", "bigint", "decimal")  # which h
 _ZEROS: Final = ("0.0D", "CAST(0 AS DOUBLE)", "CAST(0 AS FLOAT)", "CAST(0.0 AS FLOAT)")
 
 
-def require_one_of_equal_ones(value: Any, told: str) -> None:
-    """Refuse a value that is compared by the aggregate ``told``, and that differs from equal ones. Untraceable."""
+def require_one_of_equal_ones(value: Any, aggregate: str) -> None:
+    """Refuse a value that an aggregate compares, and that differs from equal ones; Untraceable."""
     if not differs_from_equal_ones(value):
         return
     if _COLLATED.search(_type_of(value)):
         raise Untraceable(
-            f"{told} of texts that are equal in a collation and differ",
-            f"compare the texts themselves, {told}(x COLLATE UTF8_BINARY)",
+            f"{aggregate} of texts that are equal in a collation and differ",
+            f"compare the texts themselves, {aggregate}(x COLLATE UTF8_BINARY)",
         )
     raise Untraceable(
-        f"{told} of floating-point numbers, of which 0.0 and -0.0 are equal",
-        f"add zero, {told}(x + 0D), so that -0.0 and 0.0 are one value",
+        f"{aggregate} of floating-point numbers, of which 0.0 and -0.0 are equal",
+        f"add zero, {aggregate}(x + 0D), so that -0.0 and 0.0 are one value",
     )
 
 
@@ -49,8 +49,8 @@ def differs_from_equal_ones(value: Any) -> bool:
         return any(map(differs_from_equal_ones, items(value.valExprs())))
     if _has_one_zero(value):
         return False
-    found = _type_of(value)
-    return _FLOATS.search(found) is not None or _COLLATED.search(found) is not None
+    type_name = _type_of(value)
+    return _FLOATS.search(type_name) is not None or _COLLATED.search(type_name) is not None
 
 
 def _has_one_zero(value: Any) -> bool:

@@ -71,18 +71,18 @@ def _valid_at_some_time(versions: DataFrame) -> DataFrame:
 
 
 def _marks_of_key(table: Table) -> dict[str, dict[str, Any]]:
-    """Which columns tell a table's rows apart, and which of them is made of an event's version."""
+    """Which columns distinguish a table's rows, and which of them contains an event's version."""
     entries = _entries(table)
     return {column: {ROW_KEY: True} | ({ENTRY: True} if column in entries else {}) for column in table.key}
 
 
 def _entries(table: Input) -> tuple[str, ...]:
     """The columns of a key that are id@version: of a stream of events, and of a view of their windows."""
-    found = table.view if isinstance(table, ViewTable) else table
-    if isinstance(found, View) and found.windows is not None:
-        (source,) = found.tables.values()
+    definition = table.view if isinstance(table, ViewTable) else table
+    if isinstance(definition, View) and definition.windows is not None:
+        (source,) = definition.tables.values()
         return _entries(source)
-    return found.key if isinstance(found, EventStream) and found.id_column is not None else ()
+    return definition.key if isinstance(definition, EventStream) and definition.id_column is not None else ()
 
 
 def _marks(view: View, name: str, stream: EventStream) -> dict[str, dict[str, Any]]:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 Change = Callable[[Any], Any]  # another expression in the place of one, or None to look further in
 
-_BESIDE = ("SubqueryAlias", "View")  # operators that only name what is below them
-# What an operator of these makes of rows, it makes of each row by itself.
-_ROW_BY_ROW = ("Project", "Filter", "Generate", *_BESIDE)
+_ALIASES = ("SubqueryAlias", "View")  # operators that only name what is below them
+# Each of these operators makes its rows of one row each.
+_ROW_BY_ROW = ("Project", "Filter", "Generate", *_ALIASES)
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class Grouping:
     def is_known_by_its_parts(self) -> bool:
         """Whether keys and aggregates say everything that is returned, and the keys keep their names."""
         parts = {*self.measures, *(key.canonicalized() for key in self.by.values())}
-        kept = all(n in self.returned and self.returned[n].semanticEquals(key) for n, key in self.by.items())
-        return kept and all(_consists_of(parts, expression) for expression in self.returned.values())
+        returns_keys = all(n in self.returned and self.returned[n].semanticEquals(key) for n, key in self.by.items())
+        return returns_keys and all(_consists_of(parts, expression) for expression in self.returned.values())
 
 
 def taken_apart(result: DataFrame) -> Grouping | None:
@@ -89,15 +89,15 @@ def taken_apart(result: DataFrame) -> Grouping | None:
     by = {key.name(): key for key in items(aggregate.groupingExpressions()) if is_attribute(key)}
     if len(by) < aggregate.groupingExpressions().size():
         return None
-    found = {part.canonicalized(): part for e in returned.values() for part in _aggregates(e)}
-    measures = {c: _measure(result.sparkSession, n, part) for n, (c, part) in enumerate(found.items())}
+    aggregates = {part.canonicalized(): part for e in returned.values() for part in _aggregates(e)}
+    measures = {c: _measure(result.sparkSession, n, part) for n, (c, part) in enumerate(aggregates.items())}
     named = {attribute.name(): returned[attribute.exprId().id()] for attribute in items(plan.output())}
     return Grouping(_frame(result.sparkSession, aggregate.child()), by, measures, named)
 
 
 def _inlined(spark: SparkSession, node: Any) -> tuple[Any, dict[int, Any]]:
     """The aggregate at the top of a plan, and what each column of the plan is over the aggregate's input."""
-    if node.nodeName() in _BESIDE:
+    if node.nodeName() in _ALIASES:
         return _inlined(spark, node.child())
     if node.nodeName() == "Aggregate":
         return node, {e.exprId().id(): _bare(e) for e in items(node.aggregateExpressions())}
@@ -181,5 +181,5 @@ def as_expression(spark: SparkSession, column: Column) -> Any:
     return expressions.expression(column._jc)  # noqa: SLF001 - a column's own
 
 
-def _sequence(spark: SparkSession, found: Sequence[Any]) -> Any:
-    return java(spark).PythonUtils.toSeq(list(found))
+def _sequence(spark: SparkSession, elements: Sequence[Any]) -> Any:
+    return java(spark).PythonUtils.toSeq(list(elements))

@@ -35,7 +35,7 @@ def compared(view: View, plan: Any, reference: Reference) -> bool:
 
 
 def _links(view: View, plan: Any) -> list[Mapping[str, set[Link]]]:
-    """By table, the columns that are compared with its whole key: those that tell joined rows apart, and all."""
+    """By table, the columns that are compared with its whole key: those that distinguish joined rows, and all."""
     meetings = _Meetings(replace(view, declared=()))
     with suppress(Untraceable):  # is refused by the same tracing, once the references are known
         meetings.rows(plan, ())
@@ -48,11 +48,11 @@ def _links(view: View, plan: Any) -> list[Mapping[str, set[Link]]]:
 
 def written(view: View, references: Sequence[Reference]) -> str:
     """References as the line of a declaration."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    by_columns: dict[tuple[str, ...], list[str]] = {}
     for one in references:
         columns = tuple(c if one.source == view.root else f"{one.source}.{c}" for c in one.columns)
-        found.setdefault(columns, []).append(one.target)
-    pairs = (f"{_literal(columns)}: {_literal(targets)}" for columns, targets in found.items())
+        by_columns.setdefault(columns, []).append(one.target)
+    pairs = (f"{_literal(columns)}: {_literal(targets)}" for columns, targets in by_columns.items())
     return f"references={{{', '.join(pairs)}}}"
 
 
@@ -65,7 +65,7 @@ class _Meetings(Tracing):
     """The rows of a plan that meet, each time taken for a meeting along a reference.
 
     ``equal`` has the values that are equal then, of each alternative; the first rows lead to the second ones. Those of
-    ``likely`` lead to rows that are joined with others already, and may not tell the joined rows apart.
+    ``likely`` lead to rows that are joined with others already, and may not distinguish the joined rows.
     """
 
     def __init__(self, view: View) -> None:
@@ -82,10 +82,10 @@ class _Meetings(Tracing):
 
 def _alternatives(condition: Condition) -> list[tuple[Pair, ...]]:
     """The values that are equal in any case, and those of each alternative."""
-    found = [condition.pairs]
+    alternatives = [condition.pairs]
     for many in condition.either:
-        found += [condition.pairs + pairs for one in many for pairs in _alternatives(one)]
-    return found
+        alternatives += [condition.pairs + pairs for one in many for pairs in _alternatives(one)]
+    return alternatives
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ class _Equal:
 def _in_order(view: View, links: Sequence[Mapping[str, set[Link]]]) -> Iterator[Reference]:
     """The references from tables that are reached to those that they reach next, so that none leads back."""
     reached, left = list(view.roots), [name for name in view.tables if name not in view.roots]
-    while found := _next(reached, left, links):
-        target, sources = found
+    while step := _next(reached, left, links):
+        target, sources = step
         yield from (Reference(source, columns, target) for source, columns in sources)
         reached.append(target)
         left.remove(target)

@@ -1,8 +1,8 @@
 """Partial aggregates in Spark: computed with a view, and brought forward by what a batch changes in its groups.
 
-Of every aggregate a group keeps the number of its values (``_count_0``), and their sum (``_sum_0``), or the least
-(``_min_0``) or greatest of them (``_max_0``). What changed rows added to these before is subtracted, what they add now
-is added. A least value that is taken away may leave any other one: such groups are marked, to be computed whole.
+Of every aggregate a group stores the number of its values (``_count_0``), and their sum (``_sum_0``), or the least
+(``_min_0``) or greatest of them (``_max_0``). What changed rows contributed before is subtracted, what they contribute
+now is added. If a least value is removed, any other one may follow: such groups are marked, to be computed whole.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SIGN: Final = "_sign"  # of a part: stored 0, gained 1, lost -1
 
 @dataclass(frozen=True)
 class Partial:
-    """What is kept of a measure: the ``count`` of its values, their ``sum``, the ``min`` or the ``max`` of them."""
+    """What is stored of a measure: the ``count`` of its values, their ``sum``, the ``min`` or the ``max`` of them."""
 
     part: str
     measure: Measure
@@ -65,7 +65,7 @@ class Partial:
 
 
 def partials_of(view: View, result: DataFrame) -> dict[str, ColumnType]:
-    """The partial aggregates by which a view can be kept, by name; none where its groups are to be computed whole.
+    """The partial aggregates by which a view can be updated, by name; none if its groups are computed whole.
 
     Sums of doubles depend on their order. A person's values cannot be subtracted once their key is destroyed. A sum
     that overflowed is null without ANSI mode, and cannot be added to.
@@ -80,10 +80,10 @@ def partials_of(view: View, result: DataFrame) -> dict[str, ColumnType]:
     grouping = taken_apart(result)
     if grouping is None or set(grouping.by) != set(view.key):
         return {}
-    found = [_partials(measure) for measure in grouping.measures.values()]
-    if not all(found) or not grouping.is_known_by_its_parts or not grouping.is_row_by_row:
+    by_measure = [_partials(measure) for measure in grouping.measures.values()]
+    if not all(by_measure) or not grouping.is_known_by_its_parts or not grouping.is_row_by_row:
         return {}
-    return {ROWS: LONG} | {partial.name: partial.kind for partials in found for partial in partials}
+    return {ROWS: LONG} | {partial.name: partial.kind for partials in by_measure for partial in partials}
 
 
 def _is_strict(spark: SparkSession) -> bool:
@@ -91,7 +91,7 @@ def _is_strict(spark: SparkSession) -> bool:
 
 
 def _partials(measure: Measure) -> list[Partial]:
-    """What is kept of one measure; nothing where it has no parts that say enough."""
+    """What is stored of one measure; nothing if its parts do not determine it."""
     count, part = Partial("count", measure, LONG), measure.function
     if not measure.plain:
         return []
@@ -112,8 +112,8 @@ def _sum_type(given: str) -> ColumnType | None:
 
 
 def _digits(given: str) -> ColumnType | None:
-    found = re.fullmatch(r"decimal\((\d+),(\d+)\)", given)
-    return ColumnType("decimal", int(found[1]), int(found[2])) if found else None
+    match = re.fullmatch(r"decimal\((\d+),(\d+)\)", given)
+    return ColumnType("decimal", int(match[1]), int(match[2])) if match else None
 
 
 def stored_columns(view: View, frames: Mapping[str, DataFrame], columns: Mapping[str, ColumnType]) -> DataFrame:
@@ -131,9 +131,9 @@ def stored_columns(view: View, frames: Mapping[str, DataFrame], columns: Mapping
 
 
 def _grouping(result: DataFrame) -> Grouping:
-    found = taken_apart(result)
-    assert found is not None  # noqa: S101 - partials_of found one in the plan of the same function
-    return found
+    grouping = taken_apart(result)
+    assert grouping is not None  # noqa: S101 - partials_of found one in the plan of the same function
+    return grouping
 
 
 def _all_partials(grouping: Grouping) -> list[Partial]:
@@ -143,32 +143,32 @@ def _all_partials(grouping: Grouping) -> list[Partial]:
 def brought_forward(view: View, frames: Mapping[str, DataFrame], columns: Mapping[str, ColumnType]) -> DataFrame:
     """The groups of a view that a batch changes, as they will be; those without rows are missing.
 
-    ``frames`` holds the changed rows BEFORE and AFTER the batch, and what is kept of their GROUPS.
+    ``frames`` holds the changed rows BEFORE and AFTER the batch, and what is stored of their GROUPS.
     Where WHOLE is true, the changes do not tell what becomes of the group, and the rest of the row means nothing.
     """
     from pyspark.sql import functions as F
 
     lost, gained = (_grouping(call(view, {view.root: frames[side]})) for side in (BEFORE, AFTER))
-    keys, kept = list(view.key), [*view.key, *hidden(columns)]
+    keys, names = list(view.key), [*view.key, *hidden(columns)]
     parts = ((frames[GROUPS], 0), (_contributions(gained), 1), (_contributions(lost), -1))
-    stored, added, taken = (frame.select(*kept, F.lit(sign).alias(_SIGN)) for frame, sign in parts)
+    stored, added, taken = (frame.select(*names, F.lit(sign).alias(_SIGN)) for frame, sign in parts)
     # As many tasks as groups are gathered in; where that is one, there is no exchange, and the plan is made once.
     tasks = int(str(stored.sparkSession.conf.get("spark.sql.shuffle.partitions")))
     rows = stored.union(added).union(taken).coalesce(tasks)
     groups = rows.groupBy(*keys).agg(*_together(gained)).where(_has_rows())
     returned = _returned(gained)
     certain = [F.when(~F.col(WHOLE), column).alias(n) for n, column in returned.items() if n not in keys]
-    found = groups.select(*(F.col(c) for c in (*kept, WHOLE)), *certain)
-    return in_table_order(found, {**columns, WHOLE: ColumnType("boolean")})
+    result = groups.select(*(F.col(c) for c in (*names, WHOLE)), *certain)
+    return in_table_order(result, {**columns, WHOLE: ColumnType("boolean")})
 
 
 def _returned(grouping: Grouping) -> dict[str, Column]:
-    """What the view returns, made of the parts that are kept."""
+    """What the view returns, computed from the stored parts."""
     return grouping.columns_over({m.number: _final(m, grouping) for m in grouping.measures.values()})
 
 
 def _contributions(grouping: Grouping) -> DataFrame:
-    """What each row comes to, beside the columns of its group."""
+    """What each row contributes, with the columns of its group."""
     from pyspark.sql import functions as F
 
     partials = [partial.of_row().cast(partial.kind.ddl).alias(partial.name) for partial in _all_partials(grouping)]
@@ -176,19 +176,19 @@ def _contributions(grouping: Grouping) -> DataFrame:
 
 
 def _together(grouping: Grouping) -> list[Column]:
-    """What is kept with what is gained and without what is lost, and whether that is all there is to know."""
+    """The stored parts plus the gained and minus the lost ones, and whether a group must be computed whole."""
     from pyspark.sql import functions as F
 
-    found, uncertain = [_balance(ROWS).alias(ROWS)], F.lit(False)
+    columns, uncertain = [_balance(ROWS).alias(ROWS)], F.lit(False)
     for count, *values in map(_partials, grouping.measures.values()):
         left = _balance(count.name)
-        found.append(left.alias(count.name))
+        columns.append(left.alias(count.name))
         for value in values:
             together = _balance(value.name) if value.part == "sum" else F.when(left > 0, _extreme(value))
-            found.append(together.cast(value.kind.ddl).alias(value.name))
+            columns.append(together.cast(value.kind.ddl).alias(value.name))
             if value.part in _EXTREMES:
                 uncertain = uncertain | ((left > 0) & _is_lost(value))
-    return [*found, uncertain.alias(WHOLE)]
+    return [*columns, uncertain.alias(WHOLE)]
 
 
 def _has_rows() -> Column:
@@ -205,7 +205,7 @@ def _balance(name: str) -> Column:
 
 
 def _extreme(value: Partial, *signs: int) -> Column:
-    """The least, or greatest, of what is kept and what is gained, or of parts of the given signs."""
+    """The least, or greatest, of the stored and the gained parts, or of parts of the given signs."""
     from pyspark.sql import functions as F
 
     chosen = F.min if value.part == "min" else F.max

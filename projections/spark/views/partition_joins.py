@@ -1,4 +1,4 @@
-"""What is known of the rows of a join inside a partition: where the columns of ``by`` are, what tells rows apart."""
+"""What is known of the rows of a join inside a partition: where the columns of ``by`` are, what distinguishes rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def joined(how: str, one: Side, other: Side, parts: Sequence[Any]) -> LocalRows:
         return left
     by = tuple(_joined_by(how, ours, theirs) for ours, theirs in zip(left.by, right.by, strict=True))
     inner = how in ("INNER", "CROSS")
-    found = LocalRows(
+    rows = LocalRows(
         by,
         linked=left.linked | right.linked if inner else left.linked & right.linked,
         present=_joined_present(how, left, right),
@@ -43,7 +43,7 @@ def joined(how: str, one: Side, other: Side, parts: Sequence[Any]) -> LocalRows:
         exploded=left.exploded or right.exploded,
         united=left.united or right.united,
     ).with_unique(_joined_unique(how, one, other, parts))
-    return found.narrowed(parts) if inner else found
+    return rows.narrowed(parts) if inner else rows
 
 
 def _joined_by(how: str, left: tuple[Ids, ...], right: tuple[Ids, ...]) -> tuple[Ids, ...]:
@@ -74,15 +74,15 @@ def _joined_present(how: str, left: LocalRows, right: LocalRows) -> tuple[Ids, .
 def _joined_unique(how: str, one: Side, other: Side, parts: Sequence[Any]) -> list[Ids]:
     left, right = one.rows, other.rows
     if how == "FULL OUTER" and not _meet_wherever_both_are(left, right, parts):
-        # A row that meets none of the other side has nulls in its place: no row there may have nothing but nulls.
+        # A row that meets none of the other side has nulls in its place: no row there may have nulls only.
         sets = ((a, b) for a in left.unique for b in right.unique)
         return [a | b for a, b in sets if left.is_present(a) and right.is_present(b)]
     pairs = _compared(one, other, parts)
     ours, theirs = (attributes(pair[place] for pair in pairs) for place in (0, 1))
     # What equals something of the other side is known with that side's row.
-    found = [a | (b - theirs) for a in left.unique for b in right.unique if how in ("INNER", "CROSS", "LEFT OUTER")]
-    found += [(a - ours) | b for a in left.unique for b in right.unique if how in ("INNER", "CROSS", "RIGHT OUTER")]
-    return sorted(found, key=len) or [a | b for a in left.unique for b in right.unique]
+    unique = [a | (b - theirs) for a in left.unique for b in right.unique if how in ("INNER", "CROSS", "LEFT OUTER")]
+    unique += [(a - ours) | b for a in left.unique for b in right.unique if how in ("INNER", "CROSS", "RIGHT OUTER")]
+    return sorted(unique, key=len) or [a | b for a in left.unique for b in right.unique]
 
 
 def _compared(one: Side, other: Side, parts: Sequence[Any]) -> list[tuple[Any, Any]]:
@@ -93,7 +93,7 @@ def _compared(one: Side, other: Side, parts: Sequence[Any]) -> list[tuple[Any, A
 
 
 def _meet_wherever_both_are(left: LocalRows, right: LocalRows, parts: Sequence[Any]) -> bool:
-    """Whether all rows of a partition meet, that of null too: nothing but its columns is compared."""
+    """Whether all rows of a partition meet, that of null too: only its columns are compared."""
     places = range(len(left.by))
     return all(any(equates(part, left, right, place) for place in places) for part in parts) and all(
         kind(part) == "EqualNullSafe"

@@ -1,7 +1,7 @@
 """What is known of the rows of an operator in the plan of a view over partitions.
 
-All rows of an affected partition are cut, and none of another one. So a plan is right where no row of it is made of
-rows of two partitions: every operator that brings rows together does so within the columns of ``by``.
+All rows of an affected partition are cut, and none of another one. A plan is right if none of its rows is made of rows
+of two partitions: every operator that combines rows does it within the columns of ``by``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EQUAL: Final = ("EqualTo", "EqualNullSafe")
 _COMPARED: Final = ("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
 _WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
-_MOST_SETS: Final = 8  # of columns that tell rows apart; joins would multiply them
+_MOST_SETS: Final = 8  # of columns that distinguish rows; joins would multiply them
 
 Ids = frozenset[int]
 Sets = tuple[Ids, ...]
@@ -66,8 +66,8 @@ class LocalRows:
         return None not in parts and set(parts) == set(range(len(sets)))
 
     def _place_of(self, part: Any, sets: Sets) -> int | None:
-        found = (n for n, ids in enumerate(sets) if is_attribute(part) and part.exprId().id() in ids)
-        return next(found, None)
+        places = (n for n, ids in enumerate(sets) if is_attribute(part) and part.exprId().id() in ids)
+        return next(places, None)
 
     def hold_all(self, expressions: Sequence[Any]) -> bool:
         """Whether the value of each column of ``by`` is among some expressions."""
@@ -85,7 +85,7 @@ class LocalRows:
         return len(left) == 1 and left[0].distinguish(expressions)
 
     def _part_by_part(self, expressions: Sequence[Any]) -> bool:
-        """Whether the rows of each part of a union are told apart, and those of two by a null that one has."""
+        """Whether expressions distinguish the rows of each part of a union, and rows of two parts by a null in one."""
         ids = attributes(expressions)
         different = (
             any((one.is_present(frozenset({id})) and id in other.nulls)
@@ -95,7 +95,7 @@ class LocalRows:
         return bool(self.parts) and all(part.distinguish(expressions) for part in self.parts) and all(different)
 
     def may_be_apart(self, expressions: Sequence[Any]) -> bool:
-        """Whether they are told apart, or are of a union of parts that are, of which only a run shows it."""
+        """Whether expressions distinguish the rows, or those of each part of a union: then only a run shows it."""
         return self.distinguish(expressions) or (
             self.united and all(part.may_be_apart(expressions) for part in self.parts)
         )
@@ -127,7 +127,7 @@ class LocalRows:
             if is_attribute(inner):
                 names.setdefault(inner.exprId().id(), set()).add(named.exprId().id())
         by = tuple(self._selected_by(place, expressions, names) for place in range(len(self.by)))
-        found = replace(
+        rows = replace(
             self,
             by=by,
             parts=tuple(part.selected(expressions) for part in self.parts),
@@ -137,7 +137,7 @@ class LocalRows:
         whole = (frozenset({e.exprId().id()}) for e in structs if self.distinguish(items(bare(e).valExprs())))
         known = (frozenset({e.exprId().id()}) for e in structs)
         present = (*renamed_sets(self.present, names), *known)
-        return replace(found, present=present).with_unique([*renamed_sets(self.unique, names), *whole])
+        return replace(rows, present=present).with_unique([*renamed_sets(self.unique, names), *whole])
 
     def _is_null(self, expression: Any) -> bool:
         if kind(expression) == "Cast":
@@ -167,8 +167,8 @@ class LocalRows:
         if len(left) != 1:
             return replace(self, parts=left)
         (part,) = left
-        found = replace(self, parts=(), united=part.united, present=(*self.present, *part.present))
-        return found.with_unique([*self.unique, *part.unique])
+        rows = replace(self, parts=(), united=part.united, present=(*self.present, *part.present))
+        return rows.with_unique([*self.unique, *part.unique])
 
     def is_excluded(self, conditions: Sequence[Any]) -> bool:
         """Whether a condition holds for none of the rows: null of what never is, or not null of what always is."""
@@ -183,7 +183,7 @@ class LocalRows:
         return any(some <= ids for some in self.present)
 
     def with_unique(self, unique: Iterable[Ids]) -> LocalRows:
-        """The same rows, told apart by other attributes."""
+        """The same rows, distinguished by other attributes."""
         return replace(self, unique=tuple(dict.fromkeys(unique))[:_MOST_SETS])
 
 

@@ -1,7 +1,7 @@
 """Whether the plan of a view over partitions looks at rows of one partition at a time, in an order that is certain.
 
-A batch hands the function all rows of the partitions that it changes. Whatever brings rows together, a join, a group,
-a window, a subquery, must do so by the columns of ``by``; what cannot be shown to is refused.
+A batch gives the function all rows of the partitions that it changes. An operator that combines rows, a join, a group,
+a window, a subquery, must combine them by the columns of ``by``. A plan that does not show this is refused.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ _REPEATED: Final = "Expand"
 
 def require_partitioned(view: View, plan: Any) -> None:
     """Raise Untraceable where a plan looks outside a partition, or may have two rows of one key."""
-    found = _Tracing(view).rows(plan)
+    rows = _Tracing(view).rows(plan)
     output = {a.name(): a for a in items(plan.output())}
     for place, column in enumerate(view.by):
-        if column not in output or not found.holds(place, output[column]):
+        if column not in output or not rows.holds(place, output[column]):
             raise Untraceable(
                 f"another value for {column!r} than its tables have",
                 f"return {column} as they have it, after a full join coalesce(a.{column}, b.{column}). A column of"
                 " another name may hold what is computed from it",
             )
     key = [output[column] for column in view.key]
-    if not (found.distinguish(key) if view.grouped else found.may_be_apart(key)):
-        raise _repeated(view, found)
+    if not (rows.distinguish(key) if view.grouped else rows.may_be_apart(key)):
+        raise _repeated(view, rows)
 
 
-def _repeated(view: View, found: LocalRows) -> Untraceable:
+def _repeated(view: View, rows: LocalRows) -> Untraceable:
     by = ", ".join(view.by)
-    of_what = f": {found.exploded}" if found.exploded else ": a union" if found.united else ""
+    of_what = f": {rows.exploded}" if rows.exploded else ": a union" if rows.united else ""
     if view.grouped:
         return Untraceable(
             f"several rows of one group{of_what}",
@@ -75,8 +75,8 @@ class _Tracing:
         self._definitions: dict[int, Any] = {}
         self._outer: list[LocalRows] = []
 
-    def rows(self, node: Any, wanted: Sequence[Any] = ()) -> LocalRows:
-        """What is known of the rows of an operator, above which the ``wanted`` conditions hold."""
+    def rows(self, node: Any, above: Sequence[Any] = ()) -> LocalRows:
+        """What is known of the rows of an operator; the conditions in ``above`` hold for the operators over it."""
         name, children = str(node.nodeName()), items(node.children())
         if self._view.reach is not None:
             self._require_reach(node, self._view.reach)
@@ -88,7 +88,7 @@ class _Tracing:
         if not children:
             return self._leaf(node)
         if name in _SAME_ROWS:
-            return self.rows(children[0], wanted)
+            return self.rows(children[0], above)
         if name in _LIMITED:
             raise Untraceable(
                 f"{_LIMITED[name]}, which looks at all partitions",
@@ -99,14 +99,14 @@ class _Tracing:
                 "rows repeated for each of several groupings, as by ROLLUP, UNPIVOT or windows that overlap",
                 "write a view for each grouping. For windows that overlap, windowed(…, hopping(…))",
             )
-        found = getattr(self, f"_{_METHODS[name]}", None) if name in _METHODS else None
-        if found is None:
+        method = getattr(self, f"_{_METHODS[name]}", None) if name in _METHODS else None
+        if method is None:
             raise Untraceable(
                 f"{name}, of which nothing shows which rows it looks at",
                 "select, filter, join, group, or number rows within the columns of by. Write Python code as a function"
                 " of columns (udf)",
             )
-        known: LocalRows = found(node, children, wanted) if name in _TOLD else found(node, children)
+        known: LocalRows = method(node, children, above) if name in _WITH_ABOVE else method(node, children)
         return known
 
     def _reference(self, node: Any) -> LocalRows:
@@ -136,14 +136,14 @@ class _Tracing:
 
     # ---- rows one by one
 
-    def _project(self, node: Any, children: Sequence[Any], wanted: Sequence[Any]) -> LocalRows:
-        below, expressions = self.rows(children[0], wanted), items(node.projectList())
+    def _project(self, node: Any, children: Sequence[Any], above: Sequence[Any]) -> LocalRows:
+        below, expressions = self.rows(children[0], above), items(node.projectList())
         self._look_into(expressions, below)
         return below.selected(expressions)
 
-    def _filter(self, node: Any, children: Sequence[Any], wanted: Sequence[Any]) -> LocalRows:
+    def _filter(self, node: Any, children: Sequence[Any], above: Sequence[Any]) -> LocalRows:
         parts = conjuncts(node.condition())
-        below = self._linked(self.rows(children[0], (*parts, *wanted)), parts)
+        below = self._linked(self.rows(children[0], (*parts, *above)), parts)
         for part in parts:
             self._look_into([part], below, truth=True)
         return below.narrowed(parts)
@@ -179,8 +179,8 @@ class _Tracing:
         self._look_into(expressions, below)
         grouped = frozenset(a.exprId().id() for a in by if is_attribute(a) and not self._is_by(below, a))
         whole = all(is_attribute(a) or self._is_by(below, a) for a in by)
-        found = replace(below, unique=(grouped,) if whole else (), exploded=None, united=False, parts=())
-        return found.selected(expressions)
+        rows = replace(below, unique=(grouped,) if whole else (), exploded=None, united=False, parts=())
+        return rows.selected(expressions)
 
     def _distinct(self, node: Any, children: Sequence[Any]) -> LocalRows:
         below, output = self.rows(children[0]), items(node.output())
@@ -193,10 +193,10 @@ class _Tracing:
             )
         return replace(below, unique=(*below.unique, attributes(output)), exploded=None, united=False, parts=())
 
-    def _join(self, node: Any, children: Sequence[Any], wanted: Sequence[Any]) -> LocalRows:
+    def _join(self, node: Any, children: Sequence[Any], above: Sequence[Any]) -> LocalRows:
         how = str(node.joinType().sql())
         parts = conjuncts(node.condition().get()) if node.condition().isDefined() else []
-        parts += wanted if how in ("INNER", "CROSS") else ()
+        parts += above if how in ("INNER", "CROSS") else ()
         left, right = (self.rows(child, parts if how in ("INNER", "CROSS") else ()) for child in children)
         both = replace(left, by=tuple(one or other for one, other in zip(left.by, right.by, strict=True)))
         for part in parts:
@@ -217,18 +217,18 @@ class _Tracing:
 
     def _met(self, how: str, one: Side, other: Side, parts: Sequence[Any]) -> LocalRows:
         left, right = one.rows, other.rows
-        kept = {"LEFT OUTER": (left,), "LEFT SEMI": (left,), "LEFT ANTI": (left,), "RIGHT OUTER": (right,),
-                "FULL OUTER": (left, right)}.get(how, ())  # fmt: skip
+        preserved = {"LEFT OUTER": (left,), "LEFT SEMI": (left,), "LEFT ANTI": (left,), "RIGHT OUTER": (right,),
+                     "FULL OUTER": (left, right)}.get(how, ())  # fmt: skip
         if left.constant or right.constant:
-            if any(rows.constant for rows in kept) and not (left.constant and right.constant):
+            if any(rows.constant for rows in preserved) and not (left.constant and right.constant):
                 raise Untraceable(
                     f"a {how} JOIN that keeps rows of no partition", "keep the rows of the tables, and join the others"
                 )
             return joined(how, one, other, parts)
         if not (left.is_of_one_partition and right.is_of_one_partition) and not self._within(left, right, parts):
-            told = " AND ".join(str(part.sql()) for part in parts) or "no condition"
+            shown = " AND ".join(str(part.sql()) for part in parts) or "no condition"
             raise Untraceable(
-                f"a join of rows of several partitions: {told}",
+                f"a join of rows of several partitions: {shown}",
                 f"join them by the columns of by, {' AND '.join(f'a.{c} = b.{c}' for c in self._view.by)}",
             )
         return joined(how, one, other, parts)
@@ -245,14 +245,14 @@ class _Tracing:
         return LocalRows(by, linked=linked, united=True, parts=united)
 
     def _set_operation(self, node: Any, children: Sequence[Any]) -> LocalRows:
-        found = self._united(node, children)
-        self._require_within(found, items(node.output()), f"{str(node.nodeName()).upper()}")
-        return replace(found, unique=(attributes(items(node.output())),), united=False, parts=())
+        united = self._united(node, children)
+        self._require_within(united, items(node.output()), f"{str(node.nodeName()).upper()}")
+        return replace(united, unique=(attributes(items(node.output())),), united=False, parts=())
 
     def _in_order(self, node: Any, children: Sequence[Any]) -> LocalRows:
         """Rows that match_pattern makes of those of a partition, which follow each other; marked in the same way.
 
-        They come from a window by these columns, and nothing but what looks at one row is behind it.
+        They come from a window by these columns, and only operators on single rows follow it.
         """
         below, output = self.rows(children[0]), items(node.output())
         own = {a.name(): a for a in items(children[0].output())}
@@ -297,9 +297,9 @@ class _Tracing:
         require_no_equal_ones([one for one in by if not self._is_by(rows, one)], what)
         if rows.constant or rows.is_of_one_partition or rows.hold_all(by):
             return
-        told = ", ".join(str(one.sql()) for one in by) or "nothing"
+        shown = ", ".join(str(one.sql()) for one in by) or "nothing"
         raise Untraceable(
-            f"{what} by {told}",
+            f"{what} by {shown}",
             f"group by {', '.join(self._view.by)} too, as the tables have it, after a full join by coalesce of both. In"
             " a subquery, compare it with that of the row around it",
         )
@@ -312,25 +312,25 @@ class _Tracing:
         if not self._outer:
             return rows
         outer = self._outer[-1]
-        found = {n for n in range(len(self._view.by)) if any(_links(part, rows, outer, n) for part in parts)}
-        return replace(rows, linked=rows.linked | found)
+        linked = {n for n in range(len(self._view.by)) if any(_links(part, rows, outer, n) for part in parts)}
+        return replace(rows, linked=rows.linked | linked)
 
     # ---- subqueries
 
     def _look_into(self, expressions: Sequence[Any], rows: LocalRows, *, truth: bool = False) -> None:
         for expression in expressions:
-            for found in subqueries(expression, truth=truth):
-                inner = self._inside(found.plan, rows)
-                if not (inner.constant or inner.is_of_one_partition or self._is_looked_up(found, inner, rows)):
-                    raise self._outside(found.name)
+            for subquery in subqueries(expression, truth=truth):
+                inner = self._inside(subquery.plan, rows)
+                if not (inner.constant or inner.is_of_one_partition or self._is_looked_up(subquery, inner, rows)):
+                    raise self._outside(subquery.name)
 
-    def _is_looked_up(self, found: Subquery, inner: LocalRows, rows: LocalRows) -> bool:
+    def _is_looked_up(self, subquery: Subquery, inner: LocalRows, rows: LocalRows) -> bool:
         """Whether IN compares the columns of ``by``, and only whether it is true counts."""
-        listed = items(found.plan.output())[: len(found.values)]
-        pairs = list(zip(found.values, listed, strict=True))
+        listed = items(subquery.plan.output())[: len(subquery.values)]
+        pairs = list(zip(subquery.values, listed, strict=True))
         places = range(len(self._view.by))
         compared = all(any(rows.holds(p, a) and inner.holds(p, b) for a, b in pairs) for p in places)
-        return bool(pairs) and compared and found.truth and not found.negated
+        return bool(pairs) and compared and subquery.truth and not subquery.negated
 
     def _inside(self, plan: Any, rows: LocalRows) -> LocalRows:
         self._outer.append(rows)
@@ -351,15 +351,17 @@ _METHODS: Final = {
     "Except": "set_operation", "Intersect": "set_operation", "MapInArrow": "in_order",
 }  # fmt: skip
 
-_TOLD: Final = ("Project", "Filter", "Join")  # which are told what holds above them
+_WITH_ABOVE: Final = ("Project", "Filter", "Join")  # their methods get the conditions above them
 
 
 def _renamed(rows: LocalRows, names: dict[int, set[int]]) -> LocalRows:
-    def anew(ids: Ids) -> Ids:
+    def new_ids(ids: Ids) -> Ids:
         return frozenset().union(*(names[i] for i in ids if i in names))
 
-    by = tuple(tuple(anew(ids) for ids in sets) for sets in rows.by)
-    return replace(rows, by=by, unique=tuple(map(anew, rows.unique)), present=tuple(map(anew, rows.present)), parts=())
+    by = tuple(tuple(new_ids(ids) for ids in sets) for sets in rows.by)
+    return replace(
+        rows, by=by, unique=tuple(map(new_ids, rows.unique)), present=tuple(map(new_ids, rows.present)), parts=()
+    )
 
 
 def _tells_apart(generator: Any, made: Sequence[int]) -> int | None:

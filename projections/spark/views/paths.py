@@ -10,12 +10,12 @@ from projections.planner import plan as walk
 from projections.tables import VersionTable
 from projections.views import View, may_be_null
 
-_MOST_COMBINED = 64  # of the columns that a condition may take a key from; more are looked at by nobody
+_MOST_COMBINED = 64  # of the columns that a condition may take a key from; the limit of what is checked
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A column of a table; ``row`` tells the rows of one table apart that a plan reads at several places."""
+    """A column of a table; ``row`` distinguishes the rows of a table that a plan reads at several places."""
 
     row: str
     table: str

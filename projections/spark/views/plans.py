@@ -45,8 +45,8 @@ def environmental(frame: DataFrame, plan: Any) -> str | None:
     """The name of an expression whose value Spark takes from its surroundings: the time, the user, the database."""
     catalyst = java(frame.sparkSession).org.apache.spark.sql.catalyst
     current = catalyst.trees.TreePattern.CURRENT_LIKE()
-    if found := _first(plan, lambda expression: expression.containsPattern(current)):
-        return found
+    if name := _first(plan, lambda expression: expression.containsPattern(current)):
+        return name
     # Texts such as 'now' and 'today' cast to a time are no function of their own.
     return None if catalyst.optimizer.SpecialDatetimeValues.apply(plan).fastEquals(plan) else "cast('now')"
 

@@ -52,14 +52,14 @@ class Rows:
 
 def equated(same: Same, pairs: Sequence[Pair], *, only_right: bool) -> Same:
     """Columns whose value is that of another, or null."""
-    found = {origin: set(others) for origin, others in same.items()}
+    equal = {origin: set(others) for origin, others in same.items()}
     for left, right in pairs:
         if len(left) == len(right) == 1:
             (a,), (b,) = left, right
-            found.setdefault(b, set()).update({a, *found.get(a, ())})
+            equal.setdefault(b, set()).update({a, *equal.get(a, ())})
             if not only_right:
-                found.setdefault(a, set()).update({b, *found.get(b, ())})
-    return {origin: frozenset(others - {origin}) for origin, others in found.items()}
+                equal.setdefault(a, set()).update({b, *equal.get(b, ())})
+    return {origin: frozenset(others - {origin}) for origin, others in equal.items()}
 
 
 def any_of(origins: Sequence[Origins]) -> Origins:
@@ -91,5 +91,5 @@ def distinguish(
 
 
 def named_tables(rows: Rows) -> str:
-    """Their tables, for an error."""
+    """The tables of the rows, for an error."""
     return ", ".join(sorted(set(rows.tables.values()))) or "no table"

@@ -24,9 +24,9 @@ def require_only(
     to end elsewhere. Raises InvalidDefinition.
     """
     plan = session._jsparkSession.sessionState().sqlParser().parsePlan(text)  # noqa: SLF001 - it has no Python face
-    found = Counter(_RELATION.findall(plan.toString()))
-    other = {name for name in found if name not in tables and name.lower() not in queries}
-    if other or any(found[name] != 1 for name in tables):
+    counts = Counter(_RELATION.findall(plan.toString()))
+    other = {name for name in counts if name not in tables and name.lower() not in queries}
+    if other or any(counts[name] != 1 for name in tables):
         raise InvalidDefinition(
             f"Spark reads {', '.join(sorted(other)) or 'fewer tables'} in the SQL of view {view!r}, which was read"
             " otherwise when it was declared",

@@ -56,18 +56,18 @@ _SAME = "a view must return the same for the same rows: let an event or a column
 
 
 def view_columns(spark: SparkSession, group: ProjectionGroup) -> dict[str, dict[str, ColumnType]]:
-    """The columns of every view that the group keeps, found by planning its function over empty tables.
+    """The columns of every view of the group, by planning its function over empty tables.
 
     Partial aggregates are among them, under names that no column of a view has (``projections.partials``).
     Raises UnknownColumn or InvalidDefinition, naming the view.
     """
-    found: dict[str, dict[str, ColumnType]] = {}
+    columns: dict[str, dict[str, ColumnType]] = {}
     for view in group.all_views:
-        known = next(v for v in group.resolved(found).all_views if v.name == view.name)
+        known = next(v for v in group.resolved(columns).all_views if v.name == view.name)
         if known.references_are_known:
             _require_sound(known)
-        found[view.name] = _columns_of(spark, known)
-    return found
+        columns[view.name] = _columns_of(spark, known)
+    return columns
 
 
 def _require_sound(view: View) -> None:
@@ -78,7 +78,7 @@ def _require_sound(view: View) -> None:
 def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
     with described(f"view {view.name}"):
         empty = {name: spark.createDataFrame([], _ddl(table.opened)) for name, table in _tables(view).items()}
-        # Made anew from their schemas: what we do to rows before the function sees them is not the function's.
+        # New frames from the schemas: what Factfold does to rows before the function is no part of the function's plan.
         frames = zip(view.tables, handed(view, empty), strict=True)
         given = [spark.createDataFrame([], _marked(frame.schema, name)) for name, frame in frames]
         result = _required(view, view(*given))
@@ -97,7 +97,7 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
         require_time(view.name, view.final, columns.get(view.final.on))
     if view.reach is not None:
         require_row_time(view.name, view.reach, columns.get(view.reach.on))
-    with _told(view):
+    with _untraceable_refused(view):
         if rows is None:
             require_partitioned(view, analysed_plan(result))
         else:
@@ -146,11 +146,11 @@ def _require_key(view: View, columns: Mapping[str, ColumnType]) -> None:
 def _key_types(view: View) -> dict[str, ColumnType]:
     """The columns of the view's key, with the types they have in the tables whose rows they name."""
     root = view.table(view.root)
-    found = {key: root.columns[key] for key in view.root_key}
+    types = {key: root.columns[key] for key in view.root_key}
     for side in view.unmatched:
         table = view.table(side.table)
-        found |= {key: table.columns[its] for key, its in zip(side.columns, table.key, strict=True)}
-    return found
+        types |= {key: table.columns[its] for key, its in zip(side.columns, table.key, strict=True)}
+    return types
 
 
 def _tables(view: View) -> dict[str, Table]:
@@ -210,18 +210,18 @@ def _refuse_unreached(view: View, result: DataFrame) -> Rows:
 def _traced_by_plan(view: View, plan: Any) -> Rows:
     """The rows of a view that declares no references: by those of its plan, which are the view's from then on."""
     assert isinstance(view.declared, InferredReferences)  # noqa: S101 - the caller looked
-    found = replace(view, declared=inferred(view, plan))
-    _require_sound(found)
-    with _told(view):
-        rows = require_traced(found, plan)
-    require_all_reached(found)
-    view.declared.found = found.references
+    resolved = replace(view, declared=inferred(view, plan))
+    _require_sound(resolved)
+    with _untraceable_refused(view):
+        rows = require_traced(resolved, plan)
+    require_all_reached(resolved)
+    view.declared.references = resolved.references
     return rows
 
 
 def _traced(view: View, plan: Any) -> Rows:
     """The rows of a view by the references that it declares; where these do not do, the line is shown that does."""
-    with _told(view):
+    with _untraceable_refused(view):
         try:
             return require_traced(view, plan)
         except Untraceable as failed:
@@ -263,8 +263,8 @@ def _is_right(view: View, plan: Any) -> bool:
 
 def _references_of(view: View, plan: Any) -> tuple[Reference, ...]:
     """The references of the plan, if a view that declares others is right with these; none otherwise."""
-    found = replace(view, declared=inferred(view, plan))
-    return found.references if _is_right(found, plan) else ()
+    candidate = replace(view, declared=inferred(view, plan))
+    return candidate.references if _is_right(candidate, plan) else ()
 
 
 def _refuse_moments(view: View, result: DataFrame) -> None:
@@ -298,12 +298,12 @@ def _marks(leaf: Any) -> Any | None:
 
 
 @contextmanager
-def _told(view: View) -> Iterator[None]:
+def _untraceable_refused(view: View) -> Iterator[None]:
     try:
         yield
-    except Untraceable as found:
+    except Untraceable as error:
         raise InvalidDefinition(
-            f"view {view.name!r} uses {found.what}", remedy=found.remedy, place=f"view {view.name}"
+            f"view {view.name!r} uses {error.what}", remedy=error.remedy, place=f"view {view.name}"
         ) from None
 
 

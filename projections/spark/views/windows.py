@@ -19,7 +19,7 @@ _BY_VALUE: Final = ("Rank", "DenseRank", "PercentRank", "CumeDist")  # equal row
 def require_certain(named: Any, below: LocalRows) -> Ids | None:
     """Refuse a window function whose value depends on the order of equal rows; Untraceable.
 
-    Returns the attributes that tell rows apart where it numbers them.
+    Returns the attributes that distinguish rows if it numbers them.
     """
     window = bare(named)
     function, spec = window.windowFunction(), window.windowSpec()

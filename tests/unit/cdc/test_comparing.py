@@ -107,7 +107,7 @@ class Table:
 
 def looked(source: Mapping[int, str], state: Mapping[int, str], *, chunk: int) -> tuple[Any, Table]:
     ours, theirs = Table(source), Table(state)
-    found = look(ours, theirs, orders=("integer",), chunk=chunk, told=lambda rows: None)  # type: ignore[arg-type]
+    found = look(ours, theirs, orders=("integer",), chunk=chunk, on_compared=lambda rows: None)  # type: ignore[arg-type]
     return found, ours
 
 

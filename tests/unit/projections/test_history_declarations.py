@@ -12,7 +12,7 @@ from eventstore import Aggregate, Personal, event
 from projections import ProjectionGroup, Stream, Table, field, history, on, sql_view, view
 from projections.columns import ColumnType
 from projections.errors import InvalidDefinition
-from projections.spark.lakehouse.places import require_kept
+from projections.spark.lakehouse.places import require_storable
 from projections.timing.validity import columns_of, validity_of
 
 
@@ -157,7 +157,7 @@ def test_versions_are_no_rows_of_any_other_view(declared):
 @pytest.mark.parametrize("table", [cars, trips], ids=["captured", "events"])
 def test_a_history_is_not_kept_in_delta(table):
     with pytest.raises(InvalidDefinition, match="has the versions of rows, which Delta does not store yet"):
-        require_kept(ProjectionGroup("g", [history("h", table)]))
+        require_storable(ProjectionGroup("g", [history("h", table)]))
 
 
 def test_a_personal_column_makes_its_history_personal():

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from projections import Table
 from projections.errors import InvalidDefinition, TableStoreUnavailable
-from projections.spark.lakehouse.places import require_kept
+from projections.spark.lakehouse.places import require_storable
 from projections.tablestore.opening import delta_root, open_table_store, sqlite_path
 
 MODEL = sa.Table("prices", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True))
@@ -20,14 +20,14 @@ def group_of(table):
 
 
 def test_a_table_of_versions_is_refused_and_current_rows_are_not():
-    require_kept(group_of(Table.from_changelog(MODEL, topic="shop.public.prices")))
+    require_storable(group_of(Table.from_changelog(MODEL, topic="shop.public.prices")))
     with pytest.raises(InvalidDefinition, match="versions of rows"):
-        require_kept(group_of(Table.versions_of(MODEL, topic="shop.public.prices")))
+        require_storable(group_of(Table.versions_of(MODEL, topic="shop.public.prices")))
 
 
 def test_personal_columns_are_refused():
     with pytest.raises(InvalidDefinition, match="personal columns") as caught:
-        require_kept(group_of(SimpleNamespace(personal=("name",))))
+        require_storable(group_of(SimpleNamespace(personal=("name",))))
     assert "PostgreSQL" in caught.value.remedy
 
 

@@ -1,4 +1,4 @@
-"""What the events of a file hold: nothing that nobody could read afterwards, and whom they are about."""
+"""What the events of a file hold: values that stay readable, and the subjects they are about."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class FileEvents:
         self._decoder = AvroDecoder(head.schemas.__getitem__)
 
     def subjects(self, rows: Iterable[EventRow]) -> set[tuple[str, str]]:
-        """Return whom events are about (first) and in which streams (second); InvalidExport for what is no event."""
-        found: set[tuple[str, str]] = set()
+        """Return the subjects of events (first) and their streams (second); InvalidExport for what is no event."""
+        subjects: set[tuple[str, str]] = set()
         for row in rows:
             for schema, values in self._decoded(row):
-                found |= {(subject, str(row.stream)) for subject in self._read(row, subjects_in, schema, values)}
-        return found
+                subjects |= {(subject, str(row.stream)) for subject in self._read(row, subjects_in, schema, values)}
+        return subjects
 
     def check(self, rows: Iterable[EventRow], known: Known, coming: Mapping[UUID, str]) -> None:
-        """Decode events, and refuse one whose key is neither here nor coming, or is somebody else's.
+        """Decode events, and refuse one whose key is neither here nor coming, or belongs to another subject.
 
         ``coming`` has the subjects of the keys that come along. InvalidExport, KeysMissing.
         """

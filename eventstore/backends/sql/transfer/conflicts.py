@@ -57,8 +57,8 @@ class Conflicts:
             taken = self._stored(connection, list(places))
         try:
             self._require_free(places, taken)
-        except ImportConflict as found:
-            return found
+        except ImportConflict as error:
+            return error
         return conflict("an event of this batch has an id that another event has", batch[0])
 
     def _require_free(self, places: Mapping[tuple[str, int], EventRow], taken: Sequence[tuple[str, int]]) -> None:
@@ -68,21 +68,21 @@ class Conflicts:
 
     def _present(self, batch: Sequence[EventRow]) -> dict[UUID, tuple[str, int]]:
         columns = self._events.c
-        found: dict[UUID, tuple[str, int]] = {}
+        places: dict[UUID, tuple[str, int]] = {}
         with self._database.statement() as connection:
             for ids in bindable([row.id for row in batch]):
                 query = select(columns.id, columns.stream, columns.version).where(columns.id.in_(ids))
-                found.update((row.id, (row.stream, row.version)) for row in connection.execute(query))
-        return found
+                places.update((row.id, (row.stream, row.version)) for row in connection.execute(query))
+        return places
 
     def _check_deleted(self, connection: Connection, batch: Sequence[EventRow]) -> None:
         """Let no event come to a deleted stream, and no deletion to a stream with events."""
         columns = self._events.c
         by_stream = {str(row.stream): row for row in batch}
         for names in bindable(list(by_stream)):
-            wanted = values(column("stream", Text), name="wanted").data([(name,) for name in names]).cte("wanted")
-            last = select(columns.type).where(columns.stream == wanted.c.stream).order_by(columns.version.desc())
-            for stream, kind in connection.execute(select(wanted.c.stream, last.limit(1).scalar_subquery())):
+            imported = values(column("stream", Text), name="imported").data([(name,) for name in names]).cte("imported")
+            last = select(columns.type).where(columns.stream == imported.c.stream).order_by(columns.version.desc())
+            for stream, kind in connection.execute(select(imported.c.stream, last.limit(1).scalar_subquery())):
                 row = by_stream[stream]
                 if kind == DELETED_TYPE:
                     raise conflict(f"stream {stream!r} was deleted here", row)
@@ -106,11 +106,11 @@ class Conflicts:
     def _stored(self, connection: Connection, places: list[tuple[str, int]]) -> list[tuple[str, int]]:
         columns = self._events.c
         place: ColumnElement[Any] = tuple_(columns.stream, columns.version)
-        found: list[tuple[str, int]] = []
+        stored: list[tuple[str, int]] = []
         for part in bindable(places):
             query = select(columns.stream, columns.version).where(place.in_(part))
-            found += [(stream, version) for stream, version in connection.execute(query)]
-        return found
+            stored += [(stream, version) for stream, version in connection.execute(query)]
+        return stored
 
 
 def conflict(why: str, row: EventRow) -> ImportConflict:

@@ -82,9 +82,9 @@ class ExportReader(Protocol):
         """Yield the events, so many at a time; InvalidExport."""
 
 
-def format_of(path: Path, wanted: Format | None) -> Format:
-    """Return the form of a file: what is wanted, else by its suffix."""
-    return wanted or ("parquet" if path.suffix == ".parquet" else "jsonl")
+def format_of(path: Path, requested: Format | None) -> Format:
+    """Return the form of a file: the requested one, else by its suffix."""
+    return requested or ("parquet" if path.suffix == ".parquet" else "jsonl")
 
 
 def event_row(values: Mapping[str, Any], *, number: int, place: str) -> EventRow:

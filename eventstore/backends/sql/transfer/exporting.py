@@ -44,14 +44,14 @@ class Exporter:
         self._decoder = AvroDecoder(catalogue.schema)
 
     def export(
-        self, path: Path, category: str | None, wanted: Format | None, on_progress: Progress, *, keys: bool
+        self, path: Path, category: str | None, requested: Format | None, on_progress: Progress, *, keys: bool
     ) -> ExportReport:
         """Write events, all or a category's, with what it takes to read them; personal fields only with ``keys``."""
         last, total = self._extent(category)
         head = self._head(category, keys)
         part = _private(path.with_name(f"{path.name}.part"))
         try:
-            writer = _writer(part, head, format_of(path, wanted))
+            writer = _writer(part, head, format_of(path, requested))
             try:
                 done = 0
                 for page in self._pages(category, last):
@@ -75,7 +75,7 @@ class Exporter:
         return None if row is None else Position(*row), total
 
     def _head(self, category: str | None, keys: bool) -> Head:
-        """What stands in front; a key is kept before the event that it seals, so none of the extent's is missing."""
+        """The head of the file. A key is stored before the event that it seals: none of the extent's is missing."""
         return Head(
             [one for one in self._catalogue.all_categories() if category in (None, one.name)],
             {schema.id: schema for schema in self._schemas(category)},
@@ -102,11 +102,11 @@ class Exporter:
         query = query.order_by(columns.order_xid, columns.position).limit(BATCH)
         page: Sequence[Row[Any]] = []
         while last is not None:
-            wanted = query.where(place <= tuple_(*last))
+            bounded = query.where(place <= tuple_(*last))
             if page:
-                wanted = wanted.where(place > tuple_(page[-1].order_xid, page[-1].position))
+                bounded = bounded.where(place > tuple_(page[-1].order_xid, page[-1].position))
             with self._connect() as connection:
-                page = connection.execute(wanted).all()
+                page = connection.execute(bounded).all()
             if not page:
                 return
             yield page
@@ -116,8 +116,8 @@ class Exporter:
         later = self._events.alias("later")
         behind = exists().where(later.c.stream == columns.stream, later.c.version == columns.version + 1)
         # Of a deleted stream, only the row behind its last event goes along: it says that there was one.
-        kept = or_(columns.payload.is_not(None), ~behind)
-        query = query.where(self._dialect.fence(columns.order_xid), kept)
+        exported = or_(columns.payload.is_not(None), ~behind)
+        query = query.where(self._dialect.fence(columns.order_xid), exported)
         return query if category is None else query.where(columns.category == check_category(category))
 
     def _values(self, row: Row[Any]) -> Mapping[str, Any]:
@@ -146,8 +146,8 @@ def _private(path: Path) -> Path:
     return path
 
 
-def _writer(path: Path, head: Head, wanted: Format) -> ExportWriter:
-    if wanted == "jsonl":
+def _writer(path: Path, head: Head, form: Format) -> ExportWriter:
+    if form == "jsonl":
         return JsonLinesWriter(path, head)
     from eventstore.backends.sql.transfer.parquet import ParquetWriter
 

@@ -44,7 +44,7 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What an import takes of a file beside its events: keys that these open, erasures, topics."""
+    """What an import takes of a file in addition to its events: keys that these open, erasures, topics."""
 
     keys: MasterKeys | None
     erasures: bool
@@ -52,7 +52,7 @@ class Taken:
 
 
 class Importer:
-    """Reads a file batch by batch, each in a transaction of its own; one that is repeated finds what is there."""
+    """Stores a file batch by batch, each in a transaction of its own. A repeated batch skips existing events."""
 
     def __init__(self, database: Database, catalogue: SqlCatalogue, subjects: SqlKeys, keys: KeyStore | None) -> None:
         self._database = database
@@ -62,13 +62,13 @@ class Importer:
         self._conflicts = Conflicts(database)
         self._transfer = KeyTransfer(database)
 
-    def load(self, path: Path, wanted: Format | None, on_progress: Progress, *, taken: Taken) -> ImportReport:
+    def load(self, path: Path, requested: Format | None, on_progress: Progress, *, taken: Taken) -> ImportReport:
         """Import a file, with its data keys where master keys are given that open them.
 
         InvalidExport, ImportConflict, SchemaConflict, KeysMissing, all before anything is stored, unless the store
         or the file changes meanwhile.
         """
-        form = format_of(path, wanted)
+        form = format_of(path, requested)
         coming = self._check(_reader(path, form), path, taken)
         reader = _reader(path, form)
         added = 0 if taken.keys is None else self._transfer.take(coming, taken.keys, erasures=taken.erasures)
@@ -192,10 +192,10 @@ def _keys_in(reader: ExportReader, path: Path) -> Sequence[WrappedKey]:
     )
 
 
-def _reader(path: Path, wanted: Format) -> ExportReader:
+def _reader(path: Path, form: Format) -> ExportReader:
     if not path.is_file():
         raise InvalidExport("there is no such file", remedy="check the path", place=str(path))
-    if wanted == "jsonl":
+    if form == "jsonl":
         return JsonLinesReader(path)
     from eventstore.backends.sql.transfer.parquet import ParquetReader
 

@@ -1,6 +1,6 @@
 """An export as JSON lines: a header, categories, schemas, perhaps keys, events, and an end that counts.
 
-`data` is there to be read; what is imported is `payload`, the Avro itself in base64, so that nothing is lost.
+`data` is for readers. The import takes `payload`, the Avro itself in base64, and loses nothing.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class JsonLinesWriter:
         for row in rows:
             payload = None if row["payload"] is None else b64encode(row["payload"]).decode()
             archived = None if row["archived"] is None else rfc3339(row["archived"])
-            told = {**row, "time": rfc3339(row["time"]), "payload": payload, "archived": archived}
-            self._line({"kind": "event", **{name: value for name, value in told.items() if value is not None}})
+            fields = {**row, "time": rfc3339(row["time"]), "payload": payload, "archived": archived}
+            self._line({"kind": "event", **{name: value for name, value in fields.items() if value is not None}})
         self._count += len(rows)
 
     def close(self) -> None:
@@ -182,8 +182,8 @@ def _head(
         [schema.id for schema in schemas],
         [key.id for key in keys or ()],
     ]
-    for found in names:
-        if len(set(found)) < len(found):
+    for identifiers in names:
+        if len(set(identifiers)) < len(identifiers):
             raise damaged("its head has a category, a schema or a key twice", place)
     return Head(categories, {schema.id: schema for schema in schemas}, keys)
 
@@ -213,12 +213,12 @@ def head_json(head: Head) -> str:
 def head_of_json(text: str | bytes, place: str) -> Head:
     """Read what `head_json` wrote; InvalidExport."""
     try:
-        found = json.loads(text)
-        if found["format"] != FORMAT:
+        head = json.loads(text)
+        if head["format"] != FORMAT:
             raise ValueError("another format")
-        schemas = [RegisteredSchema.from_values(one) for one in found["schemas"]]
-        keys = [WrappedKey.from_json(one) for one in found["keys"]] if "keys" in found else None
-        categories = [_category(one) for one in found["categories"]]
+        schemas = [RegisteredSchema.from_values(one) for one in head["schemas"]]
+        keys = [WrappedKey.from_json(one) for one in head["keys"]] if "keys" in head else None
+        categories = [_category(one) for one in head["categories"]]
     except (*MALFORMED, NotFramedAvro, InvalidIdentifier) as error:
         raise damaged("this is no export of events that this release can read", place) from error
     return _head(categories, schemas, keys, place)

@@ -1,4 +1,4 @@
-"""Data keys beside the events of an export, wrapped as they are kept: nobody opens them on the way.
+"""Data keys in an export of events, wrapped as they are stored: the export does not open them.
 
 What is erased on either side is erased: a key that was destroyed there is destroyed here, and one that was destroyed
 here does not come back.
@@ -25,7 +25,7 @@ from eventstore.identifiers import check_subject
 
 @dataclass(frozen=True, slots=True)
 class WrappedKey:
-    """A data key as it is kept; once destroyed, its id alone, with the moment and the number of its erasure."""
+    """A data key as it is stored. A destroyed one has only its id, and the time and number of its erasure."""
 
     id: UUID
     subject: str
@@ -36,7 +36,7 @@ class WrappedKey:
 
     def to_json(self) -> dict[str, Any]:
         """Return what a file says of it; what it does not have is left out."""
-        told = {
+        fields = {
             "id": str(self.id),
             "subject": self.subject,
             "wrapped": None if self.wrapped is None else b64encode(self.wrapped).decode("ascii"),
@@ -44,21 +44,21 @@ class WrappedKey:
             "erased": None if self.erased is None else self.erased.isoformat(),
             "erasure": self.erasure,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> WrappedKey:
+    def from_json(cls, fields: Mapping[str, Any]) -> WrappedKey:
         """Read what `to_json` made; KeyError, TypeError, ValueError, InvalidIdentifier."""
-        subject = check_subject(told["subject"])
-        if "wrapped" in told:
-            wrapped, master = b64decode(told["wrapped"], validate=True), told["master"]
+        subject = check_subject(fields["subject"])
+        if "wrapped" in fields:
+            wrapped, master = b64decode(fields["wrapped"], validate=True), fields["master"]
             if not isinstance(master, str):
                 raise TypeError("a wrapped key names its master key")
-            return cls(UUID(told["id"]), subject, wrapped, master, None, None)
-        erased, erasure = datetime.fromisoformat(told["erased"]), told["erasure"]
+            return cls(UUID(fields["id"]), subject, wrapped, master, None, None)
+        erased, erasure = datetime.fromisoformat(fields["erased"]), fields["erasure"]
         if type(erasure) is not int or erased.tzinfo is None:
             raise TypeError("an erasure has a number, and a moment with a zone")
-        return cls(UUID(told["id"]), subject, None, None, erased.astimezone(UTC), erasure)
+        return cls(UUID(fields["id"]), subject, None, None, erased.astimezone(UTC), erasure)
 
 
 class KeyTransfer:
@@ -110,14 +110,14 @@ class KeyTransfer:
 
     def _here(self, connection: Connection, keys: Sequence[WrappedKey]) -> dict[UUID, WrappedKey]:
         """Those of a file's keys that are here already, as they are here."""
-        found = dict[UUID, WrappedKey]()
+        stored = dict[UUID, WrappedKey]()
         for ids in bindable([key.id for key in keys]):
             rows = connection.execute(select(self._keys).where(self._keys.c.key_id.in_(ids)))
-            found.update((row.key_id, _key(row)) for row in rows)
-        return found
+            stored.update((row.key_id, _key(row)) for row in rows)
+        return stored
 
     def _require_theirs(self, connection: Connection, keys: Sequence[WrappedKey], here: Collection[UUID]) -> None:
-        """Refuse a key for a subject who has another one, and keeps it; ImportConflict."""
+        """Refuse a key for a subject that has another one. Raises ImportConflict."""
         columns, destroyed = self._keys.c, {key.id for key in keys if key.wrapped is None}
         subjects = [key.subject for key in keys if key.wrapped is not None and key.id not in here]
         for part in bindable(subjects):
@@ -130,7 +130,7 @@ class KeyTransfer:
             raise _other_key(next(subject for subject in subjects if subjects.count(subject) > 1))
 
     def _destroy(self, connection: Connection, keys: Sequence[WrappedKey], here: Collection[UUID]) -> None:
-        """Number erasures behind those that are here: whoever follows them sees no number change."""
+        """Number erasures behind those that are here: a follower of erasures sees no number change."""
         columns = self._keys.c
         last: int = connection.scalar(select(func.coalesce(func.max(columns.erasure), 0))) or 0
         for number, key in enumerate(keys, start=last + 1):
@@ -151,7 +151,7 @@ class KeyTransfer:
 
 
 def _require_agreeing(keys: Sequence[WrappedKey], here: Mapping[UUID, WrappedKey], *, erasures: bool) -> None:
-    """Refuse keys that are of somebody else here, and erasures that were not asked for; ImportConflict."""
+    """Refuse keys that belong to another subject here, and erasures that were not requested; ImportConflict."""
     for key in keys:
         known = here.get(key.id)
         if known is not None and known.subject != key.subject:

@@ -1,7 +1,7 @@
-"""Marks of archived streams beside the events of an export: each goes with the last event of its stream.
+"""Marks of archived streams in an export: each goes with the last event of its stream.
 
-So a mark says at which version it was made, and is made here only where the stream ends with the same event. Events
-that an import adds to a stream take a mark out that was made before them.
+A mark thus says at which version it was made, and is made here only if the stream ends with the same event. Events
+that an import adds to a stream remove a mark that was made before them.
 """
 
 from __future__ import annotations

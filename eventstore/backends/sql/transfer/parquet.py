@@ -49,8 +49,8 @@ class ParquetWriter:
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add a row group."""
-        told = [{**row, "id": str(row["id"]), "data": row["data"] and data_json(row["data"])} for row in rows]
-        self._writer.write_table(pa.Table.from_pylist(told, schema=self._schema))
+        encoded = [{**row, "id": str(row["id"]), "data": row["data"] and data_json(row["data"])} for row in rows]
+        self._writer.write_table(pa.Table.from_pylist(encoded, schema=self._schema))
 
     def close(self) -> None:
         """Write the footer, without which the file is none."""

@@ -1,4 +1,4 @@
-"""Rows that a batch works out once and uses again, and how they are looked up in larger tables."""
+"""Rows that a batch computes once and uses again, and how they are looked up in larger tables."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Rows as they were when they were asked for, and how many they are; few of them are in the driver too."""
+class Materialized:
+    """Rows as they were when they were computed, and their number; few rows are in the driver too."""
 
     rows: DataFrame
     count: int
@@ -33,19 +33,19 @@ class Kept:
         return int(pc.sum(self.few[flag]).as_py() or 0)
 
 
-def kept(frame: DataFrame) -> Kept:
-    """Work rows out: few come to the driver, from where Spark sends them to every task; many stay with the executors.
+def materialized(frame: DataFrame) -> Materialized:
+    """Compute rows: few come to the driver, from where Spark sends them to every task; many stay with the executors.
 
-    Neither is worked out again, whatever is committed meanwhile to the tables that they come from. Where many are
-    expected, the look at whether they are few works them all out; elsewhere that would cost more than all the rest.
+    They are not computed again, even if their tables have new commits meanwhile. If many are expected, the check
+    whether they are few computes them all. Otherwise that would cost more than all the rest.
     """
     are_many = is_for_many(frame.sparkSession)
     rows = frame.localCheckpoint(eager=False) if are_many else frame
     few = rows.limit(DRIVER_ROWS + 1).toArrow()
     if are_few(few.num_rows):
-        return Kept(few_rows(frame.sparkSession, few), int(few.num_rows), few)
+        return Materialized(few_rows(frame.sparkSession, few), int(few.num_rows), few)
     rows = rows if are_many else frame.localCheckpoint()
-    return Kept(rows, rows.count())
+    return Materialized(rows, rows.count())
 
 
 def within(

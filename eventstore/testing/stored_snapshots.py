@@ -12,10 +12,10 @@ from eventstore.snapshots import AggregateSnapshot, SnapshotStore
 class SnapshotConformance:
     """A part of the suite; `store` must be ready for use."""
 
-    def test_a_snapshot_is_kept_until_there_is_a_newer_one_or_one_of_another_shape(self, store: SnapshotStore) -> None:
+    def test_a_snapshot_is_stored_until_a_newer_one_or_another_shape_replaces_it(self, store: SnapshotStore) -> None:
         stream, one, two = f"account-{uuid4()}", b"\0\0\0\0\1", b"\0\0\0\0\2"
         assert store.snapshot(stream) is None
-        for version, shape, body, kept in (
+        for version, shape, body, stored in (
             (4, one, b"first", True),
             (4, one, b"the same again", False),
             (3, one, b"late", False),
@@ -24,4 +24,4 @@ class SnapshotConformance:
         ):
             offered = AggregateSnapshot(stream, version, shape + body)
             store.keep_snapshot(offered)
-            assert (store.snapshot(stream) == offered) == kept
+            assert (store.snapshot(stream) == offered) == stored

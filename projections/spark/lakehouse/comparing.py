@@ -1,6 +1,6 @@
-"""Views held against other rows, by the executors: digests, counts, and some rows that differ.
+"""Views compared with other rows, by the executors: digests, counts, and some rows that differ.
 
-A version of a table is a copy as of one moment, so nothing is copied.
+Nothing is copied, because a version of a table is a copy as of one moment.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from projections.set_aside import SetAside
 from projections.spark.exchange import few_rows
 from projections.spark.keeping import Difference, Rows
 from projections.spark.lakehouse.aside import read_set_aside
-from projections.spark.lakehouse.kept import within
 from projections.spark.lakehouse.ledger import Entry
+from projections.spark.lakehouse.materialized import within
 from projections.spark.lakehouse.places import DeltaGeneration, DeltaViewPlace, view_name
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.persisting import persisted
@@ -49,7 +49,7 @@ class LiveViews:
         return read_set_aside(aside, at=self.entry.tables.get(aside.name), before=self.progress)
 
     def compared(self, view: str, again: DataFrame, *, rows: int) -> Difference:
-        """The view held against what is computed again."""
+        """The view compared with what is computed again."""
         place = self.layout.views[view]
         again = persisted(again)
         try:
@@ -60,7 +60,7 @@ class LiveViews:
 
 @dataclass
 class ServingViews:
-    """The serving generation's views, at the versions of the moment they were taken, beside another generation's."""
+    """The serving generation's views, at the versions of the moment they were taken, and another generation's."""
 
     store: DeltaTableStore
     serving: Run
@@ -72,7 +72,9 @@ class ServingViews:
         self._taken = self._now(self.serving)
         common = {name: self._common(place) for name, place in self.layout.views.items()}
         self.columns = {
-            name: found for name, found in common.items() if set(self.layout.views[name].definition.key) <= set(found)
+            name: columns
+            for name, columns in common.items()
+            if set(self.layout.views[name].definition.key) <= set(columns)
         }
 
     def take(self) -> Progress:
@@ -81,13 +83,13 @@ class ServingViews:
         return self._taken.state.progress
 
     def compared(self, view: str) -> Difference:
-        """What was taken held against the other generation's rows as they are now."""
+        """The taken views compared with the other generation's current rows."""
         place = self.layout.views[view]
         ours = place.view.rows(self._now(self.run).tables[place.view.name])
         return difference(place, self._theirs(view), ours, self.columns[view])
 
     def _common(self, place: DeltaViewPlace) -> tuple[str, ...]:
-        """The columns that the serving view has of the same types; its table is asked, its definition may be gone."""
+        """The columns that the serving view has of the same types, by its table: its definition may be missing."""
         if view_name(place.name) not in self._taken.tables:
             return ()
         theirs = {f.name: f.dataType.simpleString() for f in self._theirs(place.name).schema.fields}
@@ -108,15 +110,17 @@ def difference(place: DeltaViewPlace, one: DataFrame, other: DataFrame, columns:
     """Two sets of rows of a view, over some of its columns."""
     sides = [rows.select(*columns) for rows in (one, other)]
     exact = all(place.columns[column].kind != "double" for column in columns)
-    told = [_digested(rows, place.definition.key) if exact else Rows(None, rows.count()) for rows in sides]
-    return Difference(told[0], told[1], _differing(sides[0], sides[1], place.definition.key))
+    digests = [_digested(rows, place.definition.key) if exact else Rows(None, rows.count()) for rows in sides]
+    return Difference(digests[0], digests[1], _differing(sides[0], sides[1], place.definition.key))
 
 
 def _digested(rows: DataFrame, key: Sequence[str]) -> Rows:
     """The digest over all rows in the order of their key, by one task that holds a batch of them at a time."""
     ordered = rows.repartition(1).sortWithinPartitions(*key)
-    (found,) = ordered.mapInArrow(settled(_digest), "digest string, rows bigint").toArrow().to_pylist() or [_OF_NOTHING]
-    return Rows(found["digest"], found["rows"])
+    (result,) = ordered.mapInArrow(settled(_digest), "digest string, rows bigint").toArrow().to_pylist() or [
+        _OF_NOTHING
+    ]
+    return Rows(result["digest"], result["rows"])
 
 
 def _digest(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -136,8 +140,8 @@ def _differing(one: DataFrame, other: DataFrame, key: Sequence[str]) -> tuple[Di
     keys = pa.concat_tables(only).group_by(names, use_threads=False).aggregate([])
     if not keys.num_rows:
         return ()
-    wanted = few_rows(one.sparkSession, keys)
-    sides = [_by_key(within(rows, names, wanted, nullable=True), names) for rows in (one, other)]
+    sample = few_rows(one.sparkSession, keys)
+    sides = [_by_key(within(rows, names, sample, nullable=True), names) for rows in (one, other)]
     return tuple(
         DifferingRow(dict(zip(names, k, strict=True)), sides[0].get(k), sides[1].get(k))
         for k in (tuple(row[name] for name in names) for row in keys.to_pylist())
