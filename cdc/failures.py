@@ -21,8 +21,8 @@ LOST_SLOT: Final = (
 )
 ANOTHER_LIFE: Final = (
     "declare the connector with `epoch` one higher, forget its offsets (factfold cdc offsets reset), drop its slot if "
-    "there is one, apply: a new initial snapshot wins over all older changes. Rows that are gone meanwhile stay in the "
-    "topics: to lose them, delete the changelog topics too, and rebuild the views"
+    "there is one, apply: a new initial snapshot wins over all older changes. Rows that are deleted meanwhile stay in "
+    "the topics: to lose them, delete the changelog topics too, and rebuild the views"
 )
 _TRUNCATED: Final = (
     "a captured table was emptied by TRUNCATE, which no compacted topic carries: declare truncates='skip', apply, "
@@ -60,7 +60,7 @@ _REMEDIES: Final = (
         r"slot .* is active for pid|already active",
         "stop the other connector on this slot, or choose another slot; after a crash wait until the server notices",
     ),
-    ("all replication slots are in use", "raise max_replication_slots, or drop slots nobody reads"),
+    ("all replication slots are in use", "raise max_replication_slots, or drop slots without a reader"),
     ("no longer available on the server|slot is ahead", LOST_SLOT),
     ("permission denied|replication role", _RIGHTS),
     (r'database "[^"]*" does not exist', "check the database name"),
@@ -72,7 +72,7 @@ _REMEDIES: Final = (
     ("unknownhostexception", "check the database host as the worker sees it"),
     (
         "unexpected update message",
-        "event tables are append-only: find who updates rows; OutboxSource(on_update=…) skips",
+        "event tables are append-only: find the program that updates rows; OutboxSource(on_update=…) skips",
     ),
     ("cannot accept message without key", _TRUNCATED),
     ("bytes when serialized which is larger than|larger than the max message size", _OVERSIZED),

@@ -149,7 +149,7 @@ def of_room(server: ServerFacts, slot: ReplicationSlot | None) -> Iterator[Findi
                 what, f"{message}, and {needed} more is required", f"drop slots without a reader, or {raise_it}"
             )
     if server.slot_cap is None:
-        message = "no limit to the log that slots hold: one that nobody reads fills the disk and stops the database"
+        message = "no limit to the log that slots hold: one without a reader fills the disk and stops the database"
         remedy = "ALTER SYSTEM SET max_slot_wal_keep_size = '10GB'; SELECT pg_reload_conf()"
         yield Finding.warning("max_slot_wal_keep_size", message, remedy)
     else:
@@ -394,14 +394,14 @@ def of_slot(slot: ReplicationSlot, connector: PostgresConnector, server: ServerF
     check = f"slot {slot.name}"
     if slot.plugin != "pgoutput" or slot.database != connector.database:
         message = f"slot {slot.name} is of {slot.plugin or 'physical replication'} in {slot.database or 'no database'}"
-        yield Finding.error(check, message, "choose another slot name: this one is somebody else's")
+        yield Finding.error(check, message, "choose another slot name: this one has another reader")
     elif slot.wal_status == "lost":
-        yield Finding.error(check, f"slot {slot.name} has lost its place: the log it needs is gone", LOST_SLOT)
+        yield Finding.error(check, f"slot {slot.name} has lost its place: the log it needs is deleted", LOST_SLOT)
     elif slot.wal_status == "unreserved":
         message = f"slot {slot.name} is about to lose its place: it holds {_held(slot)}"
         yield Finding.error(check, message, _raise_cap(server))
     elif not slot.active:
-        message = f"nobody reads slot {slot.name}, which holds {_held(slot)}"
+        message = f"slot {slot.name} has no reader and holds {_held(slot)}"
         remedy = f"factfold cdc resume {connector.name}; without the connector: cdc.drop_slot(engine, {slot.name!r})"
         yield Finding.warning(check, message, remedy)
     elif (slot.retained_bytes or 0) > (server.slot_cap // 2 if server.slot_cap else _MUCH):

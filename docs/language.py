@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from docs.documented import documented
-from docs.sentences import Sentence, of_messages, of_page
+from docs.sentences import Sentence, of_messages, of_page, of_template
 
 ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = ("eventstore", "cdc", "projections", "factfold")
@@ -51,7 +51,7 @@ def findings(sentences: list[Sentence]) -> Iterator[Finding]:
     for place, line, text, kind in sentences:
         for problem in _problems(text, kind):
             yield Finding(place, line, problem, text)
-    lengths = [length for one in sentences if one.kind != "cell" and (length := words(one.text)) > 2]
+    lengths = [length for one in sentences if one.kind not in ("cell", "text") and (length := words(one.text)) > 2]
     if len(lengths) >= FEWEST and sum(lengths) / len(lengths) > AVERAGE:
         average = sum(lengths) / len(lengths)
         yield Finding(sentences[0].place, 1, f"{average:.0f} words a sentence on average: at most {AVERAGE:.0f}", "")
@@ -62,7 +62,7 @@ def _problems(text: str, kind: str) -> Iterator[str]:
         for match in re.finditer(rf"\b(?:{word})\b", text, re.IGNORECASE):
             yield f"{match[0]!r}: {instead}"
     longest = max(words(clause) for clause in text.split(";"))
-    if longest > LONGEST and kind != "cell":  # which may be a list
+    if longest > LONGEST and kind not in ("cell", "text"):  # which may be a list
         yield f"{longest} words: at most {LONGEST}; make it two sentences"
     if kind in ("message", "docstring") and ";" in text:
         yield "a semicolon in a message or docstring: make it two sentences"
@@ -76,12 +76,14 @@ def words(text: str) -> int:
 
 
 def checked(root: Path = ROOT) -> Iterator[Finding]:
-    """Check every page and every message of a checkout."""
+    """Check every page, every message and every template of a checkout."""
     for page in _pages(root):
         yield from findings(list(of_page(page, root)))
     public = documented(root)
     for module in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
         yield from findings(list(of_messages(module, root, public.get(module, frozenset()))))
+    for template in sorted((root / "factfold").rglob("*.html")):
+        yield from findings(list(of_template(template, root)))
 
 
 def _pages(root: Path) -> list[Path]:
@@ -93,12 +95,12 @@ def _pages(root: Path) -> list[Path]:
 
 def main(places: list[str]) -> int:
     """Print what breaks a rule, in the files whose paths begin with one of the places if any are given."""
-    found = [one for one in checked() if not places or one.place.startswith(tuple(places))]
-    for one in found:
+    problems = [one for one in checked() if not places or one.place.startswith(tuple(places))]
+    for one in problems:
         print(f"{one.place}:{one.line}: {one.problem}\n    {one.sentence[:400]}")  # noqa: T201
-    if found:
-        print(f"error: {len(found)} sentences break the rules of CONTRIBUTING.md\n  remedy: write them as it says")  # noqa: T201
-    return min(len(found), 1)
+    if problems:
+        print(f"error: {len(problems)} sentences break the rules of CONTRIBUTING.md\n  remedy: write them as it says")  # noqa: T201
+    return min(len(problems), 1)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-Kind = Literal["page", "cell", "message", "output", "docstring"]
+Kind = Literal["page", "cell", "message", "output", "docstring", "text"]
 _END: Final = re.compile(r"(?<=[.!?])[\"')*]*\s+(?=[A-Z`\"'(*…0-9])|:\s*$")
+_SEVERAL: Final = 3
+_SQL: Final = re.compile(r"\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|select|insert into|union all)\b")
 _LOGS: Final = frozenset({"debug", "info", "warning", "error", "exception"})
 
 
@@ -48,17 +50,27 @@ def _blocks(text: str) -> Iterator[tuple[int, str]]:
             block.append(re.sub(r"^\s*([-*#>]+|\d+\.|\|)\s*", "", line))
 
 
+def of_template(template: Path, root: Path) -> Iterator[Sentence]:
+    """Return the sentences of a page's template: what stands between its tags."""
+    text = re.sub(r"\{[%{#].*?[%}#]\}", " CODE ", template.read_text("utf-8"), flags=re.DOTALL)
+    for number, line in enumerate(text.splitlines(), start=1):
+        for part in re.split(r"<[^>]*>", line):
+            for sentence in _sentences(part):
+                yield Sentence(str(template.relative_to(root)), number, sentence, "text")
+
+
 def of_messages(module: Path, root: Path, documented: Collection[str] = ()) -> Iterator[Sentence]:
     """Return the sentences of a module's errors, remedies, help texts, printed lines, logs and public docstrings.
 
-    Public are the documented names and their public members, and commands.
+    Public are the documented names and their public members, and commands. Of other texts in the code, which may become
+    a part of a message, those of several words are returned.
     """
     place = str(module.relative_to(root))
     tree = ast.parse(module.read_text("utf-8"))
-    for node in ast.walk(tree):
-        for kind, text in _texts(node):
-            for sentence in _sentences(text):
-                yield Sentence(place, getattr(node, "lineno", 1), sentence, kind)
+    shown = [(node, kind, text) for node in ast.walk(tree) for kind, text in _texts(node)]
+    for node, kind, text in [*shown, *_other_texts(tree, {text for _, _, text in shown})]:
+        for sentence in _sentences(text):
+            yield Sentence(place, getattr(node, "lineno", 1), sentence, kind)
     for line, text in _docstrings(tree.body, documented):
         for sentence in _sentences(text):
             yield Sentence(place, line, sentence, "docstring")
@@ -77,6 +89,16 @@ def _texts(node: ast.AST) -> Iterator[tuple[Kind, str]]:
     if isinstance(node.func, ast.Attribute) and node.func.attr in {"echo", *_LOGS}:
         shown += [("output", argument) for argument in node.args[:1]]
     yield from ((kind, text) for kind, argument in shown if (text := _literal(argument)))
+
+
+def _other_texts(tree: ast.Module, shown: Collection[str]) -> Iterator[tuple[ast.AST, Kind, str]]:
+    """Return texts of several words that no call shows; statements of SQL and docstrings are none."""
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    parts |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        text = "" if id(node) in parts else _literal(node)
+        if len(text.split()) >= _SEVERAL and text not in shown and not _SQL.search(text):
+            yield node, "text", text
 
 
 def _literal(node: ast.AST) -> str:

@@ -152,7 +152,7 @@ def _narrowed(source: Any, target: FieldType) -> _Difference | None:
     tagged = sum(kind_of(member) == "record" for member in values) > 1, sum(own.is_record for own in ours) > 1
     for member in values:
         if kind_of(member) == "record" and any(own.is_record for own in ours) and tagged[0] != tagged[1]:
-            return _Difference("its records are told apart by name on one side, and not on the other")
+            return _Difference("its records are distinguished by name on one side, and not on the other")
         differences = [_difference(member, own) for own in ours if not all(tagged) or own.may_be(member)]
         if not differences:
             return _Difference(f"it may be {member['name']} there")

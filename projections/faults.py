@@ -30,15 +30,15 @@ _ABSENT: Final = CAUSE.format(columns="{detail}", table="the table over topic {t
 MESSAGES: Final[Mapping[str, str]] = {
     "not_avro": "the record is not Avro in Confluent framing (it starts with {detail})",
     "bad_avro": "the record's body does not fit its schema {detail}",
-    "bad_cast": "the record cannot be read as of today: {detail}",
+    "bad_cast": "the record cannot be read as its current type: {detail}",
     "field_missing": "the record has no value for a required field of {detail}",
     "other_source": "the record is of another service: {detail}",
     "bad_key": "the record's key {detail!r} is not stream@version",
     "bad_json": "the record is not a change event of the encoding that the table was declared with",
     "no_row": "the record is no row of a view: key and value are not JSON objects",
     "message": "a message of the log is no change of a row: read its topic with cdc.decode_message",
-    "truncated": "the table was emptied (TRUNCATE), which no view follows: leave it out of what is published, and make "
-    "the topic anew",
+    "truncated": "the table was emptied (TRUNCATE), which no view follows: leave it out of what is published, and "
+    "create the topic again",
     "bad_value": "column {detail} has a value that does not fit its declared type",
     "column_absent": _ABSENT,
     "column_absent_in_version": _ABSENT,

@@ -143,7 +143,9 @@ def _why_not(record: TopicRecord, fields: Mapping[str, str]) -> str | None:
         return None
     if (size := header(record, DEAD_LETTER_OMITTED)) is not None:
         return f"the letter does not hold the record: {size} bytes are more than a topic takes"
-    return f"the letter does not hold the record: {fields.get('error', 'its batch')} kept it from being read"
+    return (
+        f"the letter does not hold the record, which could not be read: {fields.get('error', 'its batch is damaged')}"
+    )
 
 
 def _text(value: bytes | None) -> str:

@@ -101,7 +101,7 @@ def status(
         details += [f"topic {topic}: {rows:,} rows wait" for topic, rows in row["topics"].items()]
         details += [_final(view, result) for view, result in row["final_results"].items()]
         details += forgotten(row["retained"])
-        details += [f"kept by {row['holder']}"] if row["holder"] else []
+        details += [f"held by {row['holder']}"] if row["holder"] else []
         typer.echo(f"{row['group']} generation {row['generation']}{version}: {'; '.join(details)}")
 
 

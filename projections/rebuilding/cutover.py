@@ -47,7 +47,7 @@ def rollback(environment: Environment, group: ProjectionGroup) -> Run:
         1
     """
     remedy = "give the definition that served before (its release, its version=); factfold projections status lists"
-    return _switch_to_newest(environment, group, RETIRED, f"{remedy} the generations that are kept")
+    return _switch_to_newest(environment, group, RETIRED, f"{remedy} the retained generations")
 
 
 def _switch_to_newest(environment: Environment, group: ProjectionGroup, status: str, remedy: str) -> Run:

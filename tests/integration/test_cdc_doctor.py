@@ -158,7 +158,7 @@ HEALED_BY_HAND = [
         ["ALTER PUBLICATION {publication} ADD TABLE apart"], ["ALTER PUBLICATION {publication} DROP TABLE apart"],
     ),
     (
-        WARNING, "nobody reads slot {slot}, which holds", "factfold cdc resume",
+        WARNING, "slot {slot} has no reader and holds", "factfold cdc resume",
         ["SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')"],
         ["SELECT pg_drop_replication_slot('{slot}')"],
     ),

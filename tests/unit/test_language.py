@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from docs import language
-from docs.sentences import of_messages, of_page
+from docs.sentences import of_messages, of_page, of_template
 
 MODULE = '''
 class Store:
@@ -26,6 +26,9 @@ def show(name: Annotated[str, typer.Option(help="Whoever asks.")]) -> None:
     """Show a stream; its events."""
     typer.echo("nobody is told")
     log.warning("stream.gone", name="kept")
+    return "a part of a message, kept apart"
+
+QUERY = "SELECT gone FROM kept"
 '''
 
 
@@ -76,8 +79,15 @@ def test_errors_remedies_help_printed_lines_and_commands_are_read(tmp_path):
     (tmp_path / "store.py").write_text(MODULE)
     assert set(problems(of_messages(tmp_path / "store.py", tmp_path))) == {
         (13, "gone"), (13, "anew"), (16, "Whoever"), (16, "a semicolon in a message or docstring"),
-        (18, "nobody"), (18, "told"), (19, "gone"),
+        (18, "nobody"), (18, "told"), (19, "gone"), (20, "kept"),
     }  # fmt: skip
+
+
+def test_the_text_between_the_tags_of_a_template_is_read(tmp_path):
+    (tmp_path / "view.html").write_text(
+        '<p class="kept">{{ told }}</p>\n<p>{% if gone %}Nobody reads it.{% endif %}</p>\n'
+    )
+    assert problems(of_template(tmp_path / "view.html", tmp_path)) == [(2, "Nobody")]
 
 
 def test_docstrings_are_read_of_documented_names_and_their_public_members(tmp_path):

@@ -85,7 +85,7 @@ def test_the_status_tells_version_state_progress_pause_and_holder(projections, g
         lines = projections("status", "tickets").splitlines()
         (_, serving) = json.loads(projections("status", "--json"))
     assert lines[0] == "tickets generation 1 (version 1): retired; 0 offsets applied"
-    assert lines[1].startswith("tickets generation 2 (version 1): serving, paused; 3 offsets applied; kept by process ")
+    assert lines[1].startswith("tickets generation 2 (version 1): serving, paused; 3 offsets applied; held by process ")
     assert serving | {"holder": "", "updated_at": ""} == {
         "group": "tickets", "generation": 2, "version": 1, "status": "serving", "paused": True, "holder": "",
         "progress": {"ticket": {"0": 3}}, "deletions_settled": {}, "topics": {}, "loaded": [],

@@ -50,7 +50,7 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class VersionLine:
-    """One schema of a type; `reading` says how the code of today reads its events."""
+    """One schema of a type; `reading` says how the current code reads its events."""
 
     id: int
     version: int

@@ -60,11 +60,11 @@ def _repeated(view: View, rows: LocalRows) -> Untraceable:
     if view.grouped:
         return Untraceable(
             f"several rows of one group{of_what}",
-            f"return one row a group, groupBy({by}).agg(…), or name what tells its rows apart: key='…' beside by='…'",
+            f"return one row a group, groupBy({by}).agg(…), or name what distinguishes its rows: key='…' with by='…'",
         )
     return Untraceable(
         f"rows that its key, {', '.join(view.key)}, may not tell apart{of_what}",
-        f"name in key the columns that do, beside {by}: the keys of joined tables, what is grouped by, or a"
+        f"name in key the columns that do, in addition to {by}: the keys of joined tables, what is grouped by, or a"
         " row_number()",
     )
 

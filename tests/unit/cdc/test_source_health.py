@@ -74,7 +74,7 @@ def test_slots_without_a_limit_are_a_warning():
         ({"wal_status": "unreserved"}, Severity.ERROR, "about to lose its place: it holds 2.0 KiB of log"),
         ({"wal_status": "lost", "retained_bytes": None}, Severity.ERROR, "has lost its place"),
         ({"retained_bytes": (1 << 29) + 1}, Severity.WARNING, "holds 512.0 MiB of log"),
-        ({"active": False}, Severity.WARNING, "nobody reads slot factfold_shop, which holds 2.0 KiB of log"),
+        ({"active": False}, Severity.WARNING, "slot factfold_shop has no reader and holds 2.0 KiB of log"),
         ({"database": "other"}, Severity.ERROR, "is of pgoutput in other"),
         ({"plugin": "decoderbufs"}, Severity.ERROR, "is of decoderbufs in shop"),
     ],

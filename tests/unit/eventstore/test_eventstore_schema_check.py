@@ -126,13 +126,13 @@ MISSING, NULL = "it has no value there", "it may be null there"
             {"x": Street},
             {"x": Street | Point},
             "x",
-            "its records are told apart by name on one side, and not on the other",
+            "its records are distinguished by name on one side, and not on the other",
         ),
         (
             {"x": Street | Point},
             {"x": Street},
             "x",
-            "its records are told apart by name on one side, and not on the other",
+            "its records are distinguished by name on one side, and not on the other",
         ),
         (
             {"x": Decimal},
