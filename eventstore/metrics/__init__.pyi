@@ -9,6 +9,7 @@ from eventstore.metrics.processing import ProcessMetrics as ProcessMetrics
 from eventstore.metrics.relaying import RelayMetrics as RelayMetrics
 from eventstore.metrics.serving import (
     MetricsPortTaken as MetricsPortTaken,
+    looking as looking,
     serve_metrics as serve_metrics,
     write_metrics as write_metrics,
 )

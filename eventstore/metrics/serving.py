@@ -78,6 +78,15 @@ def looking(metrics: RunnerMetrics, look: Callable[[], None], *, every: float = 
     """Look at once and then every so many seconds during the block, in a thread of its own.
 
     A look that fails is counted, and logged if it is the first in a row.
+
+    Args:
+        metrics: The metrics that count failed looks.
+        look: Notes current figures in the metrics, such as the lag.
+        every: Seconds between two looks.
+
+    Example:
+        >>> with serve_metrics(metrics, port=9464), looking(metrics, lambda: metrics.look(review, Settings())):
+        ...     run_subscription(review, stop=stop, metrics=metrics)
     """
     stop = Event()
     thread = Thread(target=_look, args=(metrics, look, every, stop), name="metrics", daemon=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from factfold.stack.errors import StackError
+from factfold.stack.errors import StackError, StackNotUp
 from factfold.stack.ports import LOOPBACK
 from factfold.stack.processes import RecordedProcess
 
@@ -67,7 +67,11 @@ class StackInfo:
 
     @property
     def registry_url(self) -> str:
-        """The address of the schema registry's Confluent-compatible interface. Raises KeyError if none was started."""
+        """The address of the schema registry's Confluent-compatible interface. Raises StackNotUp without one."""
+        if "registry" not in self.ports:
+            raise StackNotUp(
+                f"stack {self.folder.name!r} has no schema registry", remedy="start one: factfold stack up --registry"
+            )
         return f"http://{LOOPBACK}:{self.ports['registry']}/apis/ccompat/v7"
 
     @property

@@ -28,9 +28,9 @@ class RouterCheckpoint:
     folder: Path
 
     @staticmethod
-    def of(branches: Branches, checkpoints: Path) -> RouterCheckpoint:
+    def of(branches: Branches, checkpoints: str | Path) -> RouterCheckpoint:
         """The checkpoint of a topic's router; nothing is made or read yet."""
-        return RouterCheckpoint(checkpoints.expanduser().absolute() / branches.topic)
+        return RouterCheckpoint(Path(checkpoints).expanduser().absolute() / branches.topic)
 
     @property
     def spark(self) -> Path:

@@ -30,7 +30,8 @@ class RouterMetrics(RunnerMetrics):
 
     Example:
         >>> metrics = RouterMetrics("payment")
-        >>> with serve_metrics(metrics, port=9464):
+        >>> look = lambda: metrics.standing(branches_status(settings, payment_branches, checkpoints=folder))
+        >>> with serve_metrics(metrics, port=9464), looking(metrics, look):
         ...     with open_router(settings, payment_branches, checkpoints=folder, jars=jars, metrics=metrics) as router:
         ...         router.run(stop=stop)
     """

@@ -242,7 +242,7 @@ def open_router(
     settings: Settings,
     branches: Branches,
     *,
-    checkpoints: Path,
+    checkpoints: str | Path,
     options: RouterOptions | None = None,
     jars: Sequence[Path] = (),
     master: str | None = None,
@@ -256,7 +256,7 @@ def open_router(
         branches: The branches.
         checkpoints: A folder that outlives the process. It holds one checkpoint for each topic.
         options: How the router runs.
-        jars: The jars for Kafka and Avro.
+        jars: The jars for Kafka and Avro, `factfold.stack.spark_jars()`. Leave them out if the cluster has them.
         master: The Spark master, by default as many local slots as the mode needs.
         memory: The heap of the driver.
         metrics: Counts for Prometheus.
@@ -268,7 +268,7 @@ def open_router(
             SessionInUse of this machine.
 
     Example:
-        >>> with open_router(Settings(), payment_branches, checkpoints=Path("/var/lib/shop")) as router:
+        >>> with open_router(Settings(), payment_branches, checkpoints="/var/lib/shop", jars=spark_jars()) as router:
         ...     router.run(stop=stop)
     """
     from projections.spark.session import own_session
@@ -352,7 +352,7 @@ class BranchesStatus:
         counts: The records written to each branch topic and the dead-letter topic.
 
     Example:
-        >>> branches_status(Settings(), payment_branches, checkpoints=Path("/var/lib/shop")).lag
+        >>> branches_status(Settings(), payment_branches, checkpoints="/var/lib/shop").lag
         0
     """
 
@@ -361,13 +361,13 @@ class BranchesStatus:
     counts: Mapping[str, int]
 
 
-def branches_status(settings: Settings, branches: Branches, *, checkpoints: Path) -> BranchesStatus:
+def branches_status(settings: Settings, branches: Branches, *, checkpoints: str | Path) -> BranchesStatus:
     """Compare the router's Spark checkpoint with the topic's ends. In real-time mode it moves once a batch.
 
     Raises TopicMissing or BrokerUnreachable.
 
     Example:
-        >>> status = branches_status(Settings(), payment_branches, checkpoints=Path("/var/lib/shop"))
+        >>> status = branches_status(Settings(), payment_branches, checkpoints="/var/lib/shop")
         >>> status.lag, status.counts["suspicious"]
         (0, 12)
     """

@@ -39,6 +39,7 @@ _UNKNOWN_COLUMN = re.compile(
 )
 _UNSUPPORTED_VALUE = re.compile(rf"^{UnsupportedValue.__module__}\.{UnsupportedValue.__name__}: (.*)$", re.M)
 _TOO_WIDE = re.compile(rf"^{PatternTooWide.__module__}\.{PatternTooWide.__name__}: (.*)$", re.M)
+_NO_SOURCE = re.compile(r"Failed to find data source: (\w+)")
 _OFFSETS_LOST = re.compile(r"(OffsetOutOfRange|some data may have been (lost|aged out|missed))", re.I)
 # What the JVM's client says of records whose batch it cannot read: the one names no offset.
 _NOT_UNPACKED = re.compile(
@@ -149,6 +150,12 @@ def _of_spark(message: str, place: str) -> ProjectionError:
     if unknown := _UNKNOWN_COLUMN.search(message):
         known = (unknown.group(2) or "").replace("`", "") or "see the table's declaration"
         return UnknownColumn(f"there is no column {unknown.group(1)!r}", remedy=f"did you mean: {known}", place=place)
+    if absent := _NO_SOURCE.search(message):
+        return SparkFailed(
+            f"Spark has no jar for {absent[1]!r}",
+            remedy="pass jars=spark_jars(), for tables of Delta Lake [*spark_jars(), *delta_jars()], of factfold.stack",
+            place=place,
+        )
     if _OFFSETS_LOST.search(message):
         return offsets_lost(place)
     if packed := _NOT_UNPACKED.search(message):

@@ -19,7 +19,8 @@ from projections.errors import InvalidDefinition
 from projections.group import ProjectionGroup
 from projections.planner import plan
 from projections.tables import EventTable, Table
-from projections.tablestore.layout import POSITION, generation_name
+from projections.tablestore.dialects import NameSpace
+from projections.tablestore.layout import generation_name, state_table, view_table
 from projections.tablestore.runs import Run
 from projections.tablestore.sql import SqlTableStore
 from projections.views import View, ViewTable, with_noted
@@ -67,7 +68,7 @@ class SourceRow:
 
 def view_rows(store: SqlTableStore, group: str, generation: int, view: str, *, limit: int = _LIMIT) -> ViewRows:
     """Return the first rows of a view of a generation, in no order, and how many there are."""
-    table = _view_table(store, group, generation, view)
+    table = view_table(store.dialect.name_space(generation_name(group, generation)), view, {})
     every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(table)
     counted = sa.select(sa.func.count()).select_from(
         sa.select(sa.literal(1)).select_from(table).limit(COUNTED).subquery()
@@ -151,14 +152,14 @@ class _Search:
             yield from self._state_rows(name, table, conditions, reached)
 
     def _view_rows(self, view: View, key: Mapping[str, Any]) -> list[dict[str, Any]]:
-        table = _view_table(self.store, self.group.name, self.generation, view.name)
+        table = view_table(self._space(), view.name, {})
         query: sa.Select[Any] = (
             sa.select(sa.literal_column("*")).select_from(table).where(*_equal(self.store, view, key)).limit(_LIMIT)
         )
         return [dict(row) for row in self.connection.execute(query).mappings()]
 
     def _state_rows(self, name: str, table: Table, conditions: Mapping[str, Any], reached: str) -> Iterator[SourceRow]:
-        state = self._state_table(table)
+        state = state_table(self._space(), self.group.name_of(table), table.whole)
         if not set(conditions) <= set(table.columns):
             return
         query = (
@@ -186,11 +187,8 @@ class _Search:
     def _has(self, kind: ColumnType) -> bool:
         return not isinstance(self.store.dialect.column_type(kind), sa.Text) or kind.kind == "string"
 
-    def _state_table(self, table: Table) -> sa.Table:
-        space = self.store.dialect.name_space(generation_name(self.group.name, self.generation))
-        places = [sa.Column(name, sa.BigInteger) for name in POSITION]
-        name = f"state_{self.group.name_of(table)}"
-        return space.logged(name, *space.columns(table.whole.stored), *places, sa.Column("_deleted", sa.Boolean))
+    def _space(self) -> NameSpace:
+        return self.store.dialect.name_space(generation_name(self.group.name, self.generation))
 
 
 def reads_personal(view: View) -> bool:
@@ -200,10 +198,6 @@ def reads_personal(view: View) -> bool:
         if reads_personal(inner) if isinstance(inner, View) else isinstance(inner, Table) and bool(inner.personal):
             return True
     return False
-
-
-def _view_table(store: SqlTableStore, group: str, generation: int, view: str) -> sa.Table:
-    return store.dialect.name_space(generation_name(group, generation)).logged(f"view_{view}")
 
 
 def _equal(store: SqlTableStore, view: View, key: Mapping[str, Any]) -> Iterator[sa.ColumnElement[bool]]:

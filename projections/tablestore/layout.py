@@ -216,12 +216,22 @@ def lay_out(
 def _table_layout(space: NameSpace, name: str, table: Table, passed: sa.Table) -> TableLayout:
     return TableLayout(
         table,
-        space.logged(f"state_{name}", *space.columns(table.stored), *_position_columns()),
+        state_table(space, name, table),
         space.unlogged(f"staged_{name}", *space.columns(table.stored), *_staging_columns(table)),
         space.unlogged(f"wanted_{name}", *space.columns({column: table.columns[column] for column in table.key})),
         space.unlogged(f"stored_{name}", *space.columns(table.columns), sa.Column("_pos", sa.BigInteger)),
         _horizon(space, name, table, passed),
     )
+
+
+def state_table(space: NameSpace, name: str, table: Table) -> sa.Table:
+    """The rows of a table, each with the place of the record that set it last."""
+    return space.logged(f"state_{name}", *space.columns(table.stored), *_position_columns())
+
+
+def view_table(space: NameSpace, name: str, columns: Mapping[str, ColumnType]) -> sa.Table:
+    """The rows of a view."""
+    return space.logged(f"view_{name}", *space.columns(columns))
 
 
 def passed_table(space: NameSpace) -> sa.Table:
@@ -253,7 +263,7 @@ def _view_layout(
         roles[parameter] = _role_layout(space, f"{name}_{number}", table, rows, group=view.by)
     result = space.unlogged(f"result_{name}", *space.columns(columns), *_result_columns())
     live, again = (space.apart(f"verify_{which}_{name}", *space.columns(columns)) for which in ("live", "again"))
-    stored = space.logged(f"view_{name}", *space.columns(columns))
+    stored = view_table(space, name, columns)
     key = space.key({column: columns[column] for column in view.key}, nullable=view.key_may_be_null)
     partials = PartialLayout.of(space, view, columns) if hidden(columns) else None
     return ViewLayout(view, shown(columns), columns, key, stored, result, roles, live, again, partials)

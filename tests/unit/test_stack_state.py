@@ -39,6 +39,14 @@ def test_only_its_owner_may_read_the_state_file(tmp_path: Path) -> None:
     assert stat.S_IMODE(state_file(tmp_path).stat().st_mode) == 0o600
 
 
+def test_the_address_of_a_registry_that_was_not_started_is_an_error_that_says_how_to_start_it(tmp_path: Path) -> None:
+    assert replace(information(tmp_path), ports=PORTS | {"registry": 20005}).registry_url.startswith(
+        "http://127.0.0.1:20005"
+    )
+    with pytest.raises(StackNotUp, match="factfold stack up --registry"):
+        _ = information(tmp_path).registry_url
+
+
 def test_the_password_is_not_shown_by_accident(tmp_path: Path) -> None:
     info = information(tmp_path)
     assert info.password not in f"{info!r} {info.postgres!r} {info.public()!r}"

@@ -128,7 +128,8 @@ def test_a_fingerprint_changes_with_predicates_their_order_and_the_otherwise():
 
 
 def test_a_checkpoint_folder_is_its_owners_alone_and_remembers_its_branches(tmp_path):
-    checkpoint = RouterCheckpoint.of(PAYMENTS, tmp_path)
+    checkpoint = RouterCheckpoint.of(PAYMENTS, str(tmp_path))
+    assert checkpoint == RouterCheckpoint.of(PAYMENTS, tmp_path)
     for _ in range(2):
         with checkpoint.claimed(PAYMENTS):
             assert stat.S_IMODE(checkpoint.folder.stat().st_mode) == 0o700

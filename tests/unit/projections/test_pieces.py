@@ -92,6 +92,7 @@ def test_progress_survives_its_json_form():
         ("[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name `nam` cannot be "
          "resolved. Did you mean one of the following? [`name`, `id`]. SQLSTATE: 42703", UnknownColumn, "name, id"),
         ("Cannot fetch offset 3. Some data may have been lost because …", OffsetsLost, "longer retention"),
+        ("Failed to find data source: kafka. Please deploy the application as", SparkFailed, "jars=spark_jars()"),
         ("Traceback (most recent call last):\n  File x\nValueError: too late\n\tat java.lang", CodeFailed,
          "ValueError"),
         ("Traceback (most recent call last):\n  File x\nshop.errors.BadError: no", CodeFailed, "shop.errors.BadError"),
