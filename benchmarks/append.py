@@ -55,7 +55,7 @@ class Dog(Aggregate):
 
 def main(
     seconds: Annotated[float, typer.Option(help="How long each measurement lasts.")] = 4.0,
-    runs: Annotated[int, typer.Option(help="Alternating runs; the best counts.")] = 3,
+    runs: Annotated[int, typer.Option(help="Alternating runs. The best counts.")] = 3,
     stack: Annotated[str | None, typer.Option(help="Use the servers of this stack.")] = None,
 ) -> None:
     """Measure and write build/bench/append.json."""

@@ -100,7 +100,7 @@ def service() -> Iterator[str]:
 
 def main(
     events: Annotated[int, typer.Option(help="How many events are enriched.")] = 20_000,
-    runs: Annotated[int, typer.Option(help="Alternating runs; the best counts.")] = 3,
+    runs: Annotated[int, typer.Option(help="Alternating runs. The best counts.")] = 3,
 ) -> None:
     """Measure and write build/bench/asking.json."""
     story, measured = Story("asking"), dict[str, list[float]]()

@@ -62,7 +62,7 @@ def main(
     seconds: Annotated[int, typer.Option(help="How long each run measures.")] = 60,
     rate: Annotated[int, typer.Option(help="Records a second.")] = 50,
     warm: Annotated[int, typer.Option(help="Seconds before each measurement.")] = 20,
-    runs: Annotated[int, typer.Option(help="Alternating runs of each mode; the best counts.")] = 3,
+    runs: Annotated[int, typer.Option(help="Alternating runs of each mode. The best counts.")] = 3,
     batch_seconds: Annotated[int, typer.Option(help="Length of a real-time batch.")] = BATCH_SECONDS,
 ) -> None:
     """Measure and write build/bench/branch.json."""

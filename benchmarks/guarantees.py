@@ -27,7 +27,7 @@ TARGETS = {"at-most-once": 0.5, "effectively-once": 0.4, "queue": 0.2}
 
 def main(
     records: Annotated[int, typer.Option(help="How many records.")] = 100_000,
-    runs: Annotated[int, typer.Option(help="Alternating runs; the best counts.")] = 3,
+    runs: Annotated[int, typer.Option(help="Alternating runs. The best counts.")] = 3,
     stack: Annotated[str | None, typer.Option(help="Use the servers of this stack.")] = None,
 ) -> None:
     """Measure and write build/bench/guarantees.json."""

@@ -33,7 +33,7 @@ GROWTH, FLOOR = 1.3, 4.0
 
 
 def main(
-    runs: Annotated[int, typer.Option(help="Batches at each size; the best counts.")] = 7,
+    runs: Annotated[int, typer.Option(help="Batches at each size. The best counts.")] = 7,
     largest: Annotated[int, typer.Option(help="The largest state.")] = SIZES[-1],
 ) -> None:
     """Measure and write build/bench/incremental.json."""

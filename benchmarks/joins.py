@@ -45,7 +45,7 @@ def main(
     orders: Annotated[int, typer.Option(help="Orders in their topic.")] = 300_000,
     customers: Annotated[int, typer.Option(help="Customers in theirs.")] = 20_000,
     changes: Annotated[int, typer.Option(help="Changes of the live batch.")] = 50_000,
-    runs: Annotated[int, typer.Option(help="Alternating runs; the best counts.")] = 3,
+    runs: Annotated[int, typer.Option(help="Alternating runs. The best counts.")] = 3,
 ) -> None:
     """Measure and write build/bench/joins.json."""
     story = Story("incremental.rate, rebuild.kstreams.one_join")

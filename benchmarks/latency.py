@@ -46,7 +46,7 @@ def main(
     seconds: Annotated[int, typer.Option(help="How long each run measures.")] = 60,
     rate: Annotated[int, typer.Option(help="Orders tried a second.")] = 10,
     warm: Annotated[int, typer.Option(help="Seconds of the same before the first run.")] = 60,
-    runs: Annotated[int, typer.Option(help="Runs, one after another; the best counts.")] = 3,
+    runs: Annotated[int, typer.Option(help="Runs, one after another. The best counts.")] = 3,
 ) -> None:
     """Measure and write build/bench/latency.json."""
     story = Story("latency.view, latency.reaction")

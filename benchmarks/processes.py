@@ -87,7 +87,7 @@ class Waiting(Process):
 
 def main(
     orders: Annotated[int, typer.Option(help="How many orders a run.")] = 3_000,
-    runs: Annotated[int, typer.Option(help="Alternating runs; the best counts.")] = 3,
+    runs: Annotated[int, typer.Option(help="Alternating runs. The best counts.")] = 3,
     stack: Annotated[str | None, typer.Option(help="Use the servers of this stack.")] = None,
 ) -> None:
     """Measure and write build/bench/processes.json."""

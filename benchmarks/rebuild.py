@@ -74,9 +74,9 @@ class Measured:
 
 
 def main(
-    flights: Annotated[int | None, typer.Option(help="How many flights a year; all by default.")] = None,
-    years: Annotated[int, typer.Option(help="Years of the larger log; 1 leaves it out.")] = 10,
-    runs: Annotated[int, typer.Option(help="Alternating runs of the smaller log; the best counts.")] = 3,
+    flights: Annotated[int | None, typer.Option(help="How many flights a year. Default: all.")] = None,
+    years: Annotated[int, typer.Option(help="Years of the larger log. 1 leaves it out.")] = 10,
+    runs: Annotated[int, typer.Option(help="Alternating runs of the smaller log. The best counts.")] = 3,
     large_runs: Annotated[int, typer.Option(help="Runs of the larger one.")] = 1,
 ) -> None:
     """Measure and write build/bench/rebuild.json."""

@@ -56,7 +56,7 @@ class Payment(Aggregate):
 def main(
     records: Annotated[int, typer.Option(help="How many records.")] = 200_000,
     single: Annotated[int, typer.Option(help="How many of them in transactions of one record.")] = 2_000,
-    runs: Annotated[int, typer.Option(help="Alternating runs; the best counts.")] = 3,
+    runs: Annotated[int, typer.Option(help="Alternating runs. The best counts.")] = 3,
     stack: Annotated[str | None, typer.Option(help="Use the servers of this stack.")] = None,
 ) -> None:
     """Measure and write build/bench/subscribe.json."""

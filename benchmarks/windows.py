@@ -64,7 +64,7 @@ class Measured:
 def main(
     rows: Annotated[int, typer.Option(help="Visits, and as many clicks.")] = 200_000,
     changes: Annotated[int, typer.Option(help="Changes of a live batch.")] = 10_000,
-    runs: Annotated[int, typer.Option(help="Alternating runs, and live batches; the best counts.")] = 3,
+    runs: Annotated[int, typer.Option(help="Alternating runs, and live batches. The best counts.")] = 3,
 ) -> None:
     """Measure and write build/bench/windows.json."""
     story, quix = Story("windows.*"), QuixStreams()

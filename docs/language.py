@@ -16,7 +16,7 @@ from docs.documented import documented
 from docs.sentences import Sentence, of_messages, of_page, of_template
 
 ROOT: Final = Path(__file__).parents[1]
-PACKAGES: Final = ("eventstore", "cdc", "projections", "factfold")
+PACKAGES: Final = ("eventstore", "cdc", "projections", "factfold", "sample_app", "benchmarks")
 LONGEST: Final = 42
 """Words in the longest sentence. The rule is 20 on average, which is checked for each file."""
 AVERAGE: Final = 20.0

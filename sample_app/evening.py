@@ -24,7 +24,7 @@ from sample_app.story import Story
 
 def end_orders(story: Story, road: Road, running: RunningFulfilment, *, placed: int, database: sa.Engine) -> None:
     """Wait until every order has ended and has its parcel; SystemExit where the books are not right."""
-    with story.step("every order shipped or cancelled, those that nobody paid by their time-out"):
+    with story.step("every order shipped or cancelled, unpaid ones by their time-out"):
         wait_until(lambda: running.ended() >= placed, deadline=120, what="every order ended")
         # The last commands of a process that has ended are still on their way.
         books = _settled(road)

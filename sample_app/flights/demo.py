@@ -40,7 +40,7 @@ FEWEST = 1_000  # the corrections choose their flights among them
 
 def main(
     flights: Annotated[
-        int | None, typer.Option(min=FEWEST, help="How many flights, the first of the year; default: all.")
+        int | None, typer.Option(min=FEWEST, help="How many flights, the first of the year. Default: all.")
     ] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of corrections while the view follows.")] = ROUNDS,
 ) -> None:

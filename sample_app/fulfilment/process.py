@@ -75,7 +75,7 @@ class Fulfilment(Process, sends=[InventoryItem, Order, Refund]):
 
     @times_out("review")
     def not_reviewed(self) -> None:
-        self._give_up("nobody looked at its payment in time")
+        self._give_up("its payment was not reviewed in time")
 
     @replies(Order.ship)
     def sent(self, reply: Reply) -> None:

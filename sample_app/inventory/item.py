@@ -39,7 +39,7 @@ class InventoryItem(Aggregate, category="inventory"):
             self.refuse("a reservation needs a quantity of at least 1")
         free = self.on_hand - self.reserved
         if quantity > free:
-            self.refuse(f"only {free} of {self.title or self.id} left, {quantity} wanted")
+            self.refuse(f"only {free} of {self.title or self.id} left, {quantity} requested")
         self.emit(self.Reserved(order_id=order_id, quantity=quantity))
 
     @command

@@ -24,7 +24,7 @@ RESERVED, UNDONE, SHIPPED = (
     accepted(command) for command in (InventoryItem.reserve, InventoryItem.release, Order.ship)
 )
 RELEASED = Order.Released(reason="score 700")
-OUT_OF_STOCK = refused(InventoryItem.reserve, "only 1 of Tea left, 2 wanted")
+OUT_OF_STOCK = refused(InventoryItem.reserve, "only 1 of Tea left, 2 requested")
 LATE = "paid after the end of the order"
 
 
@@ -104,11 +104,11 @@ def test_a_release_alone_ships_nothing():
 
 def test_a_refused_reservation_cancels_the_order():
     found = order().when(OUT_OF_STOCK)
-    found.then(commands=[cancel("out of stock: only 1 of Tea left, 2 wanted")], timers=[], status="compensated")
+    found.then(commands=[cancel("out of stock: only 1 of Tea left, 2 requested")], timers=[], status="compensated")
 
 
 def test_a_refused_reservation_refunds_a_payment_that_was_quicker():
-    found, why = order(paid()).when(OUT_OF_STOCK), "out of stock: only 1 of Tea left, 2 wanted"
+    found, why = order(paid()).when(OUT_OF_STOCK), "out of stock: only 1 of Tea left, 2 requested"
     found.then(commands=[cancel(why), refund(found, why)], status="compensated")
 
 
@@ -139,7 +139,7 @@ def test_a_payment_that_nobody_looks_at_for_a_day_is_given_back():
         order(RESERVED, paid(SUSPICIOUS), amount=SUSPICIOUS).when(clock.advance("23h 59m")).then(timers=["review"])
     )
     undoing = waiting.when(clock.advance("1m")).then(commands=[RELEASE], timers=[])
-    ended, why = undoing.when(UNDONE), "nobody looked at its payment in time"
+    ended, why = undoing.when(UNDONE), "its payment was not reviewed in time"
     ended.then(commands=[cancel(why), refund(ended, why, SUSPICIOUS)], status="compensated")
 
 
