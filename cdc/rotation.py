@@ -94,14 +94,12 @@ def rotate_password(
     Raises:
         InvalidConnector: The password is no reference, another one runs, or another role has the same reference.
         SourceNotReady: The role cannot be changed.
-        ConnectRejected: The worker cannot log in, before anything is changed or with the new password. Nothing is
-            restarted.
+        ConnectRejected: The worker refuses a connector before the change, or the new password. Nothing is restarted.
         ConnectorFailed: A restarted connector failed. ConnectorTimeout: it did not run in time.
         ConnectUnavailable: No worker answered.
 
     Example:
-        >>> all(status.running for status in rotate_password(client, rows, source=engine))
-        True
+        >>> statuses = rotate_password(client, rows, source=engine)
     """
     logins = _sharing(client, [connector, *others])
     references = tuple(dict.fromkeys(login.reference for login in logins))
