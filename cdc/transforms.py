@@ -18,6 +18,7 @@ from typing import ClassVar, Final, Literal
 
 from cdc.connectors.base import masked_repr, setting
 from cdc.connectors.catalogue import holds_secret
+from cdc.connectors.sequences import check_sequences
 from cdc.errors import InvalidConnector
 from cdc.secrets import refuse_literal
 
@@ -43,6 +44,9 @@ class RecordPredicate:
     """
 
     java_class: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        _check_class(self, "TopicMatches")
 
     def settings(self) -> Settings:
         """Return the predicate's settings by their own names."""
@@ -111,6 +115,10 @@ class Transform:
     name: str = ""
     when: RecordPredicate | None = None
     negate: bool = False
+
+    def __post_init__(self) -> None:
+        _check_class(self, "Flatten or Custom")
+        check_sequences(self)
 
     def settings(self) -> Settings:
         """Return the transform's settings by their own names."""
@@ -210,6 +218,7 @@ class Filter(Transform):
     java_class = f"{_KAFKA}.Filter"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.when is None:
             problem = "a Filter without a predicate drops every record"
             raise InvalidConnector(problem, remedy="say which: when=…", place="when")
@@ -318,6 +327,7 @@ class Custom(Transform):
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for key, value in self.options.items():
             if holds_secret(key, value):
                 place = f"options.{key}"
@@ -372,3 +382,9 @@ def _of_transform(name: str, transform: Transform) -> dict[str, str]:
     if transform.when is not None:
         config |= {"predicate": name, "negate": setting(transform.negate)}
     return {f"transforms.{name}.{key}": value for key, value in config.items()}
+
+
+def _check_class(declared: Transform | RecordPredicate, example: str) -> None:
+    if type(declared) in (Transform, RecordPredicate):
+        kind = type(declared).__name__
+        raise InvalidConnector(f"a {kind} of no kind does nothing", remedy=f"use one of its kinds, such as {example}")

@@ -18,6 +18,7 @@ from cdc.connectors.base import (
     revealed_password,
     texts,
 )
+from cdc.connectors.sequences import check_sequence, check_sequences
 from cdc.errors import InvalidConnector
 from cdc.identifiers import check_connector_name, check_host, check_topic_prefix
 from cdc.secrets import is_reference, revealed
@@ -61,6 +62,7 @@ class DebeziumConnector:
     allow_literal_secrets: bool = False
 
     def __post_init__(self) -> None:
+        check_sequences(self)
         check_connector_name(self.name)
         check_topic_prefix(self.topic_prefix)
         for attribute in ("heartbeat_interval_ms", "partitions"):
@@ -152,6 +154,7 @@ class DebeziumConnector:
             )
 
     def _some(self, attribute: str, what: str) -> None:
+        check_sequence(self, attribute)
         if not getattr(self, attribute):
             raise InvalidConnector(
                 f"connector {self.name!r} captures no {what}",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from cdc.connectors.base import Owned, Value, check_extra, check_unchecked, masked_repr, texts
 from cdc.connectors.debezium import BROKERS_DEFAULT
+from cdc.connectors.sequences import check_sequences
 from cdc.errors import InvalidConnector
 from cdc.identifiers import check_connector_name
 from cdc.transforms import Transform, compiled
@@ -66,6 +67,7 @@ class MirrorConnector:
     allow_literal_secrets: bool = False
 
     def __post_init__(self) -> None:
+        check_sequences(self)
         check_connector_name(self.name)
         self._check_aliases()
         if self.tasks < 1:
