@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
 from eventstore import SqlEventStore
 
@@ -72,8 +73,11 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, name, module)  # annotations of aggregates are looked up there
     spec.loader.exec_module(module)
-    for store in [value for value in vars(module).values() if isinstance(value, SqlEventStore)]:
-        store.close()  # a page ends with its process; here that would be a ResourceWarning (Python 3.13)
+    for value in vars(module).values():  # a page ends with its process; here that would be a ResourceWarning (3.13)
+        if isinstance(value, SqlEventStore):
+            value.close()
+        elif isinstance(value, Engine):
+            value.dispose()
 
 
 @pytest.mark.parametrize("page", pages_with(ON_SERVERS))

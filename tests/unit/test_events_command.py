@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
 import shutil
@@ -251,7 +252,7 @@ def test_names_in_headers_of_other_systems_steer_no_terminal(capsys: pytest.Capt
 
 
 def parcels(url: str) -> list[tuple[str, str]]:
-    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+    with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
         return list(connection.execute("select * from parcels"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,11 @@ pytest_plugins = ["pytester"]
 
 
 @pytest.fixture
-def engine() -> sa.Engine:
+def engine() -> Iterator[sa.Engine]:
     made = sa.create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
     METADATA.create_all(made)
-    return made
+    yield made
+    made.dispose()
 
 
 @subscription("payment", group="books", attempts=2)
