@@ -33,7 +33,7 @@ class Op(StrEnum):
 
     TOMBSTONE is the null record that follows a DELETE.
 
-    Example:
+    Examples:
         >>> [change.key for change in changes if change.op is Op.DELETE]
         [{'id': 7}]
     """
@@ -63,7 +63,7 @@ class ChangeEvent:
         position: The place in the source's log. A tombstone has none and takes that of its key's previous record.
         time: The time of the commit.
 
-    Example:
+    Examples:
         >>> change = ChangeDecoder(Customer).decode(record.key, record.value, offset=record.offset)
         >>> change.op, change.key, change.removes
         (<Op.DELETE: 'd'>, {'id': 7}, True)
@@ -115,7 +115,7 @@ class ChangeDecoder:
         UnsupportedEncoding: The values of a column could be read in two ways.
         InvalidConnector: A column of `null_if_absent` may not be null.
 
-    Example:
+    Examples:
         >>> decoder = ChangeDecoder(Customer)
         >>> decoder.decode(record.key, record.value, offset=record.offset).after
         {'id': 7, 'name': 'Ann'}
@@ -281,7 +281,7 @@ class ChangeDecoder:
 class LogMessage:
     """A message that a service wrote into its database's log with `pg_logical_emit_message`.
 
-    Example:
+    Examples:
         >>> message = decode_message(record.value, offset=record.offset)
         >>> message.prefix, message.content
         ('audit', b'order o1 paid')
@@ -298,7 +298,7 @@ def decode_message(
 ) -> LogMessage:
     """Decode a record of a connector's topic `{topic_prefix}.message`. Raises UndecodableChange for another record.
 
-    Example:
+    Examples:
         >>> decode_message(record.value, offset=record.offset).content
         b'order o1 paid'
     """

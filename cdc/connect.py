@@ -74,7 +74,7 @@ class ConnectClient:
         certificate: A client certificate, as one file or a pair of files.
         headers: Headers of every request, never shown and never sent to another host.
 
-    Example:
+    Examples:
         >>> client = ConnectClient("https://connect:8083", verify="ca.pem")
     """
 

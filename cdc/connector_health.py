@@ -36,7 +36,7 @@ class ConnectorHealth:
         well: It runs with all its tasks. A connector of MirrorMaker may have none while nothing matches.
         advice: For a row that is larger than a request: its tables, the SQL that finds it, the remedy.
 
-    Example:
+    Examples:
         >>> current = health(client, rows, source=engine)
         >>> current.well, current.last_event_age, current.slot.lag_bytes
         (True, 3.2, 1216)
@@ -62,7 +62,7 @@ def health(client: ConnectClient, connector: Connector | str, *, source: Engine 
         SourceNotReady: The source cannot be asked.
         ConnectUnavailable: No worker answered.
 
-    Example:
+    Examples:
         >>> health(client, rows, source=engine).well
         True
     """
@@ -76,7 +76,7 @@ def healths(
 ) -> tuple[ConnectorHealth, ...]:
     """Return the health of several connectors in their order, by default of all, by name. See `health`.
 
-    Example:
+    Examples:
         >>> [one.status.name for one in healths(client, source=engine) if not one.well]
         []
     """

@@ -40,7 +40,7 @@ class ConnectorMetrics(RunnerMetrics):
     Args:
         name: A name of the supervised cluster, such as its host.
 
-    Example:
+    Examples:
         >>> metrics = ConnectorMetrics()
         >>> with serve_metrics(metrics, port=9464):
         ...     Supervisor(client, metrics=metrics).run(stop)

@@ -44,7 +44,7 @@ class Applied:
         restarted: Its configuration was as declared, and a part that had FAILED was restarted.
         notes: What was not done: rows that a table had before a running connector captured it are not read.
 
-    Example:
+    Examples:
         >>> applied = apply(client, rows, source=engine)
         >>> applied.created, applied.status.running, applied.notes
         (True, True, ())
@@ -96,7 +96,7 @@ def apply(
         ConnectorTimeout: It did not work in time.
         ForeignRecord: A topic of the outbox has events of another store. BrokerUnreachable: no broker answered.
 
-    Example:
+    Examples:
         >>> apply(ConnectClient("http://connect:8083"), source, source=engine).status.running
         True
     """
@@ -143,7 +143,7 @@ def restart(
         timeout: Seconds for the whole call.
         until: What to wait for.
 
-    Example:
+    Examples:
         >>> restart(client, rows.name, source=engine).running
         True
     """
@@ -163,7 +163,7 @@ def move(client: ConnectClient, name: str, state: State, *, timeout: float = TIM
         ConnectorFailed: It failed instead of running.
         InvalidConnector: There is no such state.
 
-    Example:
+    Examples:
         >>> move(client, rows.name, "PAUSED").state
         'PAUSED'
     """
@@ -197,7 +197,7 @@ def reset_offsets(client: ConnectClient, name: str, *, timeout: float = TIMEOUT)
 
     Its next start takes an initial snapshot. Rows that were deleted meanwhile stay in its topics.
 
-    Example:
+    Examples:
         >>> reset_offsets(client, rows.name)
         >>> apply(client, rows, source=engine).resumed
         True
@@ -217,7 +217,7 @@ def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: f
         forget: Delete its offsets too. Created again, it takes an initial snapshot.
         timeout: Seconds for the whole call.
 
-    Example:
+    Examples:
         >>> delete(client, rows.name)
         True
     """
@@ -236,7 +236,7 @@ def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: f
 def statuses(client: ConnectClient) -> tuple[ConnectorStatus, ...]:
     """Return the status of every connector of the cluster, by name. A connector without a status yet is left out.
 
-    Example:
+    Examples:
         >>> [status.name for status in statuses(client) if not status.running]
         []
     """

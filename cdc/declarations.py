@@ -69,7 +69,7 @@ def load(path: str | Path) -> tuple[Connector, ...]:
         InvalidConnector: A field is wrong. The place names the file, the connector and the field.
         InvalidIdentifier: A name is wrong.
 
-    Example:
+    Examples:
         >>> for connector in load("connectors.toml"):
         ...     apply(client, connector)
     """

@@ -48,7 +48,7 @@ def diagnose(
         settings: The settings of the brokers. The topics of an outbox are read from its database.
         models: Models that projection groups declare over the topics. Their columns are compared with the source's.
 
-    Example:
+    Examples:
         >>> findings = diagnose(rows, source=engine, client=client, settings=settings)
         >>> [finding.result for finding in findings if finding.severity is Severity.ERROR]
         []

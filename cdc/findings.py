@@ -16,7 +16,7 @@ class Severity(StrEnum):
     OK: nothing is wrong. WARNING: capture works, and something may go wrong. ERROR: capture does not work, or loses
     rows.
 
-    Example:
+    Examples:
         >>> findings = diagnose(rows, source=engine, client=client)
         >>> all(finding.severity is Severity.OK for finding in findings)
         True
@@ -37,7 +37,7 @@ class Finding:
         result: The result.
         remedy: The SQL or command that helps, if something is wrong.
 
-    Example:
+    Examples:
         >>> for finding in diagnose(rows, source=engine, client=client):
         ...     print(finding.severity, finding.check, finding.result, finding.remedy)
     """

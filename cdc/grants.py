@@ -49,7 +49,7 @@ _VERIFIER = re.compile(r"SCRAM-SHA-256\$[0-9]+:[A-Za-z0-9+/=]+\$[A-Za-z0-9+/=]+:
 def grant_statements(connector: PostgresConnector) -> tuple[str, ...]:
     """Return the SQL that creates role, rights and publication, without a password, for running by hand.
 
-    Example:
+    Examples:
         >>> grant_statements(rows)[0]
         'CREATE ROLE "shop_cdc" LOGIN REPLICATION'
     """
@@ -84,7 +84,7 @@ def prepare_source(engine: Engine, connector: PostgresConnector, *, password: st
             columns of it. Nothing is created then, since the database would refuse updates of a published table without
             a key.
 
-    Example:
+    Examples:
         >>> prepare_source(engine, rows, password="correct horse")
     """
     with typed_errors(engine, denied=_DENIED), engine.begin() as connection:
@@ -101,7 +101,7 @@ def prepare_source(engine: Engine, connector: PostgresConnector, *, password: st
 def check_source(engine: Engine, connector: PostgresConnector) -> None:
     """Check that the source is as the connector needs it. Raises SourceNotReady, which names all that is missing.
 
-    Example:
+    Examples:
         >>> check_source(engine, rows)
     """
     with typed_errors(engine), engine.connect() as connection:
@@ -132,7 +132,7 @@ def drop_slot(engine: Engine, slot: str, *, timeout: float = 15.0) -> bool:
     A stopped task releases its slot a moment later: the call waits up to `timeout` seconds. Raises SourceNotReady if
     the slot is still being read.
 
-    Example:
+    Examples:
         >>> delete(client, rows.name, forget=True)
         True
         >>> drop_slot(engine, rows.slot)
@@ -160,7 +160,7 @@ def mark_source(engine: Engine) -> None:
 
     After a restart, Debezium sends no heartbeats until the first transaction.
 
-    Example:
+    Examples:
         >>> mark_source(engine)
     """
     with typed_errors(engine), engine.begin() as connection:

@@ -26,7 +26,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Stage(StrEnum):
     """How far a snapshot is. TABLE_SCAN_COMPLETED and the stages of chunks speak of one table.
 
-    Example:
+    Examples:
         >>> signals.pause().stage is Stage.PAUSED
         True
     """
@@ -47,7 +47,7 @@ class Stage(StrEnum):
 class SnapshotKind(StrEnum):
     """Which snapshot is meant. A blocking one goes by the name of the initial one.
 
-    Example:
+    Examples:
         >>> snapshots = [one for one in reader.up_to_now() if one.kind is SnapshotKind.INCREMENTAL]
     """
 
@@ -69,7 +69,7 @@ class Notification:
         status: The result of a table's scan, with `rows`, when it ends.
         chunk: The current chunk of `chunks`.
 
-    Example:
+    Examples:
         >>> def show(notification: Notification) -> None:
         ...     print(notification.stage, notification.table, notification.rows)
         >>> read = signals.snapshot(["public.orders"]).wait(on_notification=show)
@@ -140,7 +140,7 @@ class NotificationReader(Closing):
         whole: Read from the topic's beginning instead of from now on.
         schemas: Finds the schemas of Avro records, such as `ConfluentRegistry.schema`.
 
-    Example:
+    Examples:
         >>> with NotificationReader(settings, "shop.notifications", whole=True) as reader:
         ...     for notification in reader.up_to_now():
         ...         print(notification.stage, notification.table)

@@ -32,7 +32,7 @@ _ONCE: Final = frozenset({"initial", "initial_only", "when_needed"})
 class SettingChange:
     """A setting as it runs and as it is declared, None if it is missing. Secrets are masked.
 
-    Example:
+    Examples:
         >>> for change in plan(client, [rows])[0].changes:
         ...     print(change.key, change.running, change.declared)
         heartbeat.interval.ms 1000 5000
@@ -55,7 +55,7 @@ class Plan:
         notes: What `apply` will not do.
         problems: What the source lacks, which stops `apply`.
 
-    Example:
+    Examples:
         >>> (planned,) = plan(client, [rows])
         >>> planned.action, planned.is_no_op, planned.state
         ('keep', True, 'RUNNING, task 0 RUNNING')
@@ -83,7 +83,7 @@ def plan(client: ConnectClient, connectors: Iterable[Connector], *, source: Engi
         ConnectUnavailable: No worker answered.
         ConnectRejected: A worker refused.
 
-    Example:
+    Examples:
         >>> for planned in plan(client, [rows], source=engine):
         ...     print(planned.name, planned.action)
         shop_tables create

@@ -27,7 +27,7 @@ class SourcePosition:
             the slot was created may have an LSN below the snapshot's.
         offset: The record's offset.
 
-    Example:
+    Examples:
         >>> snapshot = SourcePosition(epoch=0, streamed=False, position=900, offset=4)
         >>> SourcePosition(epoch=0, streamed=True, position=700, offset=3) > snapshot
         True

@@ -98,7 +98,7 @@ def rotate_password(
         ConnectorFailed: A restarted connector failed. ConnectorTimeout: it did not run in time.
         ConnectUnavailable: No worker answered.
 
-    Example:
+    Examples:
         >>> statuses = rotate_password(client, rows, source=engine)
     """
     logins = _sharing(client, [connector, *others])

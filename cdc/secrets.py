@@ -73,7 +73,7 @@ def write_secrets(directory: Path, name: str, *, values: Mapping[str, str | Secr
 
     The file is replaced in one step: a worker reads the old values or the new ones.
 
-    Example:
+    Examples:
         >>> write_secrets(Path("/run/secrets"), "shop", values={"password": "…"})
         {'password': '${file:/run/secrets/shop.properties:password}'}
     """

@@ -55,7 +55,7 @@ def prepare_signals(engine: Engine, connector: PostgresSource) -> bool:
         InvalidConnector: No signal table is declared.
         SourceNotReady: Another table has the name, or the role or the publication is missing.
 
-    Example:
+    Examples:
         >>> prepare_signals(engine, rows)
         True
     """
@@ -106,7 +106,7 @@ def clear_signals(engine: Engine, connector: PostgresSource) -> int:
 
     Don't call it while a snapshot runs: the marks of the current chunk would be lost, and have no effect on it.
 
-    Example:
+    Examples:
         >>> clear_signals(engine, rows)
     """
     table = signal_table_of(connector)

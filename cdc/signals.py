@@ -61,7 +61,7 @@ class Signals:
         UnsupportedEncoding: The notifications could not be read.
         SourceNotReady: The database is not ready. Raised by the methods.
 
-    Example:
+    Examples:
         >>> Signals(engine, source, settings).snapshot(["public.customers"]).wait()
     """
 
@@ -235,7 +235,7 @@ def _undeclared(source: PostgresSource, running: Mapping[str, str]) -> tuple[str
 class Signalled:
     """A snapshot that was asked for. Call `wait` once, or `close`.
 
-    Example:
+    Examples:
         >>> signalled = signals.snapshot(["public.orders"])
         >>> signalled.wait(timeout=600)
         (TableRead(table='public.orders', rows=200),)

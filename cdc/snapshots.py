@@ -25,7 +25,7 @@ _DEFAULT_REMEDY: Final = "read the worker's log, then ask for the snapshot again
 class TableRead:
     """A table that a snapshot has read, with the number of rows.
 
-    Example:
+    Examples:
         >>> for read in signals.snapshot(["public.orders"]).wait():
         ...     print(read.table, read.rows)
         public.orders 200

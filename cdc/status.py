@@ -143,7 +143,7 @@ class TaskStatus:
 class ConnectorStatus:
     """The state of a connector and of all its tasks.
 
-    Example:
+    Examples:
         >>> client.status(rows.name).summary()
         'RUNNING, task 0 RUNNING'
     """

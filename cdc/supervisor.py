@@ -43,7 +43,7 @@ class RestartPolicy:
         healthy_after: How long a connector must run before counting begins again.
         poll: The time between two checks.
 
-    Example:
+    Examples:
         >>> policy = RestartPolicy(attempts=20, healthy_after=300)
         >>> Supervisor(client, policy=policy).run(stop)
     """
@@ -85,7 +85,7 @@ class Supervisor:
         chance: Gives numbers between 0 and 1.
         metrics: Counts for Prometheus.
 
-    Example:
+    Examples:
         >>> Supervisor(client, [rows.name]).run(stop)
     """
 

@@ -32,7 +32,7 @@ def prepare_topics(
         TopicMismatch: A topic has another partition count or policy.
         BrokerUnreachable: No broker answered. BrokerRefused: a broker refused.
 
-    Example:
+    Examples:
         >>> prepare_topics(settings, stores=[store])
         ['factfold.schemas', 'shop.order']
     """

@@ -67,7 +67,7 @@ class SourceTransactions(Closing):
         topics: The changelogs that are read. Changes of other tables in a transaction do not count.
         schemas: Finds the schemas of Avro records, such as `ConfluentRegistry.schema`.
 
-    Example:
+    Examples:
         >>> start = {topic: dict.fromkeys(range(rows.partitions), 0) for topic in rows.topics}
         >>> with SourceTransactions(settings, rows.topic_prefix, rows.topics) as transactions:
         ...     ends = transactions.latest(start)

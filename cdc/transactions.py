@@ -53,7 +53,7 @@ class TransactionMarker:
         events: The number of change events by `schema.table`, before transforms. Empty at a BEGIN.
         epoch: The source's life.
 
-    Example:
+    Examples:
         >>> marker = decode_marker(record.value, place=record.place)
         >>> marker.ends, marker.events
         (True, {'public.orders': 1, 'public.customers': 2})
@@ -79,7 +79,7 @@ class TransactionMarker:
 def decode_marker(value: bytes | None, *, place: str, schemas: Lookup | None = None) -> TransactionMarker:
     """Decode a record's value: JSON with or without a schema, or Avro by `schemas`. Raises UndecodableChange.
 
-    Example:
+    Examples:
         >>> decode_marker(record.value, place=record.place).events
         {'public.orders': 1, 'public.customers': 2}
     """

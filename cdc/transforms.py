@@ -38,7 +38,7 @@ _HAVE_IT: Final = (
 class RecordPredicate:
     """A condition on a record. Use TopicMatches, IsTombstone or HasHeader.
 
-    Example:
+    Examples:
         >>> predicate: RecordPredicate = TopicMatches(pattern=".*[.]drafts")
         >>> PostgresSource(**shop, transforms=(Filter(when=predicate),))
     """
@@ -57,7 +57,7 @@ class RecordPredicate:
 class TopicMatches(RecordPredicate):
     """Whether the whole name of the record's topic matches a regular expression, in Java's dialect.
 
-    Example:
+    Examples:
         >>> drafts = TopicMatches(pattern="shop[.]public[.]drafts")
         >>> PostgresSource(**shop, transforms=(Filter(when=drafts),))
     """
@@ -74,7 +74,7 @@ class TopicMatches(RecordPredicate):
 class IsTombstone(RecordPredicate):
     """Whether the record has no value.
 
-    Example:
+    Examples:
         >>> PostgresSource(**shop, transforms=(InsertHeader(header="deleted", value="yes", when=IsTombstone()),))
     """
 
@@ -85,7 +85,7 @@ class IsTombstone(RecordPredicate):
 class HasHeader(RecordPredicate):
     """Whether the record has at least one header of that name.
 
-    Example:
+    Examples:
         >>> mark = InsertHeader(header="draft", value="yes", when=TopicMatches(pattern=".*[.]drafts"))
         >>> PostgresSource(**shop, transforms=(mark, Filter(when=HasHeader(header="draft"))))
     """
@@ -104,7 +104,7 @@ class Transform:
 
     `name` is its name in Connect, by default its kind and its place.
 
-    Example:
+    Examples:
         >>> orders = TopicMatches(pattern="shop[.]public[.]orders")
         >>> transform: Transform = InsertHeader(header="origin", value="shop", when=orders)
         >>> PostgresSource(**shop, transforms=(transform,))
@@ -138,7 +138,7 @@ class Flatten(Transform):
         headers: Parts of the envelope to add as headers. A value that is not in the log becomes the connector's
             `placeholder`.
 
-    Example:
+    Examples:
         >>> PostgresSource(**shop, transforms=(Flatten(fields=("op",)),))
     """
 
@@ -170,7 +170,7 @@ class EventRouter(Transform):
         placements: Further columns for headers, the payload or the partition, as Debezium writes them:
             `column:header:name`.
 
-    Example:
+    Examples:
         >>> router = EventRouter(payload="body", placements=("tenant:header:tenant",))
         >>> PostgresSource(**shop, transforms=(router,))
     """
@@ -210,7 +210,7 @@ class EventRouter(Transform):
 class Filter(Transform):
     """Drops the records that match `when`. Without `when` it would drop all, and is refused.
 
-    Example:
+    Examples:
         >>> drafts = TopicMatches(pattern=".*[.]drafts")
         >>> PostgresSource(**shop, transforms=(Filter(when=drafts),))
     """
@@ -230,7 +230,7 @@ class RouteByRegex(Transform):
 
     The connector's `topic(table)` still returns the original topic.
 
-    Example:
+    Examples:
         >>> route = RouteByRegex(pattern="shop[.]public[.](.*)", replacement="rows.$1")
         >>> PostgresSource(**shop, transforms=(route,))
     """
@@ -252,7 +252,7 @@ class Mask(Transform):
     (`extra={"column.mask.with.12.chars": "public.customers.email"}`), which leaves change events readable. Tombstones
     have no fields and would stop the connector: they pass unchanged unless `when` is given.
 
-    Example:
+    Examples:
         >>> PostgresSource(**shop, transforms=(Flatten(), Mask(fields=("email",), replacement="(hidden)")))
     """
 
@@ -272,7 +272,7 @@ class Mask(Transform):
 class InsertField(Transform):
     """Adds a top-level field with a fixed text to every value. Tombstones stay unchanged.
 
-    Example:
+    Examples:
         >>> PostgresSource(**shop, transforms=(Flatten(), InsertField(field="origin", value="shop")))
     """
 
@@ -289,7 +289,7 @@ class InsertField(Transform):
 class InsertHeader(Transform):
     """Adds a header with a fixed text to every record.
 
-    Example:
+    Examples:
         >>> PostgresSource(**shop, transforms=(InsertHeader(header="origin", value="shop"),))
     """
 
@@ -318,7 +318,7 @@ class Custom(Transform):
         class_name: The Java class.
         options: Its settings by their own names, secrets as references.
 
-    Example:
+    Examples:
         >>> replace = "org.apache.kafka.connect.transforms.ReplaceField$Value"
         >>> PostgresSource(**shop, transforms=(Flatten(), Custom(class_name=replace, options={"exclude": "email"})))
     """

@@ -53,7 +53,7 @@ def capture(engine: Engine, model: Any, *, topic: str) -> bool:
         UnsupportedEncoding: A column's type has no form in records. InvalidIdentifier: a name is wrong.
         StoreUnavailable: The file is locked.
 
-    Example:
+    Examples:
         >>> capture(engine, Customer, topic="shop.public.customers")
         True
     """

@@ -37,7 +37,7 @@ class Until(Enum):
     source, only a connector's own heartbeats are marks. Debezium has none between a restart and the next change: then 3
     s of RUNNING are enough.
 
-    Example:
+    Examples:
         >>> apply(client, rows, until=Until.RUNNING).status.running
         True
     """
@@ -177,7 +177,7 @@ def failure_of(status: ConnectorStatus) -> ConnectorFailed | None:
 def check(status: ConnectorStatus) -> ConnectorStatus:
     """Return a status without a FAILED part. Raises ConnectorFailed with its causes otherwise.
 
-    Example:
+    Examples:
         >>> check(client.status(rows.name)).summary()
         'RUNNING, task 0 RUNNING'
     """

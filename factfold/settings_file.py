@@ -47,7 +47,7 @@ def use_settings_file(environment: MutableMapping[str, str] = os.environ) -> Non
     Reads `factfold.toml`, or the file that FACTFOLD_SETTINGS names. Without a file, nothing changes.
     Raises InvalidSettings with the line if a setting is unknown, is a secret or has a wrong type.
 
-    Example:
+    Examples:
         >>> use_settings_file()
         >>> settings = Settings()
     """

@@ -34,7 +34,7 @@ class BatchSize:
     Raises:
         InvalidDefinition: The bounds contradict each other.
 
-    Example:
+    Examples:
         >>> options = RunnerOptions(batch=BatchSize(target=0.5))
         >>> options.batch.after(20_000, seconds=2.0).records
         5000

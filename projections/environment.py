@@ -36,7 +36,7 @@ class Environment(Closing):
     Raises:
         UnsupportedMaster: The executors of ``spark`` could not reach the table store.
 
-    Example:
+    Examples:
         >>> with Environment.open(Settings(), views_url="postgresql+psycopg://…", jars=spark_jars()) as environment:
         ...     rebuild(environment, shop_views)
     """

@@ -52,7 +52,7 @@ class ProjectionGroup:
         InvalidDefinition: Views use one name for different tables, transactions are in Avro, or the horizon is too
             short.
 
-    Example:
+    Examples:
         >>> shop_views = ProjectionGroup("shop", [orders_by_region])
     """
 

@@ -46,7 +46,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 class Predicate:
     """A condition on one event. Combine with ``&``, ``|``, ``~``.
 
-    Example:
+    Examples:
         >>> suspicious = (field("amount") > 900) & ~field("country").is_in(["DE", "FR"])
         >>> payment_branches = branches(Payment, {"suspicious": suspicious}, otherwise="validated")
     """
@@ -246,7 +246,7 @@ class FieldReference:
 def field(name: str) -> FieldReference:
     """Name a field of an event or a column of a row. ``address.country`` is a field of the record in ``address``.
 
-    Example:
+    Examples:
         >>> (field("amount") > 900) & field("country").is_in(["DE", "FR"])
     """
     if not _NAME.fullmatch(name):
@@ -257,7 +257,7 @@ def field(name: str) -> FieldReference:
 def of_type(*events: type) -> Predicate:
     """Match events of one of these classes. Raises DeclarationError for a class that is no event.
 
-    Example:
+    Examples:
         >>> payment_branches = branches(Payment, {"refunds": of_type(Payment.Refunded)}, otherwise="validated")
     """
     if not events:

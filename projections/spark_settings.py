@@ -19,7 +19,7 @@ class SparkSettings(BaseSettings):
         master: The Spark master, by default ``local[*]``.
         config: Settings by Spark's names.
 
-    Example:
+    Examples:
         >>> spark = SparkSettings(master="spark://master:7077", config={"spark.driver.host": "10.0.0.7"})
         >>> environment = Environment.open(Settings(), views_url=views_url, jars=spark_jars(), spark=spark)
     """

@@ -64,7 +64,7 @@ def sql_view(
         key: With ``by``, the columns that distinguish rows of a partition. Otherwise it may repeat the first table's.
         roots: Tables of one key, joined by it. A key has a row if any of them has one.
 
-    Example:
+    Examples:
         >>> sql_view("named", "SELECT o.id, c.name FROM o LEFT JOIN c ON o.buyer = c.id", tables={"o": o, "c": c})
     """
     query = Query(checked_identifier(name, what="view"), parsed(name, text), tables, frozenset(roots))

@@ -80,7 +80,7 @@ class EventStream(Table):
 class Stream:
     """Declares streams: tables with a row for each event.
 
-    Example:
+    Examples:
         >>> placements = Stream.from_events(Order, events=Order.Placed, key="order_id", time="placed_at")
     """
 
@@ -120,7 +120,7 @@ class Stream:
             InvalidDefinition: The stream cannot work. UnknownColumn: an event lacks a field.
             InvalidIdentifier: The source gives no topic.
 
-        Example:
+        Examples:
             >>> payments = Stream.from_events(Payment, events=Payment.Received, key="payment_id", time="paid_at")
         """
         types = _own_types(aggregate, [events] if isinstance(events, type) else events)

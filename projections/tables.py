@@ -76,7 +76,7 @@ class Table:
     All views of a group share its state. ``name`` is by default a view's parameter. ``condition`` selects the rows of a
     table that `where` made of ``unfiltered``. ``record_names`` has other names of columns in records.
 
-    Example:
+    Examples:
         >>> large_orders = Table.from_events(Order, key="order_id").where(field("amount") > 900)
     """
 
@@ -243,7 +243,7 @@ class Table:
             topic: The topic, by default that of ``source``. InvalidIdentifier is raised for a source that gives none.
             source: The service whose events are read. Those of others are bad records.
 
-        Example:
+        Examples:
             >>> Table.from_events(Order, key="order_id", columns={"amount": on(Order.Placed).take("amount")})
         """
         from projections.declaring.event_tables import folded
@@ -271,7 +271,7 @@ class Table:
             shapes: Python types of JSON columns: lists, dictionaries, classes of fields. They become nested columns.
             null_if_absent: Columns that are null in a record without them. A record without another column is bad.
 
-        Example:
+        Examples:
             >>> Table.from_changelog(Customer, topic="shop.public.customers")
         """
         key, columns = key_and_columns(model, full_identity=full_identity, shapes=shapes)

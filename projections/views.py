@@ -75,7 +75,7 @@ class View:
         reach: How far in time it looks.
         windows: The windows of its rows, if it declares any.
 
-    Example:
+    Examples:
         >>> @view(key="id")
         ... def customer_names(customers): return customers.select("id", "name")
         >>> customer_names
@@ -285,7 +285,7 @@ def view(
 
     Raises InvalidDefinition or UnknownColumn.
 
-    Example:
+    Examples:
         >>> @view(key="order_id")
         ... def named(orders: DataFrame, customers: DataFrame) -> DataFrame:
         ...     return orders.join(customers.withColumnRenamed("id", "customer_id"), "customer_id", "left")

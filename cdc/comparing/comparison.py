@@ -78,7 +78,7 @@ def compare(
         SourceNotReady: The source database lacks something.
         StateBehind: The connector or a runner did not catch up. A repair raises the errors of a snapshot.
 
-    Example:
+    Examples:
         >>> with ComparedGroup(views_url, shop_views) as states:
         ...     comparisons = compare(engine, rows, states.tables, settings)
         >>> [comparison.table for comparison in comparisons if not comparison.equal]

@@ -56,7 +56,7 @@ def compare_embedded(
         SourceNotReady: A captured table is missing.
         StateBehind: Changes are not applied in time.
 
-    Example:
+    Examples:
         >>> with ComparedGroup("sqlite:///desk.db", desk) as states:
         ...     comparisons = compare_embedded(states.tables, repair=True)
         >>> sum(comparison.repaired for comparison in comparisons)

@@ -18,7 +18,7 @@ class ComparisonProgress:
         rows: The rows compared so far.
         total: An estimate of the table's rows, 0 if unknown.
 
-    Example:
+    Examples:
         >>> def show(progress: ComparisonProgress) -> None:
         ...     print(progress.table, progress.step, progress.rows, progress.total)
         >>> comparisons = compare(engine, rows, states.tables, settings, on_progress=show)
@@ -49,7 +49,7 @@ class TableComparison:
         repaired: How many keys a repair made equal.
         unrepaired: Why a repair left the other keys.
 
-    Example:
+    Examples:
         >>> (customers,) = compare(engine, rows, states.tables, settings, tables=["public.customers"])
         >>> customers.equal, customers.missing, customers.differing
         (False, (('17',),), (('42',),))

@@ -28,7 +28,7 @@ _FRACTION = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 class Connector(Protocol):
     """A connector as `apply` needs it.
 
-    Example:
+    Examples:
         >>> connectors: tuple[Connector, ...] = load("connectors.toml")
         >>> [connector.name for connector in connectors]
         ['shop_tables', 'shop_outbox']

@@ -103,7 +103,7 @@ class MySqlSource(BinlogConnector):
     The server needs `binlog_format=ROW` and `binlog_row_image=FULL`, the user SELECT, RELOAD, SHOW DATABASES,
     REPLICATION SLAVE and REPLICATION CLIENT, and LOCK TABLES where no login may take a global read lock.
 
-    Example:
+    Examples:
         >>> MySqlSource(name="shop_tables", host="db", user="shop_cdc", topic_prefix="shop", tables=("crm.customers",),
         ...             password="${file:/run/secrets/shop.properties:password}",
         ...             history_bootstrap_servers="kafka:9092").topics
@@ -121,7 +121,7 @@ class MariaDbSource(BinlogConnector):
 
     Server and user need what MySqlSource says. BINLOG MONITOR is MariaDB's name of REPLICATION CLIENT.
 
-    Example:
+    Examples:
         >>> MariaDbSource(name="shop_tables", host="db", user="shop_cdc", topic_prefix="shop",
         ...               tables=("crm.customers",), password="${file:/run/secrets/shop.properties:password}",
         ...               history_bootstrap_servers="kafka:9092").topics

@@ -45,7 +45,7 @@ BYTES: Final = {"binary.handling.mode": ("bytes",)}
 class Encoding:
     """How keys and values are written. Use PlainJson, JsonWithSchemas or ApicurioAvro.
 
-    Example:
+    Examples:
         >>> encoding: Encoding = JsonWithSchemas()
         >>> PostgresSource(**shop, encoding=encoding).encoding.carries_schema
         True
@@ -70,7 +70,7 @@ class Encoding:
 class PlainJson(Encoding):
     """JSON without schemas. Every value describes itself.
 
-    Example:
+    Examples:
         >>> PostgresSource(**shop, encoding=PlainJson()) == PostgresSource(**shop)
         True
     """
@@ -105,7 +105,7 @@ class JsonWithSchemas(_WithSchemas):
         times: Debezium's mode of times.
         decimals: Debezium's mode of decimals.
 
-    Example:
+    Examples:
         >>> PostgresSource(**shop, encoding=JsonWithSchemas(times="microseconds"))
     """
 
@@ -129,7 +129,7 @@ class ApicurioAvro(_WithSchemas):
         times: Debezium's mode of times.
         decimals: Debezium's mode of decimals.
 
-    Example:
+    Examples:
         >>> encoding = ApicurioAvro(registry_url="http://registry:8080/apis/registry/v3")
         >>> PostgresSource(**shop, encoding=encoding)
     """

@@ -144,7 +144,7 @@ class MirrorSource(MirrorConnector):
         offset_lag: The records between two points at which both clusters' offsets are known. A group that moves may
             read so many twice. 0 makes a point for each record.
 
-    Example:
+    Examples:
         >>> MirrorSource(name="berlin_topics", topics=("shop[.].*",), source_alias="berlin", target_alias="paris",
         ...              source_bootstrap_servers="kafka.berlin:9092", target_bootstrap_servers="kafka.paris:9092")
     """
@@ -198,7 +198,7 @@ class MirrorCheckpoint(MirrorConnector):
         interval_seconds: How often offsets are copied.
         refresh_seconds: How often new groups are looked for.
 
-    Example:
+    Examples:
         >>> MirrorCheckpoint(name="berlin_groups", groups=("billing",), source_alias="berlin", target_alias="paris",
         ...                  source_bootstrap_servers="kafka.berlin:9092", target_bootstrap_servers="kafka.paris:9092")
     """
@@ -238,7 +238,7 @@ class MirrorCheckpoint(MirrorConnector):
 class MirrorHeartbeat(MirrorConnector):
     """Writes a record a second (or every `interval_seconds`) to the topic `heartbeats` of the target.
 
-    Example:
+    Examples:
         >>> MirrorHeartbeat(name="berlin_heartbeat", source_alias="berlin", target_alias="paris",
         ...                 source_bootstrap_servers="kafka.berlin:9092", target_bootstrap_servers="kafka.paris:9092")
     """

@@ -34,7 +34,7 @@ class MongoSource(ChangelogConnector):
         capture_mode: Debezium's mode, which decides what `before` and `after` hold. `before` needs images that the
             server stores.
 
-    Example:
+    Examples:
         >>> MongoSource(name="shop_documents", topic_prefix="shop", collections=("crm.customers",),
         ...             connection_string="mongodb://db/?replicaSet=rs0").topics
         ('shop.crm.customers',)

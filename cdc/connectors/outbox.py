@@ -37,7 +37,7 @@ class OutboxSource(PostgresConnector):
         on_update: What an UPDATE of an append-only row does. "fatal" stops the connector, since topic and table would
             differ. "error" and "warn" only log it.
 
-    Example:
+    Examples:
         >>> OutboxSource(name="shop_outbox", host="db", database="shop", user="shop_cdc",
         ...              password="${file:/run/secrets/shop.properties:password}", topic_prefix="shop_outbox")
     """

@@ -115,7 +115,7 @@ class PostgresSource(ChangelogConnector, PostgresConnector):
         truncates: "stop" lets the connector fail at a TRUNCATE, which a compacted topic cannot express. With "skip" it
             goes on, and the rows stay in the topic until `factfold cdc compare --repair` deletes them.
 
-    Example:
+    Examples:
         >>> PostgresSource(name="shop_tables", host="db", database="shop", user="shop_cdc", topic_prefix="shop",
         ...                password="${file:/run/secrets/shop.properties:password}", tables=("public.customers",))
     """

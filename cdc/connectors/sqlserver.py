@@ -26,7 +26,7 @@ class SqlServerSource(ChangelogConnector, LoginConnector):
         encrypt: The driver's setting.
         trust_certificate: Trust a self-signed certificate.
 
-    Example:
+    Examples:
         >>> SqlServerSource(name="shop_tables", host="db", user="shop_cdc", topic_prefix="shop", databases=("crm",),
         ...                 tables=("dbo.customers",), password="${file:/run/secrets/shop.properties:password}",
         ...                 history_bootstrap_servers="kafka:9092").topics

@@ -87,7 +87,7 @@ def prepare_service(
         TopicMismatch: A topic has other partitions or another policy.
         FactfoldError: Another step failed. A dry run raises nothing, and its steps carry their errors.
 
-    Example:
+    Examples:
         >>> service = cdc.Service(
         ...     connectors=cdc.load("connectors.toml"), source=engine, worker=client, settings=Settings()
         ... )

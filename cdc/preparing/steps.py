@@ -27,7 +27,7 @@ class PreparedStep:
         sql: SQL that does the step, for a role with more rights. It holds no password.
         error: The error of a step that failed.
 
-    Example:
+    Examples:
         >>> steps = prepare_service(service, dry_run=True)
         >>> [(step.step, step.target) for step in steps if step.outcome == "missing"]
         [('connector', 'shop_tables')]

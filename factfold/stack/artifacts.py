@@ -26,7 +26,7 @@ _AT_ONCE = 4
 def spark_jars() -> list[Path]:
     """Return the jars that a Spark session of Factfold needs, and download the missing ones. Raises ArtifactError.
 
-    Example:
+    Examples:
         >>> environment = Environment.open(Settings(), views_url="postgresql+psycopg://…", jars=spark_jars())
     """
     return fetch(versions().spark_jars)
@@ -35,7 +35,7 @@ def spark_jars() -> list[Path]:
 def delta_jars() -> list[Path]:
     """Return the further jars that Delta Lake and archives need, and download the missing ones.
 
-    Example:
+    Examples:
         >>> jars = [*spark_jars(), *delta_jars()]
         >>> environment = Environment.open(Settings(), views_url="delta:/lake/views", jars=jars)
     """

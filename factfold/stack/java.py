@@ -27,7 +27,7 @@ def start_lightly() -> None:
 
     For tests and demonstrations: JVMs that run for minutes on few cores spend most of that time compiling.
 
-    Example:
+    Examples:
         >>> start_lightly()
         >>> stack = LocalStack("tests", ephemeral=True)
     """

@@ -67,7 +67,7 @@ class LocalStack:
             next stack if this process dies.
         ports: Fixed ports by server name. Other ports are free ones.
 
-    Example:
+    Examples:
         >>> with LocalStack(ephemeral=True) as stack:
         ...     stack.info.bootstrap_servers
     """

@@ -23,7 +23,7 @@ _STATE_FILE = "state.json"
 class PostgresInfo:
     """How to reach the stack's PostgreSQL as its superuser.
 
-    Example:
+    Examples:
         >>> LocalStack().info.postgres.url("shop")
         'postgresql+psycopg://postgres:secret@127.0.0.1:5432/shop'
     """
@@ -43,7 +43,7 @@ class PostgresInfo:
 class StackInfo:
     """Addresses, folders and processes of one stack. `owner` is set if the stack ends with a process.
 
-    Example:
+    Examples:
         >>> LocalStack().info.bootstrap_servers
         '127.0.0.1:9092'
     """

@@ -37,7 +37,7 @@ class Branches:
         otherwise: The branch of records that match no condition.
         source: The only service whose records are routed. Others become dead letters.
 
-    Example:
+    Examples:
         >>> payment_branches = branches(Payment, {"suspicious": field("amount") > 900}, otherwise="validated")
         >>> payment_branches.topics
         {'suspicious': 'payment.suspicious', 'validated': 'payment.validated'}
@@ -147,7 +147,7 @@ def branches(
         UnknownField: No event has a field of a condition.
         InvalidPredicate: A field cannot be compared so.
 
-    Example:
+    Examples:
         >>> branches(Payment, {"suspicious": field("amount") > 900}, otherwise="normal")
     """
     if not (isinstance(aggregate, type) and issubclass(aggregate, Aggregate)):

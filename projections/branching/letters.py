@@ -42,7 +42,7 @@ def branch_letters(
     Given only the name of their topic, letters can be listed, shown, discarded, and sent to a topic without compaction.
     To send them to their branches, give the definition.
 
-    Example:
+    Examples:
         >>> with branch_letters(Settings(), payment_branches) as letters:
         ...     settled = letters.replay(to="branch")
     """

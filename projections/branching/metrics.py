@@ -28,7 +28,7 @@ class RouterMetrics(RunnerMetrics):
     Args:
         topic: The topic that is routed.
 
-    Example:
+    Examples:
         >>> metrics = RouterMetrics("payment")
         >>> look = lambda: metrics.standing(branches_status(settings, payment_branches, checkpoints=folder))
         >>> with serve_metrics(metrics, port=9464), looking(metrics, look):

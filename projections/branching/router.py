@@ -64,7 +64,7 @@ class RouterOptions:
             that, the records become dead letters.
         restarts: How often, and after which pauses, a failed query starts again.
 
-    Example:
+    Examples:
         >>> options = RouterOptions(start="end", batch_seconds=60)
         >>> with open_router(Settings(), payment_branches, checkpoints=folder, options=options, jars=jars) as router:
         ...     router.run(stop=stop)
@@ -80,7 +80,7 @@ class RouterOptions:
 class Router:
     """Routes one topic to its branches. `open_router` makes it.
 
-    Example:
+    Examples:
         >>> with open_router(Settings(), payment_branches, checkpoints=folder, jars=spark_jars()) as router:
         ...     router.run(stop=stop)
         ...     router.counts()
@@ -267,7 +267,7 @@ def open_router(
         FactfoldError: TopicMissing, TopicMismatch or BrokerUnreachable of Kafka, CheckpointUnusable, TooFewSlots or
             SessionInUse of this machine.
 
-    Example:
+    Examples:
         >>> with open_router(Settings(), payment_branches, checkpoints="/var/lib/shop", jars=spark_jars()) as router:
         ...     router.run(stop=stop)
     """
@@ -333,7 +333,7 @@ def require_slots(slots: int, partitions: int, *, place: str) -> None:
 def branch_counts(settings: Settings, branches: Branches) -> dict[str, int]:
     """Return the records ever written to each branch topic and the dead-letter topic, repeated ones included.
 
-    Example:
+    Examples:
         >>> branch_counts(Settings(), payment_branches)
         {'suspicious': 12, 'validated': 488, 'dead-letter': 0}
     """
@@ -351,7 +351,7 @@ class BranchesStatus:
         lag: The offsets that wait, None before the first batch has ended.
         counts: The records written to each branch topic and the dead-letter topic.
 
-    Example:
+    Examples:
         >>> branches_status(Settings(), payment_branches, checkpoints="/var/lib/shop").lag
         0
     """
@@ -366,7 +366,7 @@ def branches_status(settings: Settings, branches: Branches, *, checkpoints: str 
 
     Raises TopicMissing or BrokerUnreachable.
 
-    Example:
+    Examples:
         >>> status = branches_status(Settings(), payment_branches, checkpoints="/var/lib/shop")
         >>> status.lag, status.counts["suspicious"]
         (0, 12)

@@ -33,7 +33,7 @@ def branch_source(
     Raises:
         InvalidDefinition: No branch has the topic, or branches and subscription name different sources.
 
-    Example:
+    Examples:
         >>> with Subscriber(review, branch_source(store, review, payment_branches), engine=store.engine) as subscriber:
         ...     subscriber.run(stop=stop)
     """

@@ -65,7 +65,7 @@ class On:
 def on(event: type) -> On:
     """Say what an event does to a column.
 
-    Example:
+    Examples:
         >>> {"amount": on(Order.Placed).take("amount"), "paid": on(Order.Paid).set(True)}
     """
     return On(event_type_of(event))

@@ -82,7 +82,7 @@ class ArchivableLog(RecordLog, Protocol):
 class ArchivedLog(LayeredLog):
     """A log whose older records are read from an archive. ``spark`` reads small ranges of archived records.
 
-    Example:
+    Examples:
         >>> environment = Environment.open(Settings(), views_url=views_url, jars=jars, archive="/var/lib/shop/archive")
         >>> isinstance(environment.log, ArchivedLog)
         True

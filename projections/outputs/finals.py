@@ -39,7 +39,7 @@ class FinalResults:
     Raises:
         InvalidDefinition: A value is wrong.
 
-    Example:
+    Examples:
         >>> @view(by="window_start", final=FinalResults("window_end", after="10 minutes"))
         ... def orders_per_hour(by_hour):
         ...     ends, orders = F.max("window_end").alias("window_end"), F.count("*").alias("orders")

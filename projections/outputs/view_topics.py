@@ -26,7 +26,7 @@ class ViewTopic:
         partitions: The partition count, which never changes.
         compaction_lag: How long no record is compacted away. Make it longer than the longest rebuild of a reader.
 
-    Example:
+    Examples:
         >>> @view(key="id", topic=ViewTopic("order-amounts", partitions=8, compaction_lag=timedelta(hours=6)))
         ... def order_amounts(orders): return orders.select("id", "amount")
     """
@@ -66,7 +66,7 @@ class FinalTopic:
     Raises:
         InvalidDefinition: The name or the count is wrong.
 
-    Example:
+    Examples:
         >>> final = FinalResults("window_end", after="10 minutes", topic=FinalTopic("final-orders", partitions=1))
     """
 

@@ -32,7 +32,7 @@ class ViewComparison:
         new_digest: The digest of the new rows.
         differing: Some differing rows: ``one`` is the serving generation's, ``other`` the new one's.
 
-    Example:
+    Examples:
         >>> compared = diff(environment, shop_views)["orders_by_region"]
         >>> compared.equal, compared.differing
         (True, ())
@@ -57,7 +57,7 @@ def diff(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewC
 
     Raises GenerationMissing, NoServingGeneration, NotComparable or RunAlreadyActive.
 
-    Example:
+    Examples:
         >>> report = rebuild(environment, shop_views, cut_over=False)
         >>> all(compared.equal for compared in diff(environment, shop_views).values())
         True

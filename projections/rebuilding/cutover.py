@@ -29,7 +29,7 @@ def cut_over(environment: Environment, group: ProjectionGroup) -> Run:
     A former generation with personal columns is dropped, since no erasure would reach it. Raises GenerationMissing,
     RunAlreadyActive or ViewInUse.
 
-    Example:
+    Examples:
         >>> report = rebuild(environment, shop_views, cut_over=False)
         >>> cut_over(environment, shop_views).generation
         2
@@ -42,7 +42,7 @@ def rollback(environment: Environment, group: ProjectionGroup) -> Run:
 
     Raises the errors of `cut_over`.
 
-    Example:
+    Examples:
         >>> rollback(environment, shop_views).generation
         1
     """

@@ -23,7 +23,7 @@ class RebuildProgress:
         before: Those of ``records`` that an earlier, killed process read.
         seconds: The time of this process.
 
-    Example:
+    Examples:
         >>> report = rebuild(environment, shop_views, on_progress=lambda now: print(now.step, now.records, now.total))
     """
 

@@ -49,7 +49,7 @@ class RebuildReport:
         comparison: The comparison by view, None if there was nothing to compare with.
         not_compared: Why generations were not compared.
 
-    Example:
+    Examples:
         >>> report = rebuild(environment, shop_views)
         >>> report.serves, report.rows["orders_by_region"]
         (True, 200)
@@ -106,7 +106,7 @@ def rebuild(
         DefinitionChanged: Another definition has served under the same version.
         EndNotKnown: The rebuild would end before what is served.
 
-    Example:
+    Examples:
         >>> rebuild(environment, shop_views).serves
         True
     """

@@ -31,7 +31,7 @@ class ViewVerdict:
         differing_keys: The keys of some differing rows, tuples for keys of several columns.
         differing: Some differing rows: ``one`` is the live view's, ``other`` the recomputed one.
 
-    Example:
+    Examples:
         >>> verdict = verify(environment, shop_views)["orders_by_region"]
         >>> verdict.equal, verdict.differing_keys
         (True, ())
@@ -61,7 +61,7 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
         ErasureWaiting: A person was erased, and the views do not show it yet.
         RunAlreadyActive: Another process verifies the group. The errors of `rebuild` are raised too.
 
-    Example:
+    Examples:
         >>> all(verdict.equal for verdict in verify(environment, shop_views).values())
         True
     """

@@ -51,7 +51,7 @@ class Follower:
         on_open: Is called with each runner that is opened.
         on_batch: Is called with the report of each batch.
 
-    Example:
+    Examples:
         >>> Follower(environment=environment, group=shop_views).run(stop=stop)
     """
 

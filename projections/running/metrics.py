@@ -53,7 +53,7 @@ class RunMetrics(RunnerMetrics):
     Args:
         group: The group's name.
 
-    Example:
+    Examples:
         >>> metrics = RunMetrics(group.name)
         >>> with serve_metrics(metrics, port=9464):
         ...     Follower(environment=environment, group=group, metrics=metrics).run(stop=stop)

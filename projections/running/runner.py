@@ -61,7 +61,7 @@ class RunnerOptions:
         batch: The size of its batches, by default that of the table store.
         schema_patience: Seconds to wait for an unknown schema id.
 
-    Example:
+    Examples:
         >>> options = RunnerOptions(batch=BatchSize(target=0.5), schema_patience=30)
         >>> with open_runner(environment, shop_views, options=options) as runner: runner.run(stop=stop)
     """
@@ -77,7 +77,7 @@ class Runner:
         progress: The offsets that are applied.
         batch: The size of the next batch.
 
-    Example:
+    Examples:
         >>> with open_runner(environment, shop_views) as runner:
         ...     reports = runner.catch_up()
         ...     runner.lag().total
@@ -304,7 +304,7 @@ def open_runner(
         FactfoldError: DefinitionChanged of the group, TopicMissing, TopicMismatch, OffsetsLost or HistoryNotRetained
             of a topic, KeysMissing of personal columns, InvalidDefinition for topics that the log cannot have.
 
-    Example:
+    Examples:
         >>> with open_runner(environment, shop_views) as runner: runner.run(stop=stop)
     """
     store, chosen = environment.store, options or RunnerOptions()

@@ -33,7 +33,7 @@ class AppliedVersions(Closing):
     Raises:
         InvalidDefinition: The table is another one, or a stream of another category. Raised by the methods.
 
-    Example:
+    Examples:
         >>> applied.wait_for("order-o1", result.version, timeout=5)
     """
 

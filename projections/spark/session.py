@@ -35,7 +35,7 @@ def open_session(
         memory: The heap of the driver.
         config: Settings by Spark's names, which override the defaults.
 
-    Example:
+    Examples:
         >>> spark = open_session(spark_jars(), memory="1g")
     """
     from pyspark.sql import SparkSession

@@ -73,7 +73,7 @@ class ComparedGroup(Closing):
 
     Raises NoServingGeneration, DefinitionChanged, or TableStoreUnavailable for views in Delta Lake.
 
-    Example:
+    Examples:
         >>> with ComparedGroup("postgresql+psycopg://…", shop_views) as states:
         ...     tables = compare(engine, source, states.tables, Settings())
     """

@@ -40,7 +40,7 @@ def rows_as_of(views: str | SqlTableStore, group: ProjectionGroup, history: str 
         NoServingGeneration: The group was not built yet.
         TableStoreUnavailable: The database did not answer.
 
-    Example:
+    Examples:
         >>> rows = rows_as_of("sqlite:///shop.db", shop_views, customer_history, datetime(2026, 11, 9, tzinfo=UTC))
         >>> rows["city"].to_pylist()
         ['Berlin']

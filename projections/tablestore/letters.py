@@ -45,7 +45,7 @@ def set_aside_letters(
 
     Raises NoServingGeneration, TableStoreUnavailable, or UnsupportedBackend for a store that is no database.
 
-    Example:
+    Examples:
         >>> for letter in set_aside_letters(environment.store, "order", group="shop").open():
         ...     print(letter.origin, letter.error)
         order[0]@17 behind_a_gap

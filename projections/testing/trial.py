@@ -50,7 +50,7 @@ class ViewTrial(Closing):
         group: The group.
         folder: A folder for the file of the views.
 
-    Example:
+    Examples:
         >>> with ViewTrial(spark, ProjectionGroup("shop", [bought]), folder) as trial:
         ...     trial.put(customers, {"id": 7, "name": "Ann"})
         ...     trial.check()

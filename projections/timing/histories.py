@@ -47,7 +47,7 @@ def history(
     Raises:
         InvalidDefinition: The table has no history.
 
-    Example:
+    Examples:
         >>> customer_history = history("customer_history", customers, keep="365 days")
     """
     from projections.spark.timing.history import History

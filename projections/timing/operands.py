@@ -216,7 +216,7 @@ def rows_of(*labels: str) -> RowsOf:
     In a condition these are the rows before the current one: ``rows_of("small").last("amount")`` is null while
     ``small`` has taken none. In a measure they are those of the whole match.
 
-    Example:
+    Examples:
         >>> up = label("up", field("price") < 2 * rows_of("start").first("price"))
         >>> measures = {"ended": rows_of().last("quoted_at")}
     """
@@ -226,7 +226,7 @@ def rows_of(*labels: str) -> RowsOf:
 def previous(column: str) -> FieldReference:
     """Name the column's value in the row before, in the partition's order. That row may be outside the match.
 
-    Example:
+    Examples:
         >>> down = label("down", field("price") < previous("price"))
     """
     return FieldReference((PREVIOUS + _column(column),))

@@ -247,7 +247,7 @@ class Pattern:
 
     Raises InvalidDefinition for a pattern that cannot match.
 
-    Example:
+    Examples:
         >>> card_test = small.times(3).followed_by(large).within("10 minutes")
     """
 
@@ -368,7 +368,7 @@ def label(name: str, condition: Predicate | None = None) -> Label:
 
     Raises InvalidDefinition for a wrong name.
 
-    Example:
+    Examples:
         >>> small, large = label("small", field("amount") < 10), label("large", field("amount") > 500)
     """
     checked_identifier(name, what="label")

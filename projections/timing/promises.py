@@ -27,7 +27,7 @@ class Retain:
     Raises:
         InvalidDefinition: A length is wrong.
 
-    Example:
+    Examples:
         >>> searches = Stream.from_events(
         ...     Search, events=Search.Done, key="entry", id="search_id", time="at", retain=Retain(late="1 hour"))
     """
@@ -62,7 +62,7 @@ class Reach:
     Raises:
         InvalidDefinition: The length is wrong.
 
-    Example:
+    Examples:
         >>> @view(by="session", key=("entry", "click"), reach=Reach("10 minutes", on="at"))
         ... def answers(searches, clicks):
         ...     return join_within(

@@ -105,7 +105,7 @@ def tumbling(size: Lasting, *, offset: Lasting = "0 seconds", zone: str | None =
     Raises:
         InvalidDefinition: A length or the zone is wrong.
 
-    Example:
+    Examples:
         >>> days = tumbling("1 day", offset="6 hours", zone="Europe/Berlin")
         >>> orders_by_day = windowed("orders_by_day", orders, days, on="placed_at")
     """
@@ -126,7 +126,7 @@ def hopping(size: Lasting, every: Lasting, *, offset: Lasting = "0 seconds", zon
     Raises:
         InvalidDefinition: A length or the zone is wrong.
 
-    Example:
+    Examples:
         >>> busy_hours = windowed("busy_hours", orders, hopping("1 hour", "10 minutes"), on="placed_at")
     """
     windows = Hopping(positive(size, what="size"), _grid(positive(every, what="every"), offset, zone))
@@ -143,7 +143,7 @@ def cumulative(size: Lasting, step: Lasting, *, offset: Lasting = "0 seconds", z
 
     Raises InvalidDefinition for a wrong length or zone.
 
-    Example:
+    Examples:
         >>> day_so_far = windowed("day_so_far", orders, cumulative("1 day", "1 hour"), on="placed_at")
     """
     grid, each = _grid(positive(size, what="size"), offset, zone), positive(step, what="step")
@@ -166,7 +166,7 @@ def session(gap: Lasting, *, by: Columns) -> Session:
     first row and ends ``gap`` after its last one. A row that comes between two sessions joins them, and its deletion
     splits them again. Raises InvalidDefinition for a wrong length.
 
-    Example:
+    Examples:
         >>> stays = windowed("stays", orders, session("30 minutes", by="customer_id"), on="placed_at")
     """
     positive(gap, what="gap")
@@ -203,7 +203,7 @@ def windowed(
     Raises:
         InvalidDefinition: The view cannot work. UnknownColumn is raised when the table's columns are known.
 
-    Example:
+    Examples:
         >>> windowed("hourly_payments", payments, tumbling("1 hour"), on="paid_at")
     """
     from projections.spark.timing.windowing import Windowing

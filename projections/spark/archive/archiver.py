@@ -62,7 +62,7 @@ class Archiver:
         incomplete: Archive also a topic that has lost its first records, from where it begins. Otherwise OffsetsLost is
             raised.
 
-    Example:
+    Examples:
         >>> with open_archiver(Settings(), "/var/lib/shop/archive", jars=jars) as archiver:
         ...     archiver.catch_up(["order", "shop.public.customers"])
         500
@@ -216,7 +216,7 @@ def open_archiver(
     Raises:
         ArchiveUnusable: The archive cannot be opened.
 
-    Example:
+    Examples:
         >>> with open_archiver(Settings(), "/var/lib/shop/archive", jars=[*spark_jars(), *delta_jars()]) as archiver:
         ...     archiver.run(["order", "shop.public.customers"], stop=stop)
     """

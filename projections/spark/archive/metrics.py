@@ -27,7 +27,7 @@ LAST: Final = Family(
 class ArchiveMetrics(RunnerMetrics):
     """The metrics of one archiver, for `Archiver.run`.
 
-    Example:
+    Examples:
         >>> metrics = ArchiveMetrics("shop")
         >>> with serve_metrics(metrics, port=9464):
         ...     archiver.run(["order"], stop=stop, metrics=metrics)

@@ -36,7 +36,7 @@ class ArchiveVerdict:
         repeated: Offsets that are archived several times, or outside the archive's range.
         compacted: The topic is compacted.
 
-    Example:
+    Examples:
         >>> verdict = verify_archive(archiver.log, archiver.archive, "order")
         >>> verdict.equal, verdict.missing
         (True, 0)
@@ -66,7 +66,7 @@ def verify_archive(log: ArchivableLog, archive: DeltaArchive, topic: str) -> Arc
         OffsetsLost: The topic was created again.
         TopicMissing: The topic does not exist. BrokerUnreachable: no broker answered.
 
-    Example:
+    Examples:
         >>> verify_archive(archiver.log, archiver.archive, "order").equal
         True
     """
@@ -108,7 +108,7 @@ def release_topic(
         ArchiveDiffers: The archive lacks a record, or does not reach back to the topic's first. The topic stays as it
             is.
 
-    Example:
+    Examples:
         >>> released = release_topic(settings, archiver.log, archiver.archive, "order", retention=timedelta(days=30))
         >>> released[1]
         {'cleanup.policy': 'compact,delete', 'retention.ms': '2592000000'}

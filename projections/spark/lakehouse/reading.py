@@ -27,7 +27,7 @@ def read_views(spark: SparkSession, url: str, *, group: str) -> Mapping[str, Dat
         NoServingGeneration: The group was not built yet.
         TableStoreUnavailable: The store did not answer.
 
-    Example:
+    Examples:
         >>> views = read_views(environment.spark, "delta:/lake/views", group="shop")
         >>> views["orders_by_region"].count()
         200
@@ -49,7 +49,7 @@ def read_view(spark: SparkSession, url: str, *, group: str, view: str) -> DataFr
 
     Raises InvalidDefinition if there is no view of this name.
 
-    Example:
+    Examples:
         >>> read_view(environment.spark, "delta:/lake/views", group="shop", view="orders_by_region").count()
         200
     """

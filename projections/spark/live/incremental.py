@@ -62,7 +62,7 @@ class BatchReport:
         lag_seconds: The age of the oldest record that waits.
         published: The records that were written to view topics.
 
-    Example:
+    Examples:
         >>> [batch.upserts for batch in runner.catch_up()]
         [500, 12]
     """

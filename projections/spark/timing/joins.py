@@ -52,7 +52,7 @@ def join_within(
     Raises:
         InvalidDefinition: The join cannot work. Raised when the view is planned, as UnknownColumn is.
 
-    Example:
+    Examples:
         >>> join_within(views, orders, on="customer_id", times=("seen_at", "placed_at"), upper="1 hour")
     """
     first, last = _bounds(lower, upper)
@@ -109,7 +109,7 @@ def join_as_of(
     Raises:
         InvalidDefinition: The join cannot work. Raised when the view is planned, as UnknownColumn is.
 
-    Example:
+    Examples:
         >>> times = ("traded_at", "quoted_at")
         >>> join_as_of(trades, quotes, on="symbol", times=times, tolerance="1 hour", take=["price"])
     """

@@ -90,7 +90,7 @@ def match_pattern(
         InvalidDefinition: The pattern cannot be matched. Raised when the view is planned, as UnknownColumn and
             InvalidPredicate are.
 
-    Example:
+    Examples:
         >>> card_test = small.times(3).followed_by(large).within("10 minutes")
         >>> measures = {"amount": large.last("amount"), "tried": small.total("amount")}
         >>> match_pattern(payments, card_test, by="customer_id", time="paid_at", measures=measures)

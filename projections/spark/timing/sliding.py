@@ -29,7 +29,7 @@ def sliding(on: str, size: Lasting, *, by: str | Sequence[str]) -> WindowSpec:
     Raises:
         InvalidDefinition: The size is below zero, or in months.
 
-    Example:
+    Examples:
         >>> F.count("*").over(sliding("at", "1 hour", by="customer_id"))
     """
     from pyspark.sql import Window

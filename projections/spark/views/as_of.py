@@ -37,7 +37,7 @@ def as_of(
     Raises:
         InvalidDefinition: The join cannot work. Raised when the view is planned, as UnknownColumn is.
 
-    Example:
+    Examples:
         >>> as_of(payments, customers, on="customer_id", take=["credit_score"])
     """
     from pyspark.sql import functions as F
