@@ -53,6 +53,10 @@ class Service:
             connectors name another.
         password: Is asked for the password of a connector's role. By default a new role gets a generated one.
         timeout: Seconds for each connector.
+
+    Examples:
+        >>> connectors, worker = load("connectors.toml"), ConnectClient("http://connect:8083")
+        >>> service = Service(connectors=connectors, source=engine, worker=worker, settings=Settings())
     """
 
     connectors: Sequence[Connector]
