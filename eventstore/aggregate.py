@@ -48,7 +48,7 @@ _OWNER: Final = "__factfold_aggregate__"
 def command(method: Callable[P, R]) -> Callable[P, R]:
     """Mark a method as a command: it reads the state, then refuses or emits events.
 
-    Example:
+    Examples:
         >>> @command
         ... def pay(self, *, amount: int) -> None:
         ...     if self.status != "placed":
@@ -71,7 +71,7 @@ class Aggregate:
         version: The version of the last event, -1 before the first.
         pending: Events that the current command emitted and that are not stored yet.
 
-    Example:
+    Examples:
         >>> class Order(Aggregate):
         ...     status: str = "new"
         ...     @event

@@ -42,7 +42,7 @@ class AsyncDispatcher:
         command_id: The id of the command. Use `once` instead.
         new_id: Makes the ids of commands.
 
-    Example:
+    Examples:
         >>> service = AsyncDispatcher(store)
         >>> result = await service.send("o1", Order.pay, amount=120)
     """

@@ -59,6 +59,9 @@ class Service:
         topics: The topics of categories, by category.
         partitions: The partition counts of topics, as far as they are known.
         servers: The addresses of brokers.
+
+    Examples:
+        >>> asyncapi(Service(title="Shop", source="/shop", aggregates=[Order]))
     """
 
     title: str
@@ -85,6 +88,10 @@ def asyncapi(service: Service) -> Document:
 
     Raises:
         DeclarationError: Two events have one type name, or the service declares nothing.
+
+    Examples:
+        >>> asyncapi(Service(title="Shop", aggregates=[Order]))["asyncapi"]
+        '3.0.0'
     """
     if not (service.aggregates or service.subscriptions or service.routed):
         raise DeclarationError(

@@ -39,6 +39,12 @@ class Accepted:
         stream: The aggregate's stream.
         version: The stream's version after the command.
         events: The recorded events, none if the command changed nothing.
+
+    Examples:
+        >>> match service.send("o1", Order.place, customer_id=7, quantity=2):
+        ...     case Accepted(version=version):
+        ...         print(version)
+        0
     """
 
     command: Command
@@ -55,6 +61,12 @@ class Refusal:
         command: The command as it was sent.
         stream: The aggregate's stream.
         reason: The sentence that the aggregate gave to `refuse`.
+
+    Examples:
+        >>> match service.send("o1", Order.place, customer_id=7, quantity=0):
+        ...     case Refusal(reason=reason):
+        ...         print(reason)
+        an order needs a quantity of at least 1
     """
 
     command: Command
@@ -83,7 +95,7 @@ class Dispatcher:
         command_id: The id of the command. Use `once` instead.
         new_id: Makes the ids of commands.
 
-    Example:
+    Examples:
         >>> service = Dispatcher(store)
         >>> service.send("o1", Order.place, customer_id=7, quantity=2)
     """
@@ -110,7 +122,7 @@ class Dispatcher:
         Raises:
             CommandIdTaken: The id belongs to another command or another aggregate. Raised by `send`.
 
-        Example:
+        Examples:
             >>> service.once(request_id).send("o1", Order.pay, amount=120)
         """
         return replace(self, command_id=command_id)
@@ -124,7 +136,7 @@ class Dispatcher:
         Raises:
             DeclarationError: The store takes part in no transaction.
 
-        Example:
+        Examples:
             >>> with store.engine.begin() as tx:
             ...     service.within(tx).send_or_raise("o1", Order.pay, amount=120)
             ...     tx.execute(insert(receipts).values(order="o1"))
@@ -157,7 +169,7 @@ class Dispatcher:
             InvalidIdentifier: The id of the aggregate breaks the rules of names.
             InvalidEventData: A value does not fit its field.
 
-        Example:
+        Examples:
             >>> match service.send("o1", Order.pay, amount=120):
             ...     case Refusal(reason=reason):
             ...         print(reason)

@@ -59,6 +59,10 @@ class Erasure:
         streams: The streams that have events about the subject.
         snapshots: How many aggregate snapshots were deleted.
         left: What the erasure could not remove from the database's files, each with a remedy.
+
+    Examples:
+        >>> store.erase("customer-7").keys
+        1
     """
 
     subject: str
@@ -86,7 +90,13 @@ OUT_OF_REACH: Final = (
 
 @runtime_checkable
 class KeyStore(Protocol):
-    """Where the data keys of subjects are stored: by default in a table of the event store, wrapped by a master key."""
+    """Where the data keys of subjects are stored: by default in a table of the event store, wrapped by a master key.
+
+    Examples:
+        >>> keys: KeyStore = SqlKeyStore("postgresql+psycopg://shop@db/shop", MasterKeys.parse(text))
+        >>> keys.erase("customer-7")
+        1
+    """
 
     def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
         """Return the key of each subject, a new one where it has none or its last was destroyed.
@@ -108,7 +118,12 @@ class KeyStore(Protocol):
 
 
 class FollowedKeys(KeyStore, Protocol):
-    """A key store that projections follow: destroyed keys are numbered, and readers see the numbers in their order."""
+    """A key store that projections follow: destroyed keys are numbered, and readers see the numbers in their order.
+
+    Examples:
+        >>> keys: FollowedKeys = SqlKeyStore("postgresql+psycopg://shop@db/shop", MasterKeys.parse(text))
+        >>> environment = Environment.embedded("shop.db", keys=keys)
+    """
 
     def erasures(self) -> int:
         """Return how many keys were ever destroyed. Raises StoreUnavailable."""
@@ -126,7 +141,7 @@ class FollowedKeys(KeyStore, Protocol):
 class MasterKeys:
     """The keys that wrap data keys, by name. The first one wraps, all unwrap.
 
-    Example:
+    Examples:
         >>> SqlEventStore(url, keys=MasterKeys({"2026": key}))
     """
 
@@ -172,7 +187,12 @@ class MasterKeys:
 
 
 def new_data_key(key_id: UUID) -> DataKey:
-    """Generate a key from the operating system's randomness."""
+    """Generate a key from the operating system's randomness.
+
+    Examples:
+        >>> key = new_data_key(uuid4())
+        >>> wrapped = master.wrap(key)
+    """
     return DataKey(key_id, os.urandom(_SECRET_BYTES))
 
 

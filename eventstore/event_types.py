@@ -329,7 +329,7 @@ def event(
         name: The event type. Inside an aggregate it is `category.class_name` by default, elsewhere it is required.
         upcasters: The step from each former version of the class to the next, counted from 1.
 
-    Example:
+    Examples:
         >>> @event(name="order.placed", upcasters={1: Default("currency", "EUR")})
         ... class Placed: amount: int; currency: str
     """
@@ -364,8 +364,7 @@ def _declare(cls: type[T], name: str | None, names: Mapping[str, Any], upcasters
 def _require_subjects(cls: type, fields: Sequence[Field]) -> None:
     clear = {field.name: field.type for field in fields if field.personal is None}
     for field in fields:
-        subject = field.personal.subject if field.personal is not None else None
-        if not subject:
+        if field.personal is None or not (subject := field.personal.subject):
             continue
         place = f"{cls.__qualname__}.{field.name}"
         if subject not in clear:
@@ -415,7 +414,11 @@ def is_event_class(value: object) -> bool:
 
 
 def event_type_of(event: object) -> EventType:
-    """Return the type of an event object or class. Raises DeclarationError if it is no event or has no name."""
+    """Return the type of an event object or class. Raises DeclarationError if it is no event or has no name.
+
+    Examples:
+        >>> assert event_type_of(Order.Placed).name == "order.placed"
+    """
     cls = event if isinstance(event, type) else type(event)
     declared = vars(cls).get(_DECLARED)
     if isinstance(declared, EventType):

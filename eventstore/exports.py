@@ -21,7 +21,7 @@ def exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[],
     The names are sorted as ruff sorts `__all__`: constants, classes, the rest.
     A name that needs a missing package raises MissingExtra.
 
-    Example:
+    Examples:
         __getattr__, __dir__, __all__ = exports(__name__, __file__)
     """
     homes = _homes(Path(file).with_suffix(".pyi"))

@@ -21,6 +21,12 @@ class Digits:
     Attributes:
         precision: The number of digits in all.
         scale: The number of digits after the point.
+
+    Examples:
+        >>> class Invoice(Aggregate):
+        ...     @event
+        ...     class Sent:
+        ...         amount: Annotated[Decimal, Digits(12, 2)]
     """
 
     precision: int

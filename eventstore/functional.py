@@ -36,6 +36,10 @@ class FunctionalAggregate(Aggregate, Generic[S]):
     """An aggregate whose rules are functions. `value` is the state as the functions returned it.
 
     The state's fields are those of `value`: a dataclass, pydantic model or msgspec struct.
+
+    Examples:
+        >>> Order = decider("order", initial_state=Draft, evolve=evolve, decide=[place])
+        >>> Order.fold(Order("o1"), store.read_stream("order-o1")).value
     """
 
     _initial: ClassVar[Callable[..., Any]]
@@ -124,7 +128,7 @@ def decider(
         DeclarationError: The annotation names no events, the state has no fields, or a function is another aggregate's
             command.
 
-    Example:
+    Examples:
         >>> Account = decider("account", initial_state=Open, evolve=evolve, decide=[deposit])
         >>> dispatcher.send("1", deposit, 10)
     """

@@ -32,7 +32,7 @@ _CAMEL_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 class StreamName:
     """The name of one stream, written `category-id`.
 
-    Example:
+    Examples:
         >>> StreamName.parse("order-o1").id
         'o1'
     """
@@ -206,7 +206,13 @@ def _exact_head(version: int) -> tuple[int, int]:
 
 
 class Position(NamedTuple):
-    """A place in the whole store. The pair orders events and is a reader's checkpoint."""
+    """A place in the whole store. The pair orders events and is a reader's checkpoint.
+
+    Examples:
+        >>> last = store.append("order-o1", [paid], expected=ANY).positions[-1]
+        >>> list(store.read_all(after=last))
+        []
+    """
 
     order_xid: int
     position: int

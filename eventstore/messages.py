@@ -23,6 +23,9 @@ class Metadata:
         correlation_id: The conversation.
         causation_id: The message that caused this one.
         traceparent: The W3C trace context.
+
+    Examples:
+        >>> service = Dispatcher(store).with_metadata(Metadata(correlation_id="checkout-77"))
     """
 
     correlation_id: str | None = None
@@ -86,7 +89,12 @@ def is_uuid(text: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One request to one aggregate, addressed by stream and named `category.method`."""
+    """One request to one aggregate, addressed by stream and named `category.method`.
+
+    Examples:
+        >>> service.send("o1", Order.place, customer_id=7, quantity=2).command.name
+        'order.place'
+    """
 
     name: str
     stream: str
@@ -107,6 +115,10 @@ class NewEvent:
         event: An object of an event class.
         id: The event's id, by default a new one. Repeating an append under the same ids returns the first result.
         metadata: The event's metadata, by default that of the append.
+
+    Examples:
+        >>> placed = Order.Placed(customer_id=7, quantity=2)
+        >>> store.append("order-o1", [NewEvent(placed, id=request_id)], expected=NO_STREAM)
     """
 
     event: object
@@ -136,6 +148,10 @@ class RecordedEvent:
         metadata: The conversation, cause and trace.
         time: When it was recorded, UTC.
         position: The place in the whole store.
+
+    Examples:
+        >>> [recorded.type for recorded in store.read_stream("order-o1")]
+        ['order.placed']
     """
 
     id: UUID

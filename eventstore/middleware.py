@@ -32,7 +32,7 @@ def required(rule: Callable[[Command], str | None]) -> Middleware:
 
     The rule is called once for a command, before anything is loaded, even if the command loses races.
 
-    Example:
+    Examples:
         >>> def staff_only(command: Command) -> str | None:
         ...     return None if user.is_staff else "only staff may do this"
         >>> service = Dispatcher(store, middleware=[required(staff_only)])
@@ -46,7 +46,11 @@ def required(rule: Callable[[Command], str | None]) -> Middleware:
 
 
 def logged() -> Middleware:
-    """Log each command with its result and duration. Arguments stay out, since they may be personal."""
+    """Log each command with its result and duration. Arguments stay out, since they may be personal.
+
+    Examples:
+        >>> service = Dispatcher(store, middleware=[logged()])
+    """
     log = structlog.get_logger("eventstore.commands")
 
     def middleware(command: Command, send: Send) -> Result:
@@ -71,6 +75,9 @@ def traced(span: Callable[[Command], AbstractContextManager[str]]) -> Middleware
 
     Args:
         span: Opens a span, as a child of `command.metadata.traceparent` if there is one, and yields its traceparent.
+
+    Examples:
+        >>> service = Dispatcher(store, middleware=[traced(span)])
     """
 
     def middleware(command: Command, send: Send) -> Result:

@@ -18,7 +18,7 @@ class Personal:
         subject: The event's field that holds the person's id, by default the aggregate's id.
         erased: What readers see after the person was erased. None only for an optional field.
 
-    Example:
+    Examples:
         >>> name: Annotated[str, Personal(subject="customer_id", erased="(erased)")]
     """
 
@@ -27,7 +27,12 @@ class Personal:
 
 
 class Sealed(bytes):
-    """A personal value that this process cannot open."""
+    """A personal value that this process cannot open.
+
+    Examples:
+        >>> isinstance(recorded.data["name"], Sealed)  # by a store without keys
+        True
+    """
 
     __slots__ = ()
 

@@ -62,6 +62,10 @@ class RelayReport:
         events: Records of events.
         schemas: Records of schemas.
         transactions: The Kafka transactions of these records.
+
+    Examples:
+        >>> Relay(store, Settings()).run_once().events
+        12
     """
 
     events: int = 0
@@ -75,7 +79,12 @@ class RelayReport:
 
 @dataclass(frozen=True, slots=True)
 class RelayStatus:
-    """The leader, None if no relay leads, and what each category's topic does not hold yet."""
+    """The leader, None if no relay leads, and what each category's topic does not hold yet.
+
+    Examples:
+        >>> relay_status(store, Settings()).leader
+        'relay (process 4711 of the database)'
+    """
 
     leader: str | None
     waiting: tuple[Waiting, ...]
@@ -95,7 +104,7 @@ class Relay:
     Raises:
         UnsupportedBackend: The store is not in PostgreSQL.
 
-    Example:
+    Examples:
         >>> Relay(store, Settings()).run(stop=Event())
     """
 
@@ -252,7 +261,12 @@ class Term(Closing):
 
 
 def relay_status(store: SqlEventStore, settings: Settings) -> RelayStatus:
-    """Return the leader, and how much waits. Asks once. Raises the errors of `Relay.run`."""
+    """Return the leader, and how much waits. Asks once. Raises the errors of `Relay.run`.
+
+    Examples:
+        >>> [(one.topic, one.events) for one in relay_status(store, Settings()).waiting]
+        [('order', 12)]
+    """
     with Outbox(store.engine, store.tables) as outbox:
         waiting = outbox.waiting(partition_ends(store, outbox, settings))
         return RelayStatus(outbox.leader(), tuple(waiting))

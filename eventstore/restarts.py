@@ -35,6 +35,9 @@ class Restarts:
         limit: The number of starts in a row.
         first: The first pause in seconds. Each further one is twice as long.
         longest: The longest pause in seconds.
+
+    Examples:
+        >>> run_subscription(review, stop=stop, restarts=Restarts(limit=3, first=5.0))
     """
 
     limit: int = 8

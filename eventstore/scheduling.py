@@ -40,7 +40,7 @@ class Schedule:
         metadata: The conversation, cause and trace of the commands.
         connection: The caller's transaction. Use `within` instead.
 
-    Example:
+    Examples:
         >>> Schedule(store).after(timedelta(days=3)).send("o1", Order.cancel, reason="not paid")
     """
 
@@ -98,7 +98,12 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Later:
-    """A moment at which a command is to be sent."""
+    """A moment at which a command is to be sent.
+
+    Examples:
+        >>> later = Schedule(store).after(timedelta(hours=24))
+        >>> later.send("o1", Order.cancel, reason="forgotten")
+    """
 
     schedule: Schedule
     due: datetime

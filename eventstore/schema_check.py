@@ -35,7 +35,12 @@ class SchemaCheck:
 
 
 def check_schemas(aggregates: Iterable[type[Aggregate]], stored: Iterable[RegisteredSchema]) -> SchemaCheck:
-    """Compare aggregates with the stored schemas of their categories. Schemas of other categories are ignored."""
+    """Compare aggregates with the stored schemas of their categories. Schemas of other categories are ignored.
+
+    Examples:
+        >>> list(check_schemas([Order], read_schemas(Path("schemas.json"))).misfits)
+        []
+    """
     owners = {aggregate.category: aggregate for aggregate in aggregates}
     known = list(stored)
     broken: list[Misfit] = []
@@ -66,7 +71,12 @@ def _unclaimed(schema: RegisteredSchema) -> Misfit:
 
 
 def read_schemas(path: Path) -> list[RegisteredSchema]:
-    """Read the schemas of a file that `write_schemas` wrote. Raises DeclarationError for another file."""
+    """Read the schemas of a file that `write_schemas` wrote. Raises DeclarationError for another file.
+
+    Examples:
+        >>> [schema.name for schema in read_schemas(Path("schemas.json"))]
+        ['order.placed']
+    """
     try:
         schemas = json.loads(path.read_text("utf-8"))
         if not isinstance(schemas, list):
@@ -81,7 +91,12 @@ def read_schemas(path: Path) -> list[RegisteredSchema]:
 
 
 def write_schemas(path: Path, aggregates: Iterable[type[Aggregate]]) -> int:
-    """Add the current schemas to those in a file. Return how many are new."""
+    """Add the current schemas to those in a file. Return how many are new.
+
+    Examples:
+        >>> write_schemas(Path("schemas.json"), [Order])
+        1
+    """
     stored = {schema.id: schema for schema in read_schemas(path)} if path.exists() else {}
     today = {k.schema_id: k.registered for owner in aggregates for k in owner.event_types.values()}
     every = sorted((stored | today).values(), key=lambda schema: (schema.name, schema.version, schema.id))

@@ -23,6 +23,10 @@ class RegisteredSchema:
     """An Avro schema with its id (31 bits, positive) and the event type name it belongs to.
 
     ``registry`` is the address of the registry that gave the id, None where it is the fingerprint.
+
+    Examples:
+        >>> event_type_of(Order.Placed).registered.name
+        'order.placed'
     """
 
     id: int
@@ -113,7 +117,12 @@ def is_sealed(avro: Any) -> bool:
 
 
 class SchemaRegistry(Protocol):
-    """A registry that checks schemas and gives them ids."""
+    """A registry that checks schemas and gives them ids.
+
+    Examples:
+        >>> registry: SchemaRegistry = ConfluentRegistry(RegistrySettings(url="https://registry:8081"))
+        >>> store = SqlEventStore("sqlite:///shop.db", registry=registry)
+    """
 
     @property
     def address(self) -> str:

@@ -33,7 +33,12 @@ _BINDING_BYTES: Final = hashlib.sha256().digest_size
 
 @dataclass(frozen=True, slots=True)
 class DataKey:
-    """The key of one subject; ``secret`` is 32 bytes."""
+    """The key of one subject; ``secret`` is 32 bytes.
+
+    Examples:
+        >>> len(new_data_key(uuid4()).secret)
+        32
+    """
 
     id: UUID
     secret: bytes = field(repr=False)

@@ -53,6 +53,9 @@ class KafkaSettings(BaseModel):
         extra: Further settings of both clients, by the names that they share. They may be secret and are never shown.
         extra_librdkafka: Further settings of Python clients.
         extra_jvm: Further settings of Java clients.
+
+    Examples:
+        >>> Settings(kafka=KafkaSettings(bootstrap_servers="broker:9092", security_protocol="SSL"))
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -124,6 +127,9 @@ class RegistrySettings(BaseModel):
         timeout_seconds: The time for one request.
         auto_register: Register a new schema with its first event. If false, register it before.
         compatibility: The rule for the events of a category. Other categories have the registry's own.
+
+    Examples:
+        >>> Settings(registry=RegistrySettings(url="https://registry:8081"))
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -175,7 +181,7 @@ class Settings(BaseSettings):
     Raises:
         InvalidSettings: A setting is unknown or wrong. The error names the first one.
 
-    Example:
+    Examples:
         >>> Settings(kafka=KafkaSettings(bootstrap_servers="broker:9092"))
     """
 

@@ -40,7 +40,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AggregateSnapshot:
-    """The state of a stream's aggregate at a version, as framed Avro."""
+    """The state of a stream's aggregate at a version, as framed Avro.
+
+    Examples:
+        >>> store.snapshot("order-o1").version
+        99
+    """
 
     stream: str
     version: int
@@ -48,7 +53,11 @@ class AggregateSnapshot:
 
 
 class SnapshotStore(Protocol):
-    """Stores at most one aggregate snapshot for each stream."""
+    """Stores at most one aggregate snapshot for each stream.
+
+    Examples:
+        >>> snapshots: SnapshotStore = SqlEventStore("sqlite:///shop.db")
+    """
 
     def snapshot(self, stream: str) -> AggregateSnapshot | None:
         """Return a stream's snapshot, None without one. Raises StoreUnavailable."""
@@ -68,7 +77,7 @@ class Snapshots:
         every: The number of events of a stream between two snapshots.
         cached: The number of states in memory, those used last. Other processes may write the same streams.
 
-    Example:
+    Examples:
         >>> service = Dispatcher(store, snapshots=Snapshots(store, every=100))
     """
 

@@ -56,7 +56,7 @@ class Spans:
     Raises:
         MissingExtra: The extra `tracing` is not installed.
 
-    Example:
+    Examples:
         >>> dispatcher = Dispatcher(store, middleware=[Spans().command])
     """
 

@@ -21,6 +21,10 @@ class StreamAppend:
         events: Objects of event classes, or NewEvent.
         expected: The expected version of the stream.
         metadata: The conversation, cause and trace of the events.
+
+    Examples:
+        >>> placed = Order.Placed(customer_id=7, quantity=2)
+        >>> store.append_batch([StreamAppend(stream, [placed], NO_STREAM) for stream in ("order-o1", "order-o2")])
     """
 
     stream: StreamName | str
@@ -41,6 +45,10 @@ class AppendResult:
         time: When they were recorded.
         schema_ids: The ids of the schemas that wrote them.
         repeated: The events were appended before, and this is the result of the first append.
+
+    Examples:
+        >>> store.append("order-o1", [Order.Placed(customer_id=7, quantity=2)], expected=NO_STREAM).versions
+        range(0, 1)
     """
 
     stream: str
@@ -66,6 +74,10 @@ class Category:
         topic: The topic.
         partitions: The partition count, which never changes.
         generation: The number of its current topic. Publishing again makes the next one.
+
+    Examples:
+        >>> [category.topic for category in store.categories()]
+        ['order']
     """
 
     name: str
@@ -82,6 +94,10 @@ class FenceStatus:
         waiting: How many events wait.
         age: For how many seconds the oldest writing transaction has been open: 0.0 without one, None if unknown.
         holder: The session of that transaction, None without one.
+
+    Examples:
+        >>> store.fence().waiting
+        0
     """
 
     waiting: int
@@ -96,6 +112,11 @@ class StoreVersion:
     Attributes:
         installed: The last migration of the tables, None without tables.
         newest: The newest migration of this release.
+
+    Examples:
+        >>> version = store.version()
+        >>> version.installed == version.newest
+        True
     """
 
     installed: str | None
@@ -108,7 +129,12 @@ class StoreVersion:
 
 
 class Streams(Protocol):
-    """Streams of events, appended under an expected version and read in order: all that a dispatcher needs."""
+    """Streams of events, appended under an expected version and read in order: all that a dispatcher needs.
+
+    Examples:
+        >>> streams: Streams = SqlEventStore("sqlite:///shop.db")
+        >>> service = Dispatcher(streams)
+    """
 
     def append(
         self,
@@ -137,7 +163,7 @@ class Streams(Protocol):
             EventIdTaken: An event of the same id was appended before.
             SchemaIncompatible: A new class cannot read the stored events of its type.
 
-        Example:
+        Examples:
             >>> store.append("order-o1", [Order.Paid(amount=120)], expected=0)
         """
 
@@ -177,7 +203,12 @@ class Streams(Protocol):
 
 
 class EventStore(Streams, Protocol):
-    """Streams of events with one order, and operations on finished streams."""
+    """Streams of events with one order, and operations on finished streams.
+
+    Examples:
+        >>> store: EventStore = SqlEventStore("sqlite:///shop.db")
+        >>> store.delete_stream("order-o1", expected=STREAM_EXISTS)
+    """
 
     def read_all(
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None

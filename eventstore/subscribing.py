@@ -50,6 +50,10 @@ def open_subscriber(
         TopicMissing: A topic does not exist.
         BrokerUnreachable: No broker answered. BrokerRefused: a broker refused.
         StoreUnavailable: The database did not answer.
+
+    Examples:
+        >>> with open_subscriber(review, engine=engine) as subscriber:
+        ...     subscriber.run(stop=stop)
     """
     return Subscriber(subscription, _source(subscription, settings, keys), engine=engine, around=around)
 
@@ -73,6 +77,10 @@ def open_async_subscriber(
 
     Raises:
         FactfoldError: The errors of `open_subscriber`.
+
+    Examples:
+        >>> async with open_async_subscriber(review, engine=engine) as subscriber:
+        ...     await subscriber.run(stop=stop)
     """
     from eventstore.delivery.async_subscriber import AsyncSubscriber
 
@@ -110,7 +118,7 @@ def run_subscription(
         SubscriptionGaveUp: It failed too often in a row. Other errors of `open_subscriber` and `Subscriber.run` end it
             at once.
 
-    Example:
+    Examples:
         >>> run_subscription(notify, stop=stop, engine=engine)
     """
     outwaiting, total = _outwaiting(subscription, restarts, metrics), DeliveryReport()
@@ -138,7 +146,11 @@ async def run_async_subscription(
     around: Sequence[Around] = (),
     metrics: SubscriptionMetrics | None = None,
 ) -> DeliveryReport:
-    """Deliver a subscription's events to a coroutine handler until `stop` is set, as `run_subscription` does."""
+    """Deliver a subscription's events to a coroutine handler until `stop` is set, as `run_subscription` does.
+
+    Examples:
+        >>> await run_async_subscription(review, stop=stop, engine=create_async_engine("postgresql+psycopg://fraud@db/fraud"))
+    """
     outwaiting, total = _outwaiting(subscription, restarts, metrics), DeliveryReport()
     tell, around = _counting(outwaiting, on_batch, metrics), _timed(around, metrics)
     while not stop.is_set():

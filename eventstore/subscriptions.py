@@ -109,6 +109,12 @@ class Subscription(Generic[P, R]):
         intake: The bytes of records in memory, roughly. A larger record comes alone.
         share: Members share records instead of partitions, as `queue` declares it.
         deliveries: How often a shared record is delivered at most.
+
+    Examples:
+        >>> @subscription("payment.suspicious", group="fraud")
+        ... def review(event: Payment.Received, tx: Connection) -> None: ...
+        >>> review.group
+        'fraud'
     """
 
     handler: Callable[P, R]
@@ -236,7 +242,7 @@ def subscription(
     Raises:
         DeclarationError: An option is wrong, or the handler has another signature. InvalidIdentifier: a name is wrong.
 
-    Example:
+    Examples:
         >>> @subscription("shop.order", group="mails")
         ... def notify(event: Order.Paid, tx: Connection) -> None:
         ...     tx.execute(insert(mails).values(amount=event.amount))
@@ -282,7 +288,7 @@ def queue(
     Raises:
         DeclarationError: An option is wrong, or the handler has another signature. InvalidIdentifier: a name is wrong.
 
-    Example:
+    Examples:
         >>> @queue("shop.order", group="labels")
         ... def print_label(event: Order.Paid, delivery: Delivery) -> None: ...
     """

@@ -26,7 +26,14 @@ FIRST: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """A field was renamed."""
+    """A field was renamed.
+
+    Examples:
+        >>> class Order(Aggregate):
+        ...     @event(upcasters={1: [Rename("amount", to="quantity")]})
+        ...     class Placed:
+        ...         quantity: int
+    """
 
     field: str
     to: str
@@ -36,7 +43,7 @@ class Rename:
 class Default:
     """A field was added. Events without it get this value.
 
-    Example:
+    Examples:
         >>> @event(upcasters={1: Default("currency", "EUR")})
         ... class Placed: amount: int; currency: str
     """
@@ -47,14 +54,28 @@ class Default:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A field was removed."""
+    """A field was removed.
+
+    Examples:
+        >>> class Order(Aggregate):
+        ...     @event(upcasters={1: [Drop("note")]})
+        ...     class Placed:
+        ...         quantity: int
+    """
 
     field: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A field has another type. Reading a value that the new type cannot hold exactly raises an error."""
+    """A field has another type. Reading a value that the new type cannot hold exactly raises an error.
+
+    Examples:
+        >>> class Order(Aggregate):
+        ...     @event(upcasters={1: [Cast("quantity", int)]})
+        ...     class Placed:
+        ...         quantity: int
+    """
 
     field: str
     to: Any
@@ -62,7 +83,14 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Retype:
-    """The event was stored under another type name until this version."""
+    """The event was stored under another type name until this version.
+
+    Examples:
+        >>> class Order(Aggregate):
+        ...     @event(upcasters={1: [Retype("order.created")]})
+        ...     class Placed:
+        ...         quantity: int
+    """
 
     was: str
 

@@ -54,7 +54,7 @@ class MemoryEventStore(Closing):
         new_id: Makes the ids of events that come without one, by default UUIDs of version 7.
         keys: A key store, for events with personal fields.
 
-    Example:
+    Examples:
         >>> service = Dispatcher(MemoryEventStore())
     """
 

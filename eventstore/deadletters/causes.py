@@ -37,7 +37,13 @@ def pattern_of(message: str) -> str:
 
 
 def by_cause(letters: Iterable[Letter]) -> list[Cause]:
-    """Group letters by error and message pattern, the most frequent cause first."""
+    """Group letters by error and message pattern, the most frequent cause first.
+
+    Examples:
+        >>> with group_letters(Settings(), "payment", group="fraud").open() as letters:
+        ...     [(cause.error, cause.count) for cause in by_cause(letters)]
+        [('ValueError', 3)]
+    """
     groups: dict[tuple[str, str], list[Letter]] = {}
     for letter in letters:
         groups.setdefault((letter.error, pattern_of(letter.message)), []).append(letter)

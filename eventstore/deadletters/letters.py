@@ -93,7 +93,7 @@ class Settled:
 class Letters(Closing):
     """The dead letters of one group of one topic, or of one topic's branches. Use it in `with`.
 
-    Example:
+    Examples:
         >>> with group_letters(settings, "payment.suspicious", group="fraud") as letters:
         ...     letters.replay(to="group")
     """

@@ -65,6 +65,9 @@ def group_letters(
 
     Raises:
         LetterMissing: The group has no dead-letter topic.
+
+    Examples:
+        >>> group_letters(Settings(), "payment.suspicious", group="fraud").replay(["0@12"])
     """
     return TopicLetters(
         settings,

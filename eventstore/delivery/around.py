@@ -24,6 +24,10 @@ class HandlerCall:
         subscription: The subscription.
         topic: The topic of the first record.
         arrivals: The records.
+
+    Examples:
+        >>> def around(call: HandlerCall) -> AbstractContextManager[object]:
+        ...     return tracer.start_as_current_span(call.subscription.name)
     """
 
     subscription: Subscription[..., Any]

@@ -37,6 +37,11 @@ class AsyncSubscriber:
         engine: The database that the handler writes to. A handler that takes `tx: AsyncConnection` needs it.
         patience: How long to wait for a database that does not answer, in seconds.
         around: Context managers that are opened around each call of the handler, such as a span.
+
+    Examples:
+        >>> source = StoreSource(store, review, category="payment")
+        >>> async with AsyncSubscriber(review, source, engine=engine) as subscriber:
+        ...     await subscriber.run(stop=stop)
     """
 
     def __init__(

@@ -34,6 +34,10 @@ class DeliveryReport:
         retried: Attempts that failed and were repeated.
         dead: Stored as dead letters.
         postponed: Moved to the retry topic.
+
+    Examples:
+        >>> subscriber.run_once().dead
+        0
     """
 
     handled: int = 0

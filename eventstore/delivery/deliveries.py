@@ -31,6 +31,11 @@ class Delivery:
     Attributes:
         count: How often the record was delivered, counted from 1.
         place: The record's address, such as `payments[2]@17`.
+
+    Examples:
+        >>> @subscription("payment", group="fraud")
+        ... def review(event: Payment.Received, delivery: Delivery) -> None:
+        ...     print(delivery.count, delivery.place)
     """
 
     count: int = 1

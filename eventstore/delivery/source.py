@@ -32,6 +32,10 @@ class Arrival(Protocol):
 
     Without type and problem there is nothing in it for this handler, and it counts as skipped. The whole event is built
     only where a handler asks for it: to most the class it named is enough.
+
+    Examples:
+        >>> def around(call: HandlerCall) -> AbstractContextManager[None]:
+        ...     return timed(call.arrivals[0].place)  # arrivals are of the source's own class of Arrival
     """
 
     @property
@@ -79,6 +83,9 @@ class DeadLetter(Generic[A]):
         error: Why.
         attempts: How often the handler was called, 0 for a record that could not be read.
         time: When it was given up.
+
+    Examples:
+        >>> letter = DeadLetter(arrival=arrival, group="fraud", error=error, attempts=5, time=now)
     """
 
     arrival: A
@@ -110,7 +117,7 @@ class PartitionLag:
 class Lag:
     """How far a group is behind, by partition.
 
-    Example:
+    Examples:
         >>> subscriber.lag().records
         0
     """
@@ -129,7 +136,11 @@ class Lag:
 
 
 class Source(Protocol[A]):
-    """A log read by a group, in order within each key."""
+    """A log read by a group, in order within each key.
+
+    Examples:
+        >>> source: Source = StoreSource(store, review, category="payment")
+    """
 
     def checkpoint_name(self, arrival: A) -> str:
         """Return the name under which the inbox keeps a record: no other log of its group has it."""

@@ -40,6 +40,11 @@ class Subscriber(Closing):
         patience: How long to wait for a database that does not answer, in seconds.
         runners: Where the handler runs, one for each handler in parallel. By default threads.
         around: Context managers that are opened around each call of the handler, such as a span.
+
+    Examples:
+        >>> with Subscriber(review, StoreSource(store, review, category="payment"), engine=engine) as subscriber:
+        ...     subscriber.run_once().handled
+        12
     """
 
     def __init__(

@@ -29,6 +29,10 @@ class Entry:
         key: The record's key.
         headers: The record's headers.
         problem: Why a record that is not decodable Avro is shown as bytes.
+
+    Examples:
+        >>> [entry.place for entry in StoreLog(store).last(Selection(), limit=2)]
+        ['order-o1@0', 'order-o1@1']
     """
 
     log: str

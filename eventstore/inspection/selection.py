@@ -30,6 +30,9 @@ class Selection:
         InvalidEventData: A time has no time zone.
         InvalidBound: A version is below zero, or an upper bound below the lower one.
         InvalidIdentifier: No metadata can have this correlation id.
+
+    Examples:
+        >>> StoreLog(store).last(Selection(streams=("order-o1",), types=("order.placed",)), limit=10)
     """
 
     streams: tuple[str, ...] = ()

@@ -20,7 +20,12 @@ _GLANCE_SECONDS: Final = 0.25
 
 
 class StoreLog:
-    """A store, read in pages behind the fence. The caller closes the store."""
+    """A store, read in pages behind the fence. The caller closes the store.
+
+    Examples:
+        >>> for entry in StoreLog(store).read(Selection(categories=("order",))):
+        ...     print(entry.place, entry.data)
+    """
 
     def __init__(self, store: SqlEventStore, *, name: str | None = None) -> None:
         self._store = store

@@ -61,6 +61,9 @@ def stream_state(
         DeclarationError: The stream belongs to another aggregate.
         KeysMissing: An event has personal values, and the store was opened without keys. Masked values would give
             another state.
+
+    Examples:
+        >>> stream_state(store, Order, "order-o1", version=3)
     """
     name = stream if isinstance(stream, StreamName) else StreamName.parse(stream)
     _require_own(kind, name)

@@ -81,6 +81,9 @@ def trace(correlation_id: str, logs: Iterable[ReadLog], *, inboxes: Iterable[Inb
 
     Raises:
         EventsNotFound: No log holds an event of the conversation.
+
+    Examples:
+        >>> trace("checkout-77", [StoreLog(store)])
     """
     read = list(logs)
     selection = Selection(correlation_id=correlation_id)

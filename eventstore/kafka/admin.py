@@ -211,6 +211,10 @@ def ensure_topics(settings: Settings, specs: Iterable[TopicSpec], *, deadline: f
         TopicMismatch: A topic has another partition count or cleanup policy.
         BrokerUnreachable: No broker answered within `deadline` seconds.
         BrokerRefused: A broker refused to create a topic.
+
+    Examples:
+        >>> ensure_topics(Settings(), [changelog_topic("shop.public.customers", partitions=4)])
+        ['shop.public.customers']
     """
     required = list(specs)
     compared = compare_topics(settings, required, deadline=deadline)

@@ -37,6 +37,10 @@ class ConfluentRegistry(Closing):
     """A client of a Confluent-compatible schema registry. Close it, or use it in `with`. Safe for threads.
 
     Raises RegistryUnreachable if the certificates to trust cannot be read.
+
+    Examples:
+        >>> with ConfluentRegistry(RegistrySettings(url="https://registry:8081")) as registry:
+        ...     store = SqlEventStore("sqlite:///shop.db", registry=registry)
     """
 
     def __init__(self, settings: RegistrySettings) -> None:
@@ -189,7 +193,11 @@ def _client(settings: RegistrySettings) -> SchemaRegistryClient:
 
 
 def configured_registry(settings: Settings) -> ConfluentRegistry | None:
-    """Return the registry that the settings name, None if they name none and ids are fingerprints."""
+    """Return the registry that the settings name, None if they name none and ids are fingerprints.
+
+    Examples:
+        >>> store = SqlEventStore("sqlite:///shop.db", registry=configured_registry(Settings()))
+    """
     return None if settings.registry is None else ConfluentRegistry(settings.registry)
 
 

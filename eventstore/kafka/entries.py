@@ -48,6 +48,10 @@ class TopicLog(Closing):
         topic: The topic.
         settings: The settings of Kafka.
         keys: The key store that opens personal values. Without one they stay sealed.
+
+    Examples:
+        >>> with TopicLog("order", Settings()) as log:
+        ...     print(log.last(Selection(), limit=20))
     """
 
     def __init__(self, topic: str, settings: Settings, *, keys: KeyStore | None = None) -> None:

@@ -38,7 +38,7 @@ HANDLER_SECONDS: Final = Family(
 class SubscriptionMetrics(RunnerMetrics):
     """The metrics of one subscription's runner, for `run_subscription`.
 
-    Example:
+    Examples:
         >>> metrics = SubscriptionMetrics("fraud")
         >>> with serve_metrics(metrics, port=9464):
         ...     run_subscription(review, stop=stop, metrics=metrics)

@@ -19,7 +19,12 @@ _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 
 
 class Kind(StrEnum):
-    """The type of a family, by Prometheus' names."""
+    """The type of a family, by Prometheus' names.
+
+    Examples:
+        >>> Kind.COUNTER.value
+        'counter'
+    """
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -36,6 +41,9 @@ class Family:
         help: The meaning, one sentence.
         labels: The labels of each value.
         bounds: The upper bounds of a histogram's buckets.
+
+    Examples:
+        >>> DUE = Family("shop_payments_due", Kind.GAUGE, "Payments that are due.", ("currency",))
     """
 
     name: str
@@ -74,6 +82,10 @@ class Metrics:
 
     Args:
         labels: Values of labels that are the same for all of these metrics.
+
+    Examples:
+        >>> metrics = Metrics(service="shop")
+        >>> metrics.set(DUE, 3, currency="EUR")
     """
 
     families: ClassVar[tuple[Family, ...]] = ()
@@ -146,6 +158,10 @@ class RunnerMetrics(Metrics):
         runner: What runs, such as `subscriptions`.
         name: Its name, such as the group.
         labels: Values of labels that are the same for all of the runner's metrics.
+
+    Examples:
+        >>> class ImportMetrics(RunnerMetrics):
+        ...     families = (*RunnerMetrics.families, ROWS)
     """
 
     families: ClassVar[tuple[Family, ...]] = RUNNER

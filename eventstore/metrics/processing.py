@@ -32,6 +32,11 @@ class ProcessMetrics(RunnerMetrics):
 
     Args:
         name: A name of the runner, such as the processes' names.
+
+    Examples:
+        >>> metrics = ProcessMetrics("shop")
+        >>> with serve_metrics(metrics, port=9464):
+        ...     run_processes(store, [Fulfilment], stop=stop, metrics=metrics)
     """
 
     families: ClassVar[tuple[Family, ...]] = (*RUNNER, EVENTS, COMMANDS, TIMERS, FAILED, OVERDUE)

@@ -28,6 +28,9 @@ class RelayMetrics(RunnerMetrics):
 
     Args:
         name: The name of the store, such as its schema.
+
+    Examples:
+        >>> relay = Relay(store, Settings(), metrics=RelayMetrics())
     """
 
     families: ClassVar[tuple[Family, ...]] = (*RUNNER, EVENTS, SCHEMAS, TRANSACTIONS, LEADS, WAITING, SECONDS)

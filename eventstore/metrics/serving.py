@@ -39,7 +39,7 @@ def serve_metrics(metrics: Metrics, *, port: int, host: str = "127.0.0.1") -> It
     Raises:
         MetricsPortTaken: The address cannot be listened on.
 
-    Example:
+    Examples:
         >>> with serve_metrics(metrics, port=9464):
         ...     run_subscription(review, stop=stop, metrics=metrics)
     """
@@ -69,6 +69,9 @@ def write_metrics(metrics: Metrics, path: str) -> None:
     Args:
         metrics: The metrics.
         path: The file, with the suffix .prom for node_exporter.
+
+    Examples:
+        >>> write_metrics(metrics, "/var/lib/node_exporter/shop.prom")
     """
     write_to_textfile(path, metrics.registry)
 
@@ -84,7 +87,7 @@ def looking(metrics: RunnerMetrics, look: Callable[[], None], *, every: float = 
         look: Notes current figures in the metrics, such as the lag.
         every: Seconds between two looks.
 
-    Example:
+    Examples:
         >>> with serve_metrics(metrics, port=9464), looking(metrics, lambda: metrics.look(review, Settings())):
         ...     run_subscription(review, stop=stop, metrics=metrics)
     """

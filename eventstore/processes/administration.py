@@ -51,6 +51,10 @@ class InstanceStatus:
         idle: The time since its last step.
         waits_for: What has to come next, in words.
         scheduled: Its timers and commands that are still to come.
+
+    Examples:
+        >>> Processes(store, [Fulfilment]).show("fulfilment", "o1").status
+        'running'
     """
 
     process: str
@@ -68,7 +72,12 @@ class InstanceStatus:
 
 @dataclass(frozen=True, slots=True)
 class ProcessCount:
-    """How many instances of a process have a status, and how many of them a problem."""
+    """How many instances of a process have a status, and how many of them a problem.
+
+    Examples:
+        >>> [(count.status, count.instances) for count in Processes(store, [Fulfilment]).stats()]
+        [('running', 3)]
+    """
 
     process: str
     status: str
@@ -79,7 +88,7 @@ class ProcessCount:
 class Processes:
     """The instances of processes in a store. Instances of the given classes can also be repaired.
 
-    Example:
+    Examples:
         >>> Processes(store, [Shipping]).instances(stuck=timedelta(days=1))
     """
 

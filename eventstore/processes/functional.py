@@ -42,14 +42,28 @@ S = TypeVar("S")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimeOut:
-    """A timer that is due, as `decide` gets it."""
+    """A timer that is due, as `decide` gets it.
+
+    Examples:
+        >>> def decide(state, input):
+        ...     match input:
+        ...         case TimeOut("payment"):
+        ...             return state, [compensate("not paid in time")]
+    """
 
     name: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Compensated:
-    """Every compensation was accepted, as `decide` gets it."""
+    """Every compensation was accepted, as `decide` gets it.
+
+    Examples:
+        >>> def decide(state, input):
+        ...     match input:
+        ...         case Compensated():
+        ...             return state, [done()]
+    """
 
 
 Decision = Callable[[Process], object]
@@ -59,24 +73,36 @@ Decision = Callable[[Process], object]
 def send(aggregate_id: str, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> Decision:
     """Decide to send a command.
 
-    Example:
+    Examples:
         >>> return state, [undone_by(send(e.sku, Item.reserve, "o1"), Item.release, "o1")]
     """
     return lambda process: process.send(aggregate_id, command, *args, **kwargs)
 
 
 def undone_by(sent: Decision, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> Decision:
-    """Name the command that compensates a sent one."""
+    """Name the command that compensates a sent one.
+
+    Examples:
+        >>> undone_by(send("tea", Item.reserve, quantity=2), Item.release, quantity=2)
+    """
     return lambda process: _sending(sent, process).undone_by(command, *args, **kwargs)
 
 
 def delayed(sent: Decision, after: timedelta) -> Decision:
-    """Send a command later, by this delay."""
+    """Send a command later, by this delay.
+
+    Examples:
+        >>> delayed(send("o1", Order.remind), timedelta(hours=24))
+    """
     return lambda process: _sending(sent, process).delayed(after)
 
 
 def expiring(sent: Decision, after: timedelta) -> Decision:
-    """Send a command within this time after it is due, or never."""
+    """Send a command within this time after it is due, or never.
+
+    Examples:
+        >>> expiring(send("tea", Item.reserve, quantity=2), timedelta(minutes=5))
+    """
     return lambda process: _sending(sent, process).expiring(after)
 
 
@@ -90,22 +116,42 @@ def _sending(sent: Decision, process: Process) -> Sending:
 
 
 def set_timer(name: str, *, after: timedelta | None = None, at: datetime | None = None) -> Decision:
-    """Decide to set a timer."""
+    """Decide to set a timer.
+
+    Examples:
+        >>> def decide(state, input):
+        ...     return state, [set_timer("payment", after=timedelta(minutes=30))]
+    """
     return lambda process: process.timeout(name, after=after, at=at)
 
 
 def take_back(name: str) -> Decision:
-    """Decide to cancel a timer."""
+    """Decide to cancel a timer.
+
+    Examples:
+        >>> def decide(state, input):
+        ...     return state, [take_back("payment"), done()]
+    """
     return lambda process: process.cancel(name)
 
 
 def done() -> Decision:
-    """Decide that the instance has ended."""
+    """Decide that the instance has ended.
+
+    Examples:
+        >>> def decide(state, input):
+        ...     return state, [done()]
+    """
     return lambda process: process.done()
 
 
 def compensate(reason: str) -> Decision:
-    """Decide to undo what was accepted."""
+    """Decide to undo what was accepted.
+
+    Examples:
+        >>> def decide(state, input):
+        ...     return state, [compensate("not paid in time")]
+    """
     return lambda process: process.compensate(reason)
 
 
@@ -146,6 +192,10 @@ def process_of(
 
     Raises:
         DeclarationError: The state is no dataclass.
+
+    Examples:
+        >>> starts, reacts = {Order.Placed: None}, {Order.Paid: None}
+        >>> process = process_of("payment_of_order", initial_state=Waiting, decide=decide, starts=starts, reacts=reacts)
     """
     state = type(initial_state())
     if not dataclasses.is_dataclass(state):

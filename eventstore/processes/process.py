@@ -46,7 +46,11 @@ _MOST_STEPS: Final = 10_000
 
 @dataclass
 class Sending:
-    """A command that a handler decided to send. Each method returns it, for chaining."""
+    """A command that a handler decided to send. Each method returns it, for chaining.
+
+    Examples:
+        >>> self.send(Item.reserve, "tea", quantity=2).undone_by(Item.release, quantity=2)  # in a method of a Process
+    """
 
     process: Process = field(repr=False)
     command: Callable[..., object]
@@ -109,6 +113,13 @@ class Reply:
         command: The name of the command.
         outcome: `accepted`, `refused` or `expired`.
         reason: The aggregate's reason for a refusal.
+
+    Examples:
+        >>> class Fulfilment(Process):
+        ...     @replies(Item.reserve)
+        ...     def answered(self, reply: Reply) -> None:
+        ...         if reply.outcome == "refused":
+        ...             self.compensate(reply.reason)
     """
 
     command: str
@@ -128,7 +139,7 @@ class Process(Aggregate, category="process"):
     classes of former versions, by which their instances end. `max_steps` ends a process that runs in a circle.
     `standing` holds the instance's status.
 
-    Example:
+    Examples:
         >>> class Shipping(Process, sends=[Item, Order]):
         ...     sku: str = ""
         ...     @starts(Order.Placed)

@@ -46,7 +46,7 @@ def starts(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
         id: How the event names the instance: a field, or a function of the event. By default the id of the event's
             stream.
 
-    Example:
+    Examples:
         >>> @starts(Order.Placed)
         ... def placed(self, event: Order.Placed) -> None: ...
     """
@@ -60,6 +60,12 @@ def reacts(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
         event: The event class.
         id: How the event names the instance: a field, or a function of the event. By default the id of the event's
             stream.
+
+    Examples:
+        >>> class Fulfilment(Process):
+        ...     @reacts(Payment.Received)
+        ...     def paid(self, event: Payment.Received) -> None:
+        ...         self.cancel("payment")
     """
     return _marking(_Mark(REACTS, event, id))
 
@@ -71,6 +77,12 @@ def late(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
         event: The event class.
         id: How the event names the instance: a field, or a function of the event. By default the id of the event's
             stream.
+
+    Examples:
+        >>> class Fulfilment(Process):
+        ...     @late(Payment.Received)
+        ...     def paid_late(self, event: Payment.Received) -> None:
+        ...         self.send(Payment.refund, event.payment_id)
     """
     return _marking(_Mark(LATE, event, id))
 
@@ -78,7 +90,7 @@ def late(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
 def replies(command: Callable[..., object], /) -> Callable[[H], H]:
     """Handle the `Reply` to a command that this process sent.
 
-    Example:
+    Examples:
         >>> @replies(Item.reserve)
         ... def reserved(self, reply: Reply) -> None: ...
     """
@@ -86,12 +98,26 @@ def replies(command: Callable[..., object], /) -> Callable[[H], H]:
 
 
 def times_out(name: str, /) -> Callable[[H], H]:
-    """Handle the timer of this name, which `self.timeout(name, after=…)` sets."""
+    """Handle the timer of this name, which `self.timeout(name, after=…)` sets.
+
+    Examples:
+        >>> class Fulfilment(Process):
+        ...     @times_out("payment")
+        ...     def unpaid(self) -> None:
+        ...         self.compensate("not paid in time")
+    """
     return _marking(_Mark(TIMES_OUT, name))
 
 
 def compensated(method: H, /) -> H:
-    """Call this method when every compensation was accepted."""
+    """Call this method when every compensation was accepted.
+
+    Examples:
+        >>> class Fulfilment(Process):
+        ...     @compensated
+        ...     def undone(self) -> None:
+        ...         self.done()
+    """
     return _marking(_Mark(COMPENSATED, COMPENSATED))(method)
 
 

@@ -62,6 +62,10 @@ def process_subscription(
     Raises:
         StoreUnavailable: The database did not answer.
         StoreNotPrepared: The database has no tables of an event store.
+
+    Examples:
+        >>> process_subscription(store, Fulfilment).group
+        'fulfilment-process'
     """
     engine = ProcessEngine(store, [process], around=around)
     read = {**store.topics_of(_categories(process)), **topics}
@@ -85,6 +89,10 @@ def open_process(
     """Open a subscriber that delivers events to a process.
 
     With settings, events come from Kafka's topics. Without settings, they come from the store itself.
+
+    Examples:
+        >>> with open_process(store, Fulfilment) as subscriber:
+        ...     subscriber.run(stop=stop)
     """
     declared = process_subscription(store, process, topics=topics, clock=clock, **options)
     if settings is not None:
@@ -126,6 +134,9 @@ def run_processes(
 
     Raises:
         SubscriptionGaveUp: The work failed too often in a row. Other errors end the run at once.
+
+    Examples:
+        >>> run_processes(store, [Fulfilment], stop=stop)
     """
     around = None if spans is None else spans.step
     sender = dispatcher or Dispatcher(store, middleware=() if spans is None else [spans.command])

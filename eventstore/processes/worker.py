@@ -70,6 +70,9 @@ class ProcessWorker:
 
     A batch is one transaction: a command's events, the step of the reply and the finished row commit together. If a
     worker dies, the next one does its work.
+
+    Examples:
+        >>> worker = ProcessWorker(store, [Fulfilment], commands=[Order])
     """
 
     def __init__(

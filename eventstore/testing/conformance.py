@@ -31,4 +31,11 @@ __all__ = [
 
 
 class StoreConformance(StreamConformance, EvolutionConformance, SnapshotConformance, ClosedStreamConformance):
-    """Tests that every event store passes. Subclass it and give it a fixture `store`."""
+    """Tests that every event store passes. Subclass it and give it a fixture `store`.
+
+    Examples:
+        >>> class TestMyStore(StoreConformance):
+        ...     @pytest.fixture
+        ...     def store(self):
+        ...         return MyStore()
+    """

@@ -51,7 +51,7 @@ def deliver(
         engine: The handler's database, if it takes a transaction.
         stream_id: The id of the stream in which event objects are recorded.
 
-    Example:
+    Examples:
         >>> deliver(notify, Order.Paid(amount=120), times=2, engine=engine).duplicates
         1
     """
@@ -72,7 +72,13 @@ async def deliver_async(
     engine: AsyncEngine | None = None,
     stream_id: str = "1",
 ) -> DeliveryReport:
-    """Deliver events to a coroutine handler on the event loop of the test, as `deliver` does."""
+    """Deliver events to a coroutine handler on the event loop of the test, as `deliver` does.
+
+    Examples:
+        >>> report = await deliver_async(review, Payment.Received(order_id="o1", amount=300), times=2, engine=engine)
+        >>> report.handled, report.duplicates
+        (1, 1)
+    """
     from eventstore.delivery.async_subscriber import AsyncSubscriber
 
     records = _List(_arrivals(events, stream_id) * times, subscription)

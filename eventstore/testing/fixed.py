@@ -11,7 +11,7 @@ __all__ = ["FixedClock", "FixedIds"]
 class FixedClock:
     """A clock that stands still until it is moved, for the `clock` of stores.
 
-    Example:
+    Examples:
         >>> clock = FixedClock()
         >>> store = MemoryEventStore(clock=clock)
         >>> clock.advance(timedelta(days=1))
@@ -31,7 +31,11 @@ class FixedClock:
 
 
 class FixedIds:
-    """UUIDs that count from 1, for the `new_id` of stores and dispatchers."""
+    """UUIDs that count from 1, for the `new_id` of stores and dispatchers.
+
+    Examples:
+        >>> store = MemoryEventStore(new_id=FixedIds())
+    """
 
     def __init__(self) -> None:
         self._last = 0

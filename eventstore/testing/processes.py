@@ -71,7 +71,11 @@ class Answered:
 
 
 class clock:  # a word of the test's sentence
-    """Time in tests of processes."""
+    """Time in tests of processes.
+
+    Examples:
+        >>> given(Fulfilment, placed).when(clock.advance(timedelta(minutes=30))).then(status="compensated")
+    """
 
     @staticmethod
     def advance(duration: str | timedelta) -> Passed:
@@ -80,29 +84,45 @@ class clock:  # a word of the test's sentence
 
 
 def command(aggregate_id: str, function: Callable[..., object], /, *args: Any, **kwargs: Any) -> ExpectedCommand:
-    """Return a command as `self.send` takes it, to compare with what was sent."""
+    """Return a command as `self.send` takes it, to compare with what was sent.
+
+    Examples:
+        >>> given(Fulfilment).when(placed).then(commands=[command("tea", Item.reserve, quantity=2)])
+    """
     return ExpectedCommand(aggregate_id, command_name(function), encode_arguments(function, args, kwargs))
 
 
 def accepted(function: Callable[..., object]) -> Answered:
-    """Say that the first waiting command of this kind was accepted."""
+    """Say that the first waiting command of this kind was accepted.
+
+    Examples:
+        >>> given(Fulfilment, placed).when(accepted(Item.reserve)).then(status="running")
+    """
     return Answered(Reply(command_name(function), ACCEPTED))
 
 
 def refused(function: Callable[..., object], reason: str = "refused") -> Answered:
-    """Say that the first waiting command of this kind was refused."""
+    """Say that the first waiting command of this kind was refused.
+
+    Examples:
+        >>> given(Fulfilment, placed).when(refused(Item.reserve, "out of stock")).then(status="compensated")
+    """
     return Answered(Reply(command_name(function), REFUSED, reason))
 
 
 def expired(function: Callable[..., object]) -> Answered:
-    """Say that the first waiting command of this kind was not sent in time."""
+    """Say that the first waiting command of this kind was not sent in time.
+
+    Examples:
+        >>> given(Fulfilment, placed).when(expired(Item.reserve)).then(status="compensated")
+    """
     return Answered(Reply(command_name(function), EXPIRED))
 
 
 def given(process: type[Process], *past: object, id: str = "1") -> ProcessScenario:
     """Return an instance after these events, replies and times, in this order.
 
-    Example:
+    Examples:
         >>> given(Shipping, Order.Placed(sku="s1")).when(refused(Item.reserve)).then(
         ...     commands=[command("1", Order.cancel, reason="sold out")]
         ... )
@@ -115,7 +135,12 @@ def given(process: type[Process], *past: object, id: str = "1") -> ProcessScenar
 
 @dataclass(frozen=True)
 class ProcessScenario:
-    """An instance with a past. Each `when` returns a new scenario and leaves this one unchanged."""
+    """An instance with a past. Each `when` returns a new scenario and leaves this one unchanged.
+
+    Examples:
+        >>> scenario = given(Fulfilment, placed)
+        >>> scenario.when(paid).then(timers=[])
+    """
 
     kind: type[Process]
     id: str

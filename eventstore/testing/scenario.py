@@ -28,7 +28,12 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class Outcome(Generic[A]):
-    """The result of a command: the events and the state after them, or the reason for a refusal."""
+    """The result of a command: the events and the state after them, or the reason for a refusal.
+
+    Examples:
+        >>> outcome = given(Order).when(Order.place, customer_id=7, quantity=0)
+        >>> outcome.then_refused("at least 1")
+    """
 
     state: A
     events: Sequence[object]
@@ -56,7 +61,12 @@ class Outcome(Generic[A]):
 
 @dataclass(frozen=True)
 class Scenario(Generic[A]):
-    """An aggregate with a past. Each `when` begins at that past."""
+    """An aggregate with a past. Each `when` begins at that past.
+
+    Examples:
+        >>> scenario = given(Order, Order.Placed(customer_id=7, quantity=2))
+        >>> scenario.when(Order.pay, amount=30).then(Order.Paid(amount=30))
+    """
 
     kind: type[A]
     past: Sequence[object]
@@ -99,7 +109,7 @@ def _through_avro(declared: EventType, event: object) -> dict[str, Any]:
 def given(kind: type[A], *past: object, id: str = "1") -> Scenario[A]:
     """Return an aggregate to which these events have happened, in this order.
 
-    Example:
+    Examples:
         >>> given(Order, Order.Placed(quantity=2)).when(Order.pay, amount=9).then(Order.Paid(amount=9))
     """
     return Scenario(kind, past, id)

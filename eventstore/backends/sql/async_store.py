@@ -84,7 +84,7 @@ class AsyncSqlEventStore:
         new_id: Makes the ids of events that come without one, by default UUIDs of version 7.
         keys: Master keys for data keys in this store, or a key store, which is called in a thread.
 
-    Example:
+    Examples:
         >>> async with AsyncSqlEventStore("sqlite+aiosqlite:///shop.db") as store:
         ...     await store.create_tables()
         ...     result = await AsyncDispatcher(store).send("o1", Order.pay, amount=120)

@@ -197,6 +197,10 @@ class SqlKeyStore(SqlKeys, Closing):
         database: The URL of the store's database, or an engine. The caller disposes of an engine.
         master: The master keys that wrapped the data keys.
         schema: The store's database schema (PostgreSQL).
+
+    Examples:
+        >>> with SqlKeyStore("postgresql+psycopg://shop@db/shop", MasterKeys.parse(text)) as keys:
+        ...     run_subscription(review, stop=stop, keys=keys)
     """
 
     def __init__(self, database: str | URL | Engine, master: MasterKeys, *, schema: str | None = None) -> None:

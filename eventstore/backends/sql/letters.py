@@ -63,6 +63,9 @@ def store_letters(
         group: The subscription's group.
         engine: The handler's database, by default the store's.
         clock: Gives the times of actions.
+
+    Examples:
+        >>> store_letters(store, "payment", group="fraud").discard(["7"])
     """
     return SqlLetters(store, topic, group=group, engine=engine or store.engine, clock=clock)
 

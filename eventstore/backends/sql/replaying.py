@@ -70,7 +70,7 @@ class Replay:
     Raises:
         DeclarationError: The handler is a coroutine function, reads no topic of the store, or takes none of the events.
 
-    Example:
+    Examples:
         >>> replay = Replay(store, notify, Selection(streams=("order-o1",)))
         >>> replay.plan().events
         3

@@ -93,6 +93,9 @@ class StoreSource:
     `category` is that of the subscription's topic, or a list of those of its topics, in the same order.
     `engine` is that of the handler's database, the store's own by default. With a `source`, the subscription's own by
     default, an event of another service is not readable. One subscriber a group at a time.
+
+    Examples:
+        >>> source = StoreSource(store, review, category="payment", branch=lambda event: event.data["amount"] > 250)
     """
 
     def __init__(

@@ -70,7 +70,7 @@ class SqlEventStore(Closing):
         new_id: Makes the ids of events that come without one, by default UUIDs of version 7.
         keys: Master keys for data keys in this store, or a key store. They seal and open personal fields.
 
-    Example:
+    Examples:
         >>> with SqlEventStore("sqlite:///shop.db", source="/shop") as store:
         ...     store.create_tables()
         ...     store.register(Order)

@@ -54,6 +54,10 @@ def tenant_store(
     Raises:
         InvalidIdentifier: The tenant's name is no name of a database schema.
         UnsupportedBackend: The database is not PostgreSQL.
+
+    Examples:
+        >>> with tenant_store(engine, "acme") as store:
+        ...     store.create_tables()
     """
     schema = tenant_schema(tenant)
     _require_schemas(database)
@@ -70,7 +74,12 @@ def tenant_store(
 
 
 def tenants(engine: Engine) -> list[str]:
-    """Return the tenants that have a store in a database, by name."""
+    """Return the tenants that have a store in a database, by name.
+
+    Examples:
+        >>> tenants(engine)
+        ['acme']
+    """
     _require_schemas(engine)
     looked = inspect(engine)
     schemas = [name for name in looked.get_schema_names() if name.startswith(_SCHEMA)]

@@ -14,6 +14,12 @@ class UtcDateTime(TypeDecorator[datetime]):
     """A moment, stored in UTC and read in UTC. Raises ValueError for a value without a time zone.
 
     `DateTime(timezone=True)` writes 12:00+02:00 as 12:00 on SQLite.
+
+    Examples:
+        >>> class Visit(Base):
+        ...     __tablename__ = "visits"
+        ...     id: Mapped[int] = mapped_column(primary_key=True)
+        ...     at: Mapped[datetime] = mapped_column(UtcDateTime)
     """
 
     impl = DateTime(timezone=True)
