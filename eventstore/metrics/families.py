@@ -84,8 +84,9 @@ class Metrics:
         labels: Values of labels that are the same for all of these metrics.
 
     Examples:
-        >>> metrics = Metrics(service="shop")
-        >>> metrics.set(DUE, 3, currency="EUR")
+        >>> class ShopMetrics(Metrics):
+        ...     families = (DUE,)
+        >>> ShopMetrics().set(DUE, 3, currency="EUR")
     """
 
     families: ClassVar[tuple[Family, ...]] = ()

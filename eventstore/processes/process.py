@@ -49,7 +49,7 @@ class Sending:
     """A command that a handler decided to send. Each method returns it, for chaining.
 
     Examples:
-        >>> self.send(Item.reserve, "tea", quantity=2).undone_by(Item.release, quantity=2)  # in a method of a Process
+        >>> self.send("tea", Item.reserve, quantity=2).undone_by(Item.release, quantity=2)  # in a method of a Process
     """
 
     process: Process = field(repr=False)
@@ -115,7 +115,7 @@ class Reply:
         reason: The aggregate's reason for a refusal.
 
     Examples:
-        >>> class Fulfilment(Process):
+        >>> class Fulfilment(Process, sends=[Item]):
         ...     @replies(Item.reserve)
         ...     def answered(self, reply: Reply) -> None:
         ...         if reply.outcome == "refused":

@@ -79,10 +79,10 @@ def late(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
             stream.
 
     Examples:
-        >>> class Fulfilment(Process):
+        >>> class Fulfilment(Process, sends=[Payment]):
         ...     @late(Payment.Received)
         ...     def paid_late(self, event: Payment.Received) -> None:
-        ...         self.send(Payment.refund, event.payment_id)
+        ...         self.send(event.payment_id, Payment.refund)
     """
     return _marking(_Mark(LATE, event, id))
 
