@@ -61,8 +61,9 @@ class Erasure:
         left: What the erasure could not remove from the database's files, each with a remedy.
 
     Examples:
-        >>> store.erase("customer-7").keys
-        1
+        >>> erasure = store.erase("7")
+        >>> erasure.keys, erasure.streams
+        (1, ['customer-7', 'order-1'])
     """
 
     subject: str
@@ -93,9 +94,8 @@ class KeyStore(Protocol):
     """Where the data keys of subjects are stored: by default in a table of the event store, wrapped by a master key.
 
     Examples:
-        >>> keys: KeyStore = SqlKeyStore("postgresql+psycopg://shop@db/shop", MasterKeys.parse(text))
-        >>> keys.erase("customer-7")
-        1
+        >>> keys: KeyStore = SqlKeyStore("postgresql+psycopg://shop@keys-db/keys", master_keys)
+        >>> store = SqlEventStore(url, keys=keys)
     """
 
     def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:

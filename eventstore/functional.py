@@ -38,8 +38,9 @@ class FunctionalAggregate(Aggregate, Generic[S]):
     The state's fields are those of `value`: a dataclass, pydantic model or msgspec struct.
 
     Examples:
-        >>> Order = decider("order", initial_state=Draft, evolve=evolve, decide=[place])
-        >>> Order.fold(Order("o1"), store.read_stream("order-o1")).value
+        >>> account = decider("account", initial_state=Account, evolve=evolve, decide=[open_account, deposit])
+        >>> bank.load(account, "a1").value.owner
+        'Ada'
     """
 
     _initial: ClassVar[Callable[..., Any]]

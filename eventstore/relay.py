@@ -64,8 +64,8 @@ class RelayReport:
         transactions: The Kafka transactions of these records.
 
     Examples:
-        >>> Relay(store, Settings()).run_once().events
-        12
+        >>> Relay(store, Settings()).run(stop=Event(), once=True).events
+        42
     """
 
     events: int = 0

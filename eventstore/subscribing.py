@@ -79,7 +79,7 @@ def open_async_subscriber(
         FactfoldError: The errors of `open_subscriber`.
 
     Examples:
-        >>> async with open_async_subscriber(review, engine=engine) as subscriber:
+        >>> async with open_async_subscriber(pack, settings=Settings(), engine=engine) as subscriber:
         ...     await subscriber.run(stop=stop)
     """
     from eventstore.delivery.async_subscriber import AsyncSubscriber
@@ -149,7 +149,7 @@ async def run_async_subscription(
     """Deliver a subscription's events to a coroutine handler until `stop` is set, as `run_subscription` does.
 
     Examples:
-        >>> await run_async_subscription(review, stop=stop, engine=create_async_engine("postgresql+psycopg://fraud@db/fraud"))
+        >>> await run_async_subscription(pack, stop=stop, engine=engine)
     """
     outwaiting, total = _outwaiting(subscription, restarts, metrics), DeliveryReport()
     tell, around = _counting(outwaiting, on_batch, metrics), _timed(around, metrics)

@@ -40,9 +40,9 @@ def by_cause(letters: Iterable[Letter]) -> list[Cause]:
     """Group letters by error and message pattern, the most frequent cause first.
 
     Examples:
-        >>> with group_letters(Settings(), "payment", group="fraud").open() as letters:
-        ...     [(cause.error, cause.count) for cause in by_cause(letters)]
-        [('ValueError', 3)]
+        >>> for cause in by_cause(letters.open()):
+        ...     print(cause.count, cause.error, cause.pattern)
+        2 ValueError no room for …
     """
     groups: dict[tuple[str, str], list[Letter]] = {}
     for letter in letters:

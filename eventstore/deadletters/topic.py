@@ -67,7 +67,8 @@ def group_letters(
         LetterMissing: The group has no dead-letter topic.
 
     Examples:
-        >>> group_letters(Settings(), "payment.suspicious", group="fraud").replay(["0@12"])
+        >>> with group_letters(Settings(), "payment.suspicious", group="fraud") as letters:
+        ...     letters.replay()
     """
     return TopicLetters(
         settings,

@@ -39,8 +39,7 @@ class AsyncSubscriber:
         around: Context managers that are opened around each call of the handler, such as a span.
 
     Examples:
-        >>> source = StoreSource(store, review, category="payment")
-        >>> async with AsyncSubscriber(review, source, engine=engine) as subscriber:
+        >>> async with AsyncSubscriber(pack, StoreSource(store, pack, category="order"), engine=engine) as subscriber:
         ...     await subscriber.run(stop=stop)
     """
 

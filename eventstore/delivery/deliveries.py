@@ -33,9 +33,10 @@ class Delivery:
         place: The record's address, such as `payments[2]@17`.
 
     Examples:
-        >>> @subscription("payment", group="fraud")
+        >>> @queue("payment.suspicious", group="review-desk", deliveries=3)
         ... def review(event: Payment.Received, delivery: Delivery) -> None:
-        ...     print(delivery.count, delivery.place)
+        ...     if event.amount < 0:
+        ...         delivery.reject("a payment below zero")
     """
 
     count: int = 1

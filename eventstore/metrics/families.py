@@ -22,8 +22,7 @@ class Kind(StrEnum):
     """The type of a family, by Prometheus' names.
 
     Examples:
-        >>> Kind.COUNTER.value
-        'counter'
+        >>> OPEN = Family("factfold_open_reviews", Kind.GAUGE, "Reviews that wait for a clerk.", ("desk",))
     """
 
     COUNTER = "counter"
@@ -43,7 +42,7 @@ class Family:
         bounds: The upper bounds of a histogram's buckets.
 
     Examples:
-        >>> DUE = Family("shop_payments_due", Kind.GAUGE, "Payments that are due.", ("currency",))
+        >>> REVIEWS = Family("factfold_reviews_total", Kind.COUNTER, "Reviews, by their verdict.", ("verdict",))
     """
 
     name: str
@@ -84,9 +83,10 @@ class Metrics:
         labels: Values of labels that are the same for all of these metrics.
 
     Examples:
-        >>> class ShopMetrics(Metrics):
-        ...     families = (DUE,)
-        >>> ShopMetrics().set(DUE, 3, currency="EUR")
+        >>> class ReviewMetrics(Metrics):
+        ...     families = (REVIEWS,)
+        ...     def reviewed(self, verdict: str) -> None:
+        ...         self.count(REVIEWS, verdict=verdict)
     """
 
     families: ClassVar[tuple[Family, ...]] = ()
@@ -161,8 +161,9 @@ class RunnerMetrics(Metrics):
         labels: Values of labels that are the same for all of the runner's metrics.
 
     Examples:
-        >>> class ImportMetrics(RunnerMetrics):
-        ...     families = (*RunnerMetrics.families, ROWS)
+        >>> class DeskMetrics(RunnerMetrics):
+        ...     families = (*RunnerMetrics.families, REVIEWS)
+        >>> metrics = DeskMetrics("desk", "review-desk")
     """
 
     families: ClassVar[tuple[Family, ...]] = RUNNER

@@ -83,7 +83,7 @@ def undone_by(sent: Decision, command: Callable[..., object], /, *args: Any, **k
     """Name the command that compensates a sent one.
 
     Examples:
-        >>> undone_by(send("tea", Item.reserve, quantity=2), Item.release, quantity=2)
+        >>> return state, [undone_by(send("tea", Item.reserve, order_id="o1"), Item.release, order_id="o1")]
     """
     return lambda process: _sending(sent, process).undone_by(command, *args, **kwargs)
 
@@ -101,7 +101,7 @@ def expiring(sent: Decision, after: timedelta) -> Decision:
     """Send a command within this time after it is due, or never.
 
     Examples:
-        >>> expiring(send("tea", Item.reserve, quantity=2), timedelta(minutes=5))
+        >>> return state, [expiring(send("tea", Item.reserve, order_id="o1"), timedelta(minutes=5))]
     """
     return lambda process: _sending(sent, process).expiring(after)
 

@@ -115,11 +115,10 @@ class Reply:
         reason: The aggregate's reason for a refusal.
 
     Examples:
-        >>> class Fulfilment(Process, sends=[Item]):
-        ...     @replies(Item.reserve)
-        ...     def answered(self, reply: Reply) -> None:
-        ...         if reply.outcome == "refused":
-        ...             self.compensate(reply.reason)
+        >>> @replies(Item.reserve)
+        ... def answered(self, reply: Reply) -> None:
+        ...     if not reply.accepted:
+        ...         self.compensate(reply.reason)
     """
 
     command: str

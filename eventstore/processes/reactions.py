@@ -62,10 +62,8 @@ def reacts(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
             stream.
 
     Examples:
-        >>> class Fulfilment(Process):
-        ...     @reacts(Payment.Received)
-        ...     def paid(self, event: Payment.Received) -> None:
-        ...         self.cancel("payment")
+        >>> @reacts(Payment.Received, id="order_id")
+        ... def received(self, event: Payment.Received) -> None: ...
     """
     return _marking(_Mark(REACTS, event, id))
 
@@ -79,10 +77,8 @@ def late(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
             stream.
 
     Examples:
-        >>> class Fulfilment(Process, sends=[Payment]):
-        ...     @late(Payment.Received)
-        ...     def paid_late(self, event: Payment.Received) -> None:
-        ...         self.send(event.payment_id, Payment.refund)
+        >>> @late(Payment.Received, id="order_id")
+        ... def paid_too_late(self, event: Payment.Received) -> None: ...
     """
     return _marking(_Mark(LATE, event, id))
 
@@ -101,10 +97,9 @@ def times_out(name: str, /) -> Callable[[H], H]:
     """Handle the timer of this name, which `self.timeout(name, after=…)` sets.
 
     Examples:
-        >>> class Fulfilment(Process):
-        ...     @times_out("payment")
-        ...     def unpaid(self) -> None:
-        ...         self.compensate("not paid in time")
+        >>> @times_out("payment")
+        ... def unpaid(self) -> None:
+        ...     self.compensate("not paid within 30 minutes")
     """
     return _marking(_Mark(TIMES_OUT, name))
 
@@ -113,10 +108,9 @@ def compensated(method: H, /) -> H:
     """Call this method when every compensation was accepted.
 
     Examples:
-        >>> class Fulfilment(Process):
-        ...     @compensated
-        ...     def undone(self) -> None:
-        ...         self.done()
+        >>> @compensated
+        ... def undone(self) -> None:
+        ...     self.send(self.id, Order.cancel, reason="given up")
     """
     return _marking(_Mark(COMPENSATED, COMPENSATED))(method)
 

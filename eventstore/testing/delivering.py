@@ -75,7 +75,7 @@ async def deliver_async(
     """Deliver events to a coroutine handler on the event loop of the test, as `deliver` does.
 
     Examples:
-        >>> report = await deliver_async(review, Payment.Received(order_id="o1", amount=300), times=2, engine=engine)
+        >>> report = await deliver_async(pack, Order.Placed(sku="tea"), times=2, engine=engine)
         >>> report.handled, report.duplicates
         (1, 1)
     """

@@ -74,7 +74,8 @@ class clock:  # a word of the test's sentence
     """Time in tests of processes.
 
     Examples:
-        >>> given(Fulfilment, placed).when(clock.advance(timedelta(minutes=30))).then(status="compensated")
+        >>> ready = given(Fulfilment, placed, accepted(Item.reserve), id="o1")
+        >>> ready.when(clock.advance("31m")).then(commands=[command("tea", Item.release, order_id="o1")])
     """
 
     @staticmethod
@@ -87,7 +88,7 @@ def command(aggregate_id: str, function: Callable[..., object], /, *args: Any, *
     """Return a command as `self.send` takes it, to compare with what was sent.
 
     Examples:
-        >>> given(Fulfilment).when(placed).then(commands=[command("tea", Item.reserve, quantity=2)])
+        >>> ready.when(paid).then(commands=[command("o1", Order.ship)])
     """
     return ExpectedCommand(aggregate_id, command_name(function), encode_arguments(function, args, kwargs))
 
@@ -105,7 +106,7 @@ def refused(function: Callable[..., object], reason: str = "refused") -> Answere
     """Say that the first waiting command of this kind was refused.
 
     Examples:
-        >>> given(Fulfilment, placed).when(refused(Item.reserve, "out of stock")).then(status="compensated")
+        >>> given(Fulfilment, placed, refused(Item.reserve, "nothing left"), id="o1").then(status="compensated")
     """
     return Answered(Reply(command_name(function), REFUSED, reason))
 
@@ -114,7 +115,7 @@ def expired(function: Callable[..., object]) -> Answered:
     """Say that the first waiting command of this kind was not sent in time.
 
     Examples:
-        >>> given(Fulfilment, placed).when(expired(Item.reserve)).then(status="compensated")
+        >>> given(Fulfilment, placed, expired(Item.reserve), id="o1").then(status="compensated")
     """
     return Answered(Reply(command_name(function), EXPIRED))
 

@@ -65,7 +65,9 @@ def store_letters(
         clock: Gives the times of actions.
 
     Examples:
-        >>> store_letters(store, "payment", group="fraud").discard(["7"])
+        >>> letters = store_letters(store, "payment", group="books")
+        >>> letters.replay().count
+        2
     """
     return SqlLetters(store, topic, group=group, engine=engine or store.engine, clock=clock)
 
