@@ -15,7 +15,7 @@ from projections import Table, on
 from projections.errors import OlderThanHorizon
 from projections.spark.lakehouse import horizon
 from projections.spark.lakehouse.completing import Staged
-from projections.spark.lakehouse.kept import union
+from projections.spark.lakehouse.materialized import union
 from projections.spark.lakehouse.places import StatePlace
 from projections.spark.lakehouse.versioned import VersionedTable
 from projections.tables import BELOW_STREAMED

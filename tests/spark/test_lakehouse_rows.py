@@ -10,7 +10,7 @@ from projections import Table
 from projections.errors import UndecodableRecord
 from projections.spark.exchange import DRIVER_ROWS
 from projections.spark.lakehouse.completing import Staged, state_columns
-from projections.spark.lakehouse.kept import kept
+from projections.spark.lakehouse.materialized import materialized
 from projections.tables import set_at
 from tests.integration.tickets import DECLARED, Ticket
 
@@ -40,7 +40,7 @@ def test_rows_are_worked_out_once(spark, rows):
             worked_out.add(batch.num_rows)
             yield batch
 
-    found = kept(spark.range(rows, numPartitions=3).mapInArrow(noted, "id bigint"))
+    found = materialized(spark.range(rows, numPartitions=3).mapInArrow(noted, "id bigint"))
     assert (found.count, found.rows.count(), found.few is not None) == (rows, rows, rows <= DRIVER_ROWS)
     assert worked_out.value == rows
 
