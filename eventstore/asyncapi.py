@@ -61,7 +61,9 @@ class Service:
         servers: The addresses of brokers.
 
     Examples:
-        >>> asyncapi(Service(title="Shop", source="/shop", aggregates=[Order]))
+        >>> shop = Service(title="Shop", source="/shop", aggregates=[Order])
+        >>> list(asyncapi(shop)["operations"])
+        ['send.shop.order', 'receive.order.commands']
     """
 
     title: str

@@ -118,7 +118,8 @@ class NewEvent:
 
     Examples:
         >>> placed = Order.Placed(customer_id=7, quantity=2)
-        >>> store.append("order-o1", [NewEvent(placed, id=request_id)], expected=NO_STREAM)
+        >>> store.append("order-o1", [NewEvent(placed, id=request_id)], expected=NO_STREAM).repeated
+        False
     """
 
     event: object

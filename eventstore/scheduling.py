@@ -102,7 +102,7 @@ class Later:
 
     Examples:
         >>> later = Schedule(store).after(timedelta(hours=24))
-        >>> later.send("o1", Order.cancel, reason="forgotten")
+        >>> command_id = later.send("o1", Order.cancel, reason="forgotten")
     """
 
     schedule: Schedule

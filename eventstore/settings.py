@@ -55,7 +55,7 @@ class KafkaSettings(BaseModel):
         extra_jvm: Further settings of Java clients.
 
     Examples:
-        >>> Settings(kafka=KafkaSettings(bootstrap_servers="broker:9092", security_protocol="SSL"))
+        >>> settings = Settings(kafka=KafkaSettings(bootstrap_servers="broker:9092", security_protocol="SSL"))
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -129,7 +129,8 @@ class RegistrySettings(BaseModel):
         compatibility: The rule for the events of a category. Other categories have the registry's own.
 
     Examples:
-        >>> Settings(registry=RegistrySettings(url="https://registry:8081"))
+        >>> settings = Settings(registry=RegistrySettings(url="https://registry:8081"))
+        >>> store = SqlEventStore("sqlite:///shop.db", registry=configured_registry(settings))
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)

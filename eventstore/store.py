@@ -24,7 +24,9 @@ class StreamAppend:
 
     Examples:
         >>> placed = Order.Placed(customer_id=7, quantity=2)
-        >>> store.append_batch([StreamAppend(stream, [placed], NO_STREAM) for stream in ("order-o1", "order-o2")])
+        >>> appends = [StreamAppend(stream, [placed], NO_STREAM) for stream in ("order-o1", "order-o2")]
+        >>> [result.version for result in store.append_batch(appends)]
+        [0, 0]
     """
 
     stream: StreamName | str
@@ -208,6 +210,7 @@ class EventStore(Streams, Protocol):
     Examples:
         >>> store: EventStore = SqlEventStore("sqlite:///shop.db")
         >>> store.delete_stream("order-o1", expected=STREAM_EXISTS)
+        1
     """
 
     def read_all(

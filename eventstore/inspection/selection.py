@@ -32,7 +32,9 @@ class Selection:
         InvalidIdentifier: No metadata can have this correlation id.
 
     Examples:
-        >>> StoreLog(store).last(Selection(streams=("order-o1",), types=("order.placed",)), limit=10)
+        >>> placed = Selection(streams=("order-o1",), types=("order.placed",))
+        >>> [entry.data for entry in StoreLog(store).last(placed, limit=10)]
+        [{'customer_id': 7, 'quantity': 2}]
     """
 
     streams: tuple[str, ...] = ()

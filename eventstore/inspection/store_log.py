@@ -25,6 +25,7 @@ class StoreLog:
     Examples:
         >>> for entry in StoreLog(store).read(Selection(categories=("order",))):
         ...     print(entry.place, entry.data)
+        order-o1@0 {'customer_id': 7, 'quantity': 2}
     """
 
     def __init__(self, store: SqlEventStore, *, name: str | None = None) -> None:

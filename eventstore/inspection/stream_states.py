@@ -63,7 +63,8 @@ def stream_state(
             another state.
 
     Examples:
-        >>> stream_state(store, Order, "order-o1", version=3)
+        >>> stream_state(store, Order, "order-o1", version=1).changes
+        {'status': ('placed', 'paid')}
     """
     name = stream if isinstance(stream, StreamName) else StreamName.parse(stream)
     _require_own(kind, name)

@@ -83,7 +83,8 @@ def trace(correlation_id: str, logs: Iterable[ReadLog], *, inboxes: Iterable[Inb
         EventsNotFound: No log holds an event of the conversation.
 
     Examples:
-        >>> trace("checkout-77", [StoreLog(store)])
+        >>> [(step.depth, step.kind, step.name) for step in trace("checkout-77", [StoreLog(store)]).steps]
+        [(0, 'command', None), (1, 'event', 'order.placed')]
     """
     read = list(logs)
     selection = Selection(correlation_id=correlation_id)

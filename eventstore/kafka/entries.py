@@ -51,7 +51,8 @@ class TopicLog(Closing):
 
     Examples:
         >>> with TopicLog("order", Settings()) as log:
-        ...     print(log.last(Selection(), limit=20))
+        ...     for entry in log.last(Selection(types=("order.placed",)), limit=20):
+        ...         print(entry.place, entry.data)
     """
 
     def __init__(self, topic: str, settings: Settings, *, keys: KeyStore | None = None) -> None:

@@ -88,6 +88,7 @@ def command(aggregate_id: str, function: Callable[..., object], /, *args: Any, *
     """Return a command as `self.send` takes it, to compare with what was sent.
 
     Examples:
+        >>> ready = given(Fulfilment, placed, accepted(Item.reserve), id="o1")
         >>> ready.when(paid).then(commands=[command("o1", Order.ship)])
     """
     return ExpectedCommand(aggregate_id, command_name(function), encode_arguments(function, args, kwargs))
