@@ -121,7 +121,7 @@ class FollowedKeys(KeyStore, Protocol):
     """A key store that projections follow: destroyed keys are numbered, and readers see the numbers in their order.
 
     Examples:
-        >>> keys: FollowedKeys = SqlKeyStore("postgresql+psycopg://shop@db/shop", MasterKeys.parse(text))
+        >>> keys: FollowedKeys = SqlKeyStore("sqlite:///shop.db", MasterKeys.parse(text))
         >>> environment = Environment.embedded("shop.db", keys=keys)
     """
 

@@ -37,7 +37,7 @@ class Restarts:
         longest: The longest pause in seconds.
 
     Examples:
-        >>> run_subscription(review, stop=stop, restarts=Restarts(limit=3, first=5.0))
+        >>> run_subscription(review, stop=stop, engine=engine, restarts=Restarts(limit=3, first=5.0))
     """
 
     limit: int = 8

@@ -83,7 +83,8 @@ def undone_by(sent: Decision, command: Callable[..., object], /, *args: Any, **k
     """Name the command that compensates a sent one.
 
     Examples:
-        >>> return state, [undone_by(send("tea", Item.reserve, order_id="o1"), Item.release, order_id="o1")]
+        >>> def decide(state, input):
+        ...     return state, [undone_by(send("tea", Item.reserve, order_id="o1"), Item.release, order_id="o1")]
     """
     return lambda process: _sending(sent, process).undone_by(command, *args, **kwargs)
 
@@ -92,7 +93,8 @@ def delayed(sent: Decision, after: timedelta) -> Decision:
     """Send a command later, by this delay.
 
     Examples:
-        >>> delayed(send("o1", Order.remind), timedelta(hours=24))
+        >>> def decide(state, input):
+        ...     return state, [delayed(send("o1", Order.cancel, reason="forgotten"), timedelta(hours=24))]
     """
     return lambda process: _sending(sent, process).delayed(after)
 
@@ -101,7 +103,8 @@ def expiring(sent: Decision, after: timedelta) -> Decision:
     """Send a command within this time after it is due, or never.
 
     Examples:
-        >>> return state, [expiring(send("tea", Item.reserve, order_id="o1"), timedelta(minutes=5))]
+        >>> def decide(state, input):
+        ...     return state, [expiring(send("tea", Item.reserve, order_id="o1"), timedelta(minutes=5))]
     """
     return lambda process: _sending(sent, process).expiring(after)
 
@@ -194,8 +197,8 @@ def process_of(
         DeclarationError: The state is no dataclass.
 
     Examples:
-        >>> starts, reacts = {Order.Placed: None}, {Order.Paid: None}
-        >>> process = process_of("payment_of_order", initial_state=Waiting, decide=decide, starts=starts, reacts=reacts)
+        >>> payment = process_of("payment_of_order", initial_state=Waiting, decide=decide, timers=["payment"],
+        ...                      starts={Order.Placed: None}, reacts={Order.Paid: None})
     """
     state = type(initial_state())
     if not dataclasses.is_dataclass(state):

@@ -49,7 +49,8 @@ class Sending:
     """A command that a handler decided to send. Each method returns it, for chaining.
 
     Examples:
-        >>> self.send("tea", Item.reserve, quantity=2).undone_by(Item.release, quantity=2)  # in a method of a Process
+        >>> def placed(self, event: Order.Placed) -> None:  # in a Process, with @starts(Order.Placed)
+        ...     self.send("tea", Item.reserve, order_id=self.id).undone_by(Item.release, order_id=self.id)
     """
 
     process: Process = field(repr=False)

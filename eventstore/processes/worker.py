@@ -72,7 +72,8 @@ class ProcessWorker:
     worker dies, the next one does its work.
 
     Examples:
-        >>> worker = ProcessWorker(store, [Fulfilment], commands=[Order])
+        >>> ProcessWorker(store, [Fulfilment], commands=[Order]).run_once().commands
+        3
     """
 
     def __init__(

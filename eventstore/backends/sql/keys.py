@@ -200,7 +200,7 @@ class SqlKeyStore(SqlKeys, Closing):
 
     Examples:
         >>> with SqlKeyStore("postgresql+psycopg://shop@db/shop", MasterKeys.parse(text)) as keys:
-        ...     run_subscription(review, stop=stop, keys=keys)
+        ...     run_subscription(review, stop=stop, engine=engine, keys=keys)
     """
 
     def __init__(self, database: str | URL | Engine, master: MasterKeys, *, schema: str | None = None) -> None:
