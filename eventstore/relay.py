@@ -83,7 +83,7 @@ class RelayStatus:
 
     Examples:
         >>> relay_status(store, Settings()).leader
-        'relay (process 4711 of the database)'
+        'factfold relay on relay-1 (process 4711 of the database)'
     """
 
     leader: str | None
