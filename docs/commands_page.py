@@ -41,15 +41,15 @@ def page() -> str:
 def _settings(program: Any) -> Iterator[str]:
     """A row for each option that has a variable: its names, and the commands that have it."""
     used: dict[tuple[str, str], list[str]] = {}
-    for words, command in _commands(program):
+    for words, command in commands(program):
         for option in command.params:
             if option.envvar:
                 variable = option.envvar if isinstance(option.envvar, str) else option.envvar[0]
                 used.setdefault((option.opts[0], variable), []).append(words[0])
-    for (option, variable), commands in sorted(used.items()):
+    for (option, variable), users in sorted(used.items()):
         key = variable.removeprefix("FACTFOLD_").lower()
         shown = "none: a secret" if key in SECRETS else f"`{_key(key)}`"
-        yield f"| `{option}` | `{variable}` | {shown} | {', '.join(f'`{one}`' for one in dict.fromkeys(commands))} |\n"
+        yield f"| `{option}` | `{variable}` | {shown} | {', '.join(f'`{one}`' for one in dict.fromkeys(users))} |\n"
 
 
 def _key(name: str) -> str:
@@ -57,12 +57,11 @@ def _key(name: str) -> str:
     return f"[{table}] {rest}" if table in ("kafka", "registry", "spark") else name
 
 
-def _commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for word, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from _commands(command, (*words, word))
-        else:
-            yield (*words, word), command
+def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Return a command and those in it, each with the words behind `factfold` that call it."""
+    yield words, command
+    for word, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*words, word))
 
 
 def _group(group: Any, name: str) -> Iterator[str]:

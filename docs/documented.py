@@ -9,13 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
+def entries(root: Path) -> list[str]:
+    """Return the entries of the reference, in the order of its pages."""
+    pages = sorted((root / "docs/reference").glob("*.md"))
+    return [name for page in pages for name in re.findall(r"^::: (\S+)$", page.read_text("utf-8"), re.MULTILINE)]
+
+
 def documented(root: Path) -> Mapping[Path, frozenset[str]]:
     """Return the documented names of each module; `*` stands for all public ones."""
     members = defaultdict(set)
-    for page in sorted((root / "docs/reference").glob("*.md")):
-        for name in re.findall(r"^::: (\S+)$", page.read_text("utf-8"), re.MULTILINE):
-            module, member = _home(root, name)
-            members[module].add(member)
+    for name in entries(root):
+        module, member = _home(root, name)
+        members[module].add(member)
     return {module: frozenset(names) for module, names in members.items()}
 
 

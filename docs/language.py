@@ -20,6 +20,7 @@ PACKAGES: Final = ("eventstore", "cdc", "projections", "factfold", "sample_app",
 LONGEST: Final = 42
 """Words in the longest sentence. The rule is 20 on average, which is checked for each file."""
 AVERAGE: Final = 20.0
+LISTS: Final = ("cell", "text")  # kinds of sentences that may be lists, of any length
 FEWEST: Final = 8  # sentences that an average is taken of
 
 INSTEAD: Final = {
@@ -51,7 +52,7 @@ def findings(sentences: list[Sentence]) -> Iterator[Finding]:
     for place, line, text, kind in sentences:
         for problem in _problems(text, kind):
             yield Finding(place, line, problem, text)
-    lengths = [length for one in sentences if one.kind not in ("cell", "text") and (length := words(one.text)) > 2]
+    lengths = [length for one in sentences if one.kind not in LISTS and (length := words(one.text)) > 2]
     if len(lengths) >= FEWEST and sum(lengths) / len(lengths) > AVERAGE:
         average = sum(lengths) / len(lengths)
         yield Finding(sentences[0].place, 1, f"{average:.0f} words a sentence on average: at most {AVERAGE:.0f}", "")
@@ -62,7 +63,7 @@ def _problems(text: str, kind: str) -> Iterator[str]:
         for match in re.finditer(rf"\b(?:{word})\b", text, re.IGNORECASE):
             yield f"{match[0]!r}: {instead}"
     longest = max(words(clause) for clause in text.split(";"))
-    if longest > LONGEST and kind not in ("cell", "text"):  # which may be a list
+    if longest > LONGEST and kind not in LISTS:
         yield f"{longest} words: at most {LONGEST}; make it two sentences"
     if kind in ("message", "docstring") and ";" in text:
         yield "a semicolon in a message or docstring: make it two sentences"

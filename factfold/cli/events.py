@@ -35,7 +35,7 @@ from factfold.cli.logs_to_read import (
 from factfold.cli.shown_streams import masked_entries
 from factfold.cli.signals import stop_on_signal
 from factfold.cli.store import Database, Json, Schema, existing_store
-from factfold.cli.subscriptions import load_subscription
+from factfold.cli.subscriptions import Target, load_subscription
 
 if TYPE_CHECKING:
     from eventstore import SqlEventStore, Subscription
@@ -108,14 +108,7 @@ def show(
 
 @app.command()
 def replay(
-    subscription: Annotated[
-        str,
-        typer.Argument(
-            help="The subscription, as module:name.",
-            metavar="MODULE:NAME",
-            autocompletion=completes("subscription", "queue"),
-        ),
-    ],
+    subscription: Target,
     database: Database,
     schema: Schema = None,
     streams: Streams = None,

@@ -33,6 +33,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Handlers that react to events.", no_args_is_help=True)
 
+Target = Annotated[
+    str,
+    typer.Argument(
+        help="The subscription, as module:name.",
+        metavar="MODULE:NAME",
+        autocompletion=completes("subscription", "queue"),
+    ),
+]
 Topic = Annotated[str, typer.Argument(help="The topic the group reads, or several with commas between them.")]
 Group = Annotated[str, typer.Argument(help="The group.")]
 Database = Annotated[
@@ -50,14 +58,7 @@ def subscriptions() -> None:
 
 @app.command()
 def run(
-    subscription: Annotated[
-        str,
-        typer.Argument(
-            help="The subscription, as module:name.",
-            metavar="MODULE:NAME",
-            autocompletion=completes("subscription", "queue"),
-        ),
-    ],
+    subscription: Target,
     database: Database = None,
     master_keys: MasterKeysIfAny = None,
     keys_url: KeysUrl = None,

@@ -6,7 +6,6 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,6 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from docs.commands_page import commands
 from factfold.cli.completions import complete_package, completes
 from factfold.cli.entry import application
 
@@ -30,16 +30,10 @@ class Order(Aggregate):
 """
 
 
-def parameters(command: click.Command, name: str) -> Iterator[tuple[str, click.Parameter]]:
-    for parameter in command.params:
-        yield name, parameter
-    for word, sub in getattr(command, "commands", {}).items():
-        yield from parameters(sub, f"{name} {word}")
-
-
 NAMING_A_DEFINITION = [
-    pytest.param(parameter, id=f"{command} {parameter.name}")
-    for command, parameter in parameters(typer.main.get_command(application()), "factfold")
+    pytest.param(parameter, id=f"{' '.join(words)} {parameter.name}")
+    for words, command in commands(typer.main.get_command(application()))
+    for parameter in command.params
     if "module:" in (getattr(parameter, "help", "") or "").lower() and parameter.name not in OF_ANY_KIND
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
+from docs.commands_page import commands
 from eventstore.metrics import MetricsPortTaken, RunnerMetrics, serve_metrics
 from factfold.cli.entry import application
 from factfold.cli.metrics import served_metrics
@@ -15,15 +16,9 @@ RUN_FOR_LONG = {
 }  # fmt: skip
 
 
-def commands(command, path=()):
-    for name, one in getattr(command, "commands", {}).items():
-        yield " ".join((*path, name)), one
-        yield from commands(one, (*path, name))
-
-
 @pytest.fixture(scope="module")
 def found():
-    return dict(commands(typer.main.get_command(application())))
+    return {" ".join(words): command for words, command in commands(typer.main.get_command(application()))}
 
 
 def options(command):

@@ -10,26 +10,25 @@ from typing import Any
 import pytest
 import typer
 
+from docs.commands_page import commands
 from factfold.cli.entry import application
 from factfold.settings_file import PLAIN, SECRETS, use_settings_file
 
 TABLES = ("kafka", "registry", "spark")
 
 
-def options_of(command: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every option of every command, and the variables it reads, its own first."""
-    for parameter in command.params:
-        if parameter.param_type_name == "option":
-            variables = parameter.envvar or ()
-            yield parameter.opts[0], (variables,) if isinstance(variables, str) else tuple(variables)
-    for inner in getattr(command, "commands", {}).values():
-        yield from options_of(inner)
+def options() -> Iterator[Any]:
+    """Every option of every command."""
+    for _, command in commands(typer.main.get_command(application())):
+        yield from (parameter for parameter in command.params if parameter.param_type_name == "option")
 
 
 def variables() -> dict[str, set[tuple[str, ...]]]:
+    """The variables that each option reads, its own first."""
     found: dict[str, set[tuple[str, ...]]] = defaultdict(set)
-    for option, names in options_of(typer.main.get_command(application())):
-        found[option].add(names)
+    for option in options():
+        names = option.envvar or ()
+        found[option.opts[0]].add((names,) if isinstance(names, str) else tuple(names))
     return found
 
 
@@ -77,17 +76,8 @@ def test_the_file_has_the_setting_under_that_name(option: str, tmp_path: Path, m
     assert environment == {own: "7"}
 
 
-def urls_of(command: Any) -> Iterator[str]:
-    """Every option that takes the URL of a database."""
-    for parameter in command.params:
-        if parameter.param_type_name == "option" and "SQLAlchemy URL" in (parameter.help or ""):
-            yield parameter.opts[0]
-    for inner in getattr(command, "commands", {}).values():
-        yield from urls_of(inner)
-
-
 def test_a_database_is_named_by_what_it_holds() -> None:
-    found = set(urls_of(typer.main.get_command(application())))
+    found = {option.opts[0] for option in options() if "SQLAlchemy URL" in (option.help or "")}
     assert found == {"--admin-url", "--inbox-url", "--keys-url", "--source-url", "--store-url", "--views-url"}
 
 

@@ -11,8 +11,10 @@ import pytest
 import yaml
 
 from docs.commands_page import PAGE, page
+from docs.documented import entries
 
 ROOT = Path(__file__).parents[2]
+ENTRIES = entries(ROOT)
 DOCS = ROOT / "docs"
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 # Packages whose every public name has an entry. An error may have it by its module.
@@ -25,11 +27,6 @@ DOCUMENTED = [
     "eventstore.spans",
 ]
 ERRORS = ["eventstore.errors", "cdc.errors", "projections.errors", "eventstore.processes.errors"]
-
-
-def entries():
-    pages = sorted((DOCS / "reference").glob("*.md"))
-    return [name for page in pages for name in re.findall(r"^::: (\S+)$", page.read_text("utf-8"), re.MULTILINE)]
 
 
 def navigated(part):
@@ -52,17 +49,17 @@ def of_errors():
 @pytest.mark.parametrize("package", DOCUMENTED)
 def test_the_reference_has_every_public_name(package):
     names = importlib.import_module(package).__all__
-    assert [name for name in names if f"{package}.{name}" not in entries() and name not in of_errors()] == []
+    assert [name for name in names if f"{package}.{name}" not in ENTRIES and name not in of_errors()] == []
 
 
 def test_the_reference_has_each_name_once():
-    assert [name for name, times in Counter(entries()).items() if times > 1] == []
+    assert [name for name, times in Counter(ENTRIES).items() if times > 1] == []
 
 
 def test_the_reference_has_only_names_that_exist():
-    homes = [name.rpartition(".") for name in entries() if name not in ERRORS]
+    homes = [name.rpartition(".") for name in ENTRIES if name not in ERRORS]
     assert [(home, name) for home, _, name in homes if not hasattr(importlib.import_module(home), name)] == []
-    assert set(ERRORS) <= set(entries())
+    assert set(ERRORS) <= set(ENTRIES)
 
 
 @pytest.mark.parametrize("page_of_docs", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda path: path.stem)
@@ -77,7 +74,7 @@ def test_a_page_imports_only_documented_names(page_of_docs):
         for home, several in imports
         for name in several.strip("()").split(",")
     }
-    unknown = {f"{home}.{name}" for home, name in names if name and home not in ERRORS} - set(entries())
+    unknown = {f"{home}.{name}" for home, name in names if name and home not in ERRORS} - set(ENTRIES)
     assert unknown == set()
 
 
