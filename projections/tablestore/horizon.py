@@ -113,9 +113,8 @@ def _let_go(connection: sa.Connection, layout: TableLayout, horizon: HorizonLayo
     of_deletion, of_entry = [*layout.row_key, "_offset"], [column.name for column in deleted.primary_key]
     first = sa.select(deleted).where(deleted.c[AT] <= before).order_by(*deleted.primary_key).limit(most).subquery()
     due = sa.tuple_(*(state.c[c] for c in of_deletion)).in_(sa.select(*(first.c[c] for c in of_deletion)))
-    expired = sa.and_(
-        due, state.c["_deleted"]
-    )  # where a topic has grown, the key's next record may have the same offset
+    # Where a topic has grown, the key's next record may have the same offset.
+    expired = sa.and_(due, state.c["_deleted"])
     epoch, place = _last(connection, state, expired)
     if horizon.emptied:
         connection.execute(sa.update(state).where(expired).values(dict.fromkeys(horizon.emptied)))
@@ -130,9 +129,8 @@ def _let_go(connection: sa.Connection, layout: TableLayout, horizon: HorizonLayo
 def _last(connection: sa.Connection, state: sa.Table, condition: sa.ColumnElement[bool]) -> tuple[int, int]:
     """The place in the source of the newest of some rows; its beginning where there are none."""
     place = state.c["_epoch"], _place(state)
-    row = connection.execute(
-        sa.select(*place).where(condition).order_by(*(p.desc() for p in place)).limit(1)
-    ).one_or_none()
+    newest = sa.select(*place).where(condition).order_by(*(p.desc() for p in place)).limit(1)
+    row = connection.execute(newest).one_or_none()
     return (0, 0) if row is None else (row[0], row[1])
 
 
