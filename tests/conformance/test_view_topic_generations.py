@@ -141,7 +141,7 @@ def test_a_cut_over_to_other_columns_publishes_every_row_and_one_to_another_key_
 
 def test_the_planted_fault_is_seen_a_cut_over_without_tombstones(store, log, monkeypatch):
     serve(store, log, group_of(), ROWS)
-    monkeypatch.setattr(handing_over, "_gone", lambda *_: sa.select(sa.literal("x"), sa.null()).where(sa.false()))
+    monkeypatch.setattr(handing_over, "_tombstones", lambda *_: sa.select(sa.literal("x"), sa.null()).where(sa.false()))
     _, layout = serve(store, log, group_of(2), ROWS[2:])
     with pytest.raises(AssertionError):
         assert folded(log, TOPIC) == rows_of(store, layout.views["sold"])

@@ -70,7 +70,7 @@ def counted(folder):
 
 
 def test_of_commits_at_once_none_is_lost_and_old_files_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(ledgers, "KEPT", 10)
+    monkeypatch.setattr(ledgers, "FILES_RETAINED", 10)
     files = LocalFiles(tmp_path)
     Ledger(files, "pond").change(lambda _: {1: entry(1)})
     with ThreadPoolExecutor(WRITERS) as pool:
