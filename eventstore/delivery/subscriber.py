@@ -262,7 +262,7 @@ def _inbox(subscription: Subscription[..., Any], engine: Engine | None) -> Inbox
     if engine is None:
         raise DeclarationError(
             f"{subscription.name} takes a transaction, and there is no database to begin it in",
-            remedy="give engine=, the SQLAlchemy engine of the database the handler writes to",
+            remedy="name the database the handler writes to: --inbox-url or FACTFOLD_INBOX_URL, in Python engine=",
             place=subscription.name,
         )
     from eventstore.inbox import Inbox

@@ -388,6 +388,7 @@ def topic_missing(topic: str, servers: str) -> TopicMissing:
     """Build the error for a topic that does not exist."""
     return TopicMissing(
         f"topic {topic!r} does not exist",
-        remedy="apply the connector that fills it, or create the topic, before reading it",
+        remedy="start what creates it: factfold cdc apply for a connector's topic, "
+        "factfold branches run for a branch's",
         place=servers,
     )

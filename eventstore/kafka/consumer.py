@@ -61,7 +61,7 @@ class RangeReader(Closing):
             if (now := sum(o for parts in self.reached.values() for o in parts.values())) != before:
                 before, quiet_since = now, time.monotonic()
             if time.monotonic() - quiet_since > deadline:
-                raise _stalled(self.reached, deadline)
+                raise stalled(self.reached, deadline)
 
     def _poll_before(self, ends: Mapping[str, Mapping[int, int]]) -> list[TopicRecord]:
         try:
@@ -196,7 +196,7 @@ def _batch_at(reader: RangeReader, topic: str, partition: int, offset: int) -> i
                 return None
         except RecordsUnreadable as error:
             return error.offset
-    raise _stalled(reader.reached, DEADLINE_SECONDS)
+    raise stalled(reader.reached, DEADLINE_SECONDS)
 
 
 def _offsets_expired(message: Message) -> OffsetsExpired:
@@ -207,7 +207,8 @@ def _offsets_expired(message: Message) -> OffsetsExpired:
     )
 
 
-def _stalled(reached: Mapping[str, Mapping[int, int]], deadline: float) -> BrokerUnreachable:
+def stalled(reached: Mapping[str, Mapping[int, int]], deadline: float) -> BrokerUnreachable:
+    """Return the error of a read that got nothing for so long; ``reached`` is how far it came."""
     return BrokerUnreachable(
         f"topic {', '.join(map(repr, reached))} gave nothing for {deadline:g} s before its end",
         remedy="check the broker's log and the network, then read again",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,10 @@ from eventstore.errors import GroupActive, GroupUnknown
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, Offsets, quiet, typed_errors
 from eventstore.kafka.consumer import RangeReader
 from eventstore.kafka.places import start_offsets
+from eventstore.kafka.waiting import first_records, places_before_end
 from eventstore.settings import Settings
 from eventstore.subscriptions import Start
-from eventstore.topics import retry_topic_of
+from eventstore.topics import TopicRecord, retry_topic_of
 
 
 def group_offsets(settings: Settings, topic: str, *, group: str) -> dict[int, int]:
@@ -85,49 +86,22 @@ def subscription_lags(settings: Settings, topics: Mapping[str, Iterable[str]]) -
     with OffsetReader(settings) as reader:
         ends, beginnings = reader.end_offsets(every), reader.beginning_offsets(every)
     places = _places_of_groups(settings, each)
-    waiting = {
-        group: {name: _waiting(ends[name], beginnings[name], places[group][name]) for name in names}
-        for group, names in each.items()
-    }
-    ages = _ages(settings, waiting)
-    return {group: _lag(ends, waiting[group], ages[group]) for group in each}
+    lags: dict[str, Lag] = {}
+    with RangeReader(settings) as records:
+        for group, names in each.items():
+            waiting = {name: places_before_end(ends[name], beginnings[name], places[group][name]) for name in names}
+            first = {name: first_records(records, name, waiting[name]) for name in names}
+            lags[group] = Lag(tuple(lag for name in names for lag in _partition_lags(name, ends[name], first[name])))
+    return lags
 
 
-def _lag(ends: Offsets, waiting: Offsets, ages: Mapping[str, Mapping[int, float]]) -> Lag:
-    return Lag(
-        tuple(
-            PartitionLag(p, end - nexts.get(p, end), ages[topic].get(p, 0.0), topic)
-            for topic, nexts in waiting.items()
-            for p, end in sorted(ends[topic].items())
-        )
-    )
-
-
-def _waiting(ends: Mapping[int, int], beginnings: Mapping[int, int], places: Mapping[int, int]) -> dict[int, int]:
-    """Return the next offset of each partition with records that wait."""
-    stands = {**beginnings, **places}
-    return {p: max(stands[p], beginnings[p]) for p, end in ends.items() if stands[p] < end}
-
-
-def _ages(settings: Settings, waiting: Mapping[str, Offsets]) -> dict[str, dict[str, dict[int, float]]]:
-    """Return the ages of records, by group and topic; none where only the marker of a transaction is left there."""
-    if not any(places for topics in waiting.values() for places in topics.values()):
-        return {group: {topic: {} for topic in topics} for group, topics in waiting.items()}
-    with RangeReader(settings) as reader:
-        return {
-            group: {topic: _ages_of(reader, topic, places) if places else {} for topic, places in topics.items()}
-            for group, topics in waiting.items()
-        }
-
-
-def _ages_of(reader: RangeReader, topic: str, places: Mapping[int, int]) -> dict[int, float]:
-    ages: dict[int, float] = {}
-    until = time.monotonic() + DEADLINE_SECONDS
-    reader.seek({topic: places})
-    while any(reader.reached[topic][p] == places[p] for p in places) and time.monotonic() < until:
-        for record in reader.poll(0.2):
-            ages.setdefault(record.partition, max(0.0, time.time() - record.timestamp / 1000))
-    return ages
+def _partition_lags(topic: str, ends: Mapping[int, int], first: Mapping[int, TopicRecord]) -> Iterator[PartitionLag]:
+    for partition, end in sorted(ends.items()):
+        if record := first.get(partition):
+            age = max(0.0, time.time() - record.timestamp / 1000)
+            yield PartitionLag(partition, max(0, end - record.offset), age, topic)
+        else:
+            yield PartitionLag(partition, 0, 0.0, topic)
 
 
 @dataclass(frozen=True, slots=True)

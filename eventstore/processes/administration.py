@@ -251,7 +251,7 @@ def _status(row: InstanceRow, scheduled: Sequence[Scheduled], now: datetime) -> 
         problem=row.problem or _set_aside(scheduled),
         started=row.started,
         stepped=row.stepped,
-        idle=now - row.stepped,
+        idle=max(now - row.stepped, timedelta()),  # the step's clock may be ahead
         waits_for=_waits_for(row, scheduled, now),
         scheduled=tuple(scheduled),
     )

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
-from eventstore.errors import DeclarationError
+from eventstore.errors import DeclarationError, FactfoldError
+from eventstore.extras import MissingExtra, explained
 
 if TYPE_CHECKING:
     from eventstore import Aggregate
 
 T = TypeVar("T")
+
+
+class ModuleBroken(DeclarationError):
+    """A module that a command names exists, and its code fails when it is imported."""
 
 
 def load_module(spec: str, module: str, *, what: str, example: str) -> ModuleType:
@@ -31,16 +38,52 @@ def load_module(spec: str, module: str, *, what: str, example: str) -> ModuleTyp
     if missing:
         raise DeclarationError(
             f"there is no module {module!r} for the {what} {spec!r}",
-            remedy=f"run the command in the project's folder, and give it as module:name, for example {example}",
+            remedy=f"write it with dots: {_dotted(spec)}"
+            if "/" in module or module.endswith(".py")
+            else f"run the command in the project's folder, and give it as module:name, for example {example}",
         )
+    return _imported(module)
+
+
+def _dotted(spec: str) -> str:
+    path, colon, name = spec.partition(":")
+    return f"{path.removesuffix('.py').strip('./').replace('/', '.')}{colon}{name}"
+
+
+def _imported(module: str) -> ModuleType:
     try:
         return import_module(module)
+    except FactfoldError:
+        raise
     except ImportError as error:
-        raise DeclarationError(
+        if isinstance(extra := explained(error), MissingExtra):
+            raise extra from error
+        raise ModuleBroken(
             f"module {module} cannot be imported: {error}",
             remedy="install what it imports in this virtual environment, or mend the import",
             place=module,
         ) from error
+    except Exception as error:
+        raise ModuleBroken(
+            f"module {module} cannot be imported: {type(error).__name__}: {error}{_close_name(error)}",
+            remedy="correct this line",
+            place=_last_line(error),
+        ) from error
+
+
+def _close_name(error: Exception) -> str:
+    name = error.name if isinstance(error, AttributeError) else None
+    close = get_close_matches(name, dir(error.obj), 1) if name else []  # type: ignore[attr-defined]
+    return f". Did you mean {close[0]!r}?" if close else ""
+
+
+def _last_line(error: Exception) -> str:
+    """The line of the last imported module, and not the one of a function that it called."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    executed = [after for before, after in pairwise(frames) if before.filename.startswith("<frozen importlib")]
+    return f"{executed[-1].filename}:{executed[-1].lineno}"
 
 
 def load_definition(spec: str, kind: type[T], *, what: str, example: str) -> T:
@@ -50,7 +93,7 @@ def load_definition(spec: str, kind: type[T], *, what: str, example: str) -> T:
     definition = getattr(loaded, name, None) if name else None
     if definition is not None and isinstance(definition, kind):
         return definition
-    problem = f"module {module} has no {what} {name!r}" if name else f"{spec!r} names a module and no {what} in it"
+    problem = _none_of(spec, name, what)
     if definition is not None:
         problem = f"{spec!r} is a {type(definition).__name__}, and no {what}"
     raise _not_found(problem, spec, name, _names(loaded, kind), what=what, example=example)
@@ -63,8 +106,14 @@ def load_class(spec: str, base: type[T], *, what: str, example: str) -> type[T]:
     definition = getattr(loaded, name, None) if name else None
     if isinstance(definition, type) and issubclass(definition, base):
         return definition
-    problem = f"{spec!r} is no {what}" if definition is not None else f"module {module} has no {what} {name!r}"
+    problem = f"{spec!r} is no {what}" if definition is not None else _none_of(spec, name, what)
     raise _not_found(problem, spec, name, _classes(loaded, base), what=what, example=example)
+
+
+def _none_of(spec: str, name: str, what: str) -> str:
+    if not name:
+        return f"{spec!r} names a module and no {what} in it"
+    return f"module {spec.partition(':')[0]} has no {what} {name!r}"
 
 
 def load_aggregate(spec: str) -> type[Aggregate]:

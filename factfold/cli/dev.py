@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from eventstore.errors import DeclarationError
+from factfold.cli.definitions import ModuleBroken
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny
 from factfold.cli.projections import Group, Memory, Views, load_group
 from factfold.cli.signals import stop_on_signal
@@ -59,9 +60,5 @@ def dev(
 
 def _check(group: str) -> None:
     """Refuse a wrong target before Spark starts; code that fails otherwise may be mended while the command runs."""
-    try:
+    with suppress(ModuleBroken):
         load_group(group)
-    except DeclarationError:
-        raise
-    except Exception:
-        return

@@ -166,7 +166,7 @@ def discard(
     with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
         if not yes:
             count = sum(1 for _ in opened.open()) if chosen is None else len(chosen)
-            typer.confirm(f"Discard {count:,} letters of {opened.place}", abort=True, err=True)
+            typer.confirm(f"Letters to discard of {opened.place}: {count:,}", abort=True, err=True)
         with shown_progress("discarding") as tell:
             done = opened.discard(chosen, why=why, by=by, on_progress=tell)
         _tell(opened, "discarded", done, as_json=as_json)
@@ -213,7 +213,7 @@ def _tell(opened: Letters, what: str, done: Settled, *, as_json: bool) -> None:
     if as_json:
         _print({"place": opened.place, "settled": done.count, "left": dict(done.left)})
     else:
-        typer.echo(f"{opened.place}: {done.count:,} {what}, {len(done.left):,} still open")
+        typer.echo(f"{opened.place}: {done.count:,} {what}, {len(done.left):,} of the chosen letters stay open")
         for letter_id, why in done.left.items():
             typer.echo(f"  {letter_id}: {why}")
     if done.left:
@@ -224,13 +224,13 @@ def _cause_lines(cause: Cause) -> str:
     ids = " ".join(cause.letters[:_SHOWN]) + (" …" if cause.count > _SHOWN else "")
     return (
         f"{cause.count:,} × {cause.error}: {cause.pattern}\n"
-        f"    {_moment(cause.first)} to {_moment(cause.last)}, {cause.attempts:,} attempts\n    {ids}"
+        f"    {_moment(cause.first)} to {_moment(cause.last)}, attempts: {cause.attempts:,}\n    {ids}"
     )
 
 
 def _letter_line(letter: Letter) -> str:
     message = letter.message.partition("\n")[0]
-    return f"{letter.id} {_moment(letter.time)} {letter.origin}: {letter.error}: {message}, {letter.attempts} attempts"
+    return f"{letter.id} {_moment(letter.time)} {letter.origin}: {letter.error}: {message}, attempts: {letter.attempts}"
 
 
 def _moment(moment: datetime | None) -> str:

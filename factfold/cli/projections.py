@@ -102,12 +102,12 @@ def rebuild(
         figures = {"records_per_second": round(report.records_per_second), "comparison": compared}
         print_json(dataclasses.asdict(report) | figures)
     else:
-        _print_report(report, [view.name for view in definition.views])
+        _print_report(report, [view.name for view in definition.views], group)
     if report.withheld:
         raise typer.Exit(DIFFERS)
 
 
-def _print_report(report: RebuildReport, views: list[str]) -> None:
+def _print_report(report: RebuildReport, views: list[str], group: str) -> None:
     rows = ", ".join(f"{view} {report.rows[view]:,} rows" for view in views)
     resumed = ", resumed" if report.resumed else ""
     typer.echo(f"generation {report.generation}{resumed}: {rows}; {report.records_per_second:,.0f} records/s")
@@ -115,17 +115,18 @@ def _print_report(report: RebuildReport, views: list[str]) -> None:
         print_comparison(report.comparison)
     if report.not_compared:
         typer.echo(f"not compared: {report.not_compared}")
-    typer.echo(_end_in_words(report))
+    typer.echo(_end_in_words(report, group))
 
 
-def _end_in_words(report: RebuildReport) -> str:
+def _end_in_words(report: RebuildReport, group: str) -> str:
     if report.serves:
         return "it serves"
     if not report.withheld:
-        return "it does not serve yet: factfold projections diff, then cutover"
+        return f"it does not serve yet: factfold projections diff {group}, then cutover"
     return (
         "it does not serve: the definition is unchanged, and its rows differ from the serving ones\n"
-        "remedy: find out which are right (factfold projections diff), then factfold projections cutover or drop"
+        f"remedy: find out which are right (factfold projections diff {group}), "
+        f"then factfold projections cutover {group}, or drop"
     )
 
 

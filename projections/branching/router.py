@@ -21,6 +21,7 @@ import structlog
 from eventstore.errors import BrokerUnreachable, TopicMismatch
 from eventstore.kafka.admin import OffsetReader, end_offsets, ensure_topics
 from eventstore.kafka.schemas import read_schemas
+from eventstore.kafka.waiting import waiting_offsets
 from eventstore.restarts import HEALTHY_SECONDS, Outwaiting, Restarts
 from eventstore.settings import Settings
 from eventstore.topics import branch_topic, dead_letter_topic
@@ -348,7 +349,8 @@ class BranchesStatus:
 
     Attributes:
         topic: The topic.
-        lag: The offsets that wait, None before the first batch has ended.
+        lag: The offsets from the first record that waits to the end of the topic, 0 where no record waits. None before
+            the first batch has ended.
         counts: The records written to each branch topic and the dead-letter topic.
 
     Examples:
@@ -371,7 +373,7 @@ def branches_status(settings: Settings, branches: Branches, *, checkpoints: str 
         >>> status.lag, status.counts["suspicious"]
         (0, 12)
     """
+    source_partitions(settings, branches)  # before a checkpoint is there, too, a missing topic is said
     committed = RouterCheckpoint.of(branches, checkpoints).committed()
-    ends = end_offsets(settings, [branches.topic])[branches.topic]
-    lag = None if committed is None else sum(end - committed.get(partition, 0) for partition, end in ends.items())
+    lag = None if committed is None else waiting_offsets(settings, branches.topic, committed)
     return BranchesStatus(branches.topic, lag, branch_counts(settings, branches))

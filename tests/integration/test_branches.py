@@ -13,14 +13,16 @@ from decimal import Decimal
 from importlib.metadata import version
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from eventstore.errors import KafkaError
 from eventstore.event_types import event_type_of
-from eventstore.kafka.admin import ensure_topics
+from eventstore.kafka.admin import end_offsets, ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import RecordProducer
 from eventstore.kafka.schemas import read_schemas
+from eventstore.kafka.waiting import waiting_offsets
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroEncoder
 from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX, event_topic
@@ -299,6 +301,25 @@ def test_the_status_is_lag_and_counts(routed):
     found = routed.router.wait_until(lambda: (now := status()).lag == 0 and now, what="lag 0")
     assert set(found.counts) == {"suspicious", "cash", "refunds", "validated", "dead-letter"}
     assert sum(found.counts.values()) == len(routed.found()) >= routed.sent
+
+
+def test_the_marker_of_a_transaction_is_no_lag(routed):
+    """In real-time mode the Spark checkpoint stands behind the last record, and a marker takes the offset after it."""
+    last = routed.event("transacted", received(1))
+    routed.sent += 1
+    producer = Producer({**routed.settings.kafka.librdkafka_producer(), "transactional.id": routed.topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(last.topic, last.value, last.key, partition=last.partition, headers=list(last.headers))
+    producer.commit_transaction(30)
+    routed.wait_for(last)
+    routed.wait_until_committed(last)
+    committed = RouterCheckpoint.of(routed.branches, routed.router.checkpoints).committed()
+    ends = end_offsets(routed.settings, [routed.topic])[routed.topic]
+    assert sum(ends.values()) == sum(committed.values()) + 1
+    before = {**committed, last.partition: committed[last.partition] - 1}
+    assert waiting_offsets(routed.settings, routed.topic, before) == 2  # the record counts, and its marker with it
+    assert branches_status(routed.settings, routed.branches, checkpoints=routed.router.checkpoints).lag == 0
 
 
 def test_a_router_killed_while_routing_loses_nothing_and_says_its_counts_at_the_end(routed):

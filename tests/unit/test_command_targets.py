@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from cdc.errors import InvalidConnector
 from eventstore.errors import DeclarationError
+from eventstore.extras import MissingExtra
 from factfold.cli.connectors import declared
-from factfold.cli.definitions import load_aggregate
+from factfold.cli.definitions import ModuleBroken, load_aggregate
 from factfold.cli.processes import load_process
 from factfold.cli.projections import load_group
 from factfold.cli.subscriptions import load_subscription
@@ -26,6 +29,8 @@ BROKEN = "import a_package_that_is_not_here\n"
         (load_group, "sample_app.orders:Order", "no projection group in sample_app.orders",
          "name one, for example shop.views:shop"),
         (load_aggregate, "sample_app.orders:Oder", "no aggregate 'Oder': it has Order", "sample_app.orders:Order"),
+        (load_process, "tests.unit.eventstore.fulfilment", "names a module and no process in it", ":Fulfilment"),
+        (load_group, "shop/views.py:group", "no module 'shop/views.py'", "write it with dots: shop.views:group"),
         (load_process, "tests.unit.eventstore.fulfilment:Order", "is no process: it has Fulfilment", "Fulfilment"),
         (load_subscription, ":review", "there is no module ''", "for example shop.fraud:review"),
     ],
@@ -42,6 +47,32 @@ def test_a_module_that_cannot_be_imported_is_not_taken_for_a_missing_definition(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(DeclarationError, match="broken_service cannot be imported: No module named 'a_package"):
         load_aggregate("broken_service:Order")
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("class Order:\n    Paid = 1\n\nOrder.Payed\n", r"has no attribute 'Payed'\. Did you mean 'Paid'\?"),
+        ("\n\n\nraise ValueError('half written')\n", "ValueError: half written"),
+        ("\n\n\n)\n", "SyntaxError: unmatched"),
+    ],
+)
+def test_code_that_fails_is_said_with_its_line(tmp_path, monkeypatch, code, says):
+    (tmp_path / "failing_service.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleBroken, match=says) as error:
+        load_aggregate("failing_service:Order")
+    assert error.value.place == f"{tmp_path / 'failing_service.py'}:4"
+
+
+def test_a_module_without_the_package_of_an_extra_names_the_extra(tmp_path, monkeypatch):
+    (tmp_path / "view_service.py").write_text("from pyspark.sql import functions\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.delitem(sys.modules, "pyspark.sql", raising=False)
+    with pytest.raises(MissingExtra) as error:
+        load_aggregate("view_service:Order")
+    assert error.value.remedy == "pip install 'factfold[spark]'"
 
 
 def test_what_is_no_connector_is_refused_before_any_worker_is_asked():

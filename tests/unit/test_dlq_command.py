@@ -83,7 +83,7 @@ def test_people_read_causes_letters_and_actions_as_lines(run):
     shown = run("show", "--id", letter, json_=False).output
     assert "error: ValueError" in shown
     assert '"amount": 1' in shown
-    assert "1 replayed, 0 still open" in run("replay", "--id", letter, json_=False).output
+    assert "1 replayed, 0 of the chosen letters stay open" in run("replay", "--id", letter, json_=False).output
     assert f"replay {letter} to the group, waiting" in run("actions", json_=False).output
 
 
@@ -168,7 +168,7 @@ def test_letters_that_stay_open_are_told_by_the_exit_code_and_their_reasons(monk
     as_text = CliRunner().invoke(application(), arguments)
     as_json = CliRunner().invoke(application(), [*arguments, "--json"])
     assert (as_text.exit_code, as_json.exit_code) == (3, 3)
-    assert "1 replayed, 1 still open\n  0@1: the letter does not hold the record" in as_text.output
+    assert "1 replayed, 1 of the chosen letters stay open\n  0@1: the letter does not hold the record" in as_text.output
     assert json.loads(as_json.stdout)["left"] == {"0@1": "the letter does not hold the record"}
 
 

@@ -235,7 +235,8 @@ class SqlLetters(Letters):
                 return
         raise LetterMissing(
             f"the database has no table {self._table.name}: no subscription reads a store with it",
-            remedy="name the handler's database (--inbox-url), or leave it out for the letters of a Kafka topic",
+            remedy="name the handler's database: --inbox-url, in Python engine=. Letters of a Kafka topic need no "
+            "--inbox-url, in Python group_letters",
             place=shown_url(self._engine.url),
         )
 

@@ -174,7 +174,7 @@ def _done(act: Callable[[Letters, list[str], Query], Settled], did: str) -> Call
 def _outcome(place: str, settled: Settled, did: str, home: Home) -> Outcome:
     left = [f"{letter}: {why}" for letter, why in settled.left.items()]
     waits = ["the group's subscriber handles them before it reads on"] if (home.kind, did) == _WAITS else []
-    still = f", {len(left):,} still open" if left else ""
+    still = f", {len(left):,} of the chosen letters stay open" if left else ""
     return Outcome(f"{place}: {settled.count:,} {did}{still}", done=not left, details=(*waits, *left))
 
 

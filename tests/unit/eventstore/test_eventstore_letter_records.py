@@ -68,7 +68,10 @@ def test_headers_that_another_writer_made_are_no_obstacle(told, field, found):
 
 @pytest.mark.parametrize(
     ("told", "why"),
-    [({"omitted_bytes": 99}, "99 bytes are more"), ({"error": "RecordsUnreadable"}, "could not be read: RecordsUnreadable")],
+    [
+        ({"omitted_bytes": 99}, "99 bytes are more"),
+        ({"error": "RecordsUnreadable"}, "could not be read: RecordsUnreadable"),
+    ],
 )
 def test_a_letter_without_its_record_says_why_it_cannot_be_replayed(told, why):
     assert why in letter_of(record(1, value=None, **told)).why_not

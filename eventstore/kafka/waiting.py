@@ -1,0 +1,49 @@
+"""Which records of a topic wait behind a place: the markers of transactions take offsets, and are no records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader
+from eventstore.kafka.consumer import RangeReader, stalled
+from eventstore.settings import Settings
+from eventstore.topics import TopicRecord
+
+
+def places_before_end(
+    ends: Mapping[int, int], beginnings: Mapping[int, int], places: Mapping[int, int]
+) -> dict[int, int]:
+    """Return the next offset of each partition that is not at its end; what retention has removed waits no more."""
+    stands = {p: max(places.get(p, 0), beginnings[p]) for p in ends}
+    return {p: stands[p] for p, end in ends.items() if stands[p] < end}
+
+
+def first_records(reader: RangeReader, topic: str, places: Mapping[int, int]) -> dict[int, TopicRecord]:
+    """Return each partition's first committed record from these offsets on; none where only markers are left.
+
+    BrokerUnreachable where a partition gives neither a record nor its end within 10 s.
+    """
+    first: dict[int, TopicRecord] = {}
+    if not places:
+        return first
+    until = time.monotonic() + DEADLINE_SECONDS
+    reader.seek({topic: places})
+    while any(reader.reached[topic][p] == places[p] for p in places):
+        if time.monotonic() > until:
+            raise stalled(reader.reached, DEADLINE_SECONDS)
+        for record in reader.poll(0.2):
+            first.setdefault(record.partition, record)
+    return first
+
+
+def waiting_offsets(settings: Settings, topic: str, places: Mapping[int, int]) -> int:
+    """Return how many offsets of a topic lie from the first record behind these places on; 0 where none does.
+
+    TopicMissing, BrokerUnreachable.
+    """
+    with OffsetReader(settings) as offsets:
+        ends, beginnings = offsets.end_offsets([topic])[topic], offsets.beginning_offsets([topic])[topic]
+    with RangeReader(settings) as reader:
+        first = first_records(reader, topic, places_before_end(ends, beginnings, places))
+    return sum(max(0, ends[partition] - record.offset) for partition, record in first.items())
