@@ -106,6 +106,8 @@ def _made(table: Any, kinds: Mapping[str, str], place: str) -> Any:
     """Make what a table describes: its `type` says the class, its other keys are the class's fields."""
     if not isinstance(table, dict):
         raise _refusal(f"the entry is no table but {type(table).__name__}", "write a table with a type", place)
+    if "type" not in table and (misspelt := difflib.get_close_matches("type", table, n=1)):
+        raise _refusal("the table says no type", f"write type instead of {misspelt[0]}", f"{place}.{misspelt[0]}")
     kind = _one_of(table.get("type"), kinds, "type", place)
     declared = _class_at(kinds[kind])
     given = {key: value for key, value in table.items() if key != "type"}

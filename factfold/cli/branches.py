@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from factfold.cli.brokers import reached_settings
 from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition
 from factfold.cli.logs import log_to_stderr
@@ -78,19 +79,20 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Route the topic's records until a signal comes. Killed, it goes on from its Spark checkpoint."""
-    from eventstore import Restarts, Settings
+    from eventstore import Restarts
     from factfold.stack import spark_jars
     from projections import RouterOptions, open_router
     from projections.branching.router import router_outwaiting
 
     branches, stop = load_branches(definition), stop_on_signal()
+    settings = reached_settings(without_kafka="factfold up evaluates branches in the event store")
     options = RouterOptions(mode=mode.value, start=start.value, restarts=Restarts(limit=restarts))
     if batch_seconds is not None:
         options = dataclasses.replace(options, batch_seconds=batch_seconds)
     with ExitStack() as opened:
         metrics = opened.enter_context(_served(branches, checkpoints, metrics_port, metrics_host))
         opening = partial(
-            open_router, Settings(), branches, checkpoints=checkpoints, options=options, jars=spark_jars(),
+            open_router, settings, branches, checkpoints=checkpoints, options=options, jars=spark_jars(),
             master=master, memory=memory, metrics=metrics,
         )  # fmt: skip
         outwaiting = router_outwaiting(branches, options.restarts, metrics)

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from factfold.cli.brokers import brokers_are_named
 from factfold.cli.completions import complete_package
 from factfold.cli.connectors import ConnectUrl, SourceUrl
 from factfold.cli.logs import log_to_stderr
@@ -71,7 +72,7 @@ def console(
     log_to_stderr(as_json=as_json)
     places = Places(
         store_url=store_url, store_schema=schema, views_url=views_url, connect_url=connect_url,
-        source_url=source_url, inbox_url=inbox_url, checkpoints=checkpoints, kafka=Places.kafka_is_configured(),
+        source_url=source_url, inbox_url=inbox_url, checkpoints=checkpoints, kafka=brokers_are_named(),
     )  # fmt: skip
     with Sources(places, find_definitions(targets or ())) as sources:
         server = Server(sources, host=host, port=port, also=allowed_hosts or (), allow_actions=allow_actions)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from factfold.cli.brokers import reached_settings
 from factfold.cli.completions import completes
 from factfold.cli.given_options import chosen_by
 
@@ -137,12 +138,12 @@ def _of_store(home: Home) -> Iterator[Letters]:
 
 
 def _of_topic(home: Home) -> Letters:
-    from eventstore import Settings
     from eventstore.deadletters import group_letters
 
+    settings = reached_settings(without_kafka="letters are in the handler's database: --home inbox")
     if home.group is not None:
-        return group_letters(Settings(), home.topic, group=home.group)
+        return group_letters(settings, home.topic, group=home.group)
     from factfold.cli.branches import load_branches
     from projections.branching.letters import branch_letters
 
-    return branch_letters(Settings(), home.topic if home.branches is None else load_branches(home.branches))
+    return branch_letters(settings, home.topic if home.branches is None else load_branches(home.branches))

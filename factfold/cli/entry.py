@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from eventstore.errors import FactfoldError
+from eventstore.errors import DeclarationError, FactfoldError
 from factfold.cli import (
     archive,
     branches,
@@ -37,9 +38,28 @@ from factfold.cli.failures import show, show_traceback
 from factfold.settings_file import use_settings_file
 
 
+class _Commands(TyperGroup):
+    """The commands; a missing option that is a setting, too, is an error with a remedy like any other."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the arguments name."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            variable = getattr(error.param, "envvar", None)
+            if error.param is None or error.message or not variable:
+                raise
+            option = max(error.param.opts, key=len)
+            raise DeclarationError(
+                f"the option {option} is missing",
+                remedy=f"give it, or set {variable} ({variable.removeprefix('FACTFOLD_').lower()} in factfold.toml)",
+            ) from error
+
+
 def application() -> typer.Typer:
     """Put the groups together; their modules import at the top what is quick and the rest when they run."""
     app = typer.Typer(
+        cls=_Commands,
         help="Event sourcing and change data capture, folded into materialized views.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 @contextmanager
 def opened_views(views_url: str) -> Iterator[TableStore[Any]]:
     """Open the table store of a URL; TableStoreUnavailable for a SQLite file that is not there. Delta needs Spark."""
-    from projections.errors import TableStoreUnavailable
     from projections.tablestore.opening import delta_root, open_table_store, sqlite_path
 
     if delta_root(views_url) is not None:
@@ -25,17 +24,25 @@ def opened_views(views_url: str) -> Iterator[TableStore[Any]]:
         with opened_lakehouse(views_url, jars=delta_jars()) as lakehouse:
             yield lakehouse
         return
-    if (path := sqlite_path(views_url)) is not None and not Path(path).exists():
-        raise TableStoreUnavailable(
-            "there is no such file",
-            remedy="check the URL, or create the file: factfold projections rebuild",
-            place=path,
-        )
+    if (path := sqlite_path(views_url)) is not None:
+        require_file(path)
     store = open_table_store(views_url)
     try:
         yield store
     finally:
         store.close()
+
+
+def require_file(path: str) -> None:
+    """Raise TableStoreUnavailable for a SQLite file that is missing, since its views are made of its own events."""
+    if not Path(path).exists():
+        from projections.errors import TableStoreUnavailable
+
+        raise TableStoreUnavailable(
+            "there is no such file",
+            remedy="check the URL, or create the event store: factfold store migrate",
+            place=path,
+        )
 
 
 def require_serving(views_url: str, group: str) -> None:

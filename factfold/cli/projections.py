@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eventstore.errors import DeclarationError
+from factfold.cli.brokers import reached_settings
 from factfold.cli.comparisons import DIFFERS, as_plain, print_comparison, print_row, without_personal
 from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsFile, MetricsHost, MetricsPort, served_metrics
-from factfold.cli.opened_views import require_same_definition
+from factfold.cli.opened_views import require_file, require_same_definition
 from factfold.cli.rebuild_display import shown
 from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.signals import ended_by_signals, stop_on_signal
@@ -249,7 +250,6 @@ def opened_environment(
     views_url: str, memory: str, master_keys: str | None, keys_url: str | None, archive: str | None
 ) -> Iterator[Environment]:
     """The environment that a command's options describe."""
-    from eventstore import Settings
     from factfold.stack import delta_jars, spark_jars
     from factfold.stack.java import require_java
     from projections import Environment
@@ -265,12 +265,18 @@ def opened_environment(
         )
     with open_keys(master_keys, keys_url or (views_url if embedded else None)) as keys:
         if embedded:
+            require_file(embedded)
             environment = Environment.embedded(embedded, jars=spark_jars(), memory=memory, keys=keys)
         else:
             needs_delta = archive is not None or delta_root(views_url) is not None
             jars = [*spark_jars(), *delta_jars()] if needs_delta else spark_jars()
             environment = Environment.open(
-                Settings(), views_url=views_url, jars=jars, memory=memory, keys=keys, archive=archive
+                reached_settings(without_kafka="views are in the event store's file: --views-url sqlite:///shop.db"),
+                views_url=views_url,
+                jars=jars,
+                memory=memory,
+                keys=keys,
+                archive=archive,
             )
         with environment:
             yield environment

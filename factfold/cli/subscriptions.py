@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from factfold.cli.brokers import reached_settings
 from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
@@ -72,11 +73,12 @@ def run(
     from eventstore import Restarts, run_subscription
 
     declared, stop, spans = load_subscription(subscription), stop_on_signal(), spans_if(tracing)
+    settings = reached_settings(without_kafka="factfold up lets subscriptions read the event store")
     with ExitStack() as opened:
         metrics = opened.enter_context(_served(declared, metrics_port, metrics_host))
         engine, keys = opened.enter_context(_engine(database)), opened.enter_context(open_keys(master_keys, keys_url))
         report = run_subscription(
-            declared, stop=stop, engine=engine, keys=keys, restarts=Restarts(limit=restarts),
+            declared, stop=stop, settings=settings, engine=engine, keys=keys, restarts=Restarts(limit=restarts),
             on_open=partial(_print_following, as_json=as_json), on_batch=partial(_tell, as_json=as_json),
             metrics=metrics, around=[] if spans is None else [spans.handling],
         )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -56,11 +55,6 @@ class Places:
     inbox_url: str | None = None
     checkpoints: Path | None = None
     kafka: bool = False
-
-    @staticmethod
-    def kafka_is_configured() -> bool:
-        """Whether the environment names brokers; the default address alone says nothing."""
-        return any(name in os.environ for name in ("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", "FACTFOLD_KAFKA"))
 
 
 class Clients(Closing):

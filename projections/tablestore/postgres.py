@@ -51,7 +51,10 @@ _KINDS = {
     "i": "index",
 }
 _LOCK_NOT_AVAILABLE, _DEPENDENT_OBJECTS, _NO_RIGHT = "55P03", "2BP01", "42501"
-_RUNS = "check that it runs and that user and password are right; the run goes on where it stopped"
+_RUNS = (
+    "check that it runs and exists (factfold cdc prepare creates it), its user and password; "
+    "the run goes on where it stopped"
+)
 _POOLED = "write ?prepare_threshold=none into the URL of the views' database, or let the pooler pool sessions"
 
 

@@ -78,7 +78,7 @@ def test_people_read_causes_letters_and_actions_as_lines(run):
     listed = run("list", json_=False).output
     assert "2 open, causes: 1" in listed
     assert "2 × ValueError: no room for …" in listed
-    assert "payment-1@1: ValueError: no room for 2, 1 attempts" in run("list", "--letters", json_=False).output
+    assert "payment-1@1: ValueError: no room for 2, attempts: 1" in run("list", "--letters", json_=False).output
     letter = told(run("list"))[0]["letters"][0]
     shown = run("show", "--id", letter, json_=False).output
     assert "error: ValueError" in shown
@@ -90,7 +90,7 @@ def test_people_read_causes_letters_and_actions_as_lines(run):
 def test_a_discard_asks_first_and_no_is_no(run):
     refused = run("discard", "--all", input="n\n")
     assert refused.exit_code == 1
-    assert "Discard 2 letters of payment books" in refused.output
+    assert "Letters to discard of payment books: 2" in refused.output
     assert told(run("list"))[0]["count"] == 2
 
 

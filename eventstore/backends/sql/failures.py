@@ -60,7 +60,7 @@ def _first_line(error: DBAPIError) -> str:
 def _unavailable(why: str, place: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"the event store's database does not answer: {why}",
-        remedy="check that the database runs, and its address, user and password",
+        remedy="check that it runs and exists (factfold cdc prepare creates it), its address, user and password",
         place=place,
     )
 

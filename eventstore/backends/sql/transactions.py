@@ -68,8 +68,8 @@ def unavailable(engine: Engine, error: BaseException) -> StoreUnavailable:
     answers = bool(_code(error)) and not _code(error).startswith(_AWAY)
     return StoreUnavailable(
         f"the handler's database {'refuses' if answers else 'does not answer'}: {why}",
-        remedy="check that it runs, its address, user and password, rights and locks. What was not committed "
-        "arrives again",
+        remedy="check that it runs and exists, its address, user and password, rights and locks. "
+        "What was not committed arrives again",
         place=shown_url(engine.url),
     )
 

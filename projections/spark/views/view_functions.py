@@ -49,8 +49,8 @@ _REFUSED = {
     "Offset": "an offset", "Sample": "a sample", "Aggregate": "an aggregate", "Deduplicate": "rows without duplicates",
 }  # fmt: skip
 _REACHED = (
-    "a view joined by foreign keys may use only the rows that its references reach; name columns of partitions, by='…',"
-    " and it has all rows of each"
+    "use by='…' instead of key=, which gives the view all rows of each group: with key= a row sees only the rows that "
+    "its foreign keys lead to"
 )
 _SAME = "a view must return the same for the same rows: let an event or a column carry such a value"
 
