@@ -2,7 +2,7 @@
 
     spans = Spans()                                                   # by the tracer provider of the process
     dispatcher = Dispatcher(store, middleware=[spans.command])
-    run_subscription(review, stop=stop, around=[spans.handling])
+    run_subscription(review, stop=stop, engine=engine, around=[spans.handling])
     run_processes(store, [Fulfilment], stop=stop, spans=spans)
 
 The store keeps the W3C `traceparent` of a command's span with its events, and topics carry it as a header. Your program

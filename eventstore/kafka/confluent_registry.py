@@ -39,8 +39,11 @@ class ConfluentRegistry(Closing):
     Raises RegistryUnreachable if the certificates to trust cannot be read.
 
     Examples:
-        >>> with ConfluentRegistry(RegistrySettings(url="https://registry:8081")) as registry:
-        ...     store = SqlEventStore("sqlite:///shop.db", registry=registry)
+        >>> with (
+        ...     ConfluentRegistry(RegistrySettings(url="https://registry:8081")) as registry,
+        ...     SqlEventStore("sqlite:///shop.db", registry=registry) as store,
+        ... ):
+        ...     store.append("order-o1", [Order.Placed(sku="tea")], expected=ANY)
     """
 
     def __init__(self, settings: RegistrySettings) -> None:

@@ -41,7 +41,7 @@ class SubscriptionMetrics(RunnerMetrics):
     Examples:
         >>> metrics = SubscriptionMetrics("fraud")
         >>> with serve_metrics(metrics, port=9464):
-        ...     run_subscription(review, stop=stop, metrics=metrics)
+        ...     run_subscription(review, stop=stop, engine=engine, metrics=metrics)
     """
 
     families: ClassVar[tuple[Family, ...]] = (*RUNNER, RECORDS, LAG_RECORDS, LAG_SECONDS, HANDLER_SECONDS)

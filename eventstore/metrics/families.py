@@ -6,7 +6,7 @@ declarations, so a metric that is not declared cannot be exported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
@@ -14,6 +14,8 @@ from threading import Lock
 from typing import ClassVar, Final, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from eventstore.errors import DeclarationError
 
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
 
@@ -102,7 +104,7 @@ class Metrics:
 
     def count(self, family: Family, amount: float = 1, **labels: str) -> None:
         """Add to a counter."""
-        _child(self._counters[family.name], self._all(family, labels)).inc(amount)
+        _child(self._made(self._counters, family), self._all(family, labels)).inc(amount)
 
     def raise_to(self, family: Family, total: float, **labels: str) -> None:
         """Raise a counter by what a total, read elsewhere, has grown. The first total counts from 0."""
@@ -114,15 +116,15 @@ class Metrics:
 
     def set(self, family: Family, value: float, **labels: str) -> None:
         """Set a gauge."""
-        _child(self._gauges[family.name], self._all(family, labels)).set(value)
+        _child(self._made(self._gauges, family), self._all(family, labels)).set(value)
 
     def compute(self, family: Family, value: Callable[[], float], **labels: str) -> None:
         """Compute a gauge at each scrape. The function must be quick and must not raise."""
-        _child(self._gauges[family.name], self._all(family, labels)).set_function(value)
+        _child(self._made(self._gauges, family), self._all(family, labels)).set_function(value)
 
     def replace(self, family: Family, values: Iterable[tuple[dict[str, str], float]]) -> None:
         """Set all values of a gauge: what is not among them is no longer shown."""
-        shown, gauge = set(), self._gauges[family.name]
+        shown, gauge = set(), self._made(self._gauges, family)
         for labels, value in values:
             self.set(family, value, **labels)
             shown.add(tuple(self._all(family, labels).values()))
@@ -133,7 +135,7 @@ class Metrics:
 
     def observe(self, family: Family, value: float, **labels: str) -> None:
         """Add a value to a histogram."""
-        _child(self._histograms[family.name], self._all(family, labels)).observe(value)
+        _child(self._made(self._histograms, family), self._all(family, labels)).observe(value)
 
     def _make(self, family: Family) -> None:
         declared = (family.name, family.help, family.labels)
@@ -147,6 +149,15 @@ class Metrics:
         # One that appears with its first count shows no increase.
         if family.kind is not Kind.GAUGE and family.labels and not set(family.labels) - set(self._fixed):
             {**self._counters, **self._histograms}[family.name].labels(**self._all(family, {}))
+
+    def _made(self, metrics: Mapping[str, _Metric], family: Family) -> _Metric:
+        if family.name not in metrics:
+            raise DeclarationError(
+                f"{type(self).__name__} has no {family.name} that this method can change",
+                remedy="list the family in families=, and use the method of its kind: count, set or observe",
+                place=family.name,
+            )
+        return metrics[family.name]
 
     def _all(self, family: Family, labels: dict[str, str]) -> dict[str, str]:
         return {label: labels[label] if label in labels else self._fixed[label] for label in family.labels}

@@ -41,7 +41,7 @@ def serve_metrics(metrics: Metrics, *, port: int, host: str = "127.0.0.1") -> It
 
     Examples:
         >>> with serve_metrics(metrics, port=9464):
-        ...     run_subscription(review, stop=stop, metrics=metrics)
+        ...     run_subscription(review, stop=stop, engine=engine, metrics=metrics)
     """
     try:
         server, thread = start_http_server(port, host, registry=metrics.registry)
@@ -89,7 +89,7 @@ def looking(metrics: RunnerMetrics, look: Callable[[], None], *, every: float = 
 
     Examples:
         >>> with serve_metrics(metrics, port=9464), looking(metrics, lambda: metrics.look(review, Settings())):
-        ...     run_subscription(review, stop=stop, metrics=metrics)
+        ...     run_subscription(review, stop=stop, engine=engine, metrics=metrics)
     """
     stop = Event()
     thread = Thread(target=_look, args=(metrics, look, every, stop), name="metrics", daemon=True)

@@ -252,7 +252,7 @@ class Process(Aggregate, category="process"):
         if name not in self.reactions.timers:
             raise DeclarationError(
                 f"{type(self).__qualname__} has no handler for the timer {name!r}",
-                remedy=f'mark a method: @times_out("{name}")',
+                remedy=f'mark a method @times_out("{name}"), or name it in timers= of process_of',
                 place=type(self).__qualname__,
             )
         if (after is None) == (at is None):

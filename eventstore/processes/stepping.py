@@ -229,7 +229,8 @@ class _Step:
         if reaction is None:
             raise TimerUndecodable(
                 f"{type(self._process).__qualname__} has no handler for the timer {given.cause.name!r} that is due",
-                remedy=f'mark a method: @times_out("{given.cause.name}"), then retry',
+                remedy=f'mark a method @times_out("{given.cause.name}"), or name it in timers= of process_of. '
+                "Then retry",
                 place=str(self._process.stream),
             )
         self._call(reaction, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 from factfold.console.definitions import Definitions
@@ -59,22 +60,37 @@ class Graph:
         self.edges.setdefault((source, target), Edge(source, target, records, seconds))
 
     def with_inherited(self) -> Iterator[Edge]:
-        """Yield the edges, each with the longest delay of those that lead to its source."""
+        """Yield the edges, each with the longest delay of those that lead to its source.
+
+        A circle, such as that of a process and the aggregate it sends commands to, counts as one node. Its delay is
+        that of what leads into it, and the longest one within it.
+        """
         before: dict[str, list[Edge]] = {}
         for edge in self.edges.values():
             before.setdefault(edge.target, []).append(edge)
-        delays: dict[str, float] = {}
+        above = {node: _above(node, before) for node in self.nodes}
+
+        @cache
+        def delay(node: str) -> float:
+            circle = {node} | {other for other in above[node] if node in above[other]}
+            into = [edge for one in circle for edge in before.get(one, ())]
+            entering = [(e.seconds or 0.0) + delay(e.source) for e in into if e.source not in circle]
+            within = [e.seconds or 0.0 for e in into if e.source in circle]
+            return max(entering, default=0.0) + max(within, default=0.0)
+
         for edge in self.edges.values():
-            inherited = _delay(edge.source, before, delays, frozenset())
-            yield Edge(edge.source, edge.target, edge.records, edge.seconds, inherited or None)
+            yield Edge(edge.source, edge.target, edge.records, edge.seconds, delay(edge.source) or None)
 
 
-def _delay(node: str, before: Mapping[str, list[Edge]], delays: dict[str, float], path: frozenset[str]) -> float:
-    if node not in delays and node not in path:
-        inside = path | {node}
-        into = before.get(node, ())
-        delays[node] = max(((e.seconds or 0.0) + _delay(e.source, before, delays, inside) for e in into), default=0.0)
-    return delays.get(node, 0.0)
+def _above(node: str, before: Mapping[str, list[Edge]]) -> set[str]:
+    """Return every node that leads to this one, itself if it is in a circle."""
+    known: set[str] = set()
+    open_nodes = [node]
+    while open_nodes:
+        sources = {edge.source for edge in before.get(open_nodes.pop(), ())} - known
+        known |= sources
+        open_nodes.extend(sources)
+    return known
 
 
 def add_aggregates(graph: Graph, definitions: Definitions, topics: Mapping[str, str]) -> None:

@@ -27,7 +27,7 @@ class RunLag:
     seconds: float
 
     @property
-    def total(self) -> int:
+    def records(self) -> int:
         """Offsets that wait in all topics."""
         return sum(self.offsets.values())
 

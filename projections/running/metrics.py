@@ -114,5 +114,5 @@ class RunMetrics(RunnerMetrics):
 
     def _lag_seconds(self) -> float:
         """What waits grows older between two looks, and while no batch succeeds."""
-        age = time.monotonic() - self._noted if self._lag.total else 0.0
+        age = time.monotonic() - self._noted if self._lag.records else 0.0
         return self._lag.seconds + age

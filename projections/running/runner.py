@@ -80,7 +80,7 @@ class Runner:
     Examples:
         >>> with open_runner(environment, shop_views) as runner:
         ...     reports = runner.catch_up()
-        ...     runner.lag().total
+        ...     runner.lag().records
         0
     """
 
@@ -194,7 +194,7 @@ class Runner:
             self.batch = self.batch.after(report.records, seconds=report.total_seconds)
         self._planned = True
         lag = self.lag()
-        report.lag_offsets, report.lag_seconds = lag.total, lag.seconds
+        report.lag_offsets, report.lag_seconds = lag.records, lag.seconds
         if self._metrics is not None:
             self._metrics.batch(report)
         self._tell_standing()
@@ -205,7 +205,7 @@ class Runner:
             upserts=report.upserts,
             retractions=report.retractions,
             set_aside=sum(report.set_aside.values()),
-            lag_offsets=lag.total,
+            lag_offsets=lag.records,
             lag_seconds=round(lag.seconds, 3),
             next_batch=self.batch.records,
             seconds={step: round(seconds, 3) for step, seconds in report.seconds.items()},

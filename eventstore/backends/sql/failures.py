@@ -32,7 +32,7 @@ def _typed(error: DBAPIError, dialect: Dialect, place: str) -> FactfoldError | N
     if dialect.is_not_prepared(error):
         return StoreNotPrepared(
             "tables or columns of the event store are missing",
-            remedy="run factfold store migrate, or call create_tables(). Check the schema's name",
+            remedy="run factfold store migrate, or call create_tables() of the event store. Check the schema's name",
             place=place,
         )
     if dialect.is_pooled(error):

@@ -88,6 +88,8 @@ class SqlEventStore(Closing):
         new_id: Callable[[], UUID] | None = None,
         keys: KeyStore | MasterKeys | None = None,
     ) -> None:
+        if isinstance(keys, str):
+            raise DeclarationError("keys= is a text", remedy="give MasterKeys.parse(text)")
         self._owns_engine = not isinstance(database, Engine)
         self.engine = database if isinstance(database, Engine) else engine_for(database)
         self.tables = Tables(schema)

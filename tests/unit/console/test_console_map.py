@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 from cdc.status import ConnectorInfo, ConnectorStatus, TaskStatus
@@ -83,6 +85,19 @@ def test_an_edge_inherits_the_longest_delay_before_it():
     graph.edge(c, a)
     found = {(edge.source, edge.target): edge.inherited for edge in graph.with_inherited()}
     assert found[(b, c)] == 4.0
+
+
+@pytest.mark.parametrize("order", list(permutations(range(5))))
+def test_delays_in_a_circle_do_not_depend_on_the_order_of_its_edges(order):
+    edges = [("in", "a", 7.0), ("a", "b", 4.0), ("b", "c", 1.0), ("c", "a", None), ("c", "out", 2.0)]
+    graph = Graph()
+    for name in ("in", "a", "b", "c", "out"):
+        graph.node("topic", name)
+    for source, target, seconds in (edges[number] for number in order):
+        graph.edge(f"topic {source}", f"topic {target}", seconds=seconds)
+    found = {(edge.source, edge.target): edge.inherited for edge in graph.with_inherited()}
+    inside = dict.fromkeys([("a", "b"), ("b", "c"), ("c", "a"), ("c", "out")], 11.0)
+    assert found == {(f"topic {s}", f"topic {t}"): delay for (s, t), delay in {("in", "a"): None, **inside}.items()}
 
 
 def connector(name, **config):

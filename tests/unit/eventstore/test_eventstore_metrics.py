@@ -14,7 +14,7 @@ from eventstore import Restarts
 from eventstore.backends.sql.outbox import Waiting
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.source import Lag, PartitionLag
-from eventstore.errors import BrokerUnreachable
+from eventstore.errors import BrokerUnreachable, DeclarationError
 from eventstore.metrics import (
     Family,
     Kind,
@@ -25,6 +25,7 @@ from eventstore.metrics import (
     SubscriptionMetrics,
     serve_metrics,
 )
+from eventstore.metrics.families import RESTARTS
 from eventstore.metrics.serving import looking
 from eventstore.relay import RelayReport, RelayStatus
 from eventstore.restarts import Outwaiting
@@ -183,3 +184,15 @@ def test_what_stands_around_a_call_knows_its_records_and_sees_its_failure(engine
         ([2], "no room for 2"),
         ("books", "payments", [1]),
     ]
+
+
+@pytest.mark.parametrize("change", ["set", "count", "observe"])
+def test_a_family_that_is_not_declared_is_named(change):
+    family = Family("factfold_open_reviews", Kind.GAUGE, "Reviews that wait.", ())
+    with pytest.raises(DeclarationError, match="ProcessMetrics has no factfold_open_reviews"):
+        getattr(ProcessMetrics("reviews"), change)(family, 1)
+
+
+def test_a_family_of_another_kind_is_named():
+    with pytest.raises(DeclarationError, match="SubscriptionMetrics has no factfold_runner_restarts_total"):
+        SubscriptionMetrics("books").set(RESTARTS, 1)

@@ -15,6 +15,7 @@ from sqlalchemy.event import listen, remove
 
 from eventstore import ANY, NO_STREAM, Aggregate, MemoryEventStore, Metadata, SqlEventStore, event
 from eventstore.errors import (
+    DeclarationError,
     InvalidIdentifier,
     PartitionsFixed,
     SchemaConflict,
@@ -310,3 +311,10 @@ def test_a_source_that_names_no_topic_still_writes_to_categories_that_exist(url:
         with pytest.raises(InvalidIdentifier, match="gives no name for the topic of category 'parcel'"):
             store.append("parcel-1", [Order.Placed(sku="tea")], expected=NO_STREAM)
         assert _topics(store) == {"order": "order"}
+
+
+def test_master_keys_that_are_still_a_text_are_refused() -> None:
+    with pytest.raises(DeclarationError) as refused:
+        SqlEventStore("sqlite://", keys="first:bm90IGEga2V5")  # type: ignore[arg-type]
+    assert refused.value.remedy == "give MasterKeys.parse(text)"
+    assert "bm90" not in str(refused.value)
