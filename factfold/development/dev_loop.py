@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
+from factfold.development.ending import end
 from factfold.development.turn import SIGNATURES, say
 from factfold.development.watching import Watch
 
@@ -51,13 +52,7 @@ class DevLoop:
         return subprocess.Popen(arguments, env=environment, cwd=self.folder)  # noqa: S603 - ourselves
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        if process.poll() is None:
-            process.terminate()
-        try:
-            process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process, within=_END_SECONDS)
         if process.returncode != 0:
             self.jvm.release()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
+from factfold.development.ending import end
 from factfold.development.parts import Part
 
 LOG_BYTES: Final = 2_000_000
@@ -114,7 +115,7 @@ class Supervisor:
             lines = reading.submit(self._read, one, process, log)
             while process.poll() is None:
                 if stop.wait(_LOOK_SECONDS):
-                    _end(process)
+                    end(process, within=_END_SECONDS)
             lines.result()
         return process.returncode
 
@@ -139,14 +140,6 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
 
 def _record(line: str) -> LogRecord:
     return makeLogRecord({"msg": f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}"})
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
 
 
 def _file_name(part: Part) -> str:
