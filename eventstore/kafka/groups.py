@@ -16,10 +16,10 @@ from eventstore.errors import GroupActive, GroupUnknown
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, Offsets, quiet, typed_errors
 from eventstore.kafka.consumer import RangeReader
 from eventstore.kafka.places import start_offsets
-from eventstore.kafka.waiting import first_records, places_before_end
+from eventstore.kafka.waiting import Waiting, first_waiting, places_before_end
 from eventstore.settings import Settings
 from eventstore.subscriptions import Start
-from eventstore.topics import TopicRecord, retry_topic_of
+from eventstore.topics import retry_topic_of
 
 
 def group_offsets(settings: Settings, topic: str, *, group: str) -> dict[int, int]:
@@ -90,18 +90,16 @@ def subscription_lags(settings: Settings, topics: Mapping[str, Iterable[str]]) -
     with RangeReader(settings) as records:
         for group, names in each.items():
             waiting = {name: places_before_end(ends[name], beginnings[name], places[group][name]) for name in names}
-            first = {name: first_records(records, name, waiting[name]) for name in names}
+            first = {name: first_waiting(records, name, waiting[name]) for name in names}
             lags[group] = Lag(tuple(lag for name in names for lag in _partition_lags(name, ends[name], first[name])))
     return lags
 
 
-def _partition_lags(topic: str, ends: Mapping[int, int], first: Mapping[int, TopicRecord]) -> Iterator[PartitionLag]:
+def _partition_lags(topic: str, ends: Mapping[int, int], first: Mapping[int, Waiting]) -> Iterator[PartitionLag]:
     for partition, end in sorted(ends.items()):
-        if record := first.get(partition):
-            age = max(0.0, time.time() - record.timestamp / 1000)
-            yield PartitionLag(partition, max(0, end - record.offset), age, topic)
-        else:
-            yield PartitionLag(partition, 0, 0.0, topic)
+        record = first.get(partition, Waiting(end, None))
+        age = 0.0 if record.timestamp is None else max(0.0, time.time() - record.timestamp / 1000)
+        yield PartitionLag(partition, max(0, end - record.offset), age, topic)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from eventstore.errors import RecordsUnreadable
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader
 from eventstore.kafka.consumer import RangeReader, stalled
 from eventstore.settings import Settings
-from eventstore.topics import TopicRecord
 
 
 def places_before_end(
@@ -19,25 +20,36 @@ def places_before_end(
     return {p: stands[p] for p, end in ends.items() if stands[p] < end}
 
 
-def first_records(reader: RangeReader, topic: str, places: Mapping[int, int]) -> dict[int, TopicRecord]:
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The first record of a partition that waits, and its time in milliseconds; None if it cannot be unpacked."""
+
+    offset: int
+    timestamp: int | None
+
+
+def first_waiting(reader: RangeReader, topic: str, places: Mapping[int, int]) -> dict[int, Waiting]:
     """Return each partition's first committed record from these offsets on; none where only markers are left.
 
     BrokerUnreachable where a partition gives neither a record nor its end within 10 s.
     """
-    first: dict[int, TopicRecord] = {}
+    first: dict[int, Waiting] = {}
     if not places:
         return first
     until = time.monotonic() + DEADLINE_SECONDS
     reader.seek({topic: places})
-    while any(reader.reached[topic][p] == places[p] for p in places):
+    while any(p not in first and reader.reached[topic][p] == place for p, place in places.items()):
         if time.monotonic() > until:
             raise stalled(reader.reached, DEADLINE_SECONDS)
-        for record in reader.poll(0.2):
-            first.setdefault(record.partition, record)
+        try:
+            for record in reader.poll(0.2):
+                first.setdefault(record.partition, Waiting(record.offset, record.timestamp))
+        except RecordsUnreadable as error:
+            first.setdefault(error.partition, Waiting(error.offset, None))
     return first
 
 
-def waiting_offsets(settings: Settings, topic: str, places: Mapping[int, int]) -> int:
+def offsets_behind(settings: Settings, topic: str, places: Mapping[int, int]) -> int:
     """Return how many offsets of a topic lie from the first record behind these places on; 0 where none does.
 
     TopicMissing, BrokerUnreachable.
@@ -45,5 +57,5 @@ def waiting_offsets(settings: Settings, topic: str, places: Mapping[int, int]) -
     with OffsetReader(settings) as offsets:
         ends, beginnings = offsets.end_offsets([topic])[topic], offsets.beginning_offsets([topic])[topic]
     with RangeReader(settings) as reader:
-        first = first_records(reader, topic, places_before_end(ends, beginnings, places))
-    return sum(max(0, ends[partition] - record.offset) for partition, record in first.items())
+        first = first_waiting(reader, topic, places_before_end(ends, beginnings, places))
+    return sum(max(0, ends[partition] - waiting.offset) for partition, waiting in first.items())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eventstore.errors import DeclarationError
+from factfold.cli.brokers import reached_settings
 from factfold.cli.comparisons import DIFFERS
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
@@ -185,12 +186,12 @@ def parse_duration(text: str) -> timedelta:
 def _archiver(
     archive: str, memory: str, *, max_offsets: int | None = None, incomplete: bool = False
 ) -> Iterator[Archiver]:
-    from eventstore import Settings
     from factfold.stack import delta_jars, spark_jars
     from projections import open_archiver
 
     jars = [*spark_jars(), *delta_jars()]
-    with open_archiver(Settings(), archive, jars=jars, memory=memory, incomplete=incomplete) as archiver:
+    settings = reached_settings(without_kafka="there is nothing to archive")
+    with open_archiver(settings, archive, jars=jars, memory=memory, incomplete=incomplete) as archiver:
         yield archiver if max_offsets is None else dataclasses.replace(archiver, max_offsets=max_offsets)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from factfold.cli.archive import parse_duration
+from factfold.cli.brokers import reached_settings
 from factfold.cli.completions import completes
 from factfold.cli.definitions import load_aggregate, load_class
 from factfold.cli.logs import log_to_stderr
@@ -84,18 +85,18 @@ def run(
 
     Start it several times to share the work.
     """
-    from eventstore import Restarts, Settings
+    from eventstore import Restarts
     from eventstore.processes.running import run_processes
 
     kinds, aggregates = [load_process(target) for target in targets], [load_aggregate(one) for one in commands or ()]
     stop = stop_on_signal()
+    settings = reached_settings(without_kafka="processes read the event store: leave out --kafka") if kafka else None
     with (
         existing_store(database, schema, source=source) as store,
         served_metrics(partial(_metrics, kinds), metrics_port, metrics_host) as metrics,
     ):
         typer.echo(json.dumps({"state": "running"}) if as_json else "running", err=not as_json)
         sys.stdout.flush()
-        settings = Settings() if kafka else None
         report = run_processes(
             store, kinds, stop=stop, settings=settings, topics=_topics(topics or ()), commands=aggregates,
             restarts=Restarts(limit=restarts), metrics=metrics, spans=spans_if(tracing),

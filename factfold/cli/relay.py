@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from factfold.cli.brokers import reached_settings
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.signals import stop_on_signal
@@ -45,7 +46,6 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Publish events and schemas until a signal comes. Start it twice, and the second one stands by."""
-    from eventstore import Settings
     from eventstore.relay import Relay
 
     def tell(state: str) -> None:
@@ -53,10 +53,11 @@ def run(
         sys.stdout.flush()
 
     stop = stop_on_signal()
+    settings = reached_settings(without_kafka="factfold up lets subscriptions read the event store")
     # What is imported by now stays to the end; looking through it again and again took 6 of 20 µs an event.
     gc.freeze()
     with _store(database, schema) as store, _served(store, schema, metrics_port, metrics_host) as metrics:
-        relay = Relay(store, Settings(), ignored_slots=ignored_slots or (), metrics=metrics)
+        relay = Relay(store, settings, ignored_slots=ignored_slots or (), metrics=metrics)
         report = relay.run(stop=stop, once=once, on_state=tell)
     counts = dataclasses.asdict(report)
     typer.echo(json.dumps(counts) if as_json else ", ".join(f"{count:,} {name}" for name, count in counts.items()))

@@ -21,7 +21,7 @@ import structlog
 from eventstore.errors import BrokerUnreachable, TopicMismatch
 from eventstore.kafka.admin import OffsetReader, end_offsets, ensure_topics
 from eventstore.kafka.schemas import read_schemas
-from eventstore.kafka.waiting import waiting_offsets
+from eventstore.kafka.waiting import offsets_behind
 from eventstore.restarts import HEALTHY_SECONDS, Outwaiting, Restarts
 from eventstore.settings import Settings
 from eventstore.topics import branch_topic, dead_letter_topic
@@ -375,5 +375,5 @@ def branches_status(settings: Settings, branches: Branches, *, checkpoints: str 
     """
     source_partitions(settings, branches)  # before a checkpoint is there, too, a missing topic is said
     committed = RouterCheckpoint.of(branches, checkpoints).committed()
-    lag = None if committed is None else waiting_offsets(settings, branches.topic, committed)
+    lag = None if committed is None else offsets_behind(settings, branches.topic, committed)
     return BranchesStatus(branches.topic, lag, branch_counts(settings, branches))

@@ -16,8 +16,9 @@ def limited_settings(settings):
 
 
 def send_packed(settings, topic, values, *, codec, key=b"packed"):
-    """Send values to partition 0 in one compressed batch."""
-    options = {"compression.type": codec, "linger.ms": 200, "batch.size": 100_000_000, "message.max.bytes": 500_000_000}
+    """Send values to partition 0 in one compressed batch, which `flush` sends and no lapse of time before it."""
+    whole = {"linger.ms": 60_000, "batch.size": 100_000_000, "message.max.bytes": 500_000_000}
+    options = {"compression.type": codec, **whole}
     producer = Producer({**settings.kafka.librdkafka(), **options})
     for value in values:
         producer.produce(topic, value, key, partition=0)

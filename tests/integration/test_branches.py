@@ -22,7 +22,7 @@ from eventstore.kafka.admin import end_offsets, ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import RecordProducer
 from eventstore.kafka.schemas import read_schemas
-from eventstore.kafka.waiting import waiting_offsets
+from eventstore.kafka.waiting import offsets_behind
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.serialization import AvroEncoder
 from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX, event_topic
@@ -318,7 +318,7 @@ def test_the_marker_of_a_transaction_is_no_lag(routed):
     ends = end_offsets(routed.settings, [routed.topic])[routed.topic]
     assert sum(ends.values()) == sum(committed.values()) + 1
     before = {**committed, last.partition: committed[last.partition] - 1}
-    assert waiting_offsets(routed.settings, routed.topic, before) == 2  # the record counts, and its marker with it
+    assert offsets_behind(routed.settings, routed.topic, before) == 2  # the record counts, and its marker with it
     assert branches_status(routed.settings, routed.branches, checkpoints=routed.router.checkpoints).lag == 0
 
 

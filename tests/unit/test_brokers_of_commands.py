@@ -16,6 +16,9 @@ COMMANDS = [
     ("subscriptions", "run", "tests.integration.booking:book"),
     ("branches", "run", "tests.integration.payment_branches:payments", "--checkpoints", "here"),
     ("dlq", "list", "payment", "books"),
+    ("relay", "run", "--store-url", "sqlite:///shop.db"),
+    ("processes", "run", "tests.unit.eventstore.fulfilment:Fulfilment", "--kafka", "--store-url", "sqlite:///shop.db"),
+    ("archive", "run", "order", "--archive", "delta:here"),
     (
         "projections",
         "rebuild",
@@ -30,6 +33,7 @@ COMMANDS = [
 def no_broker(monkeypatch):
     for name in ("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", "FACTFOLD_KAFKA"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("factfold.cli.brokers._DEADLINE_SECONDS", 0.5)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]))
