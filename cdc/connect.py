@@ -58,6 +58,10 @@ class _Again(Exception):
         super().__init__(error.message)
         self.error = error
 
+    def __repr__(self) -> str:
+        """What a log says of a retry."""
+        return self.error.message
+
 
 class ConnectClient:
     """A Kafka Connect cluster, reached through one worker's URL.

@@ -63,7 +63,7 @@ def refuse_literal(
         if text
         else f"connector {connector!r} carries an empty {key}",
         remedy="declare a reference, such as ${file:/secrets/shop.properties:password}, and run factfold cdc prepare"
-        + (", or say allow_literal_secrets=True" if allowable else ""),
+        + (", or set allow_literal_secrets=True (true in TOML)" if allowable else ""),
         place=place or key,
     )
 

@@ -18,16 +18,21 @@ _BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KE
 
 def encode_arguments(command: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     """Return arguments as JSON; InvalidEventData for one that does not fit, the errors of `parameters_of`."""
-    name = command.__qualname__
-    try:
-        bound = inspect.signature(command).bind(None, *args, **kwargs)
-    except TypeError as error:
-        raise InvalidEventData(
-            f"{name} does not take these arguments: {error}", remedy="give the arguments of the command", place=name
-        ) from None
-    given = dict(list(bound.arguments.items())[1:])
-    fields = parameters_of(command)
+    name, given, fields = command.__qualname__, given_arguments(command, args, kwargs), parameters_of(command)
     return dump_plain({key: _converted(fields[key], fields[key].type.plain, v, name) for key, v in given.items()})
+
+
+def given_arguments(command: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments by the names of the command's parameters; InvalidEventData if the command does not take them."""
+    name, signature = command.__qualname__, inspect.signature(command)
+    try:
+        bound = signature.bind(None, *args, **kwargs)
+    except TypeError as error:
+        parameters = ", ".join(str(one) for one in list(signature.parameters.values())[1:])
+        raise InvalidEventData(
+            f"{name} does not take these arguments: {error}", remedy=f"it takes ({parameters})", place=name
+        ) from None
+    return dict(list(bound.arguments.items())[1:])
 
 
 def decode_arguments(command: Callable[..., object], text: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
@@ -13,6 +12,7 @@ from uuid import UUID, uuid4, uuid5
 import stamina
 
 from eventstore.aggregate import Aggregate, aggregate_of, command_name
+from eventstore.command_arguments import given_arguments
 from eventstore.errors import CommandIdTaken, DeclarationError, Refused, WrongExpectedVersion
 from eventstore.event_types import event_type_of
 from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName
@@ -237,8 +237,7 @@ class Dispatcher:
         return kind.fold(known, self.store.read_stream(stream, from_version=known.version + 1))
 
     def _message(self, stream: StreamName, command: Callable[..., object], args: Any, kwargs: Any) -> Command:
-        bound = inspect.signature(command).bind(None, *args, **kwargs)
-        arguments = dict(list(bound.arguments.items())[1:])
+        arguments = given_arguments(command, args, kwargs)
         return Command(command_name(command), str(stream), arguments, self.command_id or self.new_id(), self.metadata)
 
     def _earlier(self, message: Command) -> Accepted | None:

@@ -65,7 +65,7 @@ FactfoldError                  message, remedy, place
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -162,14 +162,17 @@ def _rebuild(kind: type[FactfoldError], attributes: dict[str, object]) -> Factfo
     return error
 
 
+_DECIDE_AGAIN: Final = "load the stream again, decide again, and append with the version you read"
+
+
 class WrongExpectedVersion(FactfoldError):
     """The stream does not stand where the writer believed. `actual` is None for a stream without events."""
 
-    def __init__(self, stream: str, expected: object, actual: int | None) -> None:
+    def __init__(self, stream: str, expected: object, actual: int | None, *, remedy: str = _DECIDE_AGAIN) -> None:
         stands = "has no events" if actual is None else f"is at version {actual}"
         super().__init__(
             f"stream {stream!r} {stands}, the writer expected {expected}",
-            remedy="load the stream again, decide again, and append with the version you read",
+            remedy=remedy,
             place=stream,
         )
         self.stream = stream

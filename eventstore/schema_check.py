@@ -85,7 +85,7 @@ def read_schemas(path: Path) -> list[RegisteredSchema]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DeclarationError(
             f"{path} holds no schemas: {error}",
-            remedy="make it by `factfold schema write`, and commit it",
+            remedy="make it by `factfold schema write MODULE:AGGREGATE`, and commit it",
             place=str(path),
         ) from error
 

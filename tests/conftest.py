@@ -74,7 +74,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """A failure shows what the servers complained of: their logs go with the stack."""
     report = yield
     running = getattr(item, "funcargs", {}).get("stack")
-    if report.failed and running is not None:
+    if report.failed and running is not None and report.when != "teardown":  # which may have removed the stack
         for log in sorted((running.info.folder / "logs").glob("*.log")):
             lines = log.read_text(errors="replace").splitlines()[-3_000:]
             report.sections.append((log.name, "\n".join([line for line in lines if _COMPLAINS.search(line)][-30:])))

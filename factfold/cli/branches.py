@@ -126,10 +126,10 @@ def _served(
 @app.command()
 def status(definition: Definition, checkpoints: Checkpoints, as_json: Json = False) -> None:
     """Show how far the router has come and how many records each branch holds."""
-    from eventstore import Settings
     from projections import branches_status
 
-    status = branches_status(Settings(), load_branches(definition), checkpoints=checkpoints)
+    settings = reached_settings(without_kafka="there is no router: subscriptions evaluate branches themselves")
+    status = branches_status(settings, load_branches(definition), checkpoints=checkpoints)
     if not as_json:
         behind = "no batch has ended yet" if status.lag is None else f"{status.lag:,} offsets behind"
         typer.echo(f"{status.topic}: {behind}")

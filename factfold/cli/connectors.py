@@ -68,10 +68,19 @@ def worker(url: str | None, *, patience: float = PATIENCE, stack: str | None = N
 def _address(url: str | None, stack: str | None) -> str:
     """The address of the worker: the given one, or a local stack's. A stack has no worker but its own."""
     from factfold.stack import LocalStack
+    from factfold.stack.errors import StackNotUp
 
     if url is not None and stack is None:
         return url
-    own = LocalStack(stack or "default").info.connect_url
+    try:
+        own = LocalStack(stack or "default").info.connect_url
+    except StackNotUp as error:
+        if stack is not None:
+            raise
+        raise DeclarationError(
+            "no Connect worker is named, and no local stack runs",
+            remedy="give --connect-url or FACTFOLD_CONNECT_URL (connect_url in factfold.toml), or factfold stack up",
+        ) from error
     if url is not None and url.rstrip("/") != own:
         raise DeclarationError(
             f"the Connect worker that is named is not that of the local stack {stack!r}",

@@ -40,7 +40,7 @@ def load_module(spec: str, module: str, *, what: str, example: str) -> ModuleTyp
             f"there is no module {module!r} for the {what} {spec!r}",
             remedy=f"write it with dots: {_dotted(spec)}"
             if "/" in module or module.endswith(".py")
-            else f"run the command in the project's folder, and give it as module:name, for example {example}",
+            else f"run the command in the project's folder, and name what its code has, for example {example}",
         )
     return _imported(module)
 

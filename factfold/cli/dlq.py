@@ -166,7 +166,8 @@ def discard(
     with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
         if not yes:
             count = sum(1 for _ in opened.open()) if chosen is None else len(chosen)
-            typer.confirm(f"Letters to discard of {opened.place}: {count:,}", abort=True, err=True)
+            letters = "1 letter" if count == 1 else f"{count:,} letters"
+            typer.confirm(f"Discard {letters} of {opened.place}", abort=True, err=True)
         with shown_progress("discarding") as tell:
             done = opened.discard(chosen, why=why, by=by, on_progress=tell)
         _tell(opened, "discarded", done, as_json=as_json)

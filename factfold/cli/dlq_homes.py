@@ -140,7 +140,7 @@ def _of_store(home: Home) -> Iterator[Letters]:
 def _of_topic(home: Home) -> Letters:
     from eventstore.deadletters import group_letters
 
-    settings = reached_settings(without_kafka="letters are in the handler's database: --home inbox")
+    settings = reached_settings(without_kafka="letters are in the handler's database: TOPIC GROUP --inbox-url URL")
     if home.group is not None:
         return group_letters(settings, home.topic, group=home.group)
     from factfold.cli.branches import load_branches

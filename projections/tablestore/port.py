@@ -369,8 +369,8 @@ def require_unchanged(group: ProjectionGroup, state: RunState, view_columns: Vie
 def _way_to_one_definition(version: int, *, built: int | None) -> str:
     if built is not None and version < built:  # an old release: its rebuild would bring the old rows back
         return (
-            f"start the release that has version {built} of the group, since this one has version {version}; "
-            "if factfold dev has raised it, run factfold projections rebuild"
+            f"start the release that has version {built} of the group, since this one has version {version}. "
+            f"If factfold dev raised it, write version={built + 1} into the group and run factfold projections rebuild"
         )
-    again = f"raise version={version} of the group, then rebuild it" if version == built else "rebuild the group"
+    again = f"write version={version + 1} into the group, then rebuild it" if version == built else "rebuild the group"
     return f"{again}: the new definition becomes a new generation"

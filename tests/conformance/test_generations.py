@@ -136,7 +136,7 @@ def test_a_changed_definition_under_a_version_that_has_served_is_refused(store):
         runs._update(connection, state.run, fingerprint="another")
     with pytest.raises(DefinitionChanged) as caught:
         refuse_changed(store, changed, COLUMNS)
-    assert "raise version=1" in caught.value.remedy
+    assert "write version=2" in caught.value.remedy
     refuse_changed(store, NEWER, COLUMNS)
 
 

@@ -90,7 +90,7 @@ def test_people_read_causes_letters_and_actions_as_lines(run):
 def test_a_discard_asks_first_and_no_is_no(run):
     refused = run("discard", "--all", input="n\n")
     assert refused.exit_code == 1
-    assert "Letters to discard of payment books: 2" in refused.output
+    assert "Discard 2 letters of payment books" in refused.output
     assert told(run("list"))[0]["count"] == 2
 
 

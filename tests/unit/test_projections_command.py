@@ -268,7 +268,7 @@ def test_a_database_without_views_is_told_from_one_that_fails(tmp_path):
     ("version", "remedy"),
     [
         (GROUP.version - 1, f"start the release that has version {GROUP.version}"),
-        (GROUP.version, "raise version="),
+        (GROUP.version, f"write version={GROUP.version + 1} into the group"),
         (GROUP.version + 1, "rebuild the group"),
     ],
 )

@@ -40,7 +40,8 @@ class Deletion:
         """Raise WrongExpectedVersion where the stream stands elsewhere."""
         low, high = accepted_heads(self.expected)
         if not low <= head <= high:
-            raise WrongExpectedVersion(self.stream, self.expected, None if head == NO_VERSION else head)
+            remedy = "check the stream's name and its events. Expect the version of its last event, or any"
+            raise WrongExpectedVersion(self.stream, self.expected, None if head == NO_VERSION else head, remedy=remedy)
 
 
 class Deleter:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.event import listen
-from sqlalchemy.exc import ArgumentError, InvalidRequestError
+from sqlalchemy.exc import ArgumentError, InvalidRequestError, NoSuchModuleError
 
 from eventstore.errors import FactfoldError, UnsupportedBackend
 from eventstore.extras import MissingExtra, explained, require_extra
@@ -100,8 +100,9 @@ def _no_driver(error: ModuleNotFoundError) -> FactfoldError:
 
 
 def _unusable(error: Exception) -> UnsupportedBackend:
+    unread = isinstance(error, ArgumentError) and not isinstance(error, NoSuchModuleError)
     return UnsupportedBackend(
-        f"the database's URL cannot be used ({type(error).__name__})",
+        "the database's URL cannot be read" if unread else "the database's URL names neither PostgreSQL nor SQLite",
         remedy="write it as postgresql+psycopg://user:password@host/database or sqlite:///file.db",
     )
 

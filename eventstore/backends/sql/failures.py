@@ -58,9 +58,11 @@ def _first_line(error: DBAPIError) -> str:
 
 
 def _unavailable(why: str, place: str) -> StoreUnavailable:
+    server = "check that it runs and exists (factfold cdc prepare creates it), its address, user and password"
+    file = "check that the file's folder exists, and that this user may write the file and its folder"
     return StoreUnavailable(
         f"the event store's database does not answer: {why}",
-        remedy="check that it runs and exists (factfold cdc prepare creates it), its address, user and password",
+        remedy=file if place.startswith("sqlite") else server,
         place=place,
     )
 
