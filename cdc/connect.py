@@ -58,9 +58,7 @@ class _Again(Exception):
         super().__init__(error.message)
         self.error = error
 
-    def __repr__(self) -> str:
-        """What a log says of a retry."""
-        return self.error.message
+    __repr__ = Exception.__str__  # which a log shows
 
 
 class ConnectClient:
@@ -442,12 +440,11 @@ def _is_transient(response: requests.Response) -> bool:
 
 
 def _rejection(response: requests.Response) -> ConnectRejected:
-    method, path = response.request.method, response.request.path_url
     kind = UnknownConnector if response.status_code == 404 else ConnectRejected
     message = short_message(_message(response))
     return kind(
         f"Kafka Connect refused: {message}",
         remedy=remedy_for(message),
-        place=f"{method} {path}",
+        place=f"{response.request.method} {response.request.path_url}",
         status=response.status_code,
     )
