@@ -82,6 +82,8 @@ def list_(
         _print(open_letters if letters else causes)
         return
     typer.echo(f"{place}: {len(open_letters):,} open, causes: {len(causes):,}")
+    if not open_letters:
+        typer.echo("factfold dlq actions shows settled letters. If there are none, check the names of topic and group")
     for line in map(_letter_line, open_letters) if letters else map(_cause_lines, causes):
         typer.echo(line)
 

@@ -94,6 +94,14 @@ def test_a_discard_asks_first_and_no_is_no(run):
     assert told(run("list"))[0]["count"] == 2
 
 
+def test_no_open_letter_leads_to_the_actions_and_to_the_names(run):
+    run("discard", "--all", "--yes")
+    said = run("list", json_=False).output
+    assert "0 open" in said
+    assert "factfold dlq actions" in said
+    assert "check the names" in said
+
+
 def test_an_edit_is_a_file_with_another_payload(run, tmp_path):
     letter = told(run("list"))[0]["letters"][0]
     file = tmp_path / "edit.json"
