@@ -128,8 +128,9 @@ def status(definition: Definition, checkpoints: Checkpoints, as_json: Json = Fal
     """Show how far the router has come and how many records each branch holds."""
     from projections import branches_status
 
+    branches = load_branches(definition)
     settings = reached_settings(without_kafka="there is no router: subscriptions evaluate branches themselves")
-    status = branches_status(settings, load_branches(definition), checkpoints=checkpoints)
+    status = branches_status(settings, branches, checkpoints=checkpoints)
     if not as_json:
         behind = "no batch has ended yet" if status.lag is None else f"{status.lag:,} offsets behind"
         typer.echo(f"{status.topic}: {behind}")

@@ -139,11 +139,12 @@ def _of_store(home: Home) -> Iterator[Letters]:
 
 def _of_topic(home: Home) -> Letters:
     from eventstore.deadletters import group_letters
+    from factfold.cli.branches import load_branches
 
+    branches = None if home.branches is None else load_branches(home.branches)
     settings = reached_settings(without_kafka="letters are in the handler's database: TOPIC GROUP --inbox-url URL")
     if home.group is not None:
         return group_letters(settings, home.topic, group=home.group)
-    from factfold.cli.branches import load_branches
     from projections.branching.letters import branch_letters
 
-    return branch_letters(settings, home.topic if home.branches is None else load_branches(home.branches))
+    return branch_letters(settings, branches or home.topic)

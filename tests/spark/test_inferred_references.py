@@ -186,7 +186,7 @@ REFUSED = {
         "SELECT id FROM orders WHERE customer_id NOT IN (SELECT c.id FROM customers c)", "NOT IN", "NOT EXISTS"),
     "a window": (
         "SELECT o.id, row_number() OVER (ORDER BY o.id) AS n FROM orders o JOIN customers c ON o.customer_id = c.id",
-        "a window over the whole table", "references"),
+        "a window over the whole table", "use by="),
 }  # fmt: skip
 
 

@@ -147,7 +147,7 @@ def test_lag_is_the_age_of_the_oldest_look_that_is_not_reached():
     clock.saw(ends(30), at=105.0)
     clock.saw(ends(30), at=106.0)
     assert clock.lag(ends(0), now=107.0).seconds == 7.0
-    assert clock.lag(ends(0), now=107.0).total == 30
+    assert clock.lag(ends(0), now=107.0).records == 30
     assert clock.lag(ends(10), now=107.0).seconds == 2.0
     assert clock.lag(ends(30), now=107.0) == clock.lag(ends(31), now=200.0)
     assert clock.lag(ends(30), now=300.0).seconds == 0.0
