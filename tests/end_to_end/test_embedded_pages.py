@@ -8,6 +8,8 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from tests.unit.test_documentation import EMBEDDED, PAGES, ROOT, blocks, program
 
 README = ROOT / "README.md"
@@ -38,6 +40,7 @@ def test_the_readme_has_two_examples_of_few_lines():
     assert all(length <= most for length, most in zip(lengths, EXAMPLE_LINES, strict=True)), lengths
 
 
+@pytest.mark.timeout(540)  # all pages after one another
 def test_the_embedded_python_of_the_pages_runs_and_prints_what_the_readme_shows(tmp_path):
     files = []
     for page in pages():
@@ -51,7 +54,7 @@ def test_the_embedded_python_of_the_pages_runs_and_prints_what_the_readme_shows(
     home = {"HOME": str(tmp_path), "FACTFOLD_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", ONE_AFTER_ANOTHER, *files],
-        env=environment | home, cwd=Path(tmp_path), capture_output=True, text=True, timeout=240,
+        env=environment | home, cwd=Path(tmp_path), capture_output=True, text=True, timeout=500,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr[-4_000:]
     assert done.stderr == ""  # what Spark prints at every start included

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sample_app.demo import Sizes, tell
 from sample_app.story import Story
 
 
+@pytest.mark.timeout(540)  # the whole shop with all its servers
 def test_commands_become_views_that_equal_their_recomputation_and_payments_are_reacted_to_once(
     stack, spark, connectors_go
 ):
