@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from factfold.cli.brokers import brokers_are_named
 from factfold.cli.cdc_operate import app  # one app, which three modules fill in turn
 from factfold.cli.connectors import ConnectUrl, Json, Reference, Stack, declared, maybe_database, worker
 from factfold.cli.signals import stop_on_signal
@@ -167,7 +167,7 @@ def brokers() -> Settings:
     from eventstore.settings import Settings
     from factfold.stack import LocalStack
 
-    if "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS" in os.environ:
+    if brokers_are_named():
         return Settings()
     return Settings.for_broker(LocalStack().info.bootstrap_servers)
 
