@@ -14,7 +14,6 @@ from confluent_kafka.admin import AdminClient
 from eventstore.delivery.source import Lag, PartitionLag
 from eventstore.errors import GroupActive, GroupUnknown
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, Offsets, quiet, typed_errors
-from eventstore.kafka.consumer import RangeReader
 from eventstore.kafka.places import start_offsets
 from eventstore.kafka.waiting import Waiting, first_waiting, places_before_end
 from eventstore.settings import Settings
@@ -86,13 +85,12 @@ def subscription_lags(settings: Settings, topics: Mapping[str, Iterable[str]]) -
     with OffsetReader(settings) as reader:
         ends, beginnings = reader.end_offsets(every), reader.beginning_offsets(every)
     places = _places_of_groups(settings, each)
-    lags: dict[str, Lag] = {}
-    with RangeReader(settings) as records:
-        for group, names in each.items():
-            waiting = {name: places_before_end(ends[name], beginnings[name], places[group][name]) for name in names}
-            first = {name: first_waiting(records, name, waiting[name]) for name in names}
-            lags[group] = Lag(tuple(lag for name in names for lag in _partition_lags(name, ends[name], first[name])))
-    return lags
+    asked = [(group, name) for group, names in each.items() for name in names]
+    stands = [(name, places_before_end(ends[name], beginnings[name], places[group][name])) for group, name in asked]
+    lags: dict[str, list[PartitionLag]] = {group: [] for group in each}
+    for (group, name), first in zip(asked, first_waiting(settings, stands), strict=True):
+        lags[group].extend(_partition_lags(name, ends[name], first))
+    return {group: Lag(tuple(partitions)) for group, partitions in lags.items()}
 
 
 def _partition_lags(topic: str, ends: Mapping[int, int], first: Mapping[int, Waiting]) -> Iterator[PartitionLag]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eventstore.errors import RecordsUnreadable
@@ -28,14 +28,20 @@ class Waiting:
     timestamp: int | None
 
 
-def first_waiting(reader: RangeReader, topic: str, places: Mapping[int, int]) -> dict[int, Waiting]:
+def first_waiting(settings: Settings, asked: Sequence[tuple[str, Mapping[int, int]]]) -> list[dict[int, Waiting]]:
     """Return each partition's first committed record from these offsets on; none where only markers are left.
 
-    BrokerUnreachable where a partition gives neither a record nor its end within 10 s.
+    ``asked`` are topics with the offsets of partitions. Nothing is read where no offset is given. BrokerUnreachable
+    where a partition gives neither a record nor its end within 10 s.
     """
+    if not any(places for _, places in asked):
+        return [{} for _ in asked]
+    with RangeReader(settings) as reader:
+        return [_first_of(reader, topic, places) if places else {} for topic, places in asked]
+
+
+def _first_of(reader: RangeReader, topic: str, places: Mapping[int, int]) -> dict[int, Waiting]:
     first: dict[int, Waiting] = {}
-    if not places:
-        return first
     until = time.monotonic() + DEADLINE_SECONDS
     reader.seek({topic: places})
     while any(p not in first and reader.reached[topic][p] == place for p, place in places.items()):
@@ -56,6 +62,5 @@ def offsets_behind(settings: Settings, topic: str, places: Mapping[int, int]) ->
     """
     with OffsetReader(settings) as offsets:
         ends, beginnings = offsets.end_offsets([topic])[topic], offsets.beginning_offsets([topic])[topic]
-    with RangeReader(settings) as reader:
-        first = first_waiting(reader, topic, places_before_end(ends, beginnings, places))
+    (first,) = first_waiting(settings, [(topic, places_before_end(ends, beginnings, places))])
     return sum(max(0, ends[partition] - waiting.offset) for partition, waiting in first.items())

@@ -373,7 +373,7 @@ def branches_status(settings: Settings, branches: Branches, *, checkpoints: str 
         >>> status.lag, status.counts["suspicious"]
         (0, 12)
     """
-    source_partitions(settings, branches)  # before a checkpoint is there, too, a missing topic is said
     committed = RouterCheckpoint.of(branches, checkpoints).committed()
-    lag = None if committed is None else offsets_behind(settings, branches.topic, committed)
+    behind = offsets_behind(settings, branches.topic, committed or {})  # asked anyway: the topic may be missing
+    lag = None if committed is None else behind
     return BranchesStatus(branches.topic, lag, branch_counts(settings, branches))
