@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests: one local stack a session, and fresh databases in it."""
+"""Fixtures shared by all tests: one local stack a process, and fresh databases in it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import structlog
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from cdc import ConnectClient
     from factfold.stack import LocalStack
     from projections import Environment
     from projections.tablestore.sql import SqlTableStore
@@ -42,7 +43,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that make faults chooses, and group them all for three processes."""
+    """Mark the tests that make faults chooses, and group them all for two processes."""
     for item in items:
         if item.path.parent.name == "faults":
             item.add_marker(pytest.mark.kills)
@@ -52,16 +53,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _group(item: pytest.Item) -> str:
-    """Tests with servers are three groups by kind, and all others, with Spark or without, one by file.
+    """Tests with Spark are one group, the others with servers the second, and each file of plain tests is its own.
 
-    A process has one stack, and one Spark at most. Processes share no servers: a reader of an event store waits for
-    every open transaction of its PostgreSQL cluster.
+    The run has one Spark session. Processes share no servers: a reader of an event store waits for every open
+    transaction of its PostgreSQL cluster.
     """
-    needed, folder = _fixtures(item), item.path.parent.name
-    if folder == "conformance" and "spark" not in needed:
-        return "databases"  # which their fixtures ask for when they run
-    if "stack" in needed:
-        return "connectors" if item.path.name.startswith("test_cdc_") else "stack"
+    needed = _fixtures(item)
+    if "spark" in needed:
+        return "spark"
+    if "postgres" in needed or item.path.parent.name == "conformance":  # their fixtures ask for it when they run
+        return "servers"
     return item.nodeid.partition("::")[0]
 
 
@@ -73,7 +74,7 @@ def _fixtures(item: pytest.Item) -> list[str]:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failure shows what the servers complained of: their logs go with the stack."""
     report = yield
-    running = getattr(item, "funcargs", {}).get("stack")
+    running = getattr(item, "funcargs", {}).get("postgres")
     if report.failed and running is not None and report.when != "teardown":  # which may have removed the stack
         for log in sorted((running.info.folder / "logs").glob("*.log")):
             lines = log.read_text(errors="replace").splitlines()[-3_000:]
@@ -92,13 +93,31 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.fixture(scope="session")
-def stack() -> Iterator[LocalStack]:
-    """PostgreSQL, Kafka and Kafka Connect, started once a process and removed with their data at the end."""
-
+def postgres() -> Iterator[LocalStack]:
+    """A stack of PostgreSQL alone, started once a process and removed with its data at the end."""
     from factfold.stack import LocalStack
 
-    with LocalStack(f"tests-{os.getpid()}", ephemeral=True) as running:
-        yield running
+    running = LocalStack(f"tests-{os.getpid()}", ephemeral=True)
+    running.up(["postgres"])
+    yield running
+    running.down()
+
+
+@pytest.fixture(scope="session")
+def stack(postgres: LocalStack) -> LocalStack:
+    """The same stack with Kafka."""
+    postgres.up(["kafka"])
+    return postgres
+
+
+@pytest.fixture(scope="session")
+def connect(stack: LocalStack) -> Iterator[ConnectClient]:
+    """A client of the stack's Kafka Connect, which starts with the first test that asks for it."""
+    from cdc import ConnectClient
+
+    stack.up(["connect"])
+    with ConnectClient(stack.info.connect_url) as client:
+        yield client
 
 
 @pytest.fixture(autouse=True)
@@ -113,29 +132,29 @@ def process_stays() -> Iterator[None]:
 
 
 @pytest.fixture
-def connectors_go(stack: LocalStack) -> Iterator[None]:
+def connectors_go(connect: ConnectClient) -> Iterator[None]:
     """Delete every connector after the test."""
     from tests.connectors import delete_connectors
 
     yield
-    delete_connectors(stack)
+    delete_connectors(connect)
 
 
 @pytest.fixture
-def database(stack: LocalStack) -> Iterator[Callable[[], str]]:
+def database(postgres: LocalStack) -> Iterator[Callable[[], str]]:
     """A function that creates an empty database and returns its SQLAlchemy URL (psycopg, superuser).
 
     What still works in it at the end is ended: readers of the next test would wait for its transaction.
     """
     import sqlalchemy
 
-    engine, names = sqlalchemy.create_engine(stack.info.postgres.url(), isolation_level="AUTOCOMMIT"), []
+    engine, names = sqlalchemy.create_engine(postgres.info.postgres.url(), isolation_level="AUTOCOMMIT"), []
 
     def create() -> str:
         names.append(f"test_{uuid.uuid4().hex[:12]}")
         with engine.connect() as connection:
             connection.exec_driver_sql(f'CREATE DATABASE "{names[-1]}"')
-        return stack.info.postgres.url(names[-1])
+        return postgres.info.postgres.url(names[-1])
 
     yield create
     still = sqlalchemy.text(

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdc import ConnectClient
-
 if TYPE_CHECKING:
-    from factfold.stack import LocalStack
+    from cdc import ConnectClient
 
 
-def delete_connectors(stack: LocalStack) -> None:
+def delete_connectors(client: ConnectClient) -> None:
     """Delete every connector: one that idles takes a tenth of a core from the tests that follow."""
-    with ConnectClient(stack.info.connect_url) as client:
-        for name in client.connectors():
-            client.delete(name)
+    for name in client.connectors():
+        client.delete(name)
 
 
 HEARTBEATS = "org.apache.kafka.connect.mirror.MirrorHeartbeatConnector"

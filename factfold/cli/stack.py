@@ -34,10 +34,11 @@ def up(
 ) -> None:
     """Start the servers that do not run and wait until all answer."""
     from factfold.stack import LocalStack
+    from factfold.stack.state import SERVERS
 
     began = time.monotonic()
     stack = LocalStack(name, ports=_ports(port or []))
-    info = stack.up(optional=["registry"] if registry else [])
+    info = stack.up([*SERVERS, "registry"] if registry else SERVERS)
     if as_json:
         _print_json(_described(stack))
     else:

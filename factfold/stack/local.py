@@ -8,7 +8,7 @@ import secrets
 import shutil
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
@@ -30,6 +30,13 @@ from factfold.stack.state import OPTIONAL_SERVERS, SERVERS, StackInfo, load, sav
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _PORTS = (*SERVERS, "controller")
 _EVERY = (*SERVERS, *OPTIONAL_SERVERS)
+# What a server is made of, fetched once for a machine.
+_FETCHED: Mapping[str, Callable[[], object]] = {
+    "postgres": postgres.install_tree,
+    "kafka": kafka_jars,
+    "connect": connect_plugins,
+    "registry": registry_folder,
+}
 # Started side by side, each in its order: Connect needs Kafka.
 _CHAINS = (("postgres",), ("kafka", "connect"), OPTIONAL_SERVERS)
 # Ten times what was measured on two cores with nothing else running.
@@ -108,17 +115,18 @@ class LocalStack:
             )
         return info
 
-    def up(self, *, optional: Sequence[str] = ()) -> StackInfo:
+    def up(self, servers: Sequence[str] = SERVERS) -> StackInfo:
         """Start the servers that do not run, and return when all answer. A StackError stops what it started.
 
-        ``optional`` names further servers: "registry".
+        Examples:
+            >>> LocalStack("databases").up(["postgres"])
         """
         sweep()
         with self._locked():
             require_java()
-            servers = [*SERVERS, *map(known_server, optional)]
-            info = self._with_ports(self._opened(), servers)
-            started = [server for server in dict.fromkeys(servers) if not self._runs(info, server)]
+            named = dict.fromkeys(map(known_server, servers))
+            info = self._with_ports(self._opened(), list(named))
+            started = [server for server in named if not self._runs(info, server)]
             try:
                 self._start_all(started)
             except BaseException:
@@ -227,11 +235,8 @@ class LocalStack:
     def _start_all(self, servers: list[str]) -> None:
         self._giving_up.clear()
         # Before the threads, so that one progress bar is shown at a time.
-        kafka_jars()
-        connect_plugins()
-        postgres.install_tree()
-        if "registry" in servers:
-            registry_folder()
+        for server in servers:
+            _FETCHED[server]()
         chains = [[s for s in servers if s in chain] for chain in _CHAINS]
         with ThreadPoolExecutor(len(chains)) as pool:
             try:

@@ -29,6 +29,7 @@ from tests.connectors import delete_connectors
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from cdc import ConnectClient
     from factfold.stack import LocalStack
     from sample_app.road import Road as ShopRoad
 
@@ -69,14 +70,14 @@ def _reading_the_store(store: SqlEventStore, chosen: Subscription[..., None]) ->
 
 
 @contextmanager
-def server_road(spark: SparkSession, stack: LocalStack) -> Iterator[Road]:
+def server_road(spark: SparkSession, stack: LocalStack, connect: ConnectClient) -> Iterator[Road]:
     """PostgreSQL, two connectors, Kafka, PostgreSQL."""
     from projections.spark.reading.kafka_source import KafkaLog
     from projections.tablestore.postgres import PostgresTableStore
     from sample_app.road import lay_road
 
     with ExitStack() as opened:
-        opened.callback(delete_connectors, stack)
+        opened.callback(delete_connectors, connect)
         road = lay_road(
             stack.info, "kiosk", aggregates=[KioskOrder, KioskArticle], tables=METADATA, history=[CUSTOMERS.name]
         )

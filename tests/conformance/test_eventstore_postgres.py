@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module", params=[None, "shop"], ids=["default schema", "own schema"])
-def postgres_store(stack: LocalStack, request: pytest.FixtureRequest) -> Iterator[SqlEventStore]:
+def postgres_store(postgres: LocalStack, request: pytest.FixtureRequest) -> Iterator[SqlEventStore]:
     name = f"test_{uuid.uuid4().hex[:12]}"
-    engine = sqlalchemy.create_engine(stack.info.postgres.url(), isolation_level="AUTOCOMMIT")
+    engine = sqlalchemy.create_engine(postgres.info.postgres.url(), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.exec_driver_sql(f'create database "{name}"')
     engine.dispose()
-    with SqlEventStore(stack.info.postgres.url(name), schema=request.param) as store:
+    with SqlEventStore(postgres.info.postgres.url(name), schema=request.param) as store:
         store.create_tables()
         yield store
 

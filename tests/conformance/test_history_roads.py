@@ -20,7 +20,7 @@ def road(request, spark, tmp_path):
     if request.param == "embedded":
         opened = embedded_road(spark, tmp_path)
     else:
-        opened = server_road(spark, request.getfixturevalue("stack"))
+        opened = server_road(spark, request.getfixturevalue("stack"), request.getfixturevalue("connect"))
     with opened as road:
         yield road
 

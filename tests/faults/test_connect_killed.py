@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from cdc import ConnectClient, PostgresSource, apply, delete, drop_slot, prepare_source, write_secrets
+from cdc import PostgresSource, apply, delete, drop_slot, prepare_source, write_secrets
 from eventstore import Settings
 from eventstore.kafka.admin import OffsetReader, ensure_topics
 from eventstore.kafka.consumer import read_range
@@ -119,26 +119,20 @@ class Depot:
 
 
 @pytest.fixture
-def client(stack):
-    with ConnectClient(stack.info.connect_url) as client:
-        yield client
-
-
-@pytest.fixture
-def depot(stack, client) -> Iterator[Depot]:
-    depot = Depot(stack, client)
+def depot(stack, connect) -> Iterator[Depot]:
+    depot = Depot(stack, connect)
     yield depot
     depot.remove()
 
 
 @pytest.fixture
-def repeating_depot(stack, client, monkeypatch) -> Iterator[Depot]:
+def repeating_depot(stack, connect, monkeypatch) -> Iterator[Depot]:
     """With a worker that sends at least once; afterwards it is as it was."""
     usual = worker.common_properties
     with monkeypatch.context() as patched:
         patched.setattr(worker, "common_properties", lambda: usual() | {"exactly.once.source.support": "disabled"})
         restart(stack)
-        depot = Depot(stack, client, **{"exactly.once.support": "requested"})
+        depot = Depot(stack, connect, **{"exactly.once.support": "requested"})
         yield depot
         depot.remove()
     restart(stack)

@@ -97,13 +97,6 @@ class Captured:
 
 
 @pytest.fixture(scope="session")
-def connect(stack: LocalStack) -> Iterator[ConnectClient]:
-    """A client of the session's Connect worker."""
-    with ConnectClient(stack.info.connect_url) as client:
-        yield client
-
-
-@pytest.fixture(scope="session")
 def settings(stack: LocalStack) -> Settings:
     """Settings of the session's broker."""
     return Settings.for_broker(stack.info.bootstrap_servers)

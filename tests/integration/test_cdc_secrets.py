@@ -218,6 +218,7 @@ def literal(secret: str) -> dict[str, Any]:
     return {"password": secret, "allow_literal_secrets": True}
 
 
+@pytest.mark.usefixtures("connect")
 def test_a_worker_that_cannot_be_asked_tells_no_secret(overheard: Overheard, stack: LocalStack) -> None:
     secret = f"{SENTINEL}-url"
     for url in (
@@ -357,6 +358,7 @@ def secrets_of(shop: Any, name: str, secret: str) -> str:
     ]
 
 
+@pytest.mark.usefixtures("connect")
 def test_a_url_that_is_none_tells_no_secret(overheard: Overheard, stack: LocalStack) -> None:
     for url in (f"{SENTINEL}", f"postgresql://ann:{SENTINEL}@host:port/db", f"nothing+at+all://ann:{SENTINEL}@host/db"):
         words = ["status", "--connect-url", stack.info.connect_url, "--source-url", url]

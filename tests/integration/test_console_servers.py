@@ -11,7 +11,6 @@ from threading import Event
 import pyarrow as pa
 import pytest
 
-from cdc import ConnectClient
 from eventstore import Settings, subscription
 from eventstore.kafka.consumer import read_range
 from eventstore.relay import Relay
@@ -33,7 +32,7 @@ CONNECTOR = "console_heartbeats"
 
 
 @pytest.fixture
-def served(stack, database, monkeypatch, connectors_go):
+def served(stack, connect, database, monkeypatch, connectors_go):
     """A browser of a service with three events in a topic, of which its view has applied none, and one connector."""
     servers = stack.info.bootstrap_servers
     monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", servers)
@@ -44,9 +43,8 @@ def served(stack, database, monkeypatch, connectors_go):
     assert Relay(store, Settings()).run(stop=Event(), once=True).events == 3
     definitions = _definitions(topic)
     _serve(views_url, next(iter(definitions.groups.values())), topic)
-    with ConnectClient(stack.info.connect_url) as client:
-        client.create(CONNECTOR, heartbeats(servers))
-    places = Places(store_url=store_url, views_url=views_url, connect_url=stack.info.connect_url, kafka=True,
+    connect.create(CONNECTOR, heartbeats(servers))
+    places = Places(store_url=store_url, views_url=views_url, connect_url=connect.url, kafka=True,
                     checkpoints=Path("/nowhere"))  # fmt: skip
     opened = Sources(places, definitions, every=0.0, patience=60.0)
     yield Browser(opened), topic

@@ -116,14 +116,14 @@ async def count(store):
 
 
 @pytest.fixture(scope="module")
-def database_of_payments(stack):
+def database_of_payments(postgres):
     """One database for cancellations at many moments."""
     name = f"test_{uuid.uuid4().hex[:12]}"
-    engine = sa.create_engine(stack.info.postgres.url(), isolation_level="AUTOCOMMIT")
+    engine = sa.create_engine(postgres.info.postgres.url(), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.exec_driver_sql(f"create database {name}")
     engine.dispose()
-    return stack.info.postgres.url(name)
+    return postgres.info.postgres.url(name)
 
 
 @pytest.fixture

@@ -124,6 +124,7 @@ def files_of(page: str, folder: Path, url: str, *, own: str) -> None:
 def test_the_page_that_shows_a_table_in_another_service(
     url: str,
     stack: LocalStack,
+    connect: ConnectClient,
     environment: Callable[[], Environment],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -135,7 +136,7 @@ def test_the_page_that_shows_a_table_in_another_service(
         connection.exec_driver_sql("INSERT INTO regions VALUES (1, 'North')")
         connection.exec_driver_sql("INSERT INTO customers VALUES (7, 'Ann', 1)")
     monkeypatch.setenv("FACTFOLD_SECRETS", str(stack.info.secrets_dir))
-    monkeypatch.setenv("FACTFOLD_CONNECT_URL", stack.info.connect_url)
+    monkeypatch.setenv("FACTFOLD_CONNECT_URL", connect.url)
     files_of("show-a-table-elsewhere.md", tmp_path, url, own=f"shop{uuid.uuid4().hex[:8]}")
     monkeypatch.syspath_prepend(tmp_path)
     started = runpy.run_module("shop.sources", run_name="__main__")
@@ -148,8 +149,7 @@ def test_the_page_that_shows_a_table_in_another_service(
         wait_until(lambda: (runner.run_once(), addressees(mail) == [(7, "Ann", "South")])[1])
     for name in [name for name in sys.modules if name.partition(".")[0] in ("shop", "mail")]:
         del sys.modules[name]
-    with ConnectClient(stack.info.connect_url) as worker:
-        delete(worker, started["rows"].name, forget=True)
+    delete(connect, started["rows"].name, forget=True)
     drop_slot(shop, started["rows"].slot)
     started["shop"].dispose()
     shop.dispose()

@@ -32,6 +32,7 @@ from factfold.stack.state import SERVERS, save
 from tests.unit.test_names_of_settings import READ
 
 Ran = subprocess.CompletedProcess[str]
+pytestmark = pytest.mark.usefixtures("connect")
 
 
 def command(*words: str, **environment: str) -> Ran:
