@@ -19,7 +19,7 @@ import typer
 from benchmarks.machine import Claim, at_least, write
 from benchmarks.subscribe import BATCH, Payment, ours, rate, served
 from eventstore import Settings, queue, subscription
-from eventstore.subscriptions import Subscription
+from eventstore.delivery.subscriptions import Subscription
 from sample_app.story import Story
 
 TARGETS = {"at-most-once": 0.5, "effectively-once": 0.4, "queue": 0.2}

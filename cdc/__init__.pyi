@@ -1,4 +1,4 @@
-from cdc.change_event import (
+from cdc.changes.change_event import (
     ChangeDecoder as ChangeDecoder,
     ChangeEvent as ChangeEvent,
     LogMessage as LogMessage,
@@ -11,13 +11,13 @@ from cdc.comparing.report import (
     ComparisonProgress as ComparisonProgress,
     TableComparison as TableComparison,
 )
-from cdc.connect import ConnectClient as ConnectClient
-from cdc.connector_health import (
+from cdc.connect.client import ConnectClient as ConnectClient
+from cdc.operating.connector_health import (
     ConnectorHealth as ConnectorHealth,
     health as health,
     healths as healths,
 )
-from cdc.connector_metrics import ConnectorMetrics as ConnectorMetrics
+from cdc.operating.connector_metrics import ConnectorMetrics as ConnectorMetrics
 from cdc.connectors.base import Connector as Connector
 from cdc.connectors.binlog import (
     MariaDbSource as MariaDbSource,
@@ -38,7 +38,7 @@ from cdc.connectors.mongodb import MongoSource as MongoSource
 from cdc.connectors.outbox import OutboxSource as OutboxSource
 from cdc.connectors.postgres import PostgresSource as PostgresSource
 from cdc.connectors.sqlserver import SqlServerSource as SqlServerSource
-from cdc.control import (
+from cdc.operating.control import (
     Applied as Applied,
     apply as apply,
     delete as delete,
@@ -47,57 +47,57 @@ from cdc.control import (
     restart as restart,
     statuses as statuses,
 )
-from cdc.declarations import load as load
-from cdc.diagnosis import diagnose as diagnose
+from cdc.connectors.declarations import load as load
+from cdc.operating.diagnosis import diagnose as diagnose
 from cdc.findings import (
     Finding as Finding,
     Severity as Severity,
 )
-from cdc.grants import (
+from cdc.source.grants import (
     check_source as check_source,
     drop_slot as drop_slot,
     grant_statements as grant_statements,
     mark_source as mark_source,
     prepare_source as prepare_source,
 )
-from cdc.notifications import (
+from cdc.source.notifications import (
     Notification as Notification,
     NotificationReader as NotificationReader,
     SnapshotKind as SnapshotKind,
     Stage as Stage,
 )
-from cdc.planning import (
+from cdc.operating.planning import (
     Plan as Plan,
     SettingChange as SettingChange,
     plan as plan,
 )
-from cdc.positions import SourcePosition as SourcePosition
+from cdc.changes.positions import SourcePosition as SourcePosition
 from cdc.preparing.service import Service as Service, prepare_service as prepare_service
 from cdc.preparing.steps import PreparedStep as PreparedStep
-from cdc.rotation import rotate_password as rotate_password
-from cdc.secrets import write_secrets as write_secrets
-from cdc.signal_table import (
+from cdc.operating.rotation import rotate_password as rotate_password
+from cdc.connectors.secrets import write_secrets as write_secrets
+from cdc.source.signal_table import (
     clear_signals as clear_signals,
     prepare_signals as prepare_signals,
 )
-from cdc.signals import (
+from cdc.source.signals import (
     Signalled as Signalled,
     Signals as Signals,
 )
-from cdc.snapshots import TableRead as TableRead
-from cdc.status import ConnectorStatus as ConnectorStatus
-from cdc.supervisor import (
+from cdc.source.snapshots import TableRead as TableRead
+from cdc.connect.status import ConnectorStatus as ConnectorStatus
+from cdc.operating.supervisor import (
     RestartPolicy as RestartPolicy,
     Supervisor as Supervisor,
 )
-from cdc.topics import prepare_topics as prepare_topics
-from cdc.transaction_log import SourceTransactions as SourceTransactions
-from cdc.transactions import (
+from cdc.operating.topics import prepare_topics as prepare_topics
+from cdc.changes.transaction_log import SourceTransactions as SourceTransactions
+from cdc.changes.transactions import (
     TransactionMarker as TransactionMarker,
     decode_marker as decode_marker,
 )
-from cdc.triggers import capture as capture
-from cdc.watch import (
+from cdc.embedded.triggers import capture as capture
+from cdc.operating.watch import (
     Until as Until,
     check as check,
 )

@@ -18,9 +18,9 @@ from typing import ClassVar, Final, Literal
 
 from cdc.connectors.base import masked_repr, setting
 from cdc.connectors.catalogue import holds_secret
+from cdc.connectors.secrets import refuse_literal
 from cdc.connectors.sequences import check_sequences
 from cdc.errors import InvalidConnector
-from cdc.secrets import refuse_literal
 
 _KAFKA: Final = "org.apache.kafka.connect.transforms"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

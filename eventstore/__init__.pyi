@@ -1,4 +1,4 @@
-from eventstore.aggregate import (
+from eventstore.aggregates.aggregate import (
     Aggregate as Aggregate,
     command as command,
 )
@@ -12,7 +12,7 @@ from eventstore.backends.sql.tenants import (
     tenants as tenants,
 )
 from eventstore.delivery.deliveries import Delivery as Delivery
-from eventstore.dispatcher import (
+from eventstore.aggregates.dispatcher import (
     Accepted as Accepted,
     Dispatcher as Dispatcher,
     Middleware as Middleware,
@@ -22,8 +22,8 @@ from eventstore.dispatcher import (
 )
 from eventstore.erasure import MasterKeys as MasterKeys
 from eventstore.event_types import event as event
-from eventstore.field_types import Digits as Digits
-from eventstore.functional import (
+from eventstore.fields.field_types import Digits as Digits
+from eventstore.aggregates.functional import (
     FunctionalAggregate as FunctionalAggregate,
     decider as decider,
 )
@@ -41,12 +41,12 @@ from eventstore.messages import (
     NewEvent as NewEvent,
     RecordedEvent as RecordedEvent,
 )
-from eventstore.middleware import (
+from eventstore.aggregates.middleware import (
     logged as logged,
     required as required,
     traced as traced,
 )
-from eventstore.personal import Personal as Personal
+from eventstore.personal.marks import Personal as Personal
 from eventstore.restarts import Restarts as Restarts
 from eventstore.settings import (
     KafkaSettings as KafkaSettings,
@@ -66,12 +66,12 @@ from eventstore.subscribing import (
     run_async_subscription as run_async_subscription,
     run_subscription as run_subscription,
 )
-from eventstore.subscriptions import (
+from eventstore.delivery.subscriptions import (
     Subscription as Subscription,
     queue as queue,
     subscription as subscription,
 )
-from eventstore.upcasting import (
+from eventstore.fields.upcasting import (
     Cast as Cast,
     Default as Default,
     Drop as Drop,

@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 from uuid import UUID, uuid4
 
-from eventstore.aggregate import Aggregate
+from eventstore.aggregates.aggregate import Aggregate
+from eventstore.aggregates.dispatcher import ATTEMPTS, Accepted, Dispatcher, Middleware, Result, Send
 from eventstore.backends.sql.async_store import AsyncSqlEventStore
 from eventstore.backends.sql.greenlets import await_only, in_greenlet, waited_for
-from eventstore.dispatcher import ATTEMPTS, Accepted, Dispatcher, Middleware, Result, Send
 from eventstore.messages import NO_METADATA, Command, Metadata
 from eventstore.snapshots import Snapshots
 

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from eventstore.aggregate import Aggregate, commands_of
-from eventstore.command_schemas import command_schema
+from eventstore.aggregates.aggregate import Aggregate, commands_of
+from eventstore.aggregates.command_schemas import command_schema
+from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import DeclarationError
 from eventstore.event_types import EventType
 from eventstore.processes.process import Process, process_group
-from eventstore.subscriptions import Subscription
 from eventstore.topics import DEFAULT_SOURCE, HEADER_COLUMNS, HEADER_CONSTANTS, SCHEMAS_TOPIC, topic_of_category
 
 _VERSION: Final = "3.0.0"

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eventstore.casting import ENUM, can_cast, kind_of
-from eventstore.conversions import enum_members
 from eventstore.errors import InvalidEventData, SchemaIncompatible
 from eventstore.event_types import EventType
-from eventstore.field_types import Avro, Field, FieldType
-from eventstore.personal import Erased
+from eventstore.fields.casting import ENUM, can_cast, kind_of
+from eventstore.fields.conversions import enum_members
+from eventstore.fields.field_types import Avro, Field, FieldType
+from eventstore.fields.upcasting import TypeMeaning
+from eventstore.personal.marks import Erased
 from eventstore.schema_registry import RegisteredSchema, canonical
-from eventstore.upcasting import TypeMeaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _remedy(field: Field, source: Avro, difference: _Difference) -> str:
 
 def _erased_misfits(kind: EventType, schema: RegisteredSchema) -> Iterator[Misfit]:
     """Fields that are no longer personal, and whose placeholders cannot be cast as their values are."""
-    from eventstore.serialization import placeholder
+    from eventstore.fields.serialization import placeholder
 
     for name, declared in schema.personal.items():
         try:

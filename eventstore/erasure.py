@@ -6,7 +6,7 @@ An event is never rewritten. A personal field is therefore encrypted when it is 
 under a data key of its subject. The data key is stored separately, wrapped by a master key. Erasing a subject destroys
 its data key. Every copy of a value that was sealed under it then shows the declared placeholder.
 
-How its bytes are made, and what they are bound to, is in `eventstore.sealing`.
+How its bytes are made, and what they are bound to, is in `eventstore.personal.sealing`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from uuid import UUID
 
 from eventstore.errors import DeclarationError, InvalidSeal, KeysMissing
 from eventstore.identifiers import check_subject
-from eventstore.personal import Disclosed, Erased, Sealed
-from eventstore.schema_registry import RegisteredSchema
-from eventstore.sealing import (
+from eventstore.personal.marks import Disclosed, Erased, Sealed
+from eventstore.personal.sealing import (
     DataKey,
     Origin,
     SealedField,
@@ -33,6 +32,7 @@ from eventstore.sealing import (
     seal,
     subject_of,
 )
+from eventstore.schema_registry import RegisteredSchema
 
 if TYPE_CHECKING:
     from eventstore.event_types import EventType
@@ -278,7 +278,7 @@ def _disclosed(values: Mapping[str, Any], clear: Mapping[str, Any], schema: Regi
 
 
 def _clear(field: SealedField, key_id: UUID, keys: Mapping[UUID, DataKey | None]) -> Any:
-    from eventstore.serialization import decode_value, placeholder
+    from eventstore.fields.serialization import decode_value, placeholder
 
     declared = field.schema.personal[field.name]
     if key_id not in keys:

@@ -10,17 +10,17 @@ from functools import cached_property
 from types import FrameType, MappingProxyType
 from typing import Any, Final, Protocol, TypeVar, dataclass_transform, overload
 
-from eventstore.casting import kind_of
-from eventstore.conversions import MISFITS, Convert, placed
 from eventstore.errors import DeclarationError, InvalidEventData, KeysMissing, UnknownEventType
-from eventstore.field_compilation import compile_fields
-from eventstore.field_types import Compilation, Field
+from eventstore.fields.casting import kind_of
+from eventstore.fields.conversions import MISFITS, Convert, placed
+from eventstore.fields.field_compilation import compile_fields
+from eventstore.fields.field_types import Compilation, Field
+from eventstore.fields.record_classes import RecordClass, record_class
+from eventstore.fields.type_words import in_python
+from eventstore.fields.upcasting import FIRST, NO_UPCASTERS, PlainMeaning, Step, TypeMeaning, Upcasters, newer_event
 from eventstore.identifiers import check_subject, check_type_name, snake_case
-from eventstore.personal import Disclosed, Erased, Sealed, still_sealed
-from eventstore.record_classes import RecordClass, record_class
+from eventstore.personal.marks import Disclosed, Erased, Sealed, still_sealed
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.type_words import in_python
-from eventstore.upcasting import FIRST, NO_UPCASTERS, PlainMeaning, Step, TypeMeaning, Upcasters, newer_event
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class EventType:
     @cached_property
     def codec(self) -> BodyCodec:
         """The Avro encoder, built at first use so that declaring events loads no Avro library."""
-        from eventstore.serialization import AvroEncoder
+        from eventstore.fields.serialization import AvroEncoder
 
         return AvroEncoder(self.registered)
 
@@ -166,7 +166,7 @@ class EventType:
         return result
 
     def _shown(self, name: str, erased: Erased, meaning: PlainMeaning) -> Any:
-        from eventstore.serialization import placeholder
+        from eventstore.fields.serialization import placeholder
 
         declared = self.registered.personal.get(name)
         return meaning.shown(erased, name) if declared is None else placeholder(declared)
@@ -227,7 +227,7 @@ class EventType:
 
     def encode_sealed(self, event: object, aggregate_id: str, seal: Callable[[str, str, bytes], bytes]) -> bytes:
         """Do as `encode`, with each personal field as ``seal(subject, field, clear Avro)`` returns it."""
-        from eventstore.serialization import encode_value
+        from eventstore.fields.serialization import encode_value
 
         values = dict(self.to_plain(event))
         for field in self.personal:

@@ -17,12 +17,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-from eventstore.aggregate import command_name
+from eventstore.aggregates.aggregate import command_name
+from eventstore.aggregates.command_arguments import encode_arguments
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import COMMAND, ProcessRows, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
-from eventstore.command_arguments import encode_arguments
-from eventstore.conversions import aware_utc, not_negative, utc_now
+from eventstore.fields.conversions import aware_utc, not_negative, utc_now
 from eventstore.identifiers import StreamName
 from eventstore.messages import NO_METADATA, Metadata
 

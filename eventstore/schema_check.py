@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from eventstore.aggregate import Aggregate
+from eventstore.aggregates.aggregate import Aggregate
 from eventstore.compatibility import Misfit, misfits
 from eventstore.errors import DeclarationError
 from eventstore.schema_registry import RegisteredSchema, canonical

@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import structlog
 
-from eventstore.conversions import MISFITS
 from eventstore.errors import DeclarationError, InvalidEventData, StoreUnavailable
-from eventstore.field_compilation import compile_hints
-from eventstore.field_types import Field
+from eventstore.fields.conversions import MISFITS
+from eventstore.fields.field_compilation import compile_hints
+from eventstore.fields.field_types import Field
 from eventstore.identifiers import StreamName
 from eventstore.schema_registry import RegisteredSchema
 
 if TYPE_CHECKING:
-    from eventstore.aggregate import Aggregate
-    from eventstore.serialization import AvroDecoder, AvroEncoder
+    from eventstore.aggregates.aggregate import Aggregate
+    from eventstore.fields.serialization import AvroDecoder, AvroEncoder
 
 A = TypeVar("A", bound="Aggregate")
 
@@ -224,7 +224,7 @@ class StateShape:
 
     def restored(self, kind: type[A], stream: StreamName, snapshot: AggregateSnapshot) -> A | None:
         """Return the state of a snapshot, None where that is of another shape or holds what no field can."""
-        from eventstore.serialization import schema_id_of
+        from eventstore.fields.serialization import schema_id_of
 
         if schema_id_of(snapshot.payload) != self.id:
             return None
@@ -238,13 +238,13 @@ class StateShape:
 
     @cached_property
     def _encoder(self) -> AvroEncoder:
-        from eventstore.serialization import AvroEncoder
+        from eventstore.fields.serialization import AvroEncoder
 
         return AvroEncoder(self._registered)
 
     @cached_property
     def _decoder(self) -> AvroDecoder:
-        from eventstore.serialization import AvroDecoder
+        from eventstore.fields.serialization import AvroDecoder
 
         return AvroDecoder(lambda _: self._registered)
 

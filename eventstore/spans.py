@@ -19,7 +19,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from eventstore.dispatcher import Refusal, Result, Send
+from eventstore.aggregates.dispatcher import Refusal, Result, Send
 from eventstore.errors import SchemaError
 from eventstore.extras import require_extra
 from eventstore.messages import Command

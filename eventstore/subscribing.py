@@ -14,11 +14,11 @@ from eventstore.delivery.around import Around
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.source import Source
 from eventstore.delivery.subscriber import Subscriber
+from eventstore.delivery.subscriptions import Subscription
 from eventstore.erasure import KeyStore
 from eventstore.errors import SubscriptionGaveUp
 from eventstore.restarts import PASSING, Outwaiting, Restarts
 from eventstore.settings import Settings
-from eventstore.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

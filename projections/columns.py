@@ -13,8 +13,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from eventstore.errors import UnsupportedFieldType
-from eventstore.field_compilation import compile_hints
-from eventstore.field_types import FieldType
+from eventstore.fields.field_compilation import compile_hints
+from eventstore.fields.field_types import FieldType
 from eventstore.schema_registry import is_sealed
 from projections.declaring.avro_records import spelled_out, value_type
 from projections.errors import InvalidDefinition

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from eventstore.aggregate import Aggregate
+from eventstore.aggregates.aggregate import Aggregate
 from eventstore.event_types import EventType
 from projections.columns import ColumnType
 from projections.declaring.setters import taken_from_personal

@@ -22,9 +22,9 @@ from enum import Enum
 from typing import Any, Final, Literal
 from uuid import UUID
 
-from eventstore.conversions import aware_utc, enum_texts
 from eventstore.errors import InvalidEventData
 from eventstore.event_types import event_type_of
+from eventstore.fields.conversions import aware_utc, enum_texts
 from projections.errors import InvalidPredicate
 
 Operator = Literal["==", "!=", "<", "<=", ">", ">="]

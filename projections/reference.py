@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from cdc.placeholders import placeholder_of
+from cdc.changes.placeholders import placeholder_of
 from eventstore.erasure import KeyStore, Origin, PersonalData
 from eventstore.errors import ForeignRecord, InvalidEventData, NotFramedAvro, UnknownEventType, UnknownSchema
+from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import Position
 from eventstore.messages import NO_METADATA, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
-from eventstore.serialization import AvroDecoder
 from eventstore.topics import TopicRecord, message_key, require_source
 from projections.branching.branches import Branches
 from projections.branching.matching import matcher

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from eventstore.aggregate import Aggregate
+from eventstore.aggregates.aggregate import Aggregate
 from eventstore.event_types import EventType, event_type_of
 from projections.columns import ColumnType
 from projections.declaring.event_tables import topic_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
-from eventstore.upcasting import Cast, Default, Drop, Rename, Retype
+from eventstore.fields.upcasting import Cast, Default, Drop, Rename, Retype
 
 
 class First(Aggregate, category="shipment"):

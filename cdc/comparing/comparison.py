@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc.connectors.postgres import PostgresSource
-    from cdc.signals import Signals
+    from cdc.source.signals import Signals
     from eventstore.settings import Settings
 
 PATIENCE: Final = 120.0

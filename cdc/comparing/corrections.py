@@ -12,9 +12,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cdc import rules
+from cdc.changes import rules
+from cdc.changes.positions import is_streamed
 from cdc.comparing.rows import SeenRow
-from cdc.positions import is_streamed
 from eventstore.kafka.producer import OutgoingRecord
 from eventstore.topics import TopicRecord
 

@@ -20,9 +20,9 @@ from cdc.comparing.report import ComparisonProgress, OnProgress, TableComparison
 from cdc.comparing.rows import Key, ordered
 from cdc.comparing.sqlite_text import source_text, state_text
 from cdc.comparing.state import StateTable
+from cdc.embedded.triggers import delete_again, read_again
 from cdc.errors import InvalidConnector, SourceNotReady, StateBehind
 from cdc.identifiers import quoted
-from cdc.triggers import delete_again, read_again
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

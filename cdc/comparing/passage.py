@@ -7,10 +7,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
-from cdc.catalogue import typed_errors
 from cdc.comparing.state import StateTable
 from cdc.errors import StateBehind
-from cdc.grants import mark_source
+from cdc.source.catalogue import typed_errors
+from cdc.source.grants import mark_source
 from eventstore.kafka.admin import OffsetReader
 
 if TYPE_CHECKING:

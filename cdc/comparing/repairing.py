@@ -23,7 +23,7 @@ from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cdc.signals import Signals
+    from cdc.source.signals import Signals
     from eventstore.topics import TopicRecord
 
 # What a signal carries as keys; beyond that it names ranges of keys, which are read whole.

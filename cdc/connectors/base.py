@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pydantic import SecretStr
 
 from cdc.connectors.catalogue import holds_secret, kind_of, known_keys, unknown_key
+from cdc.connectors.secrets import is_reference, refuse_literal, revealed
 from cdc.errors import InvalidConnector
-from cdc.secrets import is_reference, refuse_literal, revealed
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

@@ -9,8 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
+from cdc.connectors.secrets import sounds_secret
 from cdc.errors import InvalidConnector
-from cdc.secrets import sounds_secret
 
 _LOGIN = re.compile(r"://[^\s,]*@")
 # Of converters and of Kafka clients behind a prefix: a PEM key, and a user with a password.

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
+from cdc.changes.placeholders import SETTING, own_placeholder
+from cdc.changes.rules import FIELD_EPOCH, FIELD_UNAVAILABLE
 from cdc.connectors.base import setting, topic_creation
 from cdc.connectors.catalogue import holds_secret, keys_of
 from cdc.connectors.debezium import BROKERS_DEFAULT, HEARTBEATS, DebeziumConnector, exactly
 from cdc.connectors.encodings import Encoding, Modes, PlainJson, check_modes, check_nulls
 from cdc.errors import InvalidConnector
 from cdc.identifiers import TableName, check_topic
-from cdc.placeholders import SETTING, own_placeholder
-from cdc.rules import FIELD_EPOCH, FIELD_UNAVAILABLE
 from cdc.transforms import Filter, InsertField, TopicMatches, Transform
 from eventstore.topics import TOMBSTONE_RETENTION, TopicSpec, changelog_topic, history_topic
 

@@ -18,10 +18,10 @@ from cdc.connectors.base import (
     revealed_password,
     texts,
 )
+from cdc.connectors.secrets import is_reference, revealed
 from cdc.connectors.sequences import check_sequence, check_sequences
 from cdc.errors import InvalidConnector
 from cdc.identifiers import check_connector_name, check_host, check_topic_prefix
-from cdc.secrets import is_reference, revealed
 from cdc.transforms import Transform, compiled
 
 if TYPE_CHECKING:
@@ -176,8 +176,8 @@ class DebeziumConnector:
 class LoginConnector(DebeziumConnector):
     """A source that is reached at a host and a port by a user with a password.
 
-    `password` is a reference to a config provider (`${file:/path:key}`, see cdc.secrets); a literal is refused
-    unless `allow_literal_secrets`.
+    `password` is a reference to a config provider (`${file:/path:key}`, see cdc.connectors.secrets); a literal is
+    refused unless `allow_literal_secrets`.
     """
 
     OWNED = DebeziumConnector.OWNED | {"database.hostname", "database.port", "database.user", "database.password"}

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from cdc.connectors.catalogue import holds_secret
 from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import exactly
-from cdc.secrets import revealed
+from cdc.connectors.secrets import revealed
 from eventstore.errors import InvalidIdentifier
 
 _COLLECTION = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")

@@ -7,12 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
+from cdc.changes.rules import MARK_PREFIX
 from cdc.connectors.changelog import ChangelogConnector
 from cdc.connectors.debezium import LoginConnector
 from cdc.connectors.encodings import BYTES, PRESERVED_TIMES, TEXT_OR_BYTES, Modes
+from cdc.connectors.secrets import is_reference
 from cdc.identifiers import MAX_IDENTIFIER, TableName, check_connector_name, check_identifier, check_name, check_slot
-from cdc.rules import MARK_PREFIX
-from cdc.secrets import is_reference
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -69,7 +69,7 @@ class PostgresConnector(LoginConnector):
 
     def check_source(self, engine: Engine) -> None:
         """Look whether the database is as this connector needs it; SourceNotReady says what is not."""
-        from cdc.grants import check_source
+        from cdc.source.grants import check_source
 
         check_source(engine, self)
 
@@ -82,7 +82,7 @@ class PostgresConnector(LoginConnector):
             "plugin.name": "pgoutput",
             "slot.name": self.slot,
             "publication.name": self.publication,
-            # The role may not create publications: their owner does, see cdc.grants.
+            # The role may not create publications: their owner does, see cdc.source.grants.
             "publication.autocreate.mode": "disabled",
             "table.include.list": ",".join(table.pattern for table in self.table_names),
             **self._marks(),

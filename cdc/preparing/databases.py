@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdc.catalogue import role_facts, typed_errors
 from cdc.errors import SourceNotReady
-from cdc.grants import set_password
 from cdc.identifiers import check_name, quoted
 from cdc.preparing.steps import Step
+from cdc.source.catalogue import role_facts, typed_errors
+from cdc.source.grants import set_password
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
-from cdc.catalogue import publication_facts, role_facts, typed_errors
+from cdc.connectors.secrets import file_of, revealed, store_secret, stored_secret
 from cdc.errors import SourceNotReady
 from cdc.findings import errors
-from cdc.grants import prepare_source, publication_statement, rights_statements, role_statement, unpublished
 from cdc.identifiers import check_name, quoted
 from cdc.preparing.steps import Step
-from cdc.secrets import file_of, revealed, store_secret, stored_secret
-from cdc.signal_table import signal_statements, signal_table_of
-from cdc.source_health import source_findings
+from cdc.source.catalogue import publication_facts, role_facts, typed_errors
+from cdc.source.grants import prepare_source, publication_statement, rights_statements, role_statement, unpublished
+from cdc.source.signal_table import signal_statements, signal_table_of
+from cdc.source.source_health import source_findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cdc.connectors.outbox import OutboxSource
 from cdc.connectors.postgres import PostgresConnector
-from cdc.control import TIMEOUT
 from cdc.errors import InvalidConnector
+from cdc.operating.control import TIMEOUT
+from cdc.operating.topics import stores_of
 from cdc.preparing.databases import Database, LoginRole
 from cdc.preparing.logins import ConnectorLogin, Password, Rights
 from cdc.preparing.steps import PreparedStep, Step, run_steps
 from cdc.preparing.stores import Categories, OwnTables, StoreTables
 from cdc.preparing.streams import RunningConnector, Topics
-from cdc.source_choice import not_of
-from cdc.topics import stores_of
+from cdc.source.source_choice import not_of
 from eventstore.topics import DEFAULT_PARTITIONS
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
     from sqlalchemy import Engine, MetaData
 
-    from cdc.connect import ConnectClient
+    from cdc.connect.client import ConnectClient
     from cdc.connectors.base import Connector
     from eventstore import Aggregate, SqlEventStore
     from eventstore.settings import Settings

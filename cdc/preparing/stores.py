@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdc.catalogue import typed_errors
 from cdc.identifiers import quoted
 from cdc.preparing.steps import Step
+from cdc.source.catalogue import typed_errors
 from eventstore.errors import StoreNotPrepared
 from eventstore.shown_urls import shown_url
 

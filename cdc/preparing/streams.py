@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cdc.connectors.outbox import OutboxSource
-from cdc.control import TIMEOUT, apply, wait_for_worker
-from cdc.planning import plan
+from cdc.operating.control import TIMEOUT, apply, wait_for_worker
+from cdc.operating.planning import plan
+from cdc.operating.topics import require_own_topics, stores_of, topic_specs
 from cdc.preparing.steps import Step
-from cdc.topics import require_own_topics, stores_of, topic_specs
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from cdc.connect import ConnectClient
+    from cdc.connect.client import ConnectClient
     from cdc.connectors.base import Connector
     from eventstore.settings import Settings
     from eventstore.topics import TopicSpec

@@ -14,9 +14,10 @@ from eventstore.backends.batch import Batch, Draft, check_bounds, stream_name
 from eventstore.backends.memory_catalogue import MemoryCatalogue
 from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.closing import Closing
-from eventstore.conversions import aware_utc
 from eventstore.erasure import Erasure, KeyStore, Origin, PersonalData
 from eventstore.errors import StreamDeleted, WrongExpectedVersion
+from eventstore.fields.conversions import aware_utc
+from eventstore.fields.serialization import AvroDecoder, schema_id_of
 from eventstore.identifiers import (
     ARCHIVED_HEAD,
     DELETED_HEAD,
@@ -30,13 +31,12 @@ from eventstore.identifiers import (
 )
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import AvroDecoder, schema_id_of
 from eventstore.snapshots import AggregateSnapshot
 from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
 from eventstore.topics import DEFAULT_SOURCE
 
 if TYPE_CHECKING:
-    from eventstore.aggregate import Aggregate
+    from eventstore.aggregates.aggregate import Aggregate
 
 # One writer at a time: the position is the order of appends, as in SQLite.
 _ORDER_XID = 0

@@ -10,10 +10,10 @@ from eventstore.closing import Closing
 from eventstore.deadletters.editing import edited_values
 from eventstore.deadletters.letters import Contents, Letter, reason
 from eventstore.deadletters.records import own_headers
+from eventstore.delivery.masking import shown_payload
 from eventstore.errors import FactfoldError, ReplayRefused, SchemaError
+from eventstore.fields.serialization import AvroDecoder, AvroEncoder
 from eventstore.kafka.schemas import TopicSchemas
-from eventstore.masking import shown_payload
-from eventstore.serialization import AvroDecoder, AvroEncoder
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 

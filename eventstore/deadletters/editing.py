@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from eventstore.delivery.masking import MASK
 from eventstore.errors import InvalidEventData
-from eventstore.masking import MASK
+from eventstore.fields.serialization import AvroDecoder, AvroEncoder
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import AvroDecoder, AvroEncoder
 
 
 def edited_values(

@@ -35,11 +35,11 @@ from eventstore.deadletters.records import (
 )
 from eventstore.deadletters.roads import Chosen, Road, to_group, to_topic
 from eventstore.errors import LetterMissing, ReplayRefused
+from eventstore.fields.serialization import AvroDecoder
 from eventstore.kafka.admin import OffsetReader, ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.publisher import Publisher
 from eventstore.kafka.topic_settings import topic_ids
-from eventstore.serialization import AvroDecoder
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord, dead_letter_topic_of, settled_topic
 

@@ -11,7 +11,7 @@ from eventstore.messages import RecordedEvent
 
 if TYPE_CHECKING:
     from eventstore.delivery.source import Arrival
-    from eventstore.subscriptions import Subscription
+    from eventstore.delivery.subscriptions import Subscription
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from eventstore.delivery.calls import HandlerThread
 from eventstore.delivery.loop import HandlerLoop
 from eventstore.delivery.source import Lag, Source
 from eventstore.delivery.subscriber import Subscriber
+from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import SubscriptionError
 from eventstore.restarts import PATIENCE_SECONDS
-from eventstore.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine

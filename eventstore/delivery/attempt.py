@@ -12,9 +12,9 @@ from eventstore.delivery.around import Around, HandlerCall, entered
 from eventstore.delivery.calls import BEGIN, BURY, CALL, COMMIT, Calls, HandlerRunner
 from eventstore.delivery.deliveries import Delivery
 from eventstore.delivery.source import Arrival, Source
+from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import FactfoldError, SchemaError, StoreUnavailable
 from eventstore.messages import RecordedEvent
-from eventstore.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

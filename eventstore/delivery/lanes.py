@@ -20,7 +20,7 @@ from eventstore.delivery.attempt import Attempt, DeliveryReport
 from eventstore.delivery.calls import Calls, HandlerRunner, Step
 from eventstore.delivery.settling import Settling
 from eventstore.delivery.source import Arrival, Source
-from eventstore.subscriptions import Subscription
+from eventstore.delivery.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from eventstore.inbox import Inbox

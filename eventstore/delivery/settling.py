@@ -22,11 +22,11 @@ import structlog
 from eventstore.delivery.attempt import Attempt, AttemptFailed, AttemptHopeless, DeliveryReport
 from eventstore.delivery.calls import HandlerRunner
 from eventstore.delivery.deliveries import Rejected, Released
+from eventstore.delivery.masking import masked_message, masked_traceback
 from eventstore.delivery.source import Arrival, DeadLetter, Source
+from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import StoreUnavailable
-from eventstore.masking import masked_message, masked_traceback
 from eventstore.restarts import PATIENCE_SECONDS
-from eventstore.subscriptions import Subscription
 
 log = structlog.get_logger()
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from eventstore.delivery.masking import masked_message
 from eventstore.errors import FactfoldError
-from eventstore.masking import masked_message
 from eventstore.messages import RecordedEvent
 from eventstore.topics import DEAD_LETTER_MESSAGE_LENGTH
 

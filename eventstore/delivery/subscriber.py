@@ -15,9 +15,9 @@ from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.calls import FORGET, HandlerRunner, HandlerThread, Step
 from eventstore.delivery.lanes import Lane, Lanes
 from eventstore.delivery.source import Arrival, Lag, Source
+from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import DeclarationError, FactfoldError, HandlerHung, StoreUnavailable, SubscriptionError
 from eventstore.restarts import PATIENCE_SECONDS
-from eventstore.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

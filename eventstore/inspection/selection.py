@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from eventstore.backends.batch import check_bounds
-from eventstore.conversions import aware_utc
 from eventstore.errors import InvalidBound
+from eventstore.fields.conversions import aware_utc
 from eventstore.identifiers import StreamName, check_category, check_type_name
 from eventstore.messages import Metadata
 

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
-from eventstore.aggregate import Aggregate
+from eventstore.aggregates.aggregate import Aggregate
 from eventstore.errors import DeclarationError, EventsNotFound, KeysMissing
 from eventstore.identifiers import StreamName
 from eventstore.messages import RecordedEvent

@@ -9,15 +9,15 @@ from typing import Any, cast
 
 from confluent_kafka import Message
 
+from eventstore.delivery.subscriptions import Subscription
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import FactfoldError, ForeignRecord, SchemaError
+from eventstore.fields.serialization import AvroDecoder, schema_id_of
 from eventstore.kafka.batches import PassedOver
 from eventstore.kafka.retrying import Retry, retry_of
 from eventstore.kafka.schemas import TopicSchemas
 from eventstore.messages import RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import AvroDecoder, schema_id_of
-from eventstore.subscriptions import Subscription
 from eventstore.topics import event_of, not_an_event, require_source
 
 

@@ -16,6 +16,7 @@ from uuid import UUID
 from eventstore.closing import Closing
 from eventstore.erasure import KeyStore, Origin, PersonalData
 from eventstore.errors import EventsNotFound, KafkaError, SchemaError, TopicMissing, UnknownSchema
+from eventstore.fields.serialization import FRAME, AvroDecoder
 from eventstore.inspection.entries import Entry
 from eventstore.inspection.selection import Selection
 from eventstore.kafka.admin import OffsetReader
@@ -23,7 +24,6 @@ from eventstore.kafka.consumer import RangeReader
 from eventstore.kafka.schemas import TopicSchemas
 from eventstore.messages import RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import FRAME, AvroDecoder
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord, event_of
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException
 
+from eventstore.delivery.subscriptions import Subscription
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader
 from eventstore.kafka.letters import Letters
 from eventstore.settings import Settings
-from eventstore.subscriptions import Subscription
 
 MISSING: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC"})
 # A broker that does not answer at once is asked again later.

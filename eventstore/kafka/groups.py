@@ -12,12 +12,12 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, To
 from confluent_kafka.admin import AdminClient
 
 from eventstore.delivery.source import Lag, PartitionLag
+from eventstore.delivery.subscriptions import Start
 from eventstore.errors import GroupActive, GroupUnknown
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, Offsets, quiet, typed_errors
 from eventstore.kafka.places import start_offsets
 from eventstore.kafka.waiting import Waiting, first_waiting, places_before_end
 from eventstore.settings import Settings
-from eventstore.subscriptions import Start
 from eventstore.topics import retry_topic_of
 
 

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Any
 
 from eventstore.delivery.source import DeadLetter
+from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import BrokerRefused, TopicMissing
 from eventstore.kafka.admin import OffsetReader, ensure_topics
 from eventstore.kafka.arrivals import KafkaArrival, headers_of
@@ -14,7 +15,6 @@ from eventstore.kafka.consumer import as_bytes
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer, is_too_large
 from eventstore.kafka.retrying import RETRY_PREFIX, Retry
 from eventstore.settings import Settings
-from eventstore.subscriptions import Subscription
 from eventstore.topics import (
     DEAD_LETTER_OMITTED,
     DEAD_LETTER_PREFIX,

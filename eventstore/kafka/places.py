@@ -8,10 +8,10 @@ from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from eventstore.delivery.subscriptions import Start
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader
 from eventstore.kafka.batches import PassedOver
 from eventstore.settings import Settings
-from eventstore.subscriptions import Start
 
 # The group moved on without us, or is moving: the next owner reads again what could not be committed.
 _OVERTAKEN: Final = frozenset(

@@ -10,10 +10,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     ResourceType,
 )
 
+from eventstore.delivery.subscriptions import MOST_DELIVERIES, Subscription
 from eventstore.errors import SubscriptionError
 from eventstore.kafka.admin import DEADLINE_SECONDS, configs_of, quiet, set_configs, typed_errors
 from eventstore.settings import Settings
-from eventstore.subscriptions import MOST_DELIVERIES, Subscription
 
 # What brokers allow for the lock of a record by default.
 _SHORTEST_LOCK, _LONGEST_LOCK = 15.0, 60.0

@@ -23,6 +23,7 @@ from confluent_kafka import (
 )
 
 from eventstore.delivery.source import DeadLetter, Lag
+from eventstore.delivery.subscriptions import MOST_DELIVERIES, Subscription
 from eventstore.erasure import KeyStore, PersonalData
 from eventstore.errors import SubscriptionError
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, typed_errors
@@ -34,7 +35,6 @@ from eventstore.kafka.schemas import TopicSchemas
 from eventstore.kafka.share_groups import lock_seconds, prepare_group
 from eventstore.restarts import PATIENCE_SECONDS
 from eventstore.settings import Settings
-from eventstore.subscriptions import MOST_DELIVERIES, Subscription
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from eventstore.delivery.source import DeadLetter, Lag
+from eventstore.delivery.subscriptions import Subscription
 from eventstore.erasure import KeyStore, PersonalData
 from eventstore.errors import OffsetsExpired
 from eventstore.kafka.admin import DEADLINE_SECONDS, broker_unreachable, typed_errors
@@ -24,7 +25,6 @@ from eventstore.kafka.places import Places, partition_of, start_places
 from eventstore.kafka.schemas import TopicSchemas
 from eventstore.restarts import PATIENCE_SECONDS
 from eventstore.settings import Settings
-from eventstore.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

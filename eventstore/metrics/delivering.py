@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from eventstore.delivery.around import HandlerCall
     from eventstore.delivery.attempt import DeliveryReport
     from eventstore.delivery.source import Lag
+    from eventstore.delivery.subscriptions import Subscription
     from eventstore.settings import Settings
-    from eventstore.subscriptions import Subscription
 
 RECORDS: Final = Family(
     "factfold_subscription_records_total", Kind.COUNTER,

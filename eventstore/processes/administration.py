@@ -11,7 +11,7 @@ from uuid import uuid4
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import InstanceRow, Key, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
-from eventstore.conversions import utc_now
+from eventstore.fields.conversions import utc_now
 from eventstore.identifiers import StreamName
 from eventstore.messages import RecordedEvent
 from eventstore.processes.engine import Addressed, ProcessEngine

@@ -13,10 +13,10 @@ from eventstore.backends.sql.process_rows import COMMAND, TIMER, InstanceRow, Ke
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.backends.sql.transactions import is_outage
 from eventstore.errors import DeclarationError
+from eventstore.fields.plain_json import dump_plain
 from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName
 from eventstore.messages import NO_METADATA, Metadata, NewEvent, RecordedEvent
-from eventstore.personal import Disclosed
-from eventstore.plain_json import dump_plain
+from eventstore.personal.marks import Disclosed
 from eventstore.processes.errors import ProcessAlreadyStarted, ProcessVersionMissing, StepFailed
 from eventstore.processes.process import Process
 from eventstore.processes.reactions import impersonal

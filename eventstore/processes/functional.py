@@ -24,7 +24,7 @@ from datetime import datetime, timedelta
 from types import new_class
 from typing import Any, Final, TypeVar
 
-from eventstore.aggregate import Aggregate, command_name
+from eventstore.aggregates.aggregate import Aggregate, command_name
 from eventstore.errors import DeclarationError
 from eventstore.processes.process import Process, Reply, Sending
 from eventstore.processes.reactions import (

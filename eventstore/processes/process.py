@@ -29,15 +29,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
-from eventstore.aggregate import Aggregate, command_name, commands_of
-from eventstore.command_arguments import encode_arguments
-from eventstore.conversions import MISFITS, aware_utc, not_negative
+from eventstore.aggregates.aggregate import Aggregate, command_name, commands_of
+from eventstore.aggregates.command_arguments import encode_arguments
 from eventstore.errors import DeclarationError, InvalidEventData
 from eventstore.event_types import event
-from eventstore.field_compilation import compile_hints
-from eventstore.field_types import Field
+from eventstore.fields.conversions import MISFITS, aware_utc, not_negative
+from eventstore.fields.field_compilation import compile_hints
+from eventstore.fields.field_types import Field
+from eventstore.fields.plain_json import dump_plain, load_plain
 from eventstore.identifiers import StreamName
-from eventstore.plain_json import dump_plain, load_plain
 from eventstore.processes.reactions import Reactions, read_reactions
 from eventstore.processes.records import UNSTARTED, Cause, SentCommand, SetTimer, Undoable
 

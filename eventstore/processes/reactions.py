@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from eventstore.aggregate import command_name, owner_of, types_as_stored
-from eventstore.casting import kind_of
+from eventstore.aggregates.aggregate import command_name, owner_of, types_as_stored
 from eventstore.errors import DeclarationError
 from eventstore.event_types import EventType, event_type_of, is_event_class
+from eventstore.fields.casting import kind_of
+from eventstore.fields.serialization import placeholder
 from eventstore.identifiers import StreamName
-from eventstore.personal import Disclosed, Erased
-from eventstore.serialization import placeholder
+from eventstore.personal.marks import Disclosed, Erased
 
 H = TypeVar("H", bound=Callable[..., object])
 Correlation = str | Callable[[Any], str | None] | None

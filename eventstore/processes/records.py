@@ -32,7 +32,7 @@ EXPIRED: Final = "expired"
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """The input of a step; `data` is JSON (eventstore.plain_json), personal fields show their placeholders."""
+    """The input of a step; `data` is JSON (eventstore.fields.plain_json), personal fields show their placeholders."""
 
     kind: str
     name: str

@@ -9,13 +9,14 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
+from eventstore.aggregates.dispatcher import Dispatcher
 from eventstore.backends.sql.source import StoreSource
 from eventstore.backends.sql.store import SqlEventStore
-from eventstore.conversions import utc_now
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.subscriber import Subscriber
-from eventstore.dispatcher import Dispatcher
+from eventstore.delivery.subscriptions import Subscription, subscription
 from eventstore.errors import CheckpointMoved, SubscriptionGaveUp
+from eventstore.fields.conversions import utc_now
 from eventstore.messages import RecordedEvent
 from eventstore.processes.engine import ProcessEngine, StepAround
 from eventstore.processes.process import Process, process_group
@@ -23,12 +24,11 @@ from eventstore.processes.worker import ProcessWorker, WorkReport
 from eventstore.restarts import Outwaiting, Restarts
 from eventstore.settings import Settings
 from eventstore.subscribing import open_subscriber
-from eventstore.subscriptions import Subscription, subscription
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from eventstore.aggregate import Aggregate
+    from eventstore.aggregates.aggregate import Aggregate
     from eventstore.metrics import ProcessMetrics
     from eventstore.spans import Spans
 

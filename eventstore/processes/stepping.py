@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID, uuid5
 
-from eventstore.aggregate import command_name
+from eventstore.aggregates.aggregate import command_name
+from eventstore.fields.plain_json import load_plain
 from eventstore.messages import Cause as Causation
 from eventstore.messages import Metadata
-from eventstore.plain_json import load_plain
 from eventstore.processes.errors import ProcessAlreadyStarted, ProcessError, TimerUndecodable, TooManySteps
 from eventstore.processes.process import AtHand, Decided, Process, Reply, Sending
 from eventstore.processes.reactions import LATE, REACTS, STARTS, Arrived, Reaction

@@ -13,17 +13,17 @@ from uuid import UUID
 
 import structlog
 
-from eventstore.aggregate import commands_of
+from eventstore.aggregates.aggregate import commands_of
+from eventstore.aggregates.command_arguments import decode_arguments
+from eventstore.aggregates.dispatcher import Accepted, Dispatcher, Refusal
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import COMMAND, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.backends.sql.transactions import is_outage, sever
-from eventstore.command_arguments import decode_arguments
-from eventstore.conversions import utc_now
 from eventstore.delivery.calls import HandlerThread
-from eventstore.dispatcher import Accepted, Dispatcher, Refusal
 from eventstore.errors import FactfoldError, HandlerHung, WrongExpectedVersion
-from eventstore.plain_json import dump_plain
+from eventstore.fields.conversions import utc_now
+from eventstore.fields.plain_json import dump_plain
 from eventstore.processes.engine import Addressed, ProcessEngine, StepAround
 from eventstore.processes.errors import StepFailed, TimerUndecodable
 from eventstore.processes.process import Process, Reply
@@ -33,7 +33,7 @@ from eventstore.processes.stepping import Input
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from eventstore.aggregate import Aggregate
+    from eventstore.aggregates.aggregate import Aggregate
 
 # A transaction that holds locks, and keeps readers of the store waiting, for some tenths of a second at most.
 _BATCH: Final = 100

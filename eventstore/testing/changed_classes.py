@@ -8,12 +8,12 @@ from uuid import uuid4
 
 import pytest
 
-from eventstore.aggregate import Aggregate
+from eventstore.aggregates.aggregate import Aggregate
 from eventstore.errors import SchemaIncompatible
 from eventstore.event_types import event
+from eventstore.fields.upcasting import Cast
 from eventstore.identifiers import ANY, NO_STREAM
 from eventstore.store import EventStore
-from eventstore.upcasting import Cast
 
 
 class Gauge(Aggregate):

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from eventstore.aggregate import Aggregate
+from eventstore.aggregates.aggregate import Aggregate
 from eventstore.errors import StreamArchived, StreamDeleted, WrongExpectedVersion
 from eventstore.event_types import event
 from eventstore.identifiers import ANY, NO_STREAM, STREAM_EXISTS, Position

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from eventstore.subscriptions import Subscription
+    from eventstore.delivery.subscriptions import Subscription
 
 __all__ = ["deliver", "deliver_async"]
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from eventstore.aggregate import Aggregate
+from eventstore.aggregates.aggregate import Aggregate
 from eventstore.errors import (
     EventIdTaken,
     EventTooLarge,

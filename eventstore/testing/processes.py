@@ -18,11 +18,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 from uuid import UUID, uuid5
 
-from eventstore.aggregate import command_name
-from eventstore.command_arguments import encode_arguments
+from eventstore.aggregates.aggregate import command_name
+from eventstore.aggregates.command_arguments import encode_arguments
 from eventstore.errors import InvalidEventData
 from eventstore.event_types import event_type_of
-from eventstore.plain_json import dump_plain
+from eventstore.fields.plain_json import dump_plain
+from eventstore.fields.serialization import AvroDecoder
 from eventstore.processes.process import Process, Reply
 from eventstore.processes.records import (
     ACCEPTED,
@@ -37,7 +38,6 @@ from eventstore.processes.records import (
     SetTimer,
 )
 from eventstore.processes.stepping import Input, step
-from eventstore.serialization import AvroDecoder
 
 __all__ = ["ProcessScenario", "accepted", "clock", "command", "expired", "given", "refused"]
 

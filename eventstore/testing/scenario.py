@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from eventstore.aggregate import Aggregate
+from eventstore.aggregates.aggregate import Aggregate
 from eventstore.errors import Refused
 from eventstore.event_types import EventType, type_of_object
-from eventstore.serialization import AvroDecoder, decode_value, encode_value
+from eventstore.fields.serialization import AvroDecoder, decode_value, encode_value
 
 __all__ = ["Outcome", "Scenario", "given"]
 

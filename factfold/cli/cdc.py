@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cdc.status import PAUSED, RUNNING, STOPPED
+from cdc.connect.status import PAUSED, RUNNING, STOPPED
 from factfold.cli.connectors import (
     ConnectUrl,
     Json,
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc import Connector, Plan
-    from cdc.connect import ConnectClient
+    from cdc.connect.client import ConnectClient
     from cdc.connectors.postgres import PostgresConnector
-    from cdc.control import State
+    from cdc.operating.control import State
 
 offsets = typer.Typer(help="The offsets of a connector.", no_args_is_help=True)
 app = typer.Typer(help="Connectors that capture row changes and publish events.", no_args_is_help=True)
@@ -131,7 +131,7 @@ def _statements(connector: Connector) -> list[str]:
 
 def _sql(connector: PostgresConnector, printed: set[str]) -> Iterator[str]:
     """The SQL of one source, for psql, without what was printed for another connector."""
-    from cdc.grants import grant_notes
+    from cdc.source.grants import grant_notes
 
     yield f"-- {connector.name}"
     yield from grant_notes(connector)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cdc import Connector, PostgresSource, TableComparison
     from cdc.comparing.report import OnProgress
     from cdc.comparing.state import StateTable
-    from cdc.signals import Signals
+    from cdc.source.signals import Signals
     from eventstore.settings import Settings
 
 __all__ = ["app"]
@@ -177,7 +177,7 @@ def _sources(
 
 
 def _signals(opened: ExitStack, comparison: _Comparison, source: PostgresSource, connect_url: str | None) -> Signals:
-    from cdc.signals import Signals
+    from cdc.source.signals import Signals
 
     client, settings = opened.enter_context(worker(connect_url, stack=comparison.stack)), comparison.settings
     return Signals(comparison.engine, source, settings, client, schemas=schemas_of(settings))

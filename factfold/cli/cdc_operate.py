@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc import Connector, ConnectorHealth, Finding
-    from cdc.catalogue import ReplicationSlot
     from cdc.comparing.models import CapturedModel
-    from cdc.connector_metrics import ConnectorMetrics
     from cdc.connectors.postgres import PostgresConnector
+    from cdc.operating.connector_metrics import ConnectorMetrics
+    from cdc.source.catalogue import ReplicationSlot
 
 __all__ = ["app"]
 
@@ -218,7 +218,7 @@ def _served(
     url: str | None, names: Sequence[str] | None, source: Engine | None, port: int | None, host: str
 ) -> AbstractContextManager[ConnectorMetrics | None]:
     def make() -> ConnectorMetrics:
-        from cdc.connector_metrics import ConnectorMetrics
+        from cdc.operating.connector_metrics import ConnectorMetrics
 
         return ConnectorMetrics()
 

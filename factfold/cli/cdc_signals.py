@@ -18,9 +18,9 @@ from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from cdc import PostgresSource
-    from cdc.change_records import Lookup
-    from cdc.notifications import Notification
-    from cdc.signals import Signals
+    from cdc.changes.change_records import Lookup
+    from cdc.source.notifications import Notification
+    from cdc.source.signals import Signals
     from eventstore.settings import Settings
 
 __all__ = ["app"]
@@ -121,7 +121,7 @@ def notifications(
     as_json: Json = False,
 ) -> None:
     """Show a connector's notifications about its snapshots, the oldest first."""
-    from cdc.notifications import NotificationReader
+    from cdc.source.notifications import NotificationReader
 
     source = _source(reference, stack)
     stopped = stop_on_signal()
@@ -136,7 +136,7 @@ def notifications(
 
 @contextmanager
 def _signals(reference: str, source_url: str, connect_url: str | None, stack: str | None) -> Iterator[Signals]:
-    from cdc.signals import Signals
+    from cdc.source.signals import Signals
 
     with worker(connect_url, stack=stack) as client, maybe_database(source_url) as engine:
         if engine is None:
@@ -155,7 +155,7 @@ def _source(reference: str, stack: str | None) -> PostgresSource:
 
 
 def _topic(source: PostgresSource) -> str:
-    from cdc.signal_table import not_declared
+    from cdc.source.signal_table import not_declared
 
     if source.notifications_topic is None:
         raise not_declared(source.name, "notifications_topic")
@@ -192,7 +192,7 @@ def _progress(tables: list[str], *, quiet: bool) -> Iterator[Callable[[Notificat
     """Show the chunk at hand on a terminal, and a line for each table that is read."""
     from rich.console import Console
 
-    from cdc.notifications import Stage
+    from cdc.source.notifications import Stage
 
     console = Console(stderr=True, quiet=quiet)
     done: list[str] = []

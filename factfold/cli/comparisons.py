@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 
-from eventstore.masking import MASK
+from eventstore.delivery.masking import MASK
 
 if TYPE_CHECKING:
     from projections import ProjectionGroup, ViewComparison, ViewVerdict

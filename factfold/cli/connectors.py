@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc import Connector, ConnectorStatus
-    from cdc.connect import ConnectClient
+    from cdc.connect.client import ConnectClient
     from cdc.errors import InvalidConnector
     from eventstore import Settings
 
@@ -110,7 +110,7 @@ def brokers_at(servers: str) -> Settings:
 
 def of_its_own(source: Engine | None, config: Mapping[str, str]) -> tuple[Engine | None, tuple[str, ...]]:
     """Return a database if it is that of a connector with such a configuration, and else a note that it is not."""
-    from cdc.source_choice import not_of
+    from cdc.source.source_choice import not_of
 
     if source is None or (reason := not_of(source, config)) is None:
         return source, ()
@@ -208,6 +208,6 @@ def described(status: ConnectorStatus) -> dict[str, Any]:
 
 def causes_of(status: ConnectorStatus) -> list[str]:
     """The causes of a failure in short, the root last; nothing where nothing FAILED."""
-    from cdc.failures import short_trace
+    from cdc.connect.failures import short_trace
 
     return list(short_trace(status.failure[1])) if status.failure else []

@@ -24,6 +24,6 @@ def show(failure: FactfoldError) -> None:
 
 def show_traceback(failure: FactfoldError) -> None:
     """Print an error's traceback and its causes' to stderr, without what a database quotes of parameters and rows."""
-    from eventstore.masking import masked_traceback
+    from eventstore.delivery.masking import masked_traceback
 
     typer.echo(masked_traceback(failure), err=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def contents_as_json(contents: Contents) -> dict[str, Any]:
     """A letter and what its record holds; the payload is what an edit begins with."""
-    from eventstore.plain_json import dump_plain
+    from eventstore.fields.plain_json import dump_plain
 
     payload = None if contents.payload is None else json.loads(dump_plain(contents.payload))
     others = {name: value for name, value in dataclasses.asdict(contents).items() if name not in ("letter", "payload")}
@@ -23,7 +23,7 @@ def contents_as_json(contents: Contents) -> dict[str, Any]:
 def edited_payload(text: str, *, place: str) -> Mapping[str, Any]:
     """Read a payload that was edited as text. Raises InvalidEventData."""
     from eventstore.errors import InvalidEventData
-    from eventstore.plain_json import load_plain
+    from eventstore.fields.plain_json import load_plain
 
     try:
         payload = load_plain(text)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def masked_entries(store: SqlEventStore, events: Iterable[RecordedEvent]) -> list[Entry]:
     """Return events of a store as entries, personal values masked, whether they are sealed or open."""
+    from eventstore.delivery.masking import shown_payload
     from eventstore.inspection.store_log import StoreLog
-    from eventstore.masking import shown_payload
 
     log = StoreLog(store)
     shown = (replace(one, data=shown_payload(store.schema(one.schema_id), one.data)) for one in events)

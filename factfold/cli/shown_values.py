@@ -10,8 +10,8 @@ from datetime import UTC, date, datetime, time
 from enum import Enum
 from typing import Any
 
-from eventstore.masking import MASK
-from eventstore.personal import Sealed
+from eventstore.delivery.masking import MASK
+from eventstore.personal.marks import Sealed
 
 
 def as_json(value: Any) -> Any:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from eventstore import Subscription
     from eventstore.delivery import DeliveryReport
+    from eventstore.delivery.subscriptions import Start
     from eventstore.metrics import SubscriptionMetrics
-    from eventstore.subscriptions import Start
 
 app = typer.Typer(help="Handlers that react to events.", no_args_is_help=True)
 

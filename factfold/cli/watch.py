@@ -20,7 +20,7 @@ from factfold.cli.signals import stop_on_signal
 from factfold.cli.store import Schema
 
 if TYPE_CHECKING:
-    from cdc.change_records import Lookup
+    from cdc.changes.change_records import Lookup
     from eventstore import Settings
     from factfold.watching.metrics import WatchMetrics
 

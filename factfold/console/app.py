@@ -19,8 +19,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from eventstore.delivery.masking import masked_traceback
 from eventstore.errors import FactfoldError
-from eventstore.masking import masked_traceback
 from factfold.cli.shown_values import as_json
 from factfold.console.audit import Audit
 from factfold.console.page import Action, NotFound, Outcome, Page, Query

@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import Final
 
 _READ_BY: Final = (
-    "cdc.connect",
-    "cdc.connector_health",
-    "cdc.notifications",
-    "cdc.source_choice",
+    "cdc.connect.client",
+    "cdc.operating.connector_health",
+    "cdc.source.notifications",
+    "cdc.source.source_choice",
     "eventstore.backends.sql.letters",
     "eventstore.backends.sql.reactions",
     "eventstore.backends.sql.source",

@@ -12,9 +12,9 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
+from eventstore.delivery.masking import masked_traceback
 from eventstore.errors import FactfoldError
 from eventstore.extras import explained
-from eventstore.masking import masked_traceback
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from factfold.console.trends import Trend, Trends
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from cdc.connect import ConnectClient
+    from cdc.connect.client import ConnectClient
     from eventstore import Settings, SqlEventStore
     from eventstore.kafka.admin import OffsetReader
     from projections.spark.reading.kafka_source import OpenKafkaLog

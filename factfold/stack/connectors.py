@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cdc.connectors.postgres import PostgresConnector
-from cdc.secrets import file_of, revealed
+from cdc.connectors.secrets import file_of, revealed
 
 if TYPE_CHECKING:
     from cdc import Connector

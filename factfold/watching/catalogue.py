@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 def served_at() -> dict[str, type[Metrics]]:
     """The metrics of each command."""
-    from cdc.connector_metrics import ConnectorMetrics
+    from cdc.operating.connector_metrics import ConnectorMetrics
     from eventstore.metrics import ProcessMetrics, RelayMetrics, SubscriptionMetrics
     from factfold.watching.metrics import WatchMetrics
     from factfold.watching.results import CompareMetrics, VerifyMetrics

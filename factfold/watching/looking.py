@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from factfold.watching.metrics import WatchMetrics
 
 if TYPE_CHECKING:
-    from cdc.change_records import Lookup
+    from cdc.changes.change_records import Lookup
     from eventstore import Settings, SqlEventStore
     from projections.logs.port import OpenLog
     from projections.tablestore.port import TableStore

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from eventstore.aggregate import Aggregate
+from eventstore.aggregates.aggregate import Aggregate
+from eventstore.fields.upcasting import FIRST
 from eventstore.identifiers import check_source, check_topic
 from eventstore.messages import RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.upcasting import FIRST
 from projections.branching.matching import Matcher, matcher
 from projections.declaring.event_fields import check_against, check_predicate
 from projections.declaring.event_tables import topic_of

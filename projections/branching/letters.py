@@ -21,7 +21,7 @@ from projections.branching.branches import DEAD_LETTER, Branches
 from projections.errors import InvalidPredicate
 
 if TYPE_CHECKING:
-    from eventstore.serialization import AvroDecoder
+    from eventstore.fields.serialization import AvroDecoder
     from eventstore.settings import Settings
     from eventstore.topics import TopicRecord
 

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eventstore.aggregate import Aggregate
+from eventstore.aggregates.aggregate import Aggregate
 from eventstore.identifiers import snake_case
 from projections.declaring.binding import bind
 from projections.declaring.naming import checked_identifier

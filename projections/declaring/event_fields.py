@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, Final, Literal
 
 from eventstore.event_types import EventType
-from eventstore.field_types import FieldType
+from eventstore.fields.field_types import FieldType
 from eventstore.schema_registry import RegisteredSchema, is_sealed
 from projections.declaring.avro_records import records_in, value_type
 from projections.errors import InvalidPredicate, UnknownField

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from eventstore.aggregate import Aggregate
+from eventstore.aggregates.aggregate import Aggregate
 from eventstore.topics import DEFAULT_SOURCE, topic_of_category
 from projections.columns import ColumnType, from_python
 from projections.declaring.setters import Setter, agreed_type

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SourceBoundaries(Protocol):
-    """The ends of one source's transactions in the topics that capture it (``cdc.transaction_log``)."""
+    """The ends of one source's transactions in the topics that capture it (``cdc.changes.transaction_log``)."""
 
     @property
     def topics(self) -> Sequence[str]:

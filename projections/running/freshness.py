@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from cdc.commit_times import commit_time
+from cdc.changes.commit_times import commit_time
 from cdc.errors import CdcError
 from projections.group import ERASURES
 from projections.logs.port import OffsetRange, Offsets, OpenLog
 
 if TYPE_CHECKING:
-    from cdc.change_records import Lookup
+    from cdc.changes.change_records import Lookup
 
 # Tombstones and markers of transactions say no time: so many offsets of each partition are looked at, one after the
 # other. Behind them the former time stands. Few at first, since a record may be 16 MB.

@@ -16,7 +16,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool
 
-from eventstore.masking import masked_message, without_quoted
+from eventstore.delivery.masking import masked_message, without_quoted
 from projections.columns import ColumnType
 from projections.errors import LoadClosed, TableStoreUnavailable, unsupported_value
 from projections.tablestore.arrow import Part, arrow_schema

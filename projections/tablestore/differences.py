@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from eventstore.masking import MASK
+from eventstore.delivery.masking import MASK
 from projections.errors import KeyNotUnique
 from projections.planner import ViewPlan
 from projections.tables import Table, ViewTopicTable

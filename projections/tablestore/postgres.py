@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import sqlalchemy as sa
 
 from eventstore.backends.sql.engines import POOLED, engine_for
-from eventstore.masking import masked_message
+from eventstore.delivery.masking import masked_message
 from projections.errors import RightMissing, TableStoreUnavailable, ViewInUse, unsupported_value
 from projections.tablestore.copying import PostgresTarget, disconnect
 from projections.tablestore.dialects import POSTGRES

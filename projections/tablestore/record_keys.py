@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cdc.change_event import ChangeDecoder
+from cdc.changes.change_event import ChangeDecoder
 from projections.columns import ColumnType
 from projections.tables import ChangelogTable
 from projections.tablestore.dialects import POSTGRES

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from eventstore.backends.sql.engines import engine_for
-from eventstore.masking import masked_message
+from eventstore.delivery.masking import masked_message
 from projections.errors import TableStoreUnavailable, UnsupportedMaster
 from projections.tablestore.dialects import SQLITE
 from projections.tablestore.embedded_rows import LOCK_SECONDS, SqliteTarget, unavailable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from itertools import groupby
 
-from eventstore.serialization import AvroDecoder
+from eventstore.fields.serialization import AvroDecoder
 from projections.reference import fold_table, versions_per_key
 
 MINUTE = 60_000_000

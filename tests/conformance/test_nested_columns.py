@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from sqlalchemy import ARRAY, JSON, Column, Integer, MetaData, Numeric, Text
 from sqlalchemy import Table as SqlTable
 
-from cdc.rules import UNAVAILABLE
+from cdc.changes.rules import UNAVAILABLE
 from eventstore import Aggregate, event
 from projections import (
     Environment,

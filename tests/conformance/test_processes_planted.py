@@ -53,7 +53,7 @@ def test_the_planted_fault_is_seen_a_timer_that_stays_when_it_has_fired(shop, mo
 def test_the_planted_fault_is_seen_a_command_that_is_sent_under_another_id_each_time(shop, monkeypatch):
     from uuid import uuid4
 
-    from eventstore.dispatcher import Dispatcher
+    from eventstore.aggregates.dispatcher import Dispatcher
 
     once, remove = Dispatcher.once, ProcessRows.remove
     monkeypatch.setattr(Dispatcher, "once", lambda self, _: once(self, uuid4()))

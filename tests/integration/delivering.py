@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from eventstore import subscription
 from eventstore.delivery import Subscriber
-from eventstore.subscriptions import Subscription
+from eventstore.delivery.subscriptions import Subscription
 from sample_app.background import Background
 from tests.ledger import LEDGER, Payment
 from tests.waiting import wait_until

@@ -12,10 +12,10 @@ import sqlalchemy as sa
 
 from eventstore import Aggregate, Settings
 from eventstore.event_types import event_type_of
+from eventstore.fields.serialization import AvroEncoder
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import AvroEncoder
 from eventstore.topics import SCHEMAS_TOPIC, changelog_topic, event_topic, history_topic, partition_of, schemas_topic
 
 PARTITIONS = 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventstore import Aggregate, event
-from eventstore.upcasting import Rename
+from eventstore.fields.upcasting import Rename
 
 
 class Crate(Aggregate):

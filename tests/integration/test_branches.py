@@ -18,13 +18,13 @@ from confluent_kafka.admin import AdminClient
 
 from eventstore.errors import KafkaError
 from eventstore.event_types import event_type_of
+from eventstore.fields.serialization import AvroEncoder
 from eventstore.kafka.admin import end_offsets, ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import RecordProducer
 from eventstore.kafka.schemas import read_schemas
 from eventstore.kafka.waiting import offsets_behind
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import AvroEncoder
 from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX, event_topic
 from factfold.cli.entry import main
 from projections import branches_status

@@ -20,7 +20,7 @@ from cdc import (
     apply,
     diagnose,
 )
-from cdc.signals import Signals
+from cdc.source.signals import Signals
 from eventstore import RegistrySettings, Settings
 from eventstore.kafka import ConfluentRegistry
 from eventstore.kafka.admin import ensure_topics

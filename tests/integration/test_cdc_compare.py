@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from cdc import ComparisonProgress, ConnectClient, JsonWithSchemas, apply
 from cdc.errors import StateBehind
-from cdc.signals import Signals
+from cdc.source.signals import Signals
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 from factfold.cli import cdc_compare as command_line

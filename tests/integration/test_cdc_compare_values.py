@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from cdc import ConnectClient, apply
-from cdc.signals import Signals
+from cdc.source.signals import Signals
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 from projections import Environment, Table, rebuild

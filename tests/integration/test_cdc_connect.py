@@ -11,7 +11,7 @@ import pytest
 
 from cdc import ConnectClient
 from cdc.errors import ConnectRejected, UnknownConnector
-from cdc.watch import status_of
+from cdc.operating.watch import status_of
 from tests.connectors import HEARTBEATS, heartbeats
 from tests.waiting import wait_until
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from cdc import check_source, grant_statements, prepare_source
 from cdc.errors import SourceNotReady
-from cdc.grants import grant_notes
+from cdc.source.grants import grant_notes
 from eventstore.errors import InvalidIdentifier
 
 

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, Text
 
 from cdc import ChangeDecoder, ConnectClient, Severity, apply, diagnose, drop_slot, move, reset_offsets
+from cdc.changes.transaction_log import SourceTransactions
+from cdc.changes.transactions import decode_marker
+from cdc.connect.status import STOPPED, SourceOffset
 from cdc.errors import SourceNotReady
-from cdc.status import STOPPED, SourceOffset
-from cdc.transaction_log import SourceTransactions
-from cdc.transactions import decode_marker
 from eventstore.kafka.admin import OffsetReader
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord

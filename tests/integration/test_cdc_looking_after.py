@@ -23,9 +23,9 @@ from typer.testing import CliRunner
 
 import cdc
 from cdc import ConnectClient, RestartPolicy, Severity, Supervisor, diagnose
+from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED
+from cdc.connectors.secrets import replace_secret
 from cdc.errors import ConnectRejected, InvalidConnector, RestartsExhausted, SourceNotReady, UnknownConnector
-from cdc.secrets import replace_secret
-from cdc.status import FAILED, PAUSED, RUNNING, STOPPED
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.settings import Settings
@@ -373,7 +373,7 @@ def test_all_connectors_of_a_role_get_its_password_wherever_they_read_it(
         marked[name] = words["source"] and words["source"].url.database
         return cdc.restart(client, name, **words)
 
-    monkeypatch.setattr("cdc.rotation.restart", restart)
+    monkeypatch.setattr("cdc.operating.rotation.restart", restart)
     sys.modules["source_here"].both = [source, sharer]  # type: ignore[attr-defined]
     rotated = run("rotate-password", "source_here:both", "--json", "--timeout", "30")
     assert [json.loads(line)["state"] for line in rotated.stdout.splitlines()] == [RUNNING, RUNNING]

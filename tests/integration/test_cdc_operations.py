@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 import cdc
 from cdc import ConnectClient
+from cdc.connect.status import STOPPED
 from cdc.errors import UnknownConnector
-from cdc.planning import MASK
-from cdc.status import STOPPED
+from cdc.operating.planning import MASK
 from factfold.cli import cdc as command_line
 from tests.connectors import heartbeats
 from tests.waiting import wait_until

@@ -10,11 +10,11 @@ from sqlalchemy import select
 
 from cdc import apply, check, prepare_topics
 from cdc.errors import ConnectorFailed
-from cdc.watch import Deadline
+from cdc.operating.watch import Deadline
 from eventstore import ANY, Aggregate, Metadata, SqlEventStore, event
 from eventstore.errors import TopicMismatch
+from eventstore.fields.serialization import AvroDecoder
 from eventstore.kafka.schemas import read_schemas
-from eventstore.serialization import AvroDecoder
 from eventstore.settings import Settings
 from eventstore.topics import (
     HEADER_COLUMNS,

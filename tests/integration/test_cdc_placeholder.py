@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 from cdc import ChangeDecoder, ConnectClient, Encoding, JsonWithSchemas, PlainJson, apply
-from cdc.placeholders import uuid_of
-from cdc.rules import FIELD_UNAVAILABLE, UNAVAILABLE
-from cdc.signals import Signals
+from cdc.changes.placeholders import uuid_of
+from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
+from cdc.source.signals import Signals
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 

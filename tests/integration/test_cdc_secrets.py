@@ -24,7 +24,7 @@ import cdc
 from cdc import ConnectClient, RestartPolicy, Supervisor
 from cdc.connectors.catalogue import keys_of
 from cdc.connectors.encodings import ApicurioAvro
-from cdc.planning import differences
+from cdc.operating.planning import differences
 from cdc.transforms import Custom, InsertHeader
 from factfold.cli import cdc_operate
 from tests.connectors import heartbeats

@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from cdc import ConnectClient, PostgresSource, apply, move, prepare_source
+from cdc.connect.status import PAUSED, RUNNING
 from cdc.errors import InvalidConnector, SignalNotAnswered, SnapshotAborted, SnapshotFailed, SourceNotReady
-from cdc.notifications import Notification, Stage
-from cdc.signal_table import clear_signals, prepare_signals
-from cdc.signals import Signals
-from cdc.snapshots import TableRead
-from cdc.status import PAUSED, RUNNING
+from cdc.source.notifications import Notification, Stage
+from cdc.source.signal_table import clear_signals, prepare_signals
+from cdc.source.signals import Signals
+from cdc.source.snapshots import TableRead
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 from factfold.cli import cdc_signals as command_line

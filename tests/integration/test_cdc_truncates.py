@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cdc import ConnectClient, apply, statuses
-from cdc.failures import remedy_for
-from cdc.status import FAILED, ConnectorStatus
+from cdc.connect.failures import remedy_for
+from cdc.connect.status import FAILED, ConnectorStatus
 from eventstore.topics import TopicRecord
 from tests.waiting import wait_until
 

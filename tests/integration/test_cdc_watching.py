@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 import cdc
-from cdc.connector_metrics import ConnectorMetrics
+from cdc.operating.connector_metrics import ConnectorMetrics
 from eventstore import (
     ANY,
     Aggregate,

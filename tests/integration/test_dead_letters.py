@@ -16,11 +16,11 @@ from eventstore.deadletters.roads import Chosen
 from eventstore.delivery import Subscriber
 from eventstore.errors import LetterMissing, ProducerFenced, ReplayRefused
 from eventstore.event_types import event_type_of
+from eventstore.fields.serialization import AvroDecoder
 from eventstore.kafka.admin import OffsetReader, ensure_topics, quiet
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.publisher import Publisher
-from eventstore.serialization import AvroDecoder
 from eventstore.topics import branch_topic, dead_letter_topic, event_topic
 from factfold.cli.entry import application
 from projections import branches, field

@@ -11,12 +11,12 @@ import sqlalchemy as sa
 
 from eventstore import ANY, Aggregate, MasterKeys, Personal, Settings, SqlEventStore, SqlKeyStore, event, subscription
 from eventstore.errors import KeysMissing
+from eventstore.fields.upcasting import Cast, Rename
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.subscribing import open_subscriber
 from eventstore.topics import SCHEMAS_TOPIC, event_topic, schemas_topic
-from eventstore.upcasting import Cast, Rename
 from projections import Table, branches, field
 from projections.errors import InvalidDefinition, InvalidPredicate
 from tests.waiting import wait_until

@@ -16,12 +16,12 @@ from cdc import apply, prepare_topics
 from eventstore import ANY, RegistrySettings, SqlEventStore, open_subscriber, subscription
 from eventstore.errors import SchemaConflict
 from eventstore.event_types import event_type_of
+from eventstore.fields.serialization import schema_id_of
 from eventstore.kafka import ConfluentRegistry
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.schemas import TopicSchemas, read_schemas
 from eventstore.relay import Relay
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import schema_id_of
 from projections import ProjectionGroup, Table, on, rebuild, view
 from tests.integration.delivering import deliver
 from tests.integration.registered import Crate, CrateToday

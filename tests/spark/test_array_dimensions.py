@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 from pyspark.sql import functions as F
 
-from cdc.column_types import reader_for
-from cdc.semantic_types import Form
+from cdc.changes.column_types import reader_for
+from cdc.changes.semantic_types import Form
 from projections.declaring.captured import key_and_columns
 from projections.spark.changes.semantic_types import FieldForm, of_text, typed
 from tests.unit.cdc.test_array_dimensions import SENT

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eventstore.event_types import event_type_of
+from eventstore.fields.serialization import AvroDecoder, AvroEncoder
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import AvroDecoder, AvroEncoder
 from projections import field, of_type
 from projections.branching.matching import matcher
 from projections.declaring.event_fields import check_predicate

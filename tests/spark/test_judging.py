@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from eventstore.event_types import event_type_of
+from eventstore.fields.serialization import AvroEncoder
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import AvroEncoder
 from projections import Stream, Table
 from projections.errors import UndecodableRecord
 from projections.set_aside import SetAside

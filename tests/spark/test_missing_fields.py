@@ -7,8 +7,8 @@ import pytest
 from eventstore import Aggregate, event
 from eventstore.errors import InvalidEventData
 from eventstore.event_types import EventType, event_type_of
-from eventstore.serialization import AvroDecoder
-from eventstore.upcasting import Default, Rename, Retype
+from eventstore.fields.serialization import AvroDecoder
+from eventstore.fields.upcasting import Default, Rename, Retype
 from projections import Stream, Table, branches, field, on
 from projections.reference import fold_table
 from projections.set_aside import SetAside

@@ -14,10 +14,10 @@ from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import InvalidEventData, InvalidSeal, KeysMissing
 from eventstore.event_types import event_type_of
-from eventstore.sealing import encrypted
-from eventstore.serialization import AvroDecoder, AvroEncoder, encode_value
+from eventstore.fields.serialization import AvroDecoder, AvroEncoder, encode_value
+from eventstore.fields.upcasting import Cast, Default, Drop, Rename, Retype
+from eventstore.personal.sealing import encrypted
 from eventstore.topics import TopicRecord
-from eventstore.upcasting import Cast, Default, Drop, Rename, Retype
 from projections import Stream, Table, branches, field, on
 from projections.errors import InvalidDefinition
 from projections.reference import fold_table, route

@@ -17,7 +17,7 @@ from sqlalchemy import JSON, Column, MetaData, Numeric, Text, Uuid
 from sqlalchemy import Table as SqlTable
 
 from cdc import ChangeDecoder
-from cdc.rules import FIELD_UNAVAILABLE, UNAVAILABLE
+from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from eventstore.schema_registry import RegisteredSchema
 from projections import Table
 from projections.logs.port import arrow_record_schema

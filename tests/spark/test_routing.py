@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from eventstore.event_types import event_type_of
-from eventstore.serialization import AvroEncoder
+from eventstore.fields.serialization import AvroEncoder
 from eventstore.topics import BRANCH_HEADER, TopicRecord
 from projections.branching.branches import DEAD_LETTER
 from projections.errors import UnknownSchemaId

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 import sqlalchemy as sa
 
-from cdc.column_types import reader_for
+from cdc.changes.column_types import reader_for
 from projections import ProjectionGroup, Table, view
 from projections.errors import UndecodableRecord
 from projections.testing.trial import ViewTrial

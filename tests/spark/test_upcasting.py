@@ -8,10 +8,10 @@ from decimal import Decimal
 import pytest
 
 from eventstore import Aggregate, event
-from eventstore.casting import cast_plain
 from eventstore.event_types import event_type_of
+from eventstore.fields.casting import cast_plain
+from eventstore.fields.upcasting import Cast
 from eventstore.topics import DEAD_LETTER_PREFIX, TopicRecord
-from eventstore.upcasting import Cast
 from projections import Stream, Table, branches, field, on
 from projections.errors import InvalidDefinition
 from projections.reference import fold_table, route

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 import cdc
 from cdc import ConnectorStatus, MirrorHeartbeat, PostgresSource, grant_statements
+from cdc.connect.status import TaskStatus
 from cdc.errors import InvalidConnector
-from cdc.grants import grant_notes
-from cdc.status import TaskStatus
+from cdc.source.grants import grant_notes
 from eventstore.errors import DeclarationError
 from factfold.cli import cdc_operate as command_line
 from factfold.stack.state import StackInfo

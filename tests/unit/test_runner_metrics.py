@@ -9,8 +9,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cdc import ConnectorHealth, ConnectorMetrics, RestartPolicy, Supervisor, TableComparison
-from cdc.catalogue import ReplicationSlot
-from cdc.status import ConnectorStatus, TaskStatus
+from cdc.connect.status import ConnectorStatus, TaskStatus
+from cdc.source.catalogue import ReplicationSlot
 from eventstore.store import Category, FenceStatus
 from factfold.watching.metrics import WatchMetrics
 from factfold.watching.results import write_compared, write_verified

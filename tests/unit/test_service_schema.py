@@ -16,8 +16,8 @@ from fastavro import parse_schema
 from typer.testing import CliRunner
 
 from eventstore import Aggregate, RecordedEvent, SqlEventStore, command, event, subscription
+from eventstore.aggregates.command_schemas import command_schema
 from eventstore.asyncapi import Routed, Service, asyncapi
-from eventstore.command_schemas import command_schema
 from eventstore.errors import DeclarationError, FactfoldError
 from eventstore.processes import Process, starts
 from factfold.cli.entry import application

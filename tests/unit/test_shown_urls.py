@@ -14,7 +14,7 @@ import cdc
 import eventstore
 import factfold
 import projections
-from cdc.triggers import _require_sqlite
+from cdc.embedded.triggers import _require_sqlite
 from eventstore import SqlEventStore
 from eventstore.backends.sql import failures
 from eventstore.backends.sql.dialect import dialect_of

@@ -25,7 +25,7 @@ from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
 from eventstore.topics import DEFAULT_SOURCE
 
 if TYPE_CHECKING:
-    from eventstore.aggregate import Aggregate
+    from eventstore.aggregates.aggregate import Aggregate
     from eventstore.erasure import DataKey, Erasure, KeyStore
 
 P = ParamSpec("P")

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from eventstore.backends.batch import check_bounds, stream_name
 from eventstore.backends.sql.reading import Part, Reader
-from eventstore.conversions import aware_utc
+from eventstore.fields.conversions import aware_utc
 from eventstore.identifiers import NO_VERSION, ExpectedVersion, StreamName
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.store import AppendResult, StreamAppend

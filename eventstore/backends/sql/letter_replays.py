@@ -16,9 +16,9 @@ from sqlalchemy import Connection, Engine, Row
 from eventstore.backends.sql.letter_actions import DEAD, DELETED, HANDLED, ActionRows
 from eventstore.backends.sql.transactions import blaming_no_record, transaction
 from eventstore.errors import CheckpointMoved
+from eventstore.fields.plain_json import load_plain
 from eventstore.messages import RecordedEvent
-from eventstore.personal import Disclosed
-from eventstore.plain_json import load_plain
+from eventstore.personal.marks import Disclosed
 
 if TYPE_CHECKING:
     from eventstore.backends.sql.store import SqlEventStore

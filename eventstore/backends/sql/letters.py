@@ -33,9 +33,9 @@ from eventstore.deadletters.letters import (
     require_open,
     require_single,
 )
+from eventstore.delivery.masking import shown_payload
 from eventstore.errors import FactfoldError, LetterMissing, ReplayRefused
-from eventstore.masking import shown_payload
-from eventstore.plain_json import dump_plain
+from eventstore.fields.plain_json import dump_plain
 from eventstore.shown_urls import shown_url
 from eventstore.topics import message_key
 

@@ -18,13 +18,13 @@ from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.greenlets import TURN
 from eventstore.backends.sql.selecting import conditions
-from eventstore.conversions import aware_utc
 from eventstore.erasure import Origin, PersonalData
+from eventstore.fields.conversions import aware_utc
+from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import DELETED_HEAD, NO_VERSION, Position
 from eventstore.inspection.selection import Selection
 from eventstore.messages import NO_METADATA, Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import AvroDecoder
 from eventstore.store import AppendResult, FenceStatus
 from eventstore.topics import DELETED_TYPE
 

@@ -18,14 +18,14 @@ from eventstore.backends.sql.lending import LentTransaction
 from eventstore.backends.sql.reactions import SqlInboxes
 from eventstore.backends.sql.source import StoreArrival
 from eventstore.backends.sql.transactions import transaction
+from eventstore.delivery.masking import masked_message
+from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import DeclarationError, FactfoldError, SubscriptionError
 from eventstore.identifiers import Position
 from eventstore.inbox import Inbox
 from eventstore.inspection.selection import Selection
 from eventstore.inspection.store_log import behind, newest_position
-from eventstore.masking import masked_message
 from eventstore.messages import RecordedEvent
-from eventstore.subscriptions import Subscription
 from eventstore.topics import require_source
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from sqlalchemy import delete, or_, select
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.upserts import upsert
-from eventstore.serialization import schema_id_of
+from eventstore.fields.serialization import schema_id_of
 from eventstore.snapshots import AggregateSnapshot
 
 

@@ -25,10 +25,10 @@ from eventstore.backends.sql.store import SqlEventStore
 from eventstore.backends.sql.transactions import transaction
 from eventstore.backends.sql.upserts import upsert
 from eventstore.delivery.source import DeadLetter, Lag, PartitionLag
+from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import DeclarationError, FactfoldError
 from eventstore.identifiers import Position, check_category
 from eventstore.messages import RecordedEvent
-from eventstore.subscriptions import Subscription
 from eventstore.topics import require_source
 
 # How soon an event is seen once it is behind the fence; one indexed query each time.

@@ -28,9 +28,10 @@ from eventstore.backends.sql.transfer.contents import Format, Progress
 from eventstore.backends.sql.transfer.exporting import Exporter, ExportReport
 from eventstore.backends.sql.transfer.importing import Importer, ImportReport, Taken
 from eventstore.closing import Closing
-from eventstore.conversions import aware_utc
 from eventstore.erasure import Erasure, KeyStore, MasterKeys, PersonalData, keys_elsewhere
 from eventstore.errors import DeclarationError
+from eventstore.fields.conversions import aware_utc
+from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import (
     NO_VERSION,
     ExpectedVersion,
@@ -43,13 +44,12 @@ from eventstore.identifiers import (
 from eventstore.inspection.selection import Selection
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
-from eventstore.serialization import AvroDecoder
 from eventstore.snapshots import AggregateSnapshot
 from eventstore.store import AppendResult, Category, FenceStatus, StoreVersion, StreamAppend
 from eventstore.topics import DEFAULT_SOURCE
 
 if TYPE_CHECKING:
-    from eventstore.aggregate import Aggregate
+    from eventstore.aggregates.aggregate import Aggregate
 
 
 def _now() -> datetime:

@@ -16,7 +16,7 @@ from factfold.console.trends import Trend
 
 if TYPE_CHECKING:
     from cdc import ConnectClient, ConnectorStatus
-    from cdc.catalogue import ReplicationSlot
+    from cdc.source.catalogue import ReplicationSlot
 
 ACTION_SECONDS: Final = 30.0
 """For so long an action waits for a connector to come to its state."""

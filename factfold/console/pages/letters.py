@@ -220,7 +220,7 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterato
 
 
 def _written(values: Mapping[str, Any], name: str) -> str:
-    from eventstore.plain_json import dump_plain
+    from eventstore.fields.plain_json import dump_plain
 
     return dump_plain(values[name]) if name in values else "(absent)"
 

@@ -20,7 +20,7 @@ from factfold.console.sources import Look, Reading
 from factfold.console.trends import Trend
 
 if TYPE_CHECKING:
-    from cdc.catalogue import ReplicationSlot
+    from cdc.source.catalogue import ReplicationSlot
 
 Health = Literal["failed", "late", "unknown", "well"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
-    from cdc.catalogue import ReplicationSlot
+    from cdc.source.catalogue import ReplicationSlot
 
 _NOTIFICATIONS: Final = "notification.sink.topic.name"
 _SHOWN: Final = 30
@@ -49,8 +49,8 @@ class SnapshotStep:
 
 def read_slots(clients: Clients) -> dict[str, ReplicationSlot]:
     """Return the replication slot of each connector that reads the database which is configured, by name."""
-    from cdc.catalogue import slot_facts, typed_errors
-    from cdc.source_choice import not_of
+    from cdc.source.catalogue import slot_facts, typed_errors
+    from cdc.source.source_choice import not_of
 
     source = clients.source
     if source is None:
@@ -68,7 +68,7 @@ def read_slots(clients: Clients) -> dict[str, ReplicationSlot]:
 def read_health(clients: Clients, name: str) -> HealthShown:
     """Look at one connector. Raises UnknownConnector."""
     from cdc import health
-    from cdc.connector_health import committed_offsets
+    from cdc.operating.connector_health import committed_offsets
     from factfold.cli.connectors import of_its_own
 
     config = clients.connect.config(name)
@@ -82,7 +82,7 @@ def read_health(clients: Clients, name: str) -> HealthShown:
 
 def read_snapshots(clients: Clients, name: str) -> tuple[SnapshotStep, ...] | None:
     """Return what a connector said of its snapshots, the newest first; None if it writes no such topic."""
-    from cdc.notifications import NotificationReader
+    from cdc.source.notifications import NotificationReader
 
     config = clients.connect.config(name)
     topic = config.get(_NOTIFICATIONS)

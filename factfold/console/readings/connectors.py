@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
-    from cdc.status import ConnectorInfo, ConnectorStatus
+    from cdc.connect.status import ConnectorInfo, ConnectorStatus
 
 # Of a configuration: the other settings may be secret.
 _TABLES: Final = ("table.include.list", "collection.include.list")
@@ -53,7 +53,7 @@ def read_connectors(clients: Clients) -> tuple[ConnectorState, ...]:
 
 
 def _state(info: ConnectorInfo, status: ConnectorStatus) -> ConnectorState:
-    from cdc.status import is_well
+    from cdc.connect.status import is_well
     from factfold.cli.connectors import causes_of
 
     config = info.config

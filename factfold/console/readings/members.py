@@ -10,8 +10,8 @@ from factfold.console.page import FieldWrong
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
+    from eventstore.delivery.subscriptions import Start
     from eventstore.kafka.groups import GroupStanding, Move
-    from eventstore.subscriptions import Start
 
 
 def read_standing(clients: Clients, group: str) -> GroupStanding:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from eventstore.masking import MASK
+from eventstore.delivery.masking import MASK
 from factfold.console.page import declared
 from factfold.console.sources import Clients, Reading
 

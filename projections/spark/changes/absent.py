@@ -1,4 +1,4 @@
-"""Declared columns that a change event's row does not have, as a Spark column: see `cdc.absent_columns`.
+"""Declared columns that a change event's row does not have, as a Spark column: see `cdc.changes.absent_columns`.
 
 A parser gives null for them, as for a NULL that was sent. Which of the two it is, is asked of rows with a null alone:
 a whole row pays a comparison for it.
@@ -11,7 +11,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cdc.rules import OP_INSERT, OP_SNAPSHOT, OP_UPDATE
+from cdc.changes.rules import OP_INSERT, OP_SNAPSHOT, OP_UPDATE
 from projections.tables import CapturedTable
 
 if TYPE_CHECKING:

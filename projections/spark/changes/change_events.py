@@ -1,4 +1,4 @@
-"""Debezium's change events to columns, inside the JVM: the rules of `cdc.change_event`, for JSON and for Avro.
+"""Debezium's change events to columns, inside the JVM: the rules of `cdc.changes.change_event`, for JSON and for Avro.
 
 Every column is read as text and turned into its declared type: a value that does not fit fails with its place, where a
 typed ``from_json`` would quietly give null.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cdc.rules import (
+from cdc.changes.rules import (
     BINLOG_BYTES,
     FIELD_AFTER,
     FIELD_EPOCH,

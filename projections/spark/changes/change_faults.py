@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from cdc.rules import FIELD_EPOCH
+from cdc.changes.rules import FIELD_EPOCH
 from projections.spark.changes.absent import absent_columns, listed
 from projections.spark.changes.change_events import (
     is_change,

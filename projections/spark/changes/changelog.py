@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cdc.rules import OP_DELETE, OP_SNAPSHOT
+from cdc.changes.rules import OP_DELETE, OP_SNAPSHOT
 from projections.spark.changes.absent import ABSENT, absent_columns, is_absent, listed
 from projections.spark.changes.change_events import APPLIED, missing, parsed_columns, typed_columns
 from projections.spark.changes.parsers import RecordParser

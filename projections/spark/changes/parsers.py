@@ -6,17 +6,17 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from cdc.change_records import fields_of, without_logical_types
-from cdc.field_names import avro_name
-from cdc.rules import (
+from cdc.changes.change_records import fields_of, without_logical_types
+from cdc.changes.field_names import avro_name
+from cdc.changes.rules import (
     FIELD_AFTER,
     FIELD_BEFORE,
     FIELD_EPOCH,
     FIELD_UNAVAILABLE,
 )
-from cdc.semantic_types import Form
+from cdc.changes.semantic_types import Form
+from eventstore.fields.serialization import FRAME
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import FRAME
 from projections.spark.changes.absent import not_among
 from projections.spark.changes.bit_fields import base64_of
 from projections.spark.changes.semantic_types import FieldForm

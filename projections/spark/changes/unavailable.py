@@ -1,4 +1,4 @@
-"""What stands in a change event for a value that an update left alone, as Spark columns: see `cdc.placeholders`.
+"""What stands in a change event for a value that an update left alone, as Spark columns.
 
 Each event names the text that it was written with. What Debezium makes of that text for other types is computed only
 for a value that has its length: a length is read, base64 and digests cost as much as all else of a value. A `when` asks
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cdc.rules import FIELD_UNAVAILABLE, UNAVAILABLE
+from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from projections.columns import ColumnType
 from projections.spark.changes.bit_fields import base64_of
 

@@ -1,23 +1,23 @@
 """What a sealed value is bound to, computed inside the JVM and stored after the value.
 
 A state row does not say in which event its values were sealed. A sealed value therefore carries the digest of
-`eventstore.sealing.binding`, computed from the record that held it, and opens by that alone.
+`eventstore.personal.sealing.binding`, computed from the record that held it, and opens by that alone.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eventstore.casting import kind_of
+from eventstore.fields.casting import kind_of
+from eventstore.personal.sealing import BOUND
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.sealing import BOUND
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
 def with_bindings(record: Column, schema: RegisteredSchema) -> Column:
-    """A decoded record of a schema, its sealed values as `eventstore.sealing.SealedField.from_state` reads them.
+    """A decoded record of a schema, its sealed values as `SealedField.from_state` reads them.
 
     The row also has the columns ``_stream`` and ``ce_id``.
     """

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eventstore.event_types import EventType
+from eventstore.fields.serialization import FRAME
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import FRAME
 from projections.spark.events.binding import with_bindings
 from projections.spark.events.python_avro import avro_in_the_jvm, parsed_in_python
 from projections.spark.events.upcasting import Reading, split

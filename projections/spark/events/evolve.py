@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eventstore.aggregate import Aggregate
-from eventstore.conversions import Convert
+from eventstore.aggregates.aggregate import Aggregate
+from eventstore.fields.conversions import Convert
 from eventstore.schema_registry import RegisteredSchema
 from projections.columns import ColumnType, field_type
 from projections.spark.events.decode import Decoder, column_of

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eventstore.aggregate import Aggregate
-from eventstore.field_types import Avro
+from eventstore.aggregates.aggregate import Aggregate
+from eventstore.fields.field_types import Avro
+from eventstore.personal.sealing import KEY_ID
 from eventstore.schema_registry import RegisteredSchema, is_sealed
-from eventstore.sealing import KEY_ID
 from projections.columns import ColumnType, from_avro
 from projections.declaring.avro_records import spelled_out
 from projections.declaring.setters import Setter

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from eventstore.conversions import Convert, each, each_value, unless_none
+from eventstore.fields.conversions import Convert, each, each_value, unless_none
+from eventstore.fields.serialization import full_names
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import full_names
 
 MEMBER: Final = "member"
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventstore.errors import NotFramedAvro
+from eventstore.fields.serialization import FRAME, AvroDecoder
+from eventstore.fields.unions import class_of, short_name
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import FRAME, AvroDecoder
-from eventstore.unions import class_of, short_name
 from projections.spark.events.plain_values import MEMBER
 from projections.spark.python_workers import settled
 

@@ -1,6 +1,6 @@
 """Upcasters as columns: declared changes inside the JVM, functions in Python workers before anything is decoded.
 
-The rules and the interpreter are those of `eventstore.upcasting`. Here the values are columns with Avro types.
+The rules and the interpreter are those of `eventstore.fields.upcasting`. Here the values are columns with Avro types.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from eventstore.casting import DAY, IDENTIFIER, NUMBER, WHOLE, cast_kind_of, decimal_digits, enum_of, kind_of
 from eventstore.errors import InvalidEventData, NotFramedAvro, SchemaError
 from eventstore.event_types import EventType
-from eventstore.field_types import Avro
+from eventstore.fields.casting import DAY, IDENTIFIER, NUMBER, WHOLE, cast_kind_of, decimal_digits, enum_of, kind_of
+from eventstore.fields.field_types import Avro
+from eventstore.fields.serialization import FRAME, AvroDecoder, schema_id_of
+from eventstore.fields.unions import class_of, short_name
+from eventstore.fields.upcasting import TypeMeaning
 from eventstore.schema_registry import RegisteredSchema, is_sealed
-from eventstore.serialization import FRAME, AvroDecoder, schema_id_of
-from eventstore.unions import class_of, short_name
-from eventstore.upcasting import TypeMeaning
 from projections.spark.events.plain_values import MEMBER
 from projections.spark.python_workers import settled
 
@@ -157,7 +157,7 @@ def _member(value: Any, members: Sequence[Avro]) -> Column:
 
 
 def _cast(column: Column, source: Avro, target: Avro) -> Column:
-    """The casts of `eventstore.casting`: null where the value cannot be said in the target type."""
+    """The casts of `eventstore.fields.casting`: null where the value cannot be said in the target type."""
     from pyspark.sql import functions as F
 
     match cast_kind_of(source), kind_of(target):

@@ -24,7 +24,7 @@ from projections.logs.port import HEADERS, OffsetRange, Offsets, arrow_record_sc
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-    from cdc.transaction_log import SourceTransactions
+    from cdc.changes.transaction_log import SourceTransactions
     from projections.outputs.dead_letters import KafkaDeadLetters
     from projections.outputs.kafka_view_topics import KafkaViewTopics
 
@@ -78,7 +78,7 @@ class KafkaLog:
 
     def transactions(self, prefix: str, topics: Sequence[str]) -> SourceTransactions:
         """The ends of a connector's transactions; the first question reaches the brokers."""
-        from cdc.transaction_log import SourceTransactions
+        from cdc.changes.transaction_log import SourceTransactions
 
         return SourceTransactions(self.settings, prefix, topics)
 

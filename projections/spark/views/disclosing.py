@@ -16,9 +16,9 @@ import pyarrow as pa
 from eventstore.erasure import FollowedKeys, PersonalData
 from eventstore.errors import InvalidEventData
 from eventstore.event_types import EventType
+from eventstore.fields.upcasting import name_taken
+from eventstore.personal.sealing import SealedField
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
-from eventstore.sealing import SealedField
-from eventstore.upcasting import name_taken
 from projections.declaring.setters import Setter
 from projections.errors import keys_missing
 from projections.event_versions import EventVersions

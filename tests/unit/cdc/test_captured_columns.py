@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from cdc.captured_columns import captured_columns, of_columns, of_values
-from cdc.catalogue import ColumnFacts, PublicationFacts, TableFacts
 from cdc.connectors.encodings import ApicurioAvro, JsonWithSchemas
 from cdc.findings import Finding, Severity
 from cdc.identifiers import TableName
-from cdc.source_health import of_membership, of_table
+from cdc.source.captured_columns import captured_columns, of_columns, of_values
+from cdc.source.catalogue import ColumnFacts, PublicationFacts, TableFacts
+from cdc.source.source_health import of_membership, of_table
 from tests.unit.cdc.declared import postgres
 
 AVRO = ApicurioAvro(registry_url="http://registry:8080/apis/registry/v3")

@@ -34,10 +34,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import BIT
 
-from cdc import rules
-from cdc.change_event import ChangeDecoder, Op
+from cdc.changes import rules
+from cdc.changes.change_event import ChangeDecoder, Op
+from cdc.changes.positions import SourcePosition
 from cdc.errors import UndecodableChange, UnsupportedEncoding
-from cdc.positions import SourcePosition
 
 CUSTOMERS = Table(
     "customers",

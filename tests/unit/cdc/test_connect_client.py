@@ -13,7 +13,7 @@ import responses
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from cdc.connect import ConnectClient
+from cdc.connect.client import ConnectClient
 from cdc.errors import ConnectRejected, ConnectUnavailable, InvalidConnector, UnknownConnector
 
 URL = "http://connect:8083"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from cdc.connect.status import SourceOffset
 from cdc.errors import InvalidConnector, LiteralSecret
-from cdc.status import SourceOffset
 from eventstore.errors import FactfoldError, InvalidIdentifier
 from tests.unit.cdc.declared import DEBEZIUM, REFERENCE, mariadb, mirror, mongodb, mysql, postgres, sqlserver
 

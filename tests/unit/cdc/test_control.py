@@ -11,8 +11,8 @@ import responses
 from sqlalchemy import create_engine
 
 from cdc import ConnectClient, OutboxSource, apply, delete, move
-from cdc.control import wait_for_worker
 from cdc.errors import ConnectUnavailable, InvalidConnector
+from cdc.operating.control import wait_for_worker
 from eventstore import Settings
 from eventstore.errors import ForeignRecord
 
@@ -76,7 +76,7 @@ def test_an_outbox_is_not_applied_to_a_topic_that_another_store_fills(
         asked.extend(given)
         raise ForeignRecord("'order' ends with a record that is no event of this store", remedy="another topic")
 
-    monkeypatch.setattr("cdc.control.require_own_topics", refuse)
+    monkeypatch.setattr("cdc.operating.control.require_own_topics", refuse)
     monkeypatch.setattr(OutboxSource, "check_source", lambda self, engine: None)
     settings, source = Settings.for_broker("127.0.0.1:1"), create_engine("sqlite://")
     with responses.RequestsMock() as answers:

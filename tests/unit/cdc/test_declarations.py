@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc import OutboxSource, PostgresSource, declarations, load
+from cdc import OutboxSource, PostgresSource, load
+from cdc.connectors import declarations
 from cdc.connectors.encodings import JsonWithSchemas
 from cdc.errors import InvalidConnector, LiteralSecret, UnsupportedEncoding
 from cdc.transforms import Filter, Mask, TopicMatches

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from cdc.connect.status import ConnectorInfo, TaskInfo
 from cdc.connectors.catalogue import keys_of
 from cdc.connectors.encodings import ApicurioAvro
 from cdc.errors import LiteralSecret
-from cdc.planning import MASK, masked
-from cdc.status import ConnectorInfo, TaskInfo
+from cdc.operating.planning import MASK, masked
 from cdc.transforms import Custom, Flatten, InsertField, InsertHeader
 from eventstore.errors import InvalidIdentifier
 from tests.unit.cdc.declared import DEBEZIUM, MIRRORS, REFERENCE, mirror, mongodb, postgres

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.failures import MAX_LINE, remedy_for, short_message, short_trace
+from cdc.connect.failures import MAX_LINE, remedy_for, short_message, short_trace
 
 TRACE = """org.apache.kafka.connect.errors.ConnectException: Tolerance exceeded in error handler
 \tat org.apache.kafka.connect.runtime.errors.RetryWithToleranceOperator.execAndHandleError(X.java:260)

@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import Column, Integer, MetaData, Table
 from sqlalchemy.dialects.postgresql import HSTORE
 
-from cdc import ChangeDecoder, rules
+from cdc import ChangeDecoder
+from cdc.changes import rules
 from cdc.errors import UndecodableChange
 
 PARTS = Table("parts", MetaData(), Column("id", Integer, primary_key=True), Column("sizes", HSTORE))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cdc.errors import UndecodableChange
-from cdc.notifications import Notification, SnapshotKind, Stage, decode_notification
+from cdc.source.notifications import Notification, SnapshotKind, Stage, decode_notification
 from tests.unit.cdc.avro_records import NOTIFICATION, framed, schema_of
 
 SCANNED = {

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from cdc.catalogue import TableFacts
 from cdc.connectors.encodings import ApicurioAvro, Encoding, JsonWithSchemas, PlainJson
 from cdc.errors import UnsupportedEncoding
 from cdc.findings import Finding, Severity
 from cdc.identifiers import TableName
-from cdc.planning import unread
-from cdc.source_health import of_table
+from cdc.operating.planning import unread
+from cdc.source.catalogue import TableFacts
+from cdc.source.source_health import of_table
 from cdc.transforms import Custom, Flatten, InsertField, Mask, Transform, compiled
 from tests.unit.cdc.declared import CHANGELOGS, outbox, postgres
 

@@ -12,8 +12,8 @@ import pytest
 import responses
 from typer.testing import CliRunner
 
-from cdc.failures import remedy_for, short_trace
-from cdc.oversized_rows import OversizedRow, advice_on
+from cdc.connect.failures import remedy_for, short_trace
+from cdc.source.oversized_rows import OversizedRow, advice_on
 from factfold.cli import cdc_operate as command_line
 
 PRODUCER = """org.apache.kafka.common.KafkaException: Cannot execute transactional method because we are \

@@ -23,7 +23,8 @@ def test_importing_the_root_loads_no_client_library() -> None:
 
 
 def test_grants_and_decoding_use_sqlalchemy_as_a_type_only() -> None:
-    program = "import sys, cdc.grants, cdc.change_event, cdc.control; print('sqlalchemy' in sys.modules)"
+    modules = "cdc.source.grants, cdc.changes.change_event, cdc.operating.control"
+    program = f"import sys, {modules}; print('sqlalchemy' in sys.modules)"
 
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 

@@ -11,10 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from cdc import ChangeDecoder, JsonWithSchemas, PostgresSource, capture
+from cdc.changes.placeholders import uuid_of
+from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from cdc.errors import InvalidConnector, UnsupportedEncoding
-from cdc.placeholders import uuid_of
-from cdc.planning import unread
-from cdc.rules import FIELD_UNAVAILABLE, UNAVAILABLE
+from cdc.operating.planning import unread
 from eventstore.backends.sql.sqlite_log import SqliteLog
 from tests.unit.cdc.declared import mongodb, mysql, postgres, sqlserver
 from tests.unit.cdc.missing_values import FORMS, OWN, TABLE

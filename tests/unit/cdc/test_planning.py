@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cdc import MirrorHeartbeat, PostgresSource, plan
-from cdc.planning import MASK, SettingChange, differences, masked, unread
-from cdc.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorInfo, ConnectorStatus, TaskStatus
+from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorInfo, ConnectorStatus, TaskStatus
+from cdc.operating.planning import MASK, SettingChange, differences, masked, unread
 
 HEARTS = MirrorHeartbeat(
     name="hearts", source_alias="a", target_alias="b", source_bootstrap_servers="a:9", target_bootstrap_servers="b:9"

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import create_engine
 
 from cdc import PostgresSource, rotate_password, write_secrets
+from cdc.connect.status import ConfigProblem, ConnectorInfo, ConnectorStatus
 from cdc.errors import ConnectRejected, InvalidConnector
-from cdc.status import ConfigProblem, ConnectorInfo, ConnectorStatus
 
 # Asked for anything, it would raise SourceNotReady.
 NOBODY = create_engine("postgresql+psycopg://nobody@127.0.0.1:9/nowhere")

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from cdc.errors import InvalidConnector
-from cdc.secrets import (
+from cdc.connectors.secrets import (
     file_of,
     is_reference,
     replace_secret,
@@ -19,6 +18,7 @@ from cdc.secrets import (
     stored_secret,
     write_secrets,
 )
+from cdc.errors import InvalidConnector
 
 
 def test_a_secret_is_written_for_its_owner_alone_and_comes_back_as_a_reference(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cdc import ApicurioAvro, JsonWithSchemas, PostgresSource, grant_statements
+from cdc.connect.status import ConnectorStatus, TaskStatus
 from cdc.errors import (
     InvalidConnector,
     SignalNotAnswered,
@@ -21,11 +22,10 @@ from cdc.errors import (
     UnknownConnector,
     UnsupportedEncoding,
 )
-from cdc.notifications import Notification, SnapshotKind, Stage
-from cdc.signal_table import signal_rights, signal_statements
-from cdc.signals import Signalled, Signals
-from cdc.snapshots import AwaitedSnapshot
-from cdc.status import ConnectorStatus, TaskStatus
+from cdc.source.notifications import Notification, SnapshotKind, Stage
+from cdc.source.signal_table import signal_rights, signal_statements
+from cdc.source.signals import Signalled, Signals
+from cdc.source.snapshots import AwaitedSnapshot
 from eventstore.errors import InvalidIdentifier
 from eventstore.settings import Settings
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from cdc.errors import SnapshotAborted, SnapshotFailed
-from cdc.notifications import Notification, SnapshotKind, Stage
-from cdc.snapshots import AwaitedSnapshot, TableRead
+from cdc.source.notifications import Notification, SnapshotKind, Stage
+from cdc.source.snapshots import AwaitedSnapshot, TableRead
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 A, B = "public.a", "public.b"

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import create_engine, make_url
 
 from cdc import MirrorHeartbeat, PostgresSource
-from cdc.source_choice import not_of
+from cdc.source.source_choice import not_of
 
 SHOP = PostgresSource(
     name="shop", host="db", database="shop", user="u", password="${file:/s:p}", topic_prefix="s", tables=("public.a",)

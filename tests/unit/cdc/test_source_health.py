@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from cdc import PostgresSource, Severity
-from cdc.catalogue import ReplicationSlot, ServerFacts
 from cdc.findings import size
-from cdc.source_health import of_room, of_server, of_slot
+from cdc.source.catalogue import ReplicationSlot, ServerFacts
+from cdc.source.source_health import of_room, of_server, of_slot
 
 SHOP = PostgresSource(
     name="shop", host="db", database="shop", user="shop_cdc", password="${file:/secrets/shop.properties:password}",

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cdc import control, stopping
+from cdc.connect.status import FAILED, RUNNING, STOPPED, ConnectorStatus, TaskStatus
 from cdc.errors import ConnectorTimeout, UnknownConnector
-from cdc.status import FAILED, RUNNING, STOPPED, ConnectorStatus, TaskStatus
-from cdc.watch import Deadline
+from cdc.operating import control, stopping
+from cdc.operating.watch import Deadline
 
 
 @dataclass

@@ -10,9 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from cdc import MirrorCheckpoint, RestartPolicy, Supervisor
+from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorInfo, ConnectorStatus, TaskStatus
 from cdc.errors import ConnectUnavailable, RestartsExhausted, UnknownConnector
-from cdc.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorInfo, ConnectorStatus, TaskStatus
-from cdc.watch import TASKLESS_SECONDS
+from cdc.operating.watch import TASKLESS_SECONDS
 
 TRACE = "java.lang.Exception: Tolerance exceeded\nCaused by: java.lang.Exception: Publication autocreation is disabled"
 POLICY = RestartPolicy(attempts=4, first_wait=1.0, longest_wait=4.0, healthy_after=30.0, poll=0.5)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.errors import UndecodableChange
-from cdc.transactions import (
+from cdc.changes.transactions import (
     WINDOW,
     Commit,
     LogPlace,
@@ -23,6 +22,7 @@ from cdc.transactions import (
     decode_place,
     whole_ends,
 )
+from cdc.errors import UndecodableChange
 from tests.unit.cdc.avro_records import MARKER, framed, schema_of
 
 PARTITIONS: list[Partition] = [("shop.public.a", 0), ("shop.public.a", 1), ("shop.public.b", 0)]

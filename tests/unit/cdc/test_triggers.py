@@ -277,7 +277,7 @@ def test_a_table_of_many_columns_is_captured(engine, log):
 
 def test_a_capture_that_fails_leaves_nothing_behind(engine, monkeypatch):
     run(engine, CUSTOMERS.insert().values(id=1, name="Ann"))
-    monkeypatch.setattr("cdc.triggers._NOW_MS", "no_such_function()")
+    monkeypatch.setattr("cdc.embedded.triggers._NOW_MS", "no_such_function()")
     with pytest.raises(sa.exc.OperationalError):
         capture(engine, CUSTOMERS, topic=TOPIC)
     with engine.connect() as connection:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cdc import watch
+from cdc.connect.status import RUNNING, ConnectorStatus, TaskStatus
 from cdc.errors import ConnectorTimeout
-from cdc.status import RUNNING, ConnectorStatus, TaskStatus
-from cdc.watch import Deadline, Until, Watch
+from cdc.operating import watch
+from cdc.operating.watch import Deadline, Until, Watch
 
 
 class Worker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc.catalogue import ReplicationSlot
+from cdc.source.catalogue import ReplicationSlot
 from eventstore.errors import FactfoldError
 from factfold.console import trends
 from factfold.console.definitions import Definitions

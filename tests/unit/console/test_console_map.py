@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from cdc.status import ConnectorInfo, ConnectorStatus, TaskStatus
+from cdc.connect.status import ConnectorInfo, ConnectorStatus, TaskStatus
 from factfold.console.definitions import Definitions
 from factfold.console.drawing import draw
 from factfold.console.graph import Graph, add_connectors, add_groups

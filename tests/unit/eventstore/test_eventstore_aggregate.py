@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 import pytest
 from pyspark import cloudpickle
 
-from eventstore.aggregate import Aggregate, aggregate_of, command
+from eventstore.aggregates.aggregate import Aggregate, aggregate_of, command
 from eventstore.errors import (
     DeclarationError,
     InvalidIdentifier,
@@ -23,7 +23,7 @@ from eventstore.errors import (
     UnsupportedFieldType,
 )
 from eventstore.event_types import event, event_type_of
-from eventstore.field_types import Digits
+from eventstore.fields.field_types import Digits
 
 
 class Size(Enum):

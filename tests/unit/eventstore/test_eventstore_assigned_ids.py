@@ -12,9 +12,9 @@ from sqlalchemy import create_engine, select
 from eventstore import ANY, NO_STREAM, Accepted, Aggregate, Dispatcher, SqlEventStore, command, event
 from eventstore.errors import RegistryUnreachable, SchemaConflict, SchemaIncompatible
 from eventstore.event_types import event_type_of
+from eventstore.fields.serialization import schema_id_of
 from eventstore.schema_check import check_schemas
 from eventstore.schema_registry import RegisteredSchema, canonical, fingerprint
-from eventstore.serialization import schema_id_of
 from projections.spark.events.upcasting import Reading
 
 

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import pytest
 
 from eventstore import ANY, Aggregate, Digits, MemoryEventStore, event
-from eventstore.casting import cast_plain
 from eventstore.errors import InvalidEventData, UnsupportedFieldType
 from eventstore.event_types import EventType, event_type_of
-from eventstore.field_compilation import compile_type
-from eventstore.field_types import Compilation
+from eventstore.fields.casting import cast_plain
+from eventstore.fields.field_compilation import compile_type
+from eventstore.fields.field_types import Compilation
+from eventstore.fields.upcasting import Cast, Drop, Rename
 from eventstore.schema_check import check_schemas
-from eventstore.upcasting import Cast, Drop, Rename
 from projections.spark.events.upcasting import Reading
 
 WIDE = Annotated[Decimal, Digits(38, 10)]

@@ -14,7 +14,7 @@ from eventstore import ANY, Aggregate, AsyncSqlEventStore, SqlEventStore, event
 from eventstore.compatibility import require_readable
 from eventstore.errors import SchemaIncompatible
 from eventstore.event_types import event_type_of
-from eventstore.upcasting import Cast, Rename, Retype
+from eventstore.fields.upcasting import Cast, Rename, Retype
 from tests.unit.eventstore.test_eventstore_assigned_ids import Numbered
 
 

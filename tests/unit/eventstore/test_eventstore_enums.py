@@ -13,9 +13,9 @@ import pytest
 from eventstore import ANY, Aggregate, Dispatcher, MemoryEventStore, SqlEventStore, command, event
 from eventstore.errors import InvalidEventData, SchemaIncompatible, UnsupportedFieldType
 from eventstore.event_types import event_type_of
+from eventstore.fields.upcasting import Cast, Default
 from eventstore.schema_check import check_schemas
 from eventstore.snapshots import Snapshots
-from eventstore.upcasting import Cast, Default
 
 
 class Colour(Enum):

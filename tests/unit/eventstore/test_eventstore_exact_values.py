@@ -32,7 +32,7 @@ from eventstore import (
 )
 from eventstore.errors import InvalidEventData, InvalidExport
 from eventstore.event_types import event_type_of
-from eventstore.serialization import AvroDecoder
+from eventstore.fields.serialization import AvroDecoder
 from eventstore.snapshots import StateShape
 from eventstore.store import EventStore
 

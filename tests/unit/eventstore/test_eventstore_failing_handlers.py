@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 from eventstore import ANY, Aggregate, MasterKeys, Personal, RecordedEvent, SqlEventStore, event, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import AsyncSubscriber, Subscriber
+from eventstore.delivery.masking import masked_message
 from eventstore.errors import StoreUnavailable
-from eventstore.masking import masked_message
 from tests.ledger import Payment
 from tests.unit.eventstore.handlers import booking, deliver
 from tests.unit.eventstore.memory_source import MemorySource, arrivals

@@ -22,9 +22,9 @@ from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import FactfoldError, NotFramedAvro
 from eventstore.event_types import event_type_of
+from eventstore.fields.serialization import AvroDecoder
 from eventstore.kafka.arrivals import ArrivalReader
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
-from eventstore.serialization import AvroDecoder
 from eventstore.topics import TopicRecord, recorded_event
 from tests.unit.eventstore.mutations import NESTED, changed_bytes, changed_json, changed_lines
 

@@ -16,7 +16,7 @@ import pytest
 from pyspark import cloudpickle
 
 from eventstore import Accepted, Aggregate, Dispatcher, MemoryEventStore, command, event
-from eventstore.aggregate import aggregate_of
+from eventstore.aggregates.aggregate import aggregate_of
 from eventstore.errors import DeclarationError, UnknownAggregate
 
 

@@ -23,11 +23,11 @@ from eventstore.deadletters.records import (
     settlement,
 )
 from eventstore.deadletters.tails import held_back
+from eventstore.delivery.masking import shown_payload
 from eventstore.errors import InvalidEventData, LetterMissing
 from eventstore.event_types import event_type_of
-from eventstore.masking import shown_payload
-from eventstore.personal import Sealed
-from eventstore.plain_json import dump_plain, load_plain
+from eventstore.fields.plain_json import dump_plain, load_plain
+from eventstore.personal.marks import Sealed
 from eventstore.topics import TopicRecord, is_of_a_group, settled_topic
 
 TIME = "2026-03-01T12:00:00.123456789Z"  # of Java, which counts nanoseconds
@@ -222,7 +222,7 @@ WEIGHED = Parcel.Weighed(
 
 def test_a_payload_of_every_type_is_edited_as_it_was_shown():
     kind = event_type_of(WEIGHED)
-    from eventstore.serialization import AvroDecoder
+    from eventstore.fields.serialization import AvroDecoder
 
     schema, values = AvroDecoder(lambda _: kind.registered).decode(kind.encode(WEIGHED))
     shown = load_plain(dump_plain(values))
@@ -234,7 +234,7 @@ def test_a_payload_of_every_type_is_edited_as_it_was_shown():
 )
 def test_a_value_of_another_type_is_refused(field, value):
     kind = event_type_of(WEIGHED)
-    from eventstore.serialization import AvroDecoder
+    from eventstore.fields.serialization import AvroDecoder
 
     schema, values = AvroDecoder(lambda _: kind.registered).decode(kind.encode(WEIGHED))
     with pytest.raises(InvalidEventData):

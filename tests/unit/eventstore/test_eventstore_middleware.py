@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from eventstore import ANY, Accepted, Dispatcher, Metadata, Refusal, SqlEventStore
+from eventstore.aggregates.middleware import logged, required, traced
 from eventstore.errors import Refused, WrongExpectedVersion
-from eventstore.middleware import logged, required, traced
 from tests.unit.eventstore.counter import Counter
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

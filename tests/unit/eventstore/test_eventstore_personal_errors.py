@@ -31,11 +31,11 @@ from eventstore import (
     event,
     subscription,
 )
+from eventstore.aggregates.middleware import logged
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import Subscriber
 from eventstore.errors import InvalidEventData
-from eventstore.middleware import logged
-from eventstore.upcasting import Cast
+from eventstore.fields.upcasting import Cast
 
 SENTINEL, NUMBER = "Zuckmayer", 7_391_264_805
 MOMENT = datetime(1896, 12, 27, 3, 17, 59)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import Aggregate, command, event
-from eventstore.command_arguments import decode_arguments, encode_arguments
+from eventstore.aggregates.command_arguments import decode_arguments, encode_arguments
 from eventstore.errors import DeclarationError, InvalidEventData
-from eventstore.plain_json import dump_plain, load_plain
+from eventstore.fields.plain_json import dump_plain, load_plain
 
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary() | st.uuids()

@@ -15,11 +15,11 @@ import pytest
 
 from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, command, event
 from eventstore.errors import DeclarationError
+from eventstore.fields.upcasting import Cast, Drop, Rename
 from eventstore.processes import Process, compensated, functional, late, reacts, replies, starts, times_out
 from eventstore.processes.running import open_process
 from eventstore.testing.processes import accepted, clock, expired, given
 from eventstore.testing.processes import command as sent
-from eventstore.upcasting import Cast, Drop, Rename
 from tests.shipments import First, Shipment
 from tests.unit.eventstore.fulfilment import Item, Order
 

@@ -13,9 +13,9 @@ import pytest
 
 from eventstore import ANY, Aggregate, Digits, MemoryEventStore, Personal, RegistrySettings, SqlEventStore, event
 from eventstore.errors import DeclarationError, InvalidEventData, RegistryUnreachable
+from eventstore.fields.upcasting import Cast, Default, Drop, Rename
 from eventstore.kafka import ConfluentRegistry
 from eventstore.schema_check import check_schemas, read_schemas, write_schemas
-from eventstore.upcasting import Cast, Default, Drop, Rename
 from factfold.cli.entry import main
 from tests.shipments import REGISTRY, First, Second, Shipment
 

@@ -16,8 +16,8 @@ from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.erasure import DataKey, Origin, PersonalData
 from eventstore.errors import InvalidSeal
 from eventstore.event_types import event_type_of
+from eventstore.fields.serialization import AvroDecoder, encode_value
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import AvroDecoder, encode_value
 
 MASTER = MasterKeys({"one": os.urandom(32)})
 

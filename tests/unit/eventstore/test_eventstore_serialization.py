@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from eventstore.errors import InvalidEventData, NotFramedAvro, UnknownSchema, UnsupportedFieldType
 from eventstore.event_types import EventType, event, event_type_of
-from eventstore.field_types import Digits
+from eventstore.fields.field_types import Digits
+from eventstore.fields.serialization import AvroDecoder
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
-from eventstore.serialization import AvroDecoder
 
 CustomerId = NewType("CustomerId", int)
 

@@ -23,11 +23,11 @@ from eventstore import (
     event,
     subscription,
 )
+from eventstore.aggregates.middleware import required
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import AsyncSubscriber, Subscriber
 from eventstore.errors import NotFramedAvro
 from eventstore.metrics import ProcessMetrics
-from eventstore.middleware import required
 from eventstore.processes.running import run_processes
 from eventstore.spans import Spans
 from sample_app.background import Background

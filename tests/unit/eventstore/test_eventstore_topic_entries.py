@@ -10,11 +10,11 @@ import pytest
 
 from eventstore import Aggregate, Settings, event
 from eventstore.errors import RegistryUnreachable, TopicMissing, UnknownSchema
+from eventstore.fields.serialization import AvroEncoder
 from eventstore.inspection.selection import Selection
 from eventstore.kafka import entries
 from eventstore.kafka.entries import TopicLog
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import AvroEncoder
 from eventstore.topics import TopicRecord
 
 ID = "0198d0aa-0000-7000-8000-000000000001"

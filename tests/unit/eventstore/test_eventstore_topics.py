@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from eventstore.errors import ForeignRecord, InvalidIdentifier, NotFramedAvro
 from eventstore.event_types import event, event_type_of
+from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import Position
 from eventstore.messages import Metadata
-from eventstore.serialization import AvroDecoder
 from eventstore.topics import (
     HEADER_COLUMNS,
     TopicRecord,

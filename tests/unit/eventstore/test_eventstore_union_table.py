@@ -18,9 +18,9 @@ import pytest
 from eventstore import Aggregate, Digits, event
 from eventstore.errors import UnsupportedFieldType
 from eventstore.event_types import EventType, event_type_of
+from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import StreamName
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import AvroDecoder
 from eventstore.snapshots import AggregateSnapshot, StateShape
 from projections.spark.events.plain_values import plain_values
 from projections.spark.events.python_avro import Kinds

@@ -14,7 +14,7 @@ import pytest
 from eventstore import ANY, Aggregate, Digits, MemoryEventStore, Personal, event
 from eventstore.errors import InvalidEventData, UnsupportedFieldType
 from eventstore.event_types import event_type_of
-from eventstore.serialization import AvroDecoder
+from eventstore.fields.serialization import AvroDecoder
 
 
 class Colour(Enum):

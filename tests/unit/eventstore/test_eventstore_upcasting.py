@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import pytest
 
 from eventstore import ANY, Aggregate, Digits, Dispatcher, MemoryEventStore, event, subscription
-from eventstore.casting import cast_plain
 from eventstore.errors import DeclarationError, InvalidEventData, NewerEvent
 from eventstore.event_types import event_type_of
-from eventstore.field_compilation import compile_type
-from eventstore.field_types import Compilation
-from eventstore.upcasting import Cast, Default, Drop, Rename, Retype
+from eventstore.fields.casting import cast_plain
+from eventstore.fields.field_compilation import compile_type
+from eventstore.fields.field_types import Compilation
+from eventstore.fields.upcasting import Cast, Default, Drop, Rename, Retype
 from tests.shipments import ORDERED_SECOND, ORDERED_TODAY, First, Shipment, ordered_first
 from tests.unit.eventstore.handlers import deliver
 from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource

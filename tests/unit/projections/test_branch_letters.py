@@ -10,8 +10,8 @@ import pytest
 from eventstore import Aggregate, event
 from eventstore.errors import ReplayRefused
 from eventstore.event_types import event_type_of
+from eventstore.fields.serialization import AvroDecoder, AvroEncoder
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import AvroDecoder, AvroEncoder
 from eventstore.topics import BRANCH_HEADER, TopicRecord
 from projections import branches, field, of_type
 from projections.branching.letters import routed_again

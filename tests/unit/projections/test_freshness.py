@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cdc.commit_times import commit_time
+from cdc.changes.commit_times import commit_time
 from cdc.errors import UndecodableChange
 from projections.group import ERASURES
 from projections.running.freshness import applied_commits

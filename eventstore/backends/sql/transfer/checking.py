@@ -10,8 +10,8 @@ from uuid import UUID
 from eventstore.backends.sql.transfer.contents import EventRow, Head, damaged, not_an_event
 from eventstore.erasure import keys_in, subjects_in
 from eventstore.errors import InvalidIdentifier, KeysMissing, SchemaError
+from eventstore.fields.serialization import AvroDecoder, require_avro
 from eventstore.schema_registry import RegisteredSchema, fingerprint
-from eventstore.serialization import AvroDecoder, require_avro
 
 T = TypeVar("T")
 

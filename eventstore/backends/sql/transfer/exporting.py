@@ -17,9 +17,9 @@ from eventstore.backends.sql.transfer.contents import BATCH, ExportWriter, Forma
 from eventstore.backends.sql.transfer.jsonl import JsonLinesWriter
 from eventstore.backends.sql.transfer.keys import KeyTransfer
 from eventstore.backends.sql.transfer.marks import archived_at, as_utc
+from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import Position, check_category
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.serialization import AvroDecoder
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from eventstore.backends.sql.transfer.keys import KeyTransfer, WrappedKey
 from eventstore.backends.sql.transfer.marks import MarkTransfer
 from eventstore.erasure import KeyStore, MasterKeys
 from eventstore.errors import ImportConflict, InvalidExport, KeysMissing
+from eventstore.fields.serialization import schema_id_of
 from eventstore.schema_registry import check_same
-from eventstore.serialization import schema_id_of
 from eventstore.store import Category
 from eventstore.topics import message_key, partition_of
 

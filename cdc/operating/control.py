@@ -1,0 +1,348 @@
+"""Connectors brought to the state they are declared in, and watched until they are there."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+import structlog
+
+from cdc.connect.status import PAUSED, STOPPED, ConnectorStatus, may_be_idle
+from cdc.connectors.base import Connector
+from cdc.errors import CdcError, ConnectorFailed, ConnectUnavailable, InvalidConnector, UnknownConnector
+from cdc.operating.planning import unread
+from cdc.operating.stopping import stop
+from cdc.operating.topics import require_own_topics
+from cdc.operating.watch import CONTENT_SECONDS, POLL_SECONDS, Deadline, Until, Watch, status_of
+from cdc.source.catalogue import slot_facts, typed_errors
+from cdc.source.grants import check_life, drop_slot
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from cdc.connect.client import ConnectClient
+    from eventstore.settings import Settings
+
+_LOG = structlog.get_logger(__name__)
+State = Literal["RUNNING", "PAUSED", "STOPPED"]
+# A cold worker loads its plug-ins and joins its group in 10–20 s on two busy cores.
+TIMEOUT: Final = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What `apply` did, and the connector's status afterwards.
+
+    Attributes:
+        created: The connector is new.
+        changed: Its configuration was changed.
+        resumed: It was paused or stopped, and runs again.
+        restarted: Its configuration was as declared, and a part that had FAILED was restarted.
+        notes: What was not done: rows that a table had before a running connector captured it are not read.
+
+    Examples:
+        >>> applied = apply(client, rows, source=engine)
+        >>> applied.created, applied.status.running, applied.notes
+        (True, True, ())
+    """
+
+    name: str
+    status: ConnectorStatus
+    created: bool = False
+    changed: bool = False
+    resumed: bool = False
+    restarted: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def was_no_op(self) -> bool:
+        """Whether everything was as declared before."""
+        return not (self.created or self.changed or self.resumed or self.restarted)
+
+
+def apply(
+    client: ConnectClient,
+    connector: Connector,
+    *,
+    source: Engine | None = None,
+    settings: Settings | None = None,
+    timeout: float = TIMEOUT,
+    until: Until = Until.STREAMING,
+) -> Applied:
+    """Bring a connector to its declared configuration, restart what FAILED, and wait until it works.
+
+    A new connector that fails is deleted again with its offsets and, with `source`, its slot, unless it has offsets
+    from an earlier time.
+
+    Args:
+        client: The worker.
+        connector: The declaration.
+        source: The source database. Its role, rights, publication and tables are checked first, since Debezium reports
+            no table that it cannot see.
+        settings: The settings of the brokers. With `source`, a topic that ends with an event of another store is
+            refused.
+        timeout: Seconds for the whole call.
+        until: What to wait for.
+
+    Raises:
+        SourceNotReady: The source database lacks something.
+        ConnectRejected: Connect refused the configuration, for example its password. Nothing was changed.
+        ConnectUnavailable: No worker answered.
+        ConnectorFailed: The connector failed, with its causes.
+        ConnectorTimeout: It did not work in time.
+        ForeignRecord: A topic of the outbox has events of another store. BrokerUnreachable: no broker answered.
+
+    Examples:
+        >>> apply(ConnectClient("http://connect:8083"), source, source=engine).status.running
+        True
+    """
+    name, declared = connector.name, {"name": connector.name, **connector.config()}
+    watch = _watch(client, name, declared, until=until, source=source, timeout=timeout)
+    wait_for_worker(client, timeout=timeout)
+    if source is not None:
+        connector.check_source(source)
+        if settings is not None:
+            require_own_topics(settings, connector, source)
+    stored = _config(client, name)
+    if stored is None:
+        return _create(client, connector, watch, source)
+    changed = stored != declared
+    if changed:
+        client.put_config(name, connector.config())
+    restarted = not changed and _has_failed(client, name)
+    if changed or restarted:
+        # What is seen afterwards is of the new tasks: Connect goes on showing the old ones for some seconds.
+        stop(client, name, watch.deadline)
+    before = client.offsets(name)
+    if source is not None:
+        check_life(source, name, before)
+    resumed = _resume(client, name) and not (changed or restarted)
+    status = watch.until_there(before, content_after=CONTENT_SECONDS)
+    notes = unread(stored, declared)
+    return Applied(name, status, changed=changed, resumed=resumed, restarted=restarted, notes=notes)
+
+
+def restart(
+    client: ConnectClient,
+    name: str,
+    *,
+    source: Engine | None = None,
+    timeout: float = TIMEOUT,
+    until: Until = Until.STREAMING,
+) -> ConnectorStatus:
+    """Restart a connector and its tasks, whatever their state, and wait until they work.
+
+    Args:
+        client: The worker.
+        name: The connector.
+        source: An engine of its database. A mark is then written there, and must come out of the connector.
+        timeout: Seconds for the whole call.
+        until: What to wait for.
+
+    Examples:
+        >>> restart(client, rows.name, source=engine).running
+        True
+    """
+    watch = _watch(client, name, client.config(name), until=until, source=source, timeout=timeout)
+    stop(client, name, watch.deadline)
+    before = client.offsets(name)
+    _resume(client, name)
+    return watch.until_there(before, content_after=CONTENT_SECONDS)
+
+
+def move(client: ConnectClient, name: str, state: State, *, timeout: float = TIMEOUT) -> ConnectorStatus:
+    """Bring a connector to RUNNING, PAUSED or STOPPED, and wait until it and all its tasks are.
+
+    Raises:
+        UnknownConnector: Connect does not know it.
+        ConnectorTimeout: It did not get there in time.
+        ConnectorFailed: It failed instead of running.
+        InvalidConnector: There is no such state.
+
+    Examples:
+        >>> move(client, rows.name, "PAUSED").state
+        'PAUSED'
+    """
+    if state not in get_args(State):
+        raise InvalidConnector(
+            f"connector {name!r} cannot be brought to {state!r}",
+            remedy=f"choose one of {', '.join(get_args(State))}",
+            place="state",
+        )
+    deadline = Deadline(name, timeout)
+    if state == STOPPED:
+        return stop(client, name, deadline)
+    if state == PAUSED:
+        client.pause(name)
+        return deadline.wait(lambda: _paused(client, name, deadline), goal="paused")
+    watch = _watch(client, name, client.config(name), until=Until.RUNNING, source=None, timeout=timeout)
+    client.resume(name)
+    return watch.until_there((), content_after=0.0)
+
+
+def _paused(client: ConnectClient, name: str, deadline: Deadline) -> ConnectorStatus | None:
+    status = status_of(client, name)
+    if status is None:
+        return None
+    deadline.saw(status)
+    return status if {status.state, *(task.state for task in status.tasks)} == {PAUSED} else None
+
+
+def reset_offsets(client: ConnectClient, name: str, *, timeout: float = TIMEOUT) -> None:
+    """Stop a connector and delete its offsets. Raises UnknownConnector or ConnectorTimeout.
+
+    Its next start takes an initial snapshot. Rows that were deleted meanwhile stay in its topics.
+
+    Examples:
+        >>> reset_offsets(client, rows.name)
+        >>> apply(client, rows, source=engine).resumed
+        True
+    """
+    _forget(client, name, Deadline(name, timeout))
+
+
+def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: float = TIMEOUT) -> bool:
+    """Delete a connector and wait until Connect has deleted it. Return False if there was none.
+
+    Its topics and the replication slot stay. A slot without a reader retains the source's log: drop it with `drop_slot`
+    unless the connector comes back.
+
+    Args:
+        client: The worker.
+        name: The connector.
+        forget: Delete its offsets too. Created again, it takes an initial snapshot.
+        timeout: Seconds for the whole call.
+
+    Examples:
+        >>> delete(client, rows.name)
+        True
+    """
+    deadline = Deadline(name, timeout)
+    if name not in client.connectors():
+        return False
+    # It was there. If it is unknown now, an earlier request deleted it, and its answer was lost.
+    with suppress(UnknownConnector):
+        if forget:
+            _forget(client, name, deadline)
+        client.delete(name)
+    deadline.wait(lambda: None if name in client.connectors() else True, goal="gone")
+    return True
+
+
+def statuses(client: ConnectClient) -> tuple[ConnectorStatus, ...]:
+    """Return the status of every connector of the cluster, by name. A connector without a status yet is left out.
+
+    Examples:
+        >>> [status.name for status in statuses(client) if not status.running]
+        []
+    """
+    return tuple(status for _, status in client.overview().values())
+
+
+def wait_for_worker(client: ConnectClient, *, timeout: float = TIMEOUT) -> None:
+    """Wait until the worker says it is healthy; ConnectUnavailable with its last words."""
+    end = time.monotonic() + timeout
+    logged = False
+    while not (health := client.health()).healthy:
+        if not logged:
+            _LOG.info("waiting for the worker", url=client.url, says=health.message, seconds=timeout)
+            logged = True
+        if time.monotonic() >= end:
+            raise ConnectUnavailable(
+                f"the Kafka Connect worker at {client.url} is not ready: {health.message}",
+                remedy="start the worker, or check the URL (factfold stack status shows the local one)",
+                place=client.url,
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _watch(
+    client: ConnectClient,
+    name: str,
+    config: Mapping[str, str],
+    *,
+    until: Until,
+    source: Engine | None,
+    timeout: float,
+) -> Watch:
+    deadline, idle = Deadline(name, timeout), may_be_idle(config)
+    return Watch(client, name, until=until, source=source, deadline=deadline, may_be_idle=idle)
+
+
+def _create(client: ConnectClient, connector: Connector, watch: Watch, source: Engine | None) -> Applied:
+    """Make a connector STOPPED, to see whether offsets of an earlier life are there, then let it run."""
+    name, slot = connector.name, connector.config().get("slot.name")
+    had_slot = source is None or slot is None or _has_slot(source, slot)
+    client.create(name, connector.config(), state="STOPPED")
+    watch.deadline.wait(lambda: _is_stopped(client, name, watch.deadline), goal="made")
+    before = client.offsets(name)
+    if source is not None:
+        check_life(source, name, before)
+    client.resume(name)
+    try:
+        status = watch.until_there(before, content_after=math.inf if connector.has_heartbeats else CONTENT_SECONDS)
+    except ConnectorFailed as error:
+        # Debezium finishes a snapshot before it looks for the publication: with that offset kept, a later
+        # start would take the snapshot for done and miss what happened between. Offsets of an earlier life
+        # are not ours to forget, and only an existing connector can forget them: that one stays, FAILED.
+        if before:
+            raise
+        delete(client, name, forget=True)
+        if slot is None or (source is not None and (had_slot or _is_dropped(source, slot))):
+            raise
+        raise _with_slot(error, slot) from error
+    return Applied(name, status, created=True)
+
+
+def _has_slot(source: Engine, slot: str) -> bool:
+    with typed_errors(source), source.connect() as connection:
+        return slot_facts(connection, slot) is not None
+
+
+def _is_dropped(source: Engine, slot: str) -> bool:
+    try:
+        drop_slot(source, slot)
+    except CdcError as error:
+        _LOG.warning("slot stays", slot=slot, cause=error.message, remedy=error.remedy)
+        return False
+    return True
+
+
+def _with_slot(error: ConnectorFailed, slot: str) -> ConnectorFailed:
+    """The same failure, which says too that the slot may have stayed."""
+    hint = f"it may have made slot {slot}, which holds the source's log: SELECT pg_drop_replication_slot('{slot}')"
+    return ConnectorFailed(error.message, remedy=f"{error.remedy}. {hint}", place=error.place, trace=error.trace)
+
+
+def _config(client: ConnectClient, name: str) -> dict[str, str] | None:
+    try:
+        return client.config(name)
+    except UnknownConnector:
+        return None
+
+
+def _has_failed(client: ConnectClient, name: str) -> bool:
+    status = status_of(client, name)
+    return status is not None and status.failure is not None
+
+
+def _is_stopped(client: ConnectClient, name: str, deadline: Deadline) -> bool | None:
+    status = status_of(client, name)
+    return True if status is not None and deadline.saw(status).stopped else None
+
+
+def _forget(client: ConnectClient, name: str, deadline: Deadline) -> None:
+    # A connector whose own start FAILED cannot be STOPPED, has no offsets, and refuses to talk about them.
+    if stop(client, name, deadline, or_failed=True).stopped:
+        client.delete_offsets(name)
+
+
+def _resume(client: ConnectClient, name: str) -> bool:
+    halted = client.status(name).state in (PAUSED, STOPPED)
+    if halted:
+        client.resume(name)
+    return halted

@@ -1,0 +1,185 @@
+"""What `apply` would do: declared connectors held against those that run, setting by setting, secrets masked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
+from cdc.connect.status import PAUSED, STOPPED, ConnectorInfo, ConnectorStatus
+from cdc.connectors.base import Connector
+from cdc.connectors.catalogue import holds_secret
+from cdc.connectors.encodings import replaces_nulls
+from cdc.connectors.secrets import is_reference
+from cdc.errors import SourceNotReady
+from cdc.source.source_choice import not_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from cdc.connect.client import ConnectClient
+
+MASK: Final = "**********"
+Action = Literal["create", "change", "restart", "resume", "keep", "undeclared"]
+_TABLES: Final = "table.include.list"
+# Modes that read the rows of a connector's tables once, at its very first start.
+_ONCE: Final = frozenset({"initial", "initial_only", "when_needed"})
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """A setting as it runs and as it is declared, None if it is missing. Secrets are masked.
+
+    Examples:
+        >>> for change in plan(client, [rows])[0].changes:
+        ...     print(change.key, change.running, change.declared)
+        heartbeat.interval.ms 1000 5000
+    """
+
+    key: str
+    running: str | None
+    declared: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `apply` would do with one connector.
+
+    Attributes:
+        action: What it would do. "restart": the configuration is as declared, and a part FAILED. "resume": it is paused
+            or stopped. "undeclared": it runs and is not declared, and `apply` leaves it alone.
+        changes: The settings that differ.
+        state: The current state of connector and tasks, None without one.
+        notes: What `apply` will not do.
+        problems: What the source lacks, which stops `apply`.
+
+    Examples:
+        >>> (planned,) = plan(client, [rows])
+        >>> planned.action, planned.is_no_op, planned.state
+        ('keep', True, 'RUNNING, task 0 RUNNING')
+    """
+
+    name: str
+    action: Action
+    changes: tuple[SettingChange, ...] = ()
+    state: str | None = None
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_no_op(self) -> bool:
+        """Whether `apply` would change nothing."""
+        return self.action in ("keep", "undeclared")
+
+
+def plan(client: ConnectClient, connectors: Iterable[Connector], *, source: Engine | None = None) -> tuple[Plan, ...]:
+    """Compare declared connectors with those of the cluster, in the order given, then undeclared ones by name.
+
+    Nothing is changed. With `source`, an engine of their database, the plan reports what the source lacks.
+
+    Raises:
+        ConnectUnavailable: No worker answered.
+        ConnectRejected: A worker refused.
+
+    Examples:
+        >>> for planned in plan(client, [rows], source=engine):
+        ...     print(planned.name, planned.action)
+        shop_tables create
+    """
+    running = client.overview()
+    declared = {connector.name: connector for connector in connectors}
+    plans = [_looked_into(_plan(connector, running), connector, source) for connector in declared.values()]
+    others = [Plan(name, "undeclared", state=running[name][1].summary()) for name in running if name not in declared]
+    return (*plans, *others)
+
+
+def _plan(connector: Connector, running: Mapping[str, tuple[ConnectorInfo, ConnectorStatus]]) -> Plan:
+    name, config = connector.name, {"name": connector.name, **connector.config()}
+    if name not in running:
+        return Plan(name, "create", differences({}, config))
+    info, status = running[name]
+    changes = differences(info.config, config)
+    action: Action = "change" if changes else _mending(status)
+    return Plan(name, action, changes, status.summary(), notes=unread(info.config, config))
+
+
+def _mending(status: ConnectorStatus) -> Action:
+    if status.failure is not None:
+        return "restart"
+    return "resume" if status.state in (PAUSED, STOPPED) else "keep"
+
+
+def _looked_into(plan: Plan, connector: Connector, source: Engine | None) -> Plan:
+    if source is None:
+        return plan
+    if (reason := not_of(source, connector.config())) is not None:
+        return replace(plan, notes=(*plan.notes, f"its source was not looked into: {reason}"))
+    try:
+        connector.check_source(source)
+    except SourceNotReady as error:
+        return replace(plan, problems=(error.message,))
+    return plan
+
+
+def unread(running: Mapping[str, str], declared: Mapping[str, str]) -> tuple[str, ...]:
+    """Say which rows a running connector does not read by itself, once it is as declared.
+
+    Those of tables that it is to capture in addition, and those that it has written otherwise than it will.
+    """
+    return (*_added(running, declared), *_replaced(running, declared), *_misread(running, declared))
+
+
+def _replaced(running: Mapping[str, str], declared: Mapping[str, str]) -> Iterator[str]:
+    if replaces_nulls(running) and not replaces_nulls(declared):
+        yield (
+            "a NULL in a nullable column with a DEFAULT has arrived as the default until now: "
+            "factfold cdc compare … --repair finds and mends such rows in views; factfold cdc snapshot take … reads "
+            "them again, where no streamed change of the row came since"
+        )
+
+
+def _misread(running: Mapping[str, str], declared: Mapping[str, str]) -> Iterator[str]:
+    if running and FIELD_UNAVAILABLE in declared.values() and FIELD_UNAVAILABLE not in running.values():
+        yield (
+            f"a user's own value {UNAVAILABLE} has been taken for a missing one until now: "
+            "factfold cdc compare … --repair finds and mends such rows in views"
+        )
+
+
+def _added(running: Mapping[str, str], declared: Mapping[str, str]) -> tuple[str, ...]:
+    if declared.get("snapshot.mode", "initial") not in _ONCE:
+        return ()
+    known, signals = _tables(running), declared.get("signal.data.collection")
+    added = [table for table in _tables(declared) if table not in known and table != signals]
+    if not added or not known:
+        return ()
+    chosen = "".join(f" --table {table}" for table in added)
+    return (
+        f"rows already in {', '.join(added)} are not read: factfold cdc snapshot take …{chosen} reads them, "
+        "of a source with a signal table",
+    )
+
+
+def _tables(config: Mapping[str, str]) -> tuple[str, ...]:
+    """The tables of a list of patterns, as we write them: names in which what is special stands behind a backslash."""
+    patterns = config.get(_TABLES, "").split(",")
+    return tuple(re.sub(r"\\(.)", r"\1", pattern.strip()) for pattern in patterns if pattern.strip())
+
+
+def differences(running: Mapping[str, str], declared: Mapping[str, str]) -> tuple[SettingChange, ...]:
+    """Return the settings that differ, by key; a secret that differs is seen to, and not what it is."""
+    keys = sorted({*running, *declared})
+    return tuple(
+        SettingChange(key, masked(key, running.get(key)), masked(key, declared.get(key)))
+        for key in keys
+        if running.get(key) != declared.get(key)
+    )
+
+
+def masked(key: str, value: str | None) -> str | None:
+    """Return a value as it may be shown: a secret only where it is a reference or empty."""
+    if not value or is_reference(value) or not holds_secret(key, value):
+        return value
+    return MASK

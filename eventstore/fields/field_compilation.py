@@ -1,0 +1,288 @@
+"""Python field types and their place in Avro; no Avro library is needed to declare events.
+
+A `FieldType` is compiled once per field. `to_plain` and `from_plain` are None where the value needs no
+check and no change.
+
+    str → string, no NUL    int → long (64 bits)            float → double          bool → boolean
+    bytes → bytes           Decimal → bytes decimal(18, 4), or Annotated[Decimal, Digits(precision, scale)]
+    datetime (aware) → long timestamp-micros, UTC           date → int date         UUID → string uuid
+    Enum → string (its value where all values are text, else its member's name)
+    X | None → ["null", X]  list[X] → array                 dict[str, X] → map      X | Y → union
+    dataclass, pydantic model, msgspec struct → record
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum, Flag
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+from eventstore.errors import UnsupportedFieldType
+from eventstore.fields.composite_types import list_of, map_of, optional, record_from_plain, record_to_plain, union_of
+from eventstore.fields.conversions import (
+    as_double,
+    as_text,
+    as_uuid,
+    aware_utc,
+    decimal_of,
+    enum_member,
+    enum_names,
+    enum_text,
+    exactly,
+)
+from eventstore.fields.field_types import Compilation, Digits, Field, FieldType
+from eventstore.fields.record_classes import RecordClass, record_class
+from eventstore.personal.marks import Personal, opened
+
+_AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DEFAULT_DIGITS: Final = Digits(18, 4)
+
+# fastavro would cut 1.5 to the long 1, read "1.5" as a double and round 2**53 + 1; the numbers of numpy are taken as
+# they come.
+_PLAIN_TYPES: Final[Mapping[object, FieldType]] = {
+    str: FieldType("string", as_text),
+    int: FieldType("long", operator.index),
+    float: FieldType("double", as_double),
+    bytes: FieldType("bytes"),
+}
+
+
+def compile_fields(cls: type, compilation: Compilation) -> tuple[Field, ...]:
+    """Compile every field of a class of fields; UnsupportedFieldType names the field that has no place in Avro."""
+    ways = record_class(cls)
+    if ways is None:
+        return ()
+    hints = _hints(cls, compilation)
+    return tuple(_compile_field(name, hints[name], default, compilation) for name, default in ways.defaults.items())
+
+
+def _compile_field(name: str, hint: Any, default: Callable[[], Any] | None, compilation: Compilation) -> Field:
+    personal = next((note for note in get_args(hint)[1:] if isinstance(note, Personal)), None)
+    if personal is None:
+        return Field(_avro_name(name, compilation), _compile(hint, name, compilation), default)
+    # What is sealed has to be read by itself: its records are defined within it.
+    apart = Compilation(compilation.owner, compilation.names)
+    compilation.apart.append(apart)
+    inner, *notes = (note for note in get_args(hint) if note is not personal)
+    clear = _compile(Annotated[(inner, *notes)] if notes else inner, name, apart)
+    _require_placeholder(personal, clear, f"{compilation.owner}.{name}")
+    return Field(_avro_name(name, compilation), replace(clear, from_plain=opened(clear.from_plain)), default, personal)
+
+
+def _require_placeholder(personal: Personal, clear: FieldType, place: str) -> None:
+    try:
+        if personal.erased is None and not (isinstance(clear.avro, list) and "null" in clear.avro):
+            raise TypeError("None is not one of its values")
+        clear.plain(personal.erased)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise UnsupportedFieldType(
+            f"personal field {place} cannot show {personal.erased!r} once it is erased: {error}",
+            remedy='give a placeholder of its type: Annotated[str, Personal(erased="(erased)")], or make it optional',
+            place=place,
+        ) from None
+
+
+def compile_hints(hints: Mapping[str, Any], *, owner: str, namespace: str) -> tuple[Field, ...]:
+    """Compile fields whose types are known, as those of an aggregate's state; UnsupportedFieldType."""
+    compilation = Compilation(owner, {}, namespace=namespace)
+    return tuple(Field(_avro_name(n, compilation), _compile(hint, n, compilation), None) for n, hint in hints.items())
+
+
+def compile_type(hint: Any, place: str, compilation: Compilation) -> FieldType:
+    """Compile one type; UnsupportedFieldType names the place."""
+    return _compile(hint, place, compilation)
+
+
+def _compile_record(cls: type, ways: RecordClass, compilation: Compilation) -> tuple[Field, ...]:
+    hints = _hints(cls, compilation)
+    return tuple(
+        Field(_avro_name(name, compilation), _compile(hints[name], name, compilation), default)
+        for name, default in ways.defaults.items()
+    )
+
+
+def _avro_name(name: str, compilation: Compilation) -> str:
+    if _AVRO_NAME.fullmatch(name):
+        return name
+    raise UnsupportedFieldType(
+        f"{compilation.owner} uses the name {name!r}, which Avro does not allow",
+        remedy="use ASCII letters, digits and underscores, not starting with a digit",
+        place=compilation.owner,
+    )
+
+
+def _hints(cls: type, compilation: Compilation) -> dict[str, Any]:
+    try:
+        return get_type_hints(cls, localns=compilation.names, include_extras=True)
+    except NameError as error:
+        raise UnsupportedFieldType(
+            f"{compilation.owner} has a field whose type cannot be found: {error}",
+            remedy="import the type in the module of the event, or define it above the event",
+            place=compilation.owner,
+        ) from None
+
+
+def _compile(hint: Any, place: str, compilation: Compilation) -> FieldType:
+    if hint in _PLAIN_TYPES:
+        return _PLAIN_TYPES[hint]
+    if isinstance(hint, type) and get_origin(hint) is None:
+        return _compile_class(hint, place, compilation)
+    return _compile_generic(hint, place, compilation)
+
+
+def _compile_class(hint: type, place: str, compilation: Compilation) -> FieldType:
+    if hint is Decimal:
+        return _decimal(_DEFAULT_DIGITS, place, compilation)
+    if hint is bool:
+        return FieldType("boolean", exactly(bool))
+    if hint is date:
+        return FieldType({"type": "int", "logicalType": "date"}, exactly(date))
+    if hint is datetime:
+        return FieldType({"type": "long", "logicalType": "timestamp-micros"}, aware_utc)
+    if hint is UUID:
+        return FieldType({"type": "string", "logicalType": "uuid"}, exactly(UUID), as_uuid)
+    if issubclass(hint, Enum):
+        _require_single(hint, place, compilation)
+        return _enum(hint, place, compilation)
+    if (ways := record_class(hint)) is not None:
+        return _record(hint, ways, compilation)
+    raise _unsupported(hint, place, compilation)
+
+
+def _require_single(hint: type[Enum], place: str, compilation: Compilation) -> None:
+    if issubclass(hint, Flag):
+        raise UnsupportedFieldType(
+            f"field {place} of {compilation.owner} is a Flag, whose combinations have no name to be stored by",
+            remedy=f"store several of them: list[{hint.__name__}] of an Enum, or an int",
+            place=f"{compilation.owner}.{place}",
+        )
+
+
+def _compile_generic(hint: Any, place: str, compilation: Compilation) -> FieldType:
+    if hasattr(hint, "__supertype__"):
+        return _compile(hint.__supertype__, place, compilation)
+    match get_origin(hint), get_args(hint):
+        case origin, (inner, *notes) if origin is Annotated:
+            return _annotated(inner, notes, place, compilation)
+        case (origin, members) if origin in (Union, UnionType):
+            return _union(members, place, compilation)
+        case (origin, (item,)) if origin is list:
+            return list_of(_compile(item, f"{place}[]", compilation))
+        case (origin, (key, item)) if origin is dict and key is str:
+            return map_of(_compile(item, f"{place}{{}}", compilation))
+        case _:
+            raise _unsupported(hint, place, compilation)
+
+
+def _annotated(inner: Any, notes: list[Any], place: str, compilation: Compilation) -> FieldType:
+    if any(isinstance(note, Personal) for note in notes):
+        raise UnsupportedFieldType(
+            f"{place} of {compilation.owner} is personal inside of another value",
+            remedy="mark the whole field of the event: Annotated[Address | None, Personal()]",
+            place=f"{compilation.owner}.{place}",
+        )
+    digits = next((note for note in notes if isinstance(note, Digits)), None)
+    if inner is Decimal and digits is not None:
+        return _decimal(digits, place, compilation)
+    return _compile(inner, place, compilation)
+
+
+def _decimal(digits: Digits, place: str, compilation: Compilation) -> FieldType:
+    # Spark and PostgreSQL tools agree on at most 38 digits.
+    if not 0 <= digits.scale <= digits.precision <= 38 or digits.precision == 0:
+        raise UnsupportedFieldType(
+            f"{digits} of {compilation.owner}.{place} cannot be stored",
+            remedy="use a precision from 1 to 38 and a scale from 0 to the precision",
+            place=f"{compilation.owner}.{place}",
+        )
+    avro = {"type": "bytes", "logicalType": "decimal", "precision": digits.precision, "scale": digits.scale}
+    return FieldType(avro, decimal_of(digits.precision, digits.scale))
+
+
+def _enum(hint: type[Enum], place: str, compilation: Compilation) -> FieldType:
+    names = enum_names(hint)
+    if (odd := next((name for name, text in names.items() if "\0" in text), None)) is not None:
+        raise UnsupportedFieldType(
+            f"{hint.__qualname__}.{odd} of {compilation.owner}.{place} has the character NUL, which no view can store",
+            remedy="give the member another value",
+            place=f"{compilation.owner}.{place}",
+        )
+    # The texts are a property of the type: a schema says which ones its events may hold.
+    return FieldType({"type": "string", "enum": names}, enum_text(hint), enum_member(hint), enum=hint)
+
+
+def _union(members: Sequence[Any], place: str, compilation: Compilation) -> FieldType:
+    every = list(_flat(members))
+    held = [member for member in every if member is not NoneType]
+    compiled = [_compile(member, place, compilation) for member in held]
+    whole = compiled[0] if len(compiled) == 1 else union_of(held, compiled, place, compilation)
+    return whole if len(held) == len(every) else optional(whole)
+
+
+def _flat(members: Sequence[Any]) -> Iterator[Any]:
+    """The types of a union, and of unions in it that a note or a new name hides: Avro has none inside another."""
+    for member in members:
+        inner = _named_type(member)
+        if get_origin(inner) in (Union, UnionType):
+            yield from _flat(get_args(inner))
+        else:
+            yield member
+
+
+def _named_type(hint: Any) -> Any:
+    """What stands behind notes and new names; a personal mark stays, and is refused there."""
+    if hasattr(hint, "__supertype__"):
+        return _named_type(hint.__supertype__)
+    if get_origin(hint) is Annotated and not any(isinstance(note, Personal) for note in get_args(hint)):
+        return _named_type(get_args(hint)[0])
+    return hint
+
+
+def _record(cls: type, ways: RecordClass, compilation: Compilation) -> FieldType:
+    if cls in compilation.records:
+        return _record_again(cls, compilation)
+    compilation.records[cls] = None
+    fields = _compile_record(cls, ways, compilation)
+    name = _record_name(cls, compilation)
+    to_plain, from_plain = record_to_plain(cls, fields), record_from_plain(ways, fields)
+    # Avro lets a schema define a record once; later uses are by its name, in the event's own namespace.
+    compilation.records[cls] = FieldType(name, to_plain, from_plain, record=name, fields=fields)
+    avro = {"type": "record", "name": name, "fields": [field.avro() for field in fields]}
+    return FieldType(avro, to_plain, from_plain, record=name, fields=fields)
+
+
+def _record_again(cls: type, compilation: Compilation) -> FieldType:
+    known = compilation.records[cls]
+    if known is not None:
+        return known
+    raise UnsupportedFieldType(
+        f"{compilation.owner} holds {cls.__name__}, which contains itself",
+        remedy="flatten it: Spark reads no recursive records",
+        place=compilation.owner,
+    )
+
+
+def _record_name(cls: type, compilation: Compilation) -> str:
+    if any(other is not cls and other.__name__ == cls.__name__ for other in compilation.records):
+        raise UnsupportedFieldType(
+            f"{compilation.owner} uses two classes named {cls.__name__}",
+            remedy="give one of them another name",
+            place=compilation.owner,
+        )
+    return _avro_name(cls.__name__, compilation)
+
+
+def _unsupported(hint: Any, place: str, compilation: Compilation) -> UnsupportedFieldType:
+    return UnsupportedFieldType(
+        f"field {place} of {compilation.owner} has type {hint!r}, which has no place in Avro",
+        remedy="use str, int, float, bool, bytes, Decimal, datetime, date, UUID, Enum, a dataclass, "
+        "or list, dict[str, …], optional and unions of them",
+        place=f"{compilation.owner}.{place}",
+    )

@@ -1,0 +1,187 @@
+"""Avro bodies in Confluent framing: a zero byte, the schema id in four bytes big-endian, the body."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Callable, Mapping
+from io import BytesIO
+from typing import Any, Final
+
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.validation import validate
+
+from eventstore.errors import InvalidEventData, NotFramedAvro
+from eventstore.fields.avro_limits import endless
+from eventstore.fields.type_words import in_python
+from eventstore.fields.union_encoding import branch_names
+from eventstore.schema_registry import RegisteredSchema
+
+_FRAME: Final = struct.Struct(">bI")
+FRAME: Final = _FRAME.size
+_LONGS: Final = range(-(2**63), 2**63)
+
+
+def encode_value(avro: Any, value: Any) -> bytes:
+    """Return one plain value as a bare Avro body."""
+    buffer, parsed = BytesIO(), parse_schema(avro)
+    named = branch_names(parsed)
+    schemaless_writer(buffer, parsed, value if named is None else named(value))
+    return buffer.getvalue()
+
+
+def decode_value(avro: Any, body: bytes) -> Any:
+    """Return the plain value of a bare Avro body; NotFramedAvro, which tells nothing of it."""
+    buffer = BytesIO(body)
+    try:
+        parsed = parse_schema(avro)
+        if (problem := endless(parsed)) is not None:
+            raise ValueError(problem)
+        value = schemaless_reader(buffer, parsed, None, return_record_name=True, return_record_name_override=True)
+    except Exception:
+        value, whole = None, False
+    else:
+        whole = buffer.tell() == len(body)
+    if whole:
+        return value
+    raise NotFramedAvro(  # out here: no cause contains the value
+        f"{len(body)} bytes are no Avro value of the type that their schema declares",
+        remedy="find the writer that changed the value or its schema",
+    )
+
+
+def require_avro(schema: RegisteredSchema) -> None:
+    """Raise NotFramedAvro unless a schema, the clear types of its personal fields and their placeholders are Avro."""
+    _parsed(schema)
+    for declared in schema.personal.values():
+        placeholder(declared)
+
+
+def _parsed(schema: RegisteredSchema) -> Any:
+    try:
+        parsed = parse_schema(dict(schema.schema))
+        problem = endless(parsed)
+    except Exception as error:
+        parsed, problem = None, f"is no Avro schema ({type(error).__name__})"
+    if problem is None:
+        return parsed
+    raise NotFramedAvro(
+        f"schema {schema.id} of {schema.name} {problem}",
+        remedy="find out which service registered it. Nothing can be read by it",
+        place=schema.name,
+    )
+
+
+def full_names(schema: Mapping[str, Any]) -> Any:
+    """Return a schema in which records have their full names, wherever they are defined or only named."""
+    return parse_schema(dict(schema))
+
+
+def placeholder(declared: Mapping[str, Any]) -> Any:
+    """Return the plain value that a personal field shows once its person is erased, by its type in the schema.
+
+    NotFramedAvro.
+    """
+    try:
+        body = base64.b64decode(declared["erased"], validate=True)
+    except (KeyError, TypeError, ValueError):
+        body = b""
+    return decode_value(declared["personal"], body)
+
+
+class AvroEncoder:
+    """Encodes plain values by one schema, parsed once."""
+
+    def __init__(self, registered: RegisteredSchema) -> None:
+        self._registered = registered
+        self._parsed = _parsed(registered)
+        self._named = branch_names(self._parsed)
+        self._frame = _FRAME.pack(0, registered.id)
+
+    def encode(self, values: Mapping[str, Any]) -> bytes:
+        """Return the framed value; InvalidEventData names the field that does not fit."""
+        buffer = BytesIO()
+        buffer.write(self._frame)
+        try:
+            schemaless_writer(buffer, self._parsed, values if self._named is None else self._named(values))
+        except Exception as error:
+            raise self._misfit(values, error) from error
+        return buffer.getvalue()
+
+    def _misfit(self, values: Mapping[str, Any], cause: Exception) -> InvalidEventData:
+        name = self._registered.name
+        field = next(iter(self._misfits(values)), None)
+        if field is None:
+            return InvalidEventData(f"{name}: {cause}", remedy="give each field a value of its type", place=name)
+        return InvalidEventData(
+            f"{values.get(field)!r} does not fit field {field} of {name}",
+            remedy=f"give the field a value of type {self._declared(field)}",
+            place=f"{name}.{field}",
+        )
+
+    def _declared(self, name: str) -> str:
+        return next(in_python(field["type"]) for field in self._registered.schema["fields"] if field["name"] == name)
+
+    def _misfits(self, values: Mapping[str, Any]) -> list[str]:
+        return [
+            field["name"]
+            for field in self._registered.schema["fields"]
+            if not _fits(values.get(field["name"]), field["type"])
+        ]
+
+
+def _fits(value: object, avro: Any) -> bool:
+    if isinstance(value, int) and avro == "long":
+        return value in _LONGS
+    try:
+        encode_value(avro, value)
+    except Exception:
+        return False
+    return bool(validate(value, avro, raise_errors=False))
+
+
+class AvroDecoder:
+    """Decodes framed values, looking up each writer's schema once.
+
+    `lookup` returns the schema of an id or raises UnknownSchema.
+    """
+
+    def __init__(self, lookup: Callable[[int], RegisteredSchema]) -> None:
+        self._lookup = lookup
+        self._parsed: dict[int, tuple[RegisteredSchema, Any]] = {}
+
+    def decode(self, framed: bytes) -> tuple[RegisteredSchema, dict[str, Any]]:
+        """Return the writer's schema and the plain values; NotFramedAvro or UnknownSchema where that fails."""
+        schema_id = schema_id_of(framed)
+        schema, parsed = self._parsed.get(schema_id) or self._parse(schema_id)
+        body = BytesIO(framed)
+        body.seek(_FRAME.size)
+        try:
+            # A union of several records yields pairs of record name and value. A union of one record yields the value.
+            values = schemaless_reader(body, parsed, None, return_record_name=True, return_record_name_override=True)
+        except Exception as error:
+            raise _broken(framed) from error
+        if body.tell() != len(framed):
+            raise _broken(framed)
+        return schema, values  # type: ignore[return-value]  # the schema of an event is a record
+
+    def _parse(self, schema_id: int) -> tuple[RegisteredSchema, Any]:
+        schema = self._lookup(schema_id)
+        return self._parsed.setdefault(schema_id, (schema, _parsed(schema)))
+
+
+def schema_id_of(framed: bytes) -> int:
+    """Return the schema id in front of a body; NotFramedAvro where there is no frame."""
+    if len(framed) < _FRAME.size or framed[0] != 0:
+        raise NotFramedAvro(
+            f"value {framed[:16].hex(' ')} does not start with the Confluent frame",
+            remedy="check that this topic holds events, and that its writer frames Avro",
+        )
+    return int(_FRAME.unpack_from(framed)[1])
+
+
+def _broken(framed: bytes) -> NotFramedAvro:
+    return NotFramedAvro(
+        f"{len(framed)} bytes {framed[:16].hex(' ')}… are no Avro body of schema {schema_id_of(framed)}",
+        remedy="treat the record as a dead letter, and find the writer that cut or changed it",
+    )

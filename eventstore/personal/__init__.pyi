@@ -1,0 +1,4 @@
+from eventstore.personal.marks import (
+    Personal as Personal,
+    Sealed as Sealed,
+)
