@@ -32,7 +32,8 @@ from benchmarks.machine import Claim, at_least, at_most, write
 from benchmarks.peer import KafkaStreams, QuixStreams
 from factfold.stack import LocalStack, delta_jars, spark_jars
 from projections import Archiver, Environment, rebuild
-from projections.logs.port import OffsetRange, RecordLog
+from projections.logs.offsets import OffsetRange
+from projections.logs.port import RecordLog
 from projections.logs.whole_log import whole_log
 from projections.rebuilding.rebuild import RebuildReport
 from projections.spark.archive.delta_archive import DeltaArchive, archived_log

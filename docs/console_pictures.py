@@ -16,8 +16,9 @@ from playwright.sync_api import Page
 from docs.chromium import chromium
 from eventstore.inspection import Selection
 from factfold.console.definitions import Definitions, find_definitions
+from factfold.console.places import Places
 from factfold.console.server import Server
-from factfold.console.sources import Places, Sources
+from factfold.console.sources import Sources
 from factfold.stack import LocalStack, StackInfo, start_lightly
 from sample_app.demo import Services, Sizes, tell
 from sample_app.receipts.printing import GROUP, TOPIC

@@ -6,13 +6,13 @@ from projections.branching.branches import (
 from projections.branching.letters import branch_letters as branch_letters
 from projections.branching.metrics import RouterMetrics as RouterMetrics
 from projections.branching.router import (
-    BranchesStatus as BranchesStatus,
     Router as Router,
     RouterOptions as RouterOptions,
     branch_counts as branch_counts,
     branches_status as branches_status,
     open_router as open_router,
 )
+from projections.branching.status import BranchesStatus as BranchesStatus
 from projections.branching.store_branches import branch_source as branch_source
 from projections.declaring.setters import on as on
 from projections.environment import Environment as Environment
@@ -23,7 +23,7 @@ from projections.errors import (
 )
 from projections.group import ProjectionGroup as ProjectionGroup
 from projections.logs.archive import ArchivedLog as ArchivedLog
-from projections.outputs.finals import FinalResults as FinalResults
+from projections.declaring.finals import FinalResults as FinalResults
 from projections.outputs.view_topics import (
     FinalTopic as FinalTopic,
     ViewTopic as ViewTopic,
@@ -102,14 +102,12 @@ from projections.timing.promises import (
     Reach as Reach,
     Retain as Retain,
 )
+from projections.timing.windowed import windowed as windowed
 from projections.timing.windows import (
     cumulative as cumulative,
     hopping as hopping,
     session as session,
     tumbling as tumbling,
-    windowed as windowed,
 )
-from projections.views import (
-    View as View,
-    view as view,
-)
+from projections.views import View as View
+from projections.declaring.views import view as view

@@ -1,4 +1,4 @@
-"""What a projection process works with: a Spark session, the log it reads, and the database of its views."""
+"""Opens the connections of a projection process: the one place that knows each store, each log and Spark."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eventstore.closing import Closing
 from eventstore.erasure import FollowedKeys
 from eventstore.settings import Settings
+from projections.connections import Connections
 from projections.logs.port import RecordLog
 from projections.spark_settings import SparkSettings
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Environment(Closing):
+class Environment(Connections):
     """One process's connections, for `rebuild`, `open_runner` and `verify`. Use `open` or `embedded`.
 
     Attributes:
@@ -40,15 +40,6 @@ class Environment(Closing):
         >>> with Environment.open(Settings(), views_url="postgresql+psycopg://…", jars=spark_jars()) as environment:
         ...     rebuild(environment, shop_views)
     """
-
-    spark: SparkSession
-    small: SparkSession
-    store: TableStore[Any]
-    log: RecordLog
-    keys: FollowedKeys | None = None
-
-    def __post_init__(self) -> None:
-        self.store.check_master(str(self.spark.sparkContext.master))
 
     @staticmethod
     def open(
@@ -128,12 +119,17 @@ class Environment(Closing):
     @cached_property
     def keeper(self) -> Keeper[Any]:
         """The operations of Spark on the tables of the store."""
-        return self.store.keeper(self)
+        from projections.tablestore.sql import SqlTableStore
 
-    def close(self) -> None:
-        """Stop Spark and close the connections."""
-        self.spark.stop()
-        self.store.close()
+        if isinstance(self.store, SqlTableStore):
+            from projections.spark.sql_keeping import SqlKeeper
+
+            return SqlKeeper(self, self.store)
+        from projections.spark.lakehouse.keeping import DeltaKeeper
+        from projections.spark.lakehouse.store import DeltaTableStore
+
+        assert isinstance(self.store, DeltaTableStore)  # noqa: S101 - tables are in a database or in Delta Lake
+        return DeltaKeeper(self, self.store)
 
 
 def _prepared(views_url: str) -> TableStore[Any]:

@@ -10,8 +10,8 @@ from typing import Final
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.event_types import EventType
 from projections.columns import ColumnType
-from projections.declaring.setters import taken_from_personal
-from projections.tables import VALID_FROM, EventTable, Setters, Table
+from projections.declaring.setters import Setters, taken_from_personal
+from projections.tables import VALID_FROM, EventTable, Table
 
 SETS: Final = "_sets"  # the names of the columns that an event sets, with commas between them
 # Of a version that a view's function is handed: since when it is valid, null from the beginning, and until when.

@@ -10,12 +10,13 @@ from functools import cached_property
 from typing import Final, get_args
 
 from projections.columns import ColumnType
+from projections.declaring.any_table import AnyTable
 from projections.declaring.naming import checked_identifier, listed
 from projections.errors import InvalidDefinition
 from projections.event_versions import EventVersions
 from projections.faults import BadRecords
+from projections.outputs.filled_topics import check_topics
 from projections.outputs.finals import check_finals
-from projections.outputs.view_topics import check_topics
 from projections.partials import shown
 from projections.streams import EventStream
 from projections.tables import ChangelogTable, EventTable, Table, VersionTable
@@ -80,8 +81,8 @@ class ProjectionGroup:
         for view in self.views:
             self._require_view(view)
         _ = self.tables
-        check_topics(self)
-        check_finals(self)
+        check_topics(self.name, self.all_views, read=self.topics)
+        check_finals(self.all_views)
         _ = self.retention
         for prefix in self.transactions:
             self._check_transactions(prefix)
@@ -131,12 +132,12 @@ class ProjectionGroup:
             raise InvalidDefinition(f"group {self.name!r} has two views {view.name!r}", remedy="rename one of them")
 
     @cached_property
-    def names(self) -> Mapping[str, Table]:
+    def names(self) -> Mapping[str, AnyTable]:
         """The tables that the parameters of the views mean. A table may have several names."""
-        tables: dict[str, Table] = {}
+        tables: dict[str, AnyTable] = {}
         for view in self.all_views:
             for parameter, table in view.tables.items():
-                if isinstance(table, Table) and tables.setdefault(parameter, table) is not table:
+                if isinstance(table, AnyTable) and tables.setdefault(parameter, table) is not table:
                     raise InvalidDefinition(
                         f"two views of group {self.name!r} mean different tables by {parameter!r}",
                         remedy="rename one parameter, or give the views groups of their own",
@@ -146,13 +147,13 @@ class ProjectionGroup:
     @cached_property
     def tables(self) -> Mapping[str, Table]:
         """Every table over a topic once, by the first of its names, which is that of its state."""
-        names: dict[int, str] = {}
+        tables: dict[int, tuple[str, Table]] = {}
         for name, table in self.names.items():
-            if not isinstance(table, ViewTable):
-                names.setdefault(id(table.whole), name)
-        return {name: self.names[name].whole for name in names.values()}
+            if isinstance(table, Table):
+                tables.setdefault(id(table.whole), (name, table.whole))
+        return dict(tables.values())
 
-    def name_of(self, table: Table) -> str:
+    def name_of(self, table: AnyTable) -> str:
         """Return the name of a table in ``tables``."""
         return next(name for name, known in self.tables.items() if known is table.whole)
 
@@ -172,7 +173,7 @@ class ProjectionGroup:
     @cached_property
     def retention(self) -> Retention | None:
         """When rows of streams with promises are forgotten, None without promises. Raises InvalidDefinition."""
-        return retention_of(self)
+        return retention_of(self.tables, self.all_views, served=self.views)
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from projections.declaring.any_table import key_of
 from projections.errors import InvalidDefinition
-from projections.tables import EVENT_TIME, VersionTable, key_of
+from projections.tables import EVENT_TIME, VersionTable
 from projections.views import Reference, View
 
 

@@ -14,7 +14,7 @@ from projections.errors import TooManyBadRecords
 from projections.faults import Fault
 
 if TYPE_CHECKING:
-    from projections.logs.port import OffsetRange, Offsets
+    from projections.logs.offsets import OffsetRange, Offsets
 
 FAULTS: Final = pa.schema([
     ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("kind", pa.string()),

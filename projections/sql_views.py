@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from projections.declaring.binding import bind
+from projections.declaring.finals import FinalResults
 from projections.declaring.naming import checked_identifier
 from projections.declaring.sql_grouping import parted
 from projections.declaring.sql_queries import Query
 from projections.declaring.sql_text import parsed
 from projections.errors import InvalidDefinition
-from projections.outputs.finals import FinalResults
 from projections.outputs.view_topics import ViewTopic
 from projections.spark.views.sql_relations import require_only
 from projections.timing.promises import Reach

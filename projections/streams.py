@@ -38,6 +38,11 @@ class EventStream(Table):
     retain: Retain | None = field(default=None, kw_only=True)
 
     @property
+    def has_event_time(self) -> bool:
+        """True: each row is an event."""
+        return True
+
+    @property
     def append_only(self) -> bool:
         """A fact does not change."""
         return True

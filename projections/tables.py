@@ -9,11 +9,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.event_types import EventType
 from projections.columns import ColumnType
+from projections.declaring.any_table import AnyTable
 from projections.declaring.captured import (
     NO_SHAPES,
     key_and_columns,
@@ -22,16 +23,14 @@ from projections.declaring.captured import (
     record_names,
     require_avro_names,
 )
-from projections.declaring.naming import checked_columns, listed
-from projections.declaring.setters import Setter, placeholders, taken_from_personal
-from projections.errors import InvalidDefinition, UnknownColumn
+from projections.declaring.cogrouping import cogrouped
+from projections.declaring.event_tables import folded_columns, require_aggregates, topic_of
+from projections.declaring.filtering import check_condition
+from projections.declaring.setters import Declared, Setters, as_setters, placeholders, taken_from_personal
+from projections.errors import InvalidDefinition
 from projections.predicates import Predicate
+from projections.views import View
 
-if TYPE_CHECKING:
-    from projections.views import View
-
-Declared = Mapping[str, Setter | Sequence[Setter]]
-Setters = Mapping[str, tuple[Setter, ...]]
 ChangeEncoding = Literal["json", "json-with-schemas", "avro"]
 VALID_FROM = "_valid_from"  # of a version, in microseconds since 1970
 RECORD_KEY = "_record_key"  # of a row of a view topic
@@ -40,37 +39,13 @@ EVENT_TIME = "_time"  # of a stream's row, likewise
 BELOW_STREAMED = 1 << 62
 
 
-def require_flat(column: str, kind: ColumnType, *, place: str) -> None:
-    """Refuse a list, a map or a record as a part of a key; InvalidDefinition."""
-    if kind.shape:
-        raise InvalidDefinition(
-            f"key column {column!r} is {kind.shape}, and keys are compared by flat values",
-            remedy="choose a flat column, or take a part of it in a view that this one reads",
-            place=place,
-        )
-
-
 def set_at(column: str) -> str:
     """The staging column that tells at which position a column was last set in a batch; null where it was not."""
     return f"_at_{column}"
 
 
-def sealed_parts(column: str) -> dict[str, ColumnType]:
-    """The state's columns for the sealed values of a personal column, whose own column holds values never sealed."""
-    return {
-        f"_sealed_{column}": ColumnType("binary"),
-        key_of(column): ColumnType("string"),
-        f"_schema_{column}": ColumnType("long"),
-    }
-
-
-def key_of(column: str) -> str:
-    """The column with the id of the key that a personal value is sealed under, 32 hexadecimal digits."""
-    return f"_key_{column}"
-
-
-@dataclass(frozen=True)
-class Table:
+@dataclass(frozen=True, repr=False)
+class Table(AnyTable):
     """The current rows of one topic. Make it by `from_events`, `from_changelog`, `from_view_topic` or `versions_of`.
 
     All views of a group share its state. ``name`` is by default a view's parameter. ``condition`` selects the rows of a
@@ -80,124 +55,16 @@ class Table:
         >>> large_orders = Table.from_events(Order, key="order_id").where(field("amount") > 900)
     """
 
-    topic: str
-    key: tuple[str, ...]
-    columns: Mapping[str, ColumnType]
-    name: str | None = field(default=None, kw_only=True)
-    condition: Predicate | None = field(default=None, kw_only=True)
-    unfiltered: Table | None = field(default=None, kw_only=True)
-    record_names: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-
-    def __post_init__(self) -> None:
-        checked_columns(tuple(self.columns), what="column")
-        for column in self.key:
-            require_flat(column, self.columns[column], place=f"topic {self.topic}")
-
-    def __repr__(self) -> str:
-        """One line: the topic and the columns."""
-        some = "" if self.condition is None else ", of some rows"
-        return f"<{type(self).__name__} {self.topic}: {listed(tuple(self.columns))}{some}>"
-
-    @property
-    def payload(self) -> tuple[str, ...]:
-        """The columns that are not part of the key."""
-        return tuple(c for c in self.columns if c not in self.key)
-
-    def record_name(self, column: str) -> str:
-        """The name that records have for a column."""
-        return self.record_names.get(column, column)
-
-    @property
-    def whole(self) -> Table:
-        """The table with all rows, whose state this one reads."""
-        return self.unfiltered or self
-
     def where(self, condition: Predicate) -> Self:
         """Return the table with only those rows that meet a condition on their columns.
 
         Views see no other rows. Raises UnknownColumn, or InvalidPredicate for a column that cannot be compared.
         """
-        from projections.declaring.filtering import check_condition
-
-        check_condition(self, condition)
+        check_condition(
+            condition, self.columns, require=self.require, personal=self.personal, place=f"topic {self.topic}"
+        )
         both = condition if self.condition is None else self.condition & condition
         return replace(self, condition=both, unfiltered=self.whole)
-
-    def require(self, column: str) -> ColumnType:
-        """Return the type of a column. Raises UnknownColumn, which names the columns there are."""
-        if column in self.columns:
-            return self.columns[column]
-        raise UnknownColumn(
-            f"table over topic {self.topic!r} has no column {column!r}",
-            remedy=f"its columns are: {', '.join(self.columns)}",
-            place=self.name,
-        )
-
-    @property
-    def sometimes_unset(self) -> tuple[str, ...]:
-        """Columns that the newest record of a key may leave unchanged. Staging marks when each was last set."""
-        return ()
-
-    @property
-    def row_key(self) -> tuple[str, ...]:
-        """The columns that distinguish rows of the state: the key, if there is one row for each key."""
-        return self.key
-
-    @property
-    def append_only(self) -> bool:
-        """Whether a row never changes after it arrived."""
-        return False
-
-    @property
-    def lost_at_horizon(self) -> tuple[str, ...] | None:
-        """The columns that deleted rows lose at the horizon. Without columns rows are deleted, with None all stay."""
-        return ()
-
-    @property
-    def _values(self) -> tuple[str, ...]:
-        """What the state holds of a row, without its key."""
-        return tuple(column for column in self.stored if column not in self.row_key)
-
-    @cached_property
-    def personal(self) -> tuple[str, ...]:
-        """Columns whose values are about a person, and are sealed by that person's key wherever they are stored."""
-        return ()
-
-    @cached_property
-    def sealed(self) -> Mapping[str, ColumnType]:
-        """The columns of the state for personal columns: the sealed value, its key's id, the schema that wrote it."""
-        return {hidden: kind for column in self.personal for hidden, kind in sealed_parts(column).items()}
-
-    def parts(self, column: str) -> tuple[str, ...]:
-        """The columns of the state that are one column of the table, and are set together."""
-        return (column, *(sealed_parts(column) if column in self.personal else ()))
-
-    @property
-    def hidden(self) -> Mapping[str, ColumnType]:
-        """Columns of the state that only the engine needs."""
-        return self.sealed
-
-    @property
-    def stored(self) -> Mapping[str, ColumnType]:
-        """Every column of the state but a row's position."""
-        return {**self.columns, **self.hidden}
-
-    @property
-    def sliced(self) -> Mapping[str, ColumnType]:
-        """The columns of the rows from which a view function's DataFrame is made."""
-        return {**self.columns, **self.sealed}
-
-    @property
-    def opened(self) -> Mapping[str, ColumnType]:
-        """The columns of the same rows once personal values are open."""
-        return {name: column for name, column in self.sliced.items() if name not in self.sealed}
-
-    def signature(self) -> str:
-        """A text that changes whenever the meaning of the table's rows changes. Part of a group's fingerprint."""
-        columns = sorted((c, t.said) for c, t in {**self.columns, **self.sealed}.items())
-        some = "" if self.condition is None else f"|where {self.condition}"
-        some += f"|named {sorted(self.record_names.items())}" if self.record_names else ""
-        return f"{type(self).__name__}|{self.topic}|{self.key}|{columns}{some}"
 
     @overload
     @staticmethod
@@ -246,9 +113,14 @@ class Table:
         Examples:
             >>> Table.from_events(Order, key="order_id", columns={"amount": on(Order.Placed).take("amount")})
         """
-        from projections.declaring.event_tables import folded
-
-        return folded(aggregates, key=key, columns=columns, name=name, topic=topic, source=source)
+        require_aggregates(aggregates)
+        setters = None if columns is None else as_setters(columns)
+        if len(aggregates) == 1:
+            return EventTable.of(aggregates[0], setters, key=key, name=name, topic=topic, source=source)
+        return cogrouped(
+            aggregates, key=key, columns=setters, name=name, topic=topic,
+            table=lambda aggregate, own: EventTable.of(aggregate, own, key=key, source=source),
+        )  # fmt: skip
 
     @staticmethod
     def from_changelog(
@@ -322,6 +194,22 @@ class EventTable(Table):
     aggregate: type[Aggregate]
     setters: Setters | None
     source: str | None = field(default=None, kw_only=True)
+
+    @staticmethod
+    def of(
+        aggregate: type[Aggregate],
+        setters: Setters | None,
+        *,
+        key: str,
+        name: str | None = None,
+        topic: str | None = None,
+        source: str | None = None,
+    ) -> EventTable:
+        """Return the table of one aggregate. Raises InvalidDefinition."""
+        return EventTable(
+            topic or topic_of(aggregate, source), (key,), folded_columns(aggregate, setters, key=key), name=name,
+            aggregate=aggregate, setters=setters, source=source,
+        )  # fmt: skip
 
     @property
     def lost_at_horizon(self) -> tuple[str, ...]:
@@ -397,6 +285,11 @@ class ViewTopicTable(Table):
         return (RECORD_KEY,) if self.nullable else self.key
 
     @property
+    def key_may_be_null(self) -> bool:
+        """True if the publishing view has a key of that kind."""
+        return bool(self.nullable)
+
+    @property
     def hidden(self) -> Mapping[str, ColumnType]:
         """The record's key as text, where it tells rows apart."""
         return {RECORD_KEY: ColumnType("string")} if self.nullable else {}
@@ -413,6 +306,19 @@ class VersionTable(CapturedTable):
     A version is valid from its transaction's commit, in microseconds since 1970 (``_valid_from``), until one at a later
     source position is. A snapshot's has a position below 0. ``_unset`` names the columns that its record did not carry.
     """
+
+    def where(self, condition: Predicate) -> Self:
+        """Refuse a condition. Raises InvalidDefinition."""
+        raise InvalidDefinition(
+            "a table of versions takes no condition: one that does not meet it would still end the one before",
+            remedy="filter the result of as_of in the view's function",
+            place=f"topic {self.topic}",
+        )
+
+    @property
+    def holds_versions(self) -> bool:
+        """True: a row of the state is a version."""
+        return True
 
     @property
     def row_key(self) -> tuple[str, ...]:
@@ -445,5 +351,5 @@ class VersionTable(CapturedTable):
         return _of_variable_length(self)
 
 
-def _of_variable_length(table: Table) -> tuple[str, ...]:
+def _of_variable_length(table: AnyTable) -> tuple[str, ...]:
     return tuple(c for c in table.payload if table.columns[c].varies_in_length)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Union
 
-from projections.declaring.naming import checked_identifier, listed
+from projections.declaring.any_table import AnyTable
+from projections.declaring.finals import FinalResults
+from projections.declaring.naming import listed
 from projections.errors import InvalidDefinition
-from projections.outputs.finals import FinalResults
 from projections.outputs.view_topics import ViewTopic
 from projections.predicates import Predicate
-from projections.tables import Table, ViewTopicTable
 from projections.timing.operands import Term
 from projections.timing.patterns import Pattern, Step
 from projections.timing.promises import InWindows, Reach
@@ -48,7 +48,7 @@ class InferredReferences:
     references: tuple[Reference, ...] | None = None
 
 
-Input = Union[Table, "View"]
+Input = Union[AnyTable, "View"]
 Target = Input | str
 Targets = Target | tuple[Target, ...]
 Pointer = tuple[tuple[str, ...], Target]
@@ -144,7 +144,7 @@ class View:
     @property
     def key_may_be_null(self) -> bool:
         """Whether a part of the key may be null: a side that a row does not have, or the partition without a value."""
-        return bool(self.by) or bool(self.unmatched) or may_be_null(self.tables[self.root])
+        return bool(self.by) or bool(self.unmatched) or self.tables[self.root].key_may_be_null
 
     @property
     def inputs(self) -> tuple[View, ...]:
@@ -163,10 +163,10 @@ class View:
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         return f"view {self.name}" + (f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else "")
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> AnyTable:
         """Return one of its tables, after the views among them were resolved."""
         result = self.tables[name]
-        assert isinstance(result, Table)  # noqa: S101 - ProjectionGroup.resolved comes before everything that asks
+        assert isinstance(result, AnyTable)  # noqa: S101 - ProjectionGroup.resolved comes before everything that asks
         return result
 
     def __call__(self, *frames: Any) -> Any:
@@ -186,10 +186,15 @@ class View:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class ViewTable(Table):
+class ViewTable(AnyTable):
     """The rows of a view that another view of the run reads, once its columns are known."""
 
     view: View
+
+    @property
+    def key_may_be_null(self) -> bool:
+        """True if a part of the view's key may be null."""
+        return self.view.key_may_be_null
 
     def signature(self) -> str:
         """The view's: what it reads is part of what it means."""
@@ -206,14 +211,6 @@ def with_noted(view: View, noted: Mapping[str, Sequence[Sequence[Any]]]) -> View
     if view.references_are_known or view.name not in noted:
         return view
     return replace(view, declared=tuple(Reference(s, tuple(c), t) for s, c, t in noted[view.name]))
-
-
-def may_be_null(table: Input) -> bool:
-    """Whether a part of a table's key may be null: a view's may, here or in its topic."""
-    source = table.view if isinstance(table, ViewTable) else table
-    if isinstance(source, ViewTopicTable):
-        return bool(source.nullable)
-    return isinstance(source, View) and source.key_may_be_null
 
 
 def source_digest(function: Callable[..., Any]) -> str:
@@ -247,76 +244,6 @@ def _said(named: object) -> str | None:
         case Mapping() if named and all(isinstance(one, Term) for one in named.values()):
             return str([f"{name}: {one}" for name, one in named.items()])
     return None
-
-
-def _refuse_bare(function: object) -> None:
-    if function is not None:
-        raise InvalidDefinition(
-            f"view {getattr(function, '__name__', function)!r} has neither a key nor a partition",
-            remedy='write @view(key="…") above it, with the root\'s key',
-        )
-
-
-def view(
-    bare: object = None,
-    /,
-    *,
-    key: Columns | None = None,
-    by: Columns | None = None,
-    references: Mapping[Columns, Targets] | None = None,
-    unmatched: Mapping[Columns, Target] | None = None,
-    roots: Sequence[Target] = (),
-    tables: Mapping[str, Input] | None = None,
-    topic: str | ViewTopic | None = None,
-    final: FinalResults | None = None,
-    reach: Reach | None = None,
-) -> Callable[[Callable[..., Any]], View]:
-    """Declare a view. The function's parameters name inputs of its module, or of ``tables``. The first is the root.
-
-    Args:
-        key: The root's key. With ``by``, further columns that distinguish rows of a partition.
-        by: Columns that every table has: the function gets the rows of one value of them at a time.
-        references: Foreign keys that joins do not show: columns, or ``table.column``, and the table.
-        unmatched: Columns of the view with the table of a right or full join, whose rows stay without a match.
-        roots: Tables of one key, the first parameter among them. A key has a row if any of them has one.
-        topic: A topic that gets the view's rows too.
-        final: When rows do not change any more. Each is then given out once.
-        reach: How far in time the function looks. Streams with ``retain`` need it if nothing groups by windows.
-
-    Raises InvalidDefinition or UnknownColumn.
-
-    Examples:
-        >>> @view(key="order_id")
-        ... def named(orders: DataFrame, customers: DataFrame) -> DataFrame:
-        ...     return orders.join(customers.withColumnRenamed("id", "customer_id"), "customer_id", "left")
-    """
-    _refuse_bare(bare)
-
-    def declare(function: Callable[..., Any]) -> View:
-        from projections.declaring.binding import bind, tables_of
-
-        name = checked_identifier(function.__name__, what="view")
-        partition, own = as_columns(by or ()), as_columns(key or ())
-        if not partition and not own:
-            raise InvalidDefinition(
-                f"view {name!r} has neither a key nor columns to group by",
-                remedy="pass key='…' (the first table's), or by='…' for one row a group",
-            )
-        sides = {as_columns(c): table for c, table in (unmatched or {}).items()}
-        declared = Declaration(
-            name,
-            key_of_partitions(partition, own),
-            None if references is None else pointers(references),
-            sides,
-            by=partition,
-            roots=tuple(roots),
-            topic=ViewTopic.of(topic),
-            final=final,
-            reach=reach,
-        )
-        return bind(declared, function, tables_of(function, tables or {}))
-
-    return declare
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from cdc.connectors.base import topic_creation
 from cdc.connectors.debezium import BROKERS_DEFAULT, HEARTBEATS
 from cdc.connectors.encodings import JSON_CONVERTER
-from cdc.connectors.postgres import PostgresConnector
+from cdc.connectors.postgres_connector import PostgresConnector
+from cdc.source.grants import check_source
 from cdc.transforms import EventRouter, InsertHeader, TopicMatches, Transform
 from eventstore.topics import (
     DEFAULT_PARTITIONS,
@@ -21,6 +22,9 @@ from eventstore.topics import (
     event_topic,
     schemas_topic,
 )
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 _NOT_EVENTS: Final = f"{re.escape(SCHEMAS_TOPIC)}|{HEARTBEATS}"
 
@@ -50,6 +54,10 @@ class OutboxSource(PostgresConnector):
     def topic_specs(self) -> tuple[TopicSpec, ...]:
         """The schemas topic, as it has to be. The event topics are the store's, see `prepare_topics`."""
         return (schemas_topic(),)
+
+    def check_source(self, engine: Engine) -> None:
+        """Check that the database is as this connector needs it. Raises SourceNotReady, which names what is missing."""
+        check_source(engine, self)
 
     def _output(self) -> dict[str, str]:
         return {

@@ -10,7 +10,8 @@ from cdc.connect.failures import remedy_for, short_message
 from cdc.connect.status import ConnectorStatus, is_well
 from cdc.connectors.base import Connector
 from cdc.connectors.outbox import OutboxSource
-from cdc.connectors.postgres import PostgresConnector, PostgresSource
+from cdc.connectors.postgres import PostgresSource
+from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.errors import CdcError, ConnectUnavailable, UnknownConnector
 from cdc.findings import Finding
 from cdc.operating.connector_health import committed_offsets

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from cdc.connect.failures import short_message
 from cdc.connect.status import PAUSED, STOPPED, ConnectorStatus
-from cdc.connectors.postgres import PostgresConnector
+from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.connectors.secrets import is_reference, replace_secrets, revealed
 from cdc.errors import ConnectRejected, InvalidConnector
 from cdc.operating.control import TIMEOUT, move, restart

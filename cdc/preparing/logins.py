@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-    from cdc.connectors.postgres import PostgresConnector
+    from cdc.connectors.postgres_connector import PostgresConnector
 
 _BYTES: Final = 32
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from cdc.connectors.outbox import OutboxSource
-from cdc.connectors.postgres import PostgresConnector
+from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.errors import InvalidConnector
 from cdc.operating.control import TIMEOUT
 from cdc.operating.topics import stores_of

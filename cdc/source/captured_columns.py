@@ -18,7 +18,7 @@ from cdc.source.catalogue import ColumnFacts, column_facts, is_readable
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from cdc.connectors.postgres import PostgresConnector
+    from cdc.connectors.postgres_connector import PostgresConnector
 
 _EXCLUDED: Final = "column.exclude.list"
 _INCLUDED: Final = "column.include.list"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
     from cdc.connect.status import SourceOffset
-    from cdc.connectors.postgres import PostgresConnector
+    from cdc.connectors.postgres_connector import PostgresConnector
 
 _NO_READER: Final = 0
 _SHOWN: Final = 3

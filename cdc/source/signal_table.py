@@ -18,7 +18,7 @@ from cdc.source.catalogue import typed_errors
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
-    from cdc.connectors.postgres import PostgresConnector, PostgresSource
+    from cdc.connectors.postgres_connector import PostgresConnector
 
 # Column → its type. The longest id is that of a chunk, a UUID with "-close" behind it: 42 characters. Debezium's own
 # example gives the data 2,048 characters, which the names of some sixty tables fill.
@@ -46,7 +46,7 @@ def signal_rights(connector: PostgresConnector) -> Iterator[str]:
         yield f"GRANT INSERT ON TABLE {table.quoted} TO {quoted(connector.user)}"
 
 
-def prepare_signals(engine: Engine, connector: PostgresSource) -> bool:
+def prepare_signals(engine: Engine, connector: PostgresConnector) -> bool:
     """Create the declared signal table or migrate an older one, grant and publish it. Return False if all was done.
 
     For a source that runs already, as the tables' owner. For a new source, `prepare_source` does it.
@@ -101,7 +101,7 @@ def signal_findings(connection: Connection, connector: PostgresConnector) -> Ite
         yield Finding.error("signal table", message, f"{next(signal_rights(connector))};")
 
 
-def clear_signals(engine: Engine, connector: PostgresSource) -> int:
+def clear_signals(engine: Engine, connector: PostgresConnector) -> int:
     """Delete the rows of the signal table, and return how many. Each delete is a change event.
 
     Don't call it while a snapshot runs: the marks of the current chunk would be lost, and have no effect on it.
@@ -134,7 +134,7 @@ def _grant_select(connector: PostgresConnector, table: TableName) -> str:
     return f"GRANT SELECT ON TABLE {table.quoted} TO {quoted(connector.user)}"
 
 
-def _publish(connection: Connection, connector: PostgresSource, table: TableName) -> bool:
+def _publish(connection: Connection, connector: PostgresConnector, table: TableName) -> bool:
     published = connection.exec_driver_sql(
         "SELECT 1 FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s",
         (connector.publication, table.schema, table.table),

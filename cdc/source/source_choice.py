@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cdc.connectors.postgres import PostgresConnector
+from cdc.connectors.postgres_connector import PostgresConnector
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

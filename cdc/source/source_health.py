@@ -27,7 +27,7 @@ from cdc.source.signal_table import signal_findings
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from cdc.connectors.postgres import PostgresConnector
+    from cdc.connectors.postgres_connector import PostgresConnector
 
 # Truncates are left out: their record has no key, and a compacted topic takes none.
 # A slot without a limit that holds this much has been standing for a while, on a busy database and on a quiet one.

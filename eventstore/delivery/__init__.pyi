@@ -1,4 +1,5 @@
 from eventstore.backends.sql.source import StoreSource as StoreSource
+from eventstore.delivery.arrivals import Arrival as Arrival
 from eventstore.delivery.async_subscriber import (
     AsyncSubscriber as AsyncSubscriber,
 )
@@ -6,7 +7,6 @@ from eventstore.delivery.attempt import (
     DeliveryReport as DeliveryReport,
 )
 from eventstore.delivery.source import (
-    Arrival as Arrival,
     DeadLetter as DeadLetter,
     Lag as Lag,
     Source as Source,

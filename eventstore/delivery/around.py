@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from eventstore.messages import RecordedEvent
 
 if TYPE_CHECKING:
-    from eventstore.delivery.source import Arrival
+    from eventstore.delivery.arrivals import Arrival
     from eventstore.delivery.subscriptions import Subscription
 
 

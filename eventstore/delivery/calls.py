@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from eventstore.delivery.source import Arrival
+    from eventstore.delivery.arrivals import Arrival
 
 T = TypeVar("T")
 

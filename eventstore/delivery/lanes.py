@@ -16,10 +16,11 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from eventstore.delivery.around import Around
+from eventstore.delivery.arrivals import Arrival
 from eventstore.delivery.attempt import Attempt, DeliveryReport
 from eventstore.delivery.calls import Calls, HandlerRunner, Step
 from eventstore.delivery.settling import Settling
-from eventstore.delivery.source import Arrival, Source
+from eventstore.delivery.source import Source
 from eventstore.delivery.subscriptions import Subscription
 
 if TYPE_CHECKING:

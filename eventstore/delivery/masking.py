@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from eventstore.personal.marks import Disclosed, Sealed
 
 if TYPE_CHECKING:
-    from eventstore.delivery.source import Arrival
+    from eventstore.delivery.arrivals import Arrival
     from eventstore.schema_registry import RegisteredSchema
 
 MASK: Final = "***"

@@ -19,11 +19,12 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from eventstore.delivery.arrivals import Arrival
 from eventstore.delivery.attempt import Attempt, AttemptFailed, AttemptHopeless, DeliveryReport
 from eventstore.delivery.calls import HandlerRunner
 from eventstore.delivery.deliveries import Rejected, Released
 from eventstore.delivery.masking import masked_message, masked_traceback
-from eventstore.delivery.source import Arrival, DeadLetter, Source
+from eventstore.delivery.source import DeadLetter, Source
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import StoreUnavailable
 from eventstore.restarts import PATIENCE_SECONDS

@@ -15,7 +15,7 @@ from eventstore.event_types import EventType, event_type_of, is_event_class
 from eventstore.messages import RecordedEvent
 
 if TYPE_CHECKING:
-    from eventstore.delivery.source import Arrival
+    from eventstore.delivery.arrivals import Arrival
 
 # The name is the rule: `Connection` is often imported for type checkers only, and then has no value here.
 _TRANSACTION: Final = "tx"

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.closing import Closing
 from eventstore.delivery.around import Around
+from eventstore.delivery.arrivals import Arrival
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.calls import FORGET, HandlerRunner, HandlerThread, Step
 from eventstore.delivery.lanes import Lane, Lanes
-from eventstore.delivery.source import Arrival, Lag, Source
+from eventstore.delivery.source import Lag, Source
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import DeclarationError, FactfoldError, HandlerHung, StoreUnavailable, SubscriptionError
 from eventstore.restarts import PATIENCE_SECONDS

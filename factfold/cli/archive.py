@@ -25,7 +25,7 @@ from factfold.cli.signals import stop_on_signal
 if TYPE_CHECKING:
     from projections import Archiver, ArchiveVerdict
     from projections.logs.archive import Extent
-    from projections.spark.archive.archiver import Appended
+    from projections.spark.archive.appended import Appended
     from projections.spark.archive.metrics import ArchiveMetrics
 
 app = typer.Typer(help="Archives: topics in columns next to Kafka, from which views are rebuilt.", no_args_is_help=True)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from cdc import Connector, Plan
     from cdc.connect.client import ConnectClient
-    from cdc.connectors.postgres import PostgresConnector
+    from cdc.connectors.postgres_connector import PostgresConnector
     from cdc.operating.control import State
 
 offsets = typer.Typer(help="The offsets of a connector.", no_args_is_help=True)
@@ -107,7 +107,7 @@ def plan(
 @app.command()
 def grants(reference: Reference, stack: Stack = None, as_json: Json = False) -> None:
     """Print the SQL of role, rights and publication that each source needs. Nothing is executed."""
-    from cdc.connectors.postgres import PostgresConnector
+    from cdc.connectors.postgres_connector import PostgresConnector
 
     connectors = list(declared(reference, stack))
     if as_json:
@@ -124,7 +124,7 @@ _NO_SQL = "no SQL; it is known for sources of PostgreSQL only"
 
 def _statements(connector: Connector) -> list[str]:
     import cdc
-    from cdc.connectors.postgres import PostgresConnector
+    from cdc.connectors.postgres_connector import PostgresConnector
 
     return list(cdc.grant_statements(connector)) if isinstance(connector, PostgresConnector) else []
 

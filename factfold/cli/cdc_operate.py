@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from cdc import Connector, ConnectorHealth, Finding
     from cdc.comparing.models import CapturedModel
-    from cdc.connectors.postgres import PostgresConnector
+    from cdc.connectors.postgres_connector import PostgresConnector
     from cdc.operating.connector_metrics import ConnectorMetrics
     from cdc.source.catalogue import ReplicationSlot
 
@@ -259,7 +259,7 @@ def rotate_password(
 
 def _by_role(connectors: Iterable[Connector]) -> list[list[PostgresConnector]]:
     """Connectors that log in as one role get one password, whatever their references."""
-    from cdc.connectors.postgres import PostgresConnector
+    from cdc.connectors.postgres_connector import PostgresConnector
 
     groups: dict[tuple[str, int, str], list[PostgresConnector]] = {}
     for one in connectors:

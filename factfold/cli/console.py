@@ -66,8 +66,9 @@ def console(
 
     require_extra("console")
     from factfold.console.definitions import find_definitions
+    from factfold.console.places import Places
     from factfold.console.server import Server
-    from factfold.console.sources import Places, Sources
+    from factfold.console.sources import Sources
 
     log_to_stderr(as_json=as_json)
     places = Places(

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -19,6 +18,7 @@ from factfold.console.definitions import Definitions
 from factfold.console.imports import import_for_readings
 from factfold.console.jobs import Jobs
 from factfold.console.parts import NOT_YET, Part, Reader
+from factfold.console.places import Places
 from factfold.console.trends import Trend, Trends
 
 if TYPE_CHECKING:
@@ -41,20 +41,6 @@ _CONNECT_SECONDS: Final = 2.0  # a worker that answers at all answers a status w
 
 class NotConfigured(FactfoldError):
     """A part of the console has no address to look at."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """Addresses, as the settings file, the environment or options give them; None for what is not configured."""
-
-    store_url: str | None = None
-    store_schema: str | None = None
-    views_url: str | None = None
-    connect_url: str | None = None
-    source_url: str | None = None
-    inbox_url: str | None = None
-    checkpoints: Path | None = None
-    kafka: bool = False
 
 
 class Clients(Closing):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cdc.connectors.postgres import PostgresConnector
+from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.connectors.secrets import file_of, revealed
 
 if TYPE_CHECKING:

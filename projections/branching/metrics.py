@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 
 if TYPE_CHECKING:
-    from projections.branching.router import BranchesStatus
+    from projections.branching.status import BranchesStatus
 
 RECORDS: Final = Family(
     "factfold_branches_records_total", Kind.COUNTER,

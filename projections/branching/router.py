@@ -27,6 +27,7 @@ from eventstore.settings import Settings
 from eventstore.topics import branch_topic, dead_letter_topic
 from projections.branching.branches import DEAD_LETTER, Branches
 from projections.branching.checkpoint import RouterCheckpoint
+from projections.branching.status import BranchesStatus
 from projections.errors import (
     ProjectionError,
     RealTimeRefused,
@@ -341,26 +342,6 @@ def branch_counts(settings: Settings, branches: Branches) -> dict[str, int]:
     topics = {**branches.topics, DEAD_LETTER: branches.dead_letter_topic}
     ends = end_offsets(settings, topics.values())
     return {name: sum(ends[topic].values()) for name, topic in topics.items()}
-
-
-@dataclass(frozen=True)
-class BranchesStatus:
-    """How far a topic's router is.
-
-    Attributes:
-        topic: The topic.
-        lag: The offsets from the first record that waits to the end of the topic, 0 where no record waits. None before
-            the first batch has ended.
-        counts: The records written to each branch topic and the dead-letter topic.
-
-    Examples:
-        >>> branches_status(Settings(), payment_branches, checkpoints="/var/lib/shop").lag
-        0
-    """
-
-    topic: str
-    lag: int | None
-    counts: Mapping[str, int]
 
 
 def branches_status(settings: Settings, branches: Branches, *, checkpoints: str | Path) -> BranchesStatus:

@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from projections.columns import ColumnType
+from projections.declaring.any_table import AnyTable, require_flat
 from projections.declaring.naming import checked_columns, checked_identifier
 from projections.errors import InvalidDefinition, UnknownColumn
-from projections.streams import EventStream
-from projections.tables import Table, VersionTable, require_flat
-from projections.views import Declaration, InferredReferences, Input, Reference, Target, Unmatched, View, may_be_null
+from projections.views import Declaration, InferredReferences, Input, Reference, Target, Unmatched, View
 
 
 def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[str, Input]) -> View:
@@ -50,7 +49,7 @@ def tables_of(function: Callable[..., Any], explicit: Mapping[str, Input]) -> di
     bound: dict[str, Input] = {}
     for parameter in inspect.signature(function).parameters:
         table = scope.get(parameter)
-        if not isinstance(table, Table | View):
+        if not isinstance(table, AnyTable | View):
             raise InvalidDefinition(
                 f"view {function.__name__!r} takes {parameter!r}, and no table of that name is in its module",
                 remedy=f"define {parameter} = Table.from_events(…), or another of its kind, or pass tables={{…}}",
@@ -67,13 +66,17 @@ def _require_current(declared: Declaration, tables: Mapping[str, Input]) -> None
     """Versions are looked up by as_of; as rows they have their times in a history alone."""
     root = next(iter(tables))
     for name, table in tables.items():
-        if isinstance(table, VersionTable) and (declared.by or name == root):
+        if _holds_versions(table) and (declared.by or name == root):
             role = f"partitions {name!r}" if declared.by else f"has the root {name!r}"
             raise InvalidDefinition(
                 f"view {declared.name!r} {role}, which holds the versions of a table",
                 remedy=f"take their history instead, history('{name}_history', {name}), or look versions up from a"
                 " stream, the first parameter of a view with references",
             )
+
+
+def _holds_versions(table: Input) -> bool:
+    return isinstance(table, AnyTable) and table.holds_versions
 
 
 def _require_partitions(declared: Declaration, tables: Mapping[str, Input]) -> None:
@@ -130,7 +133,7 @@ def _peers(
 def _require_root(
     name: str, table: Input, references: tuple[Reference, ...], *, key: tuple[str, ...], place: str
 ) -> None:
-    if isinstance(table, VersionTable | EventStream) or may_be_null(table):
+    if _holds_versions(table) or (isinstance(table, AnyTable) and table.has_event_time) or table.key_may_be_null:
         raise InvalidDefinition(
             f"root {name!r} is no table of current rows under a whole key",
             remedy="the roots of a view are tables, or views whose key is never null",
@@ -201,13 +204,13 @@ def _side(
         reached = set(tables)
     else:
         reached = {reference.target for reference in references}
-    if name not in reached or isinstance(table, VersionTable):
+    if name not in reached or _holds_versions(table):
         raise InvalidDefinition(
             f"view {view!r} keeps unmatched rows of {name!r}, to which no foreign key of current rows leads",
             remedy="unmatched names tables that references point to",
         )
     for side in (next(iter(tables)), name):
-        if may_be_null(tables[side]):
+        if tables[side].key_may_be_null:
             raise InvalidDefinition(
                 f"view {view!r} keeps unmatched rows in addition to {side!r}, a view whose key may be null already",
                 remedy="a missing side could not be distinguished from a null: join the tables themselves",
@@ -281,7 +284,7 @@ def _check_reference(view: View, reference: Reference) -> None:
     _require_time(source, target, place=place)
 
 
-def _require_same_type(source: Table, column: str, target: Table, key: str, *, place: str) -> None:
+def _require_same_type(source: AnyTable, column: str, target: AnyTable, key: str, *, place: str) -> None:
     ours, theirs = source.require(column), target.columns[key]
     if column in source.personal:
         raise InvalidDefinition(
@@ -301,7 +304,7 @@ def may_not_match(ours: ColumnType, theirs: ColumnType) -> bool:
     return (ours.kind, ours.scale) != (theirs.kind, theirs.scale) and not {ours.kind, theirs.kind} <= {"int", "long"}
 
 
-def _check_shared_key(root: Table, peer: Table, *, place: str) -> None:
+def _check_shared_key(root: AnyTable, peer: AnyTable, *, place: str) -> None:
     for column, shared in zip(root.key, peer.key, strict=True):
         if may_not_match(root.columns[column], peer.columns[shared]):
             raise InvalidDefinition(
@@ -311,19 +314,19 @@ def _check_shared_key(root: Table, peer: Table, *, place: str) -> None:
             )
 
 
-def _require_time(source: Table, target: Table, *, place: str) -> None:
+def _require_time(source: AnyTable, target: AnyTable, *, place: str) -> None:
     """Versions are found by an event time, and lead no further: their own references would need one too."""
-    if isinstance(source, VersionTable):
+    if source.holds_versions:
         raise InvalidDefinition(
             "a reference starts at the versions of a table",
             remedy="refer from the stream, or use the table's current rows (Table.from_changelog) with its versions",
             place=place,
         )
-    if isinstance(target, VersionTable) and len(target.key) > 1:
+    if target.holds_versions and len(target.key) > 1:
         raise InvalidDefinition(
             "versions are looked up by a key of one column", remedy="refer to its current rows", place=place
         )
-    if isinstance(target, VersionTable) and not isinstance(source, EventStream):
+    if target.holds_versions and not source.has_event_time:
         raise InvalidDefinition(
             "versions are looked up from a table whose rows have no event time",
             remedy="declare the root with Stream.from_events(…), or refer to Table.from_changelog(…)",

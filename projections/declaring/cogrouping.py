@@ -7,37 +7,56 @@ they say of one id meets in the view (docs/decisions/0049).
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.identifiers import snake_case
+from projections.declaring.any_table import AnyTable
 from projections.declaring.binding import bind
 from projections.declaring.naming import checked_identifier
-from projections.declaring.setters import Setter
+from projections.declaring.setters import Setter, Setters
 from projections.errors import InvalidDefinition
-from projections.tables import EventTable, Setters, Table
 from projections.views import Declaration, View
 
 
 def cogrouped(
-    aggregates: Sequence[type[Aggregate]], *, key: str, columns: Setters | None, name: str, source: str | None
+    aggregates: Sequence[type[Aggregate]],
+    *,
+    key: str,
+    columns: Setters | None,
+    name: str | None,
+    topic: str | None,
+    table: Callable[[type[Aggregate], Setters | None], AnyTable],
 ) -> View:
-    """One row an id that any of the aggregates has, with the columns of all; InvalidDefinition.
+    """Return a view with one row for each id of any aggregate, and the columns of all. Raises InvalidDefinition.
 
-    ``name`` is the view's, and begins the names of its tables.
+    ``name`` is the view's, and begins the names of its tables. ``table`` makes the table of one aggregate.
     """
-    checked_identifier(name, what="table")
+    name = _checked_name(aggregates, name, topic)
     own = dict.fromkeys(aggregates) if columns is None else _by_owner(aggregates, columns)
-    tables = {
-        f"{name}_{snake_case(aggregate.__name__)}": Table.from_events(
-            aggregate, key=key, columns=own[aggregate], source=source
-        )
-        for aggregate in aggregates
-    }
-    _require_apart(tables)
+    names = {aggregate: f"{name}_{snake_case(aggregate.__name__)}" for aggregate in aggregates}
+    tables = {names[aggregate]: table(aggregate, own[aggregate]) for aggregate in aggregates}
+    _require_apart(names, tables)
     declared = Declaration(name, (key,), (), {}, roots=tuple(tables))
     return bind(declared, FullJoin(key, tuple(tables)), tables)
+
+
+def _checked_name(aggregates: Sequence[type[Aggregate]], name: str | None, topic: str | None) -> str:
+    names = [aggregate.__name__ for aggregate in aggregates]
+    place = ", ".join(names)
+    if name is None:
+        raise InvalidDefinition(
+            "a table of several aggregates is stored as a view, and has no name", remedy="pass name='…'", place=place
+        )
+    if topic is not None or len(set(names)) < len(names):
+        raise InvalidDefinition(
+            f"aggregates of table {name!r} come {'from one topic' if topic else 'twice'}",
+            remedy="name each once, read from its own topic. Tables over topics of other names are joined in a view: "
+            "@view(key='order_id', roots=(orders, payments))",
+            place=place,
+        )
+    return checked_identifier(name, what="table")
 
 
 class FullJoin:
@@ -71,14 +90,14 @@ def _names(aggregates: Sequence[type[Aggregate]], between: str) -> str:
     return between.join(aggregate.__name__ for aggregate in aggregates)
 
 
-def _require_apart(tables: Mapping[str, EventTable]) -> None:
+def _require_apart(names: Mapping[type[Aggregate], str], tables: Mapping[str, AnyTable]) -> None:
     taken: dict[str, str] = {}
-    for name, table in tables.items():
-        for column in table.payload:
+    for aggregate, name in names.items():
+        for column in tables[name].payload:
             if column in taken:
                 raise InvalidDefinition(
-                    f"column {column!r} of {table.aggregate.__name__} is one of {taken[column]} already",
+                    f"column {column!r} of {aggregate.__name__} is one of {taken[column]} already",
                     remedy="declare the columns with names of their own: columns={…}",
                     place=name,
                 )
-            taken[column] = table.aggregate.__name__
+            taken[column] = aggregate.__name__

@@ -1,46 +1,22 @@
-"""Tables folded from the events of aggregates: declared columns, or the aggregate's own code."""
+"""The columns of tables that are folded from events of aggregates: declared ones, or those of the aggregate's state."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.topics import DEFAULT_SOURCE, topic_of_category
 from projections.columns import ColumnType, from_python
-from projections.declaring.setters import Setter, agreed_type
+from projections.declaring.setters import Setters, agreed_type
 from projections.errors import InvalidDefinition
-from projections.tables import Declared, EventTable, Setters
-
-if TYPE_CHECKING:
-    from projections.views import View
 
 
-def folded(
-    aggregates: Sequence[type[Aggregate]],
-    *,
-    key: str,
-    columns: Declared | None,
-    name: str | None,
-    topic: str | None,
-    source: str | None,
-) -> EventTable | View:
-    """The table of one aggregate, or of several of one id; InvalidDefinition."""
-    _require_aggregates(aggregates)
-    setters = None
-    if columns is not None:
-        setters = {c: (s,) if isinstance(s, Setter) else tuple(s) for c, s in columns.items()}
-    if len(aggregates) > 1:
-        return _of_several(aggregates, key=key, columns=setters, name=name, topic=topic, source=source)
-    (aggregate,) = aggregates
-    topic = topic or topic_of(aggregate, source)
+def folded_columns(aggregate: type[Aggregate], setters: Setters | None, *, key: str) -> dict[str, ColumnType]:
+    """Return the columns of one aggregate's table: declared ones, or its state's. Raises InvalidDefinition."""
     _require_key_apart(aggregate, key, aggregate.state_fields() if setters is None else setters)
-    if setters is None:
-        table = _evolved_table(aggregate, name=name, topic=topic, key=key)
-    else:
-        table = _declared_table(aggregate, setters, name=name, topic=topic, key=key)
-    return replace(table, source=source)
+    own = _evolved_columns(aggregate) if setters is None else _declared_columns(aggregate, setters)
+    return {key: ColumnType("string"), **own}
 
 
 def topic_of(aggregate: type[Aggregate], source: str | None) -> str:
@@ -48,7 +24,8 @@ def topic_of(aggregate: type[Aggregate], source: str | None) -> str:
     return topic_of_category(aggregate.category, source=DEFAULT_SOURCE if source is None else source)
 
 
-def _require_aggregates(given: Sequence[Any]) -> None:
+def require_aggregates(given: Sequence[Any]) -> None:
+    """Refuse anything but aggregates, and an empty list. Raises InvalidDefinition."""
     wrong = [one for one in given if not (isinstance(one, type) and issubclass(one, Aggregate))]
     if wrong or not given:
         raise InvalidDefinition(
@@ -65,41 +42,10 @@ def _require_key_apart(aggregate: type[Aggregate], key: str, columns: Collection
         )
 
 
-def _of_several(
-    aggregates: Sequence[type[Aggregate]],
-    *,
-    key: str,
-    columns: Setters | None,
-    name: str | None,
-    topic: str | None,
-    source: str | None,
-) -> View:
-    from projections.declaring.cogrouping import cogrouped
-
-    names = [aggregate.__name__ for aggregate in aggregates]
-    place = ", ".join(names)
-    if name is None:
-        raise InvalidDefinition(
-            "a table of several aggregates is stored as a view, and has no name", remedy="pass name='…'", place=place
-        )
-    if topic is not None or len(set(names)) < len(names):
-        raise InvalidDefinition(
-            f"aggregates of table {name!r} come {'from one topic' if topic else 'twice'}",
-            remedy="name each once, read from its own topic. Tables over topics of other names are joined in a view: "
-            "@view(key='order_id', roots=(orders, payments))",
-            place=place,
-        )
-    return cogrouped(aggregates, key=key, columns=columns, name=name, source=source)
-
-
-def _declared_table(
-    aggregate: type[Aggregate], setters: Setters, *, name: str | None, topic: str, key: str
-) -> EventTable:
-    columns = {key: ColumnType("string")}
-    for column, choices in setters.items():
-        columns[column] = agreed_type(column, choices, place=aggregate.__name__)
+def _declared_columns(aggregate: type[Aggregate], setters: Setters) -> dict[str, ColumnType]:
+    columns = {column: agreed_type(column, choices, place=aggregate.__name__) for column, choices in setters.items()}
     _require_own_events(aggregate, setters)
-    return EventTable(topic, (key,), columns, name=name, aggregate=aggregate, setters=setters)
+    return columns
 
 
 def _require_own_events(aggregate: type[Aggregate], setters: Setters) -> None:
@@ -124,9 +70,9 @@ def _require_clear(aggregate: type[Aggregate]) -> None:
             )
 
 
-def _evolved_table(aggregate: type[Aggregate], *, name: str | None, topic: str, key: str) -> EventTable:
+def _evolved_columns(aggregate: type[Aggregate]) -> dict[str, ColumnType]:
     _require_clear(aggregate)
-    columns = {key: ColumnType("string")}
-    for state_field, annotation in aggregate.state_fields().items():
-        columns[state_field] = from_python(annotation, place=f"{aggregate.__name__}.{state_field}")
-    return EventTable(topic, (key,), columns, name=name, aggregate=aggregate, setters=None)
+    return {
+        state_field: from_python(annotation, place=f"{aggregate.__name__}.{state_field}")
+        for state_field, annotation in aggregate.state_fields().items()
+    }

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.columns import ColumnType, Kind
 from projections.declaring.event_fields import check_leaf, leaves, paths, require_of_one_row
-from projections.errors import InvalidDefinition, InvalidPredicate
+from projections.errors import InvalidPredicate
 from projections.predicates import Predicate, TypeTest, required
-from projections.tables import Table, VersionTable
 
 _AVRO: Final[Mapping[Kind, Any]] = {
     "string": "string", "int": "int", "long": "long", "double": "double", "boolean": "boolean", "binary": "bytes",
@@ -32,31 +31,33 @@ def _avro(column: ColumnType) -> Any:
     return _NESTED if column.shape else _AVRO[column.kind]
 
 
-def check_condition(table: Table, condition: Predicate) -> None:
-    """Hold a condition against a table; UnknownColumn or InvalidPredicate."""
-    if isinstance(table, VersionTable):
-        raise InvalidDefinition(
-            "a table of versions takes no condition: one that does not meet it would still end the one before",
-            remedy="filter the result of as_of in the view's function",
-            place=f"topic {table.topic}",
-        )
-    schema = row_schema(table.columns).schema
+def check_condition(
+    condition: Predicate,
+    columns: Mapping[str, ColumnType],
+    *,
+    require: Callable[[str], object],
+    personal: Sequence[str],
+    place: str,
+) -> None:
+    """Check a condition against the columns of a table. Raises InvalidPredicate.
+
+    ``require`` refuses a name that is no column.
+    """
+    schema = row_schema(columns).schema
     for part in leaves(required(condition)):
-        _check_part(table, part)
-        check_leaf(part, schema, place=f"topic {table.topic}: {part}")
+        _check_part(part, require, personal, place)
+        check_leaf(part, schema, place=f"{place}: {part}")
 
 
-def _check_part(table: Table, part: Predicate) -> None:
+def _check_part(part: Predicate, require: Callable[[str], object], personal: Sequence[str], place: str) -> None:
     require_of_one_row(part)
     if isinstance(part, TypeTest):
-        raise InvalidPredicate(
-            "rows have no event type", remedy="compare a column that an event sets", place=f"topic {table.topic}"
-        )
+        raise InvalidPredicate("rows have no event type", remedy="compare a column that an event sets", place=place)
     for column, *_ in paths(part):
-        table.require(column)
-        if column in table.personal:
+        require(column)
+        if column in personal:
             raise InvalidPredicate(
                 f"column {column!r} is personal, and a row would have to leave when its person's key is destroyed",
                 remedy="compare a clear column",
-                place=f"topic {table.topic}",
+                place=place,
             )

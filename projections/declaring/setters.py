@@ -71,6 +71,15 @@ def on(event: type) -> On:
     return On(event_type_of(event))
 
 
+Declared = Mapping[str, Setter | Sequence[Setter]]
+Setters = Mapping[str, tuple[Setter, ...]]
+
+
+def as_setters(declared: Declared) -> Setters:
+    """The setters of each column as a tuple."""
+    return {column: (s,) if isinstance(s, Setter) else tuple(s) for column, s in declared.items()}
+
+
 def agreed_type(column: str, setters: Sequence[Setter], *, place: str) -> ColumnType:
     """The one type of all setters of a column, or InvalidDefinition."""
     kinds = {setter.column_type() for setter in setters}

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from sqlglot import expressions as exp
 
+from projections.declaring.any_table import AnyTable
 from projections.declaring.sql_scopes import sources
-from projections.tables import Table
 from projections.views import Input
 
 Place = tuple[str, str]
@@ -31,7 +31,7 @@ class Names:
     def _columns_of(self, source: exp.Table) -> frozenset[str]:
         """The columns of a source of rows in lower case, or none if they are not known."""
         alias, table = source.args.get("alias"), self._roles.get(source.meta.get("role", ""))
-        if not isinstance(table, Table) or source.args.get("pivots") or (alias and alias.columns):
+        if not isinstance(table, AnyTable) or source.args.get("pivots") or (alias and alias.columns):
             return frozenset()
         return frozenset(column.lower() for column in table.columns)
 
@@ -49,5 +49,5 @@ class Names:
 
     def has_column(self, name: str) -> bool:
         """Whether a table is known to have a column of this name."""
-        known = [table.columns if isinstance(table, Table) else table.key for table in self._roles.values()]
+        known = [table.columns if isinstance(table, AnyTable) else table.key for table in self._roles.values()]
         return any(name.lower() == column.lower() for columns in known for column in columns)

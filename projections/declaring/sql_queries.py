@@ -9,12 +9,12 @@ from functools import cached_property
 
 from sqlglot import expressions as exp
 
+from projections.declaring.any_table import AnyTable
 from projections.declaring.naming import checked_identifier
 from projections.declaring.sql_names import Names
 from projections.declaring.sql_scopes import Scopes, sources, start
 from projections.declaring.sql_text import DIALECT, SqlText
 from projections.errors import InvalidDefinition
-from projections.tables import Table
 from projections.views import Input, Target
 
 # Of a table in a query: its name, and what is joined with or made of its whole rows.
@@ -76,7 +76,7 @@ class Query:
 
     def _is_within(self, names: set[str]) -> bool:
         """Whether a query of several tables brings together only rows of one partition."""
-        tables = [table for table in self.roles.values() if isinstance(table, Table)]
+        tables = [table for table in self.roles.values() if isinstance(table, AnyTable)]
         known = all(names <= {column.lower() for column in table.columns} for table in tables)
         joins = list(self.select.find_all(exp.Join))
         return known and len(tables) == len(self.roles) and all(names <= _shared(join) for join in joins)
@@ -89,7 +89,7 @@ class Query:
         shown = [one for one in self.select.expressions if one.alias_or_name.lower() == name]
         inner = shown[0].unalias() if shown else None
         is_column = isinstance(inner, exp.Column) and inner.name.lower() == name
-        return is_column and (not isinstance(root, Table) or name in {column.lower() for column in root.columns})
+        return is_column and (not isinstance(root, AnyTable) or name in {column.lower() for column in root.columns})
 
     @property
     def _root(self) -> Input:
@@ -226,7 +226,7 @@ def _shared(join: exp.Join) -> set[str]:
 
 def _spelled(table: Input, column: str) -> str:
     """The column in the case that its table has it in: Spark takes any."""
-    if isinstance(table, Table):
+    if isinstance(table, AnyTable):
         return next((own for own in table.columns if own.lower() == column.lower()), column)
     # A view's columns are not known yet; what is all in capitals is written as SQL often is.
     return column.lower() if column.isupper() else column

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from projections.errors import OffsetsLost
 from projections.logs.layered_log import LayeredLog
-from projections.logs.port import OffsetRange, Offsets, OpenLog, RecordLog
+from projections.logs.offsets import OffsetRange, Offsets
+from projections.logs.port import OpenLog, RecordLog
 
 if TYPE_CHECKING:
     from datetime import datetime

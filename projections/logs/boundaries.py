@@ -5,29 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from projections.logs.port import Offsets, RecordLog
+from projections.logs.offsets import Offsets
+from projections.logs.port import RecordLog, SourceBoundaries
 
 if TYPE_CHECKING:
     from projections.group import ProjectionGroup
-
-
-class SourceBoundaries(Protocol):
-    """The ends of one source's transactions in the topics that capture it (``cdc.changes.transaction_log``)."""
-
-    @property
-    def topics(self) -> Sequence[str]:
-        """The topics it speaks of."""
-
-    def whole(self, start: Offsets, ends: Offsets, *, most: int) -> Offsets:
-        """The greatest ends, at most those given, that split no transaction; about ``most`` records beyond start."""
-
-    def latest(self, start: Offsets) -> Offsets:
-        """The greatest ends as of now that split no transaction."""
-
-    def close(self) -> None:
-        """Let the connections go."""
 
 
 @dataclass(frozen=True)

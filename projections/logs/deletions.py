@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from projections.errors import OffsetsLost
-from projections.logs.port import Offsets, OpenLog
+from projections.logs.offsets import Offsets
+from projections.logs.port import OpenLog
 
 
 def require_deletions(log: OpenLog, progress: Offsets, ends: Offsets, *, topics: Sequence[str]) -> None:

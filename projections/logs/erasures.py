@@ -17,7 +17,8 @@ import pyarrow as pa
 from eventstore.erasure import FollowedKeys
 from projections.group import ERASURES
 from projections.logs.layered_log import LayeredLog
-from projections.logs.port import DeadLetters, OffsetRange, Offsets, OpenLog, arrow_record_schema
+from projections.logs.offsets import OffsetRange, Offsets
+from projections.logs.port import DeadLetters, OpenLog, arrow_record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

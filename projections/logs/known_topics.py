@@ -9,7 +9,7 @@ from projections.errors import OffsetsLost
 from projections.tablestore.runs import RunState, replaced_topics
 
 if TYPE_CHECKING:
-    from projections.environment import Environment
+    from projections.connections import Connections
     from projections.group import ProjectionGroup
 
 LOOK_SECONDS: Final = 10.0  # between two looks while a run works: each asks the broker
@@ -22,7 +22,7 @@ class KnownTopics:
     its length alone does not tell.
     """
 
-    def __init__(self, environment: Environment, group: ProjectionGroup, state: RunState) -> None:
+    def __init__(self, environment: Connections, group: ProjectionGroup, state: RunState) -> None:
         self._log = environment.log
         self._topics = group.topics
         self._state = state

@@ -13,7 +13,7 @@ from projections.logs.port import DeadLetters, RecordLog
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from projections.logs.boundaries import SourceBoundaries
+    from projections.logs.port import SourceBoundaries
     from projections.outputs.view_topics import ViewTopics
 
 

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
 from eventstore.schema_registry import RegisteredSchema
+from projections.logs.offsets import OffsetRange, Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from projections.logs.boundaries import SourceBoundaries
     from projections.outputs.view_topics import ViewTopics
     from projections.set_aside import SetAside
-
-Offsets = Mapping[str, Mapping[int, int]]
 
 
 HEADERS: Final = ("ce_time", "ce_id", "ce_source")
@@ -48,43 +45,6 @@ def arrow_record_schema(*, headed: bool) -> pa.Schema:
     return pa.schema(columns)
 
 
-@dataclass(frozen=True)
-class OffsetRange:
-    """The records to read: from ``start`` inclusive to ``end`` exclusive, by topic and partition."""
-
-    start: Offsets
-    end: Offsets
-
-    @property
-    def records(self) -> int:
-        """How many offsets it spans; offsets without a record count too, so there are at most this many records."""
-        return sum(o - self.start[t][p] for t, ends in self.end.items() for p, o in ends.items())
-
-    def changed_topics(self) -> list[str]:
-        """The topics with anything to read."""
-        return [t for t, ends in self.end.items() if any(o > self.start[t][p] for p, o in ends.items())]
-
-    def only(self, topic: str) -> OffsetRange:
-        """The range of one topic."""
-        return OffsetRange({topic: self.start[topic]}, {topic: self.end[topic]})
-
-    def without(self, topic: str) -> OffsetRange:
-        """The range of the other topics."""
-        start, end = ({t: o for t, o in side.items() if t != topic} for side in (self.start, self.end))
-        return OffsetRange(start, end)
-
-    def first_of_each(self) -> OffsetRange:
-        """One offset of each partition that has anything to read."""
-        start = self.not_empty().start
-        return OffsetRange(start, {t: {p: o + 1 for p, o in parts.items()} for t, parts in start.items()})
-
-    def not_empty(self) -> OffsetRange:
-        """The range without the partitions that have nothing to read."""
-        moved = {t: {p: o for p, o in ends.items() if o > self.start[t][p]} for t, ends in self.end.items()}
-        moved = {t: ends for t, ends in moved.items() if ends}
-        return OffsetRange({t: {p: self.start[t][p] for p in ends} for t, ends in moved.items()}, moved)
-
-
 class OpenLog(Protocol):
     """A connection to the log: where topics begin and end, and few records at a time."""
 
@@ -102,6 +62,23 @@ class OpenLog(Protocol):
 
     def oldest(self, offsets: OffsetRange) -> datetime | None:
         """When the oldest of the first records of a range was written; None where no record says."""
+
+
+class SourceBoundaries(Protocol):
+    """The ends of one source's transactions in the topics that capture it (``cdc.changes.transaction_log``)."""
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """The topics it speaks of."""
+
+    def whole(self, start: Offsets, ends: Offsets, *, most: int) -> Offsets:
+        """The greatest ends, at most those given, that split no transaction; about ``most`` records beyond start."""
+
+    def latest(self, start: Offsets) -> Offsets:
+        """The greatest ends as of now that split no transaction."""
+
+    def close(self) -> None:
+        """Let the connections go."""
 
 
 class DeadLetters(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from projections.errors import OffsetsLost
-from projections.logs.port import OffsetRange, Offsets
+from projections.logs.offsets import OffsetRange, Offsets
 
 
 def filled(stored: Offsets, required: Offsets) -> dict[str, dict[int, int]]:

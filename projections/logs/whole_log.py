@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from projections.environment import Environment
+from projections.connections import Connections
 from projections.errors import EndNotKnown, HistoryNotRetained, OffsetsLost, keys_missing
 from projections.group import ProjectionGroup
 from projections.logs.boundaries import open_boundaries
-from projections.logs.port import OffsetRange, Offsets
+from projections.logs.offsets import OffsetRange, Offsets
 
 
-def whole_log(environment: Environment, group: ProjectionGroup, *, served: Offsets | None = None) -> OffsetRange:
+def whole_log(environment: Connections, group: ProjectionGroup, *, served: Offsets | None = None) -> OffsetRange:
     """Every committed record of the group's topics; with ``transactions``, up to the last that is known to have ended.
 
     Raises TopicMissing, BrokerUnreachable, OffsetsLost, HistoryNotRetained or KeysMissing, and EndNotKnown where that
@@ -44,7 +44,7 @@ def require_served(served: Offsets, whole: Offsets, ends: Offsets, *, group: str
                 )
 
 
-def require_inputs(environment: Environment, group: ProjectionGroup) -> None:
+def require_inputs(environment: Connections, group: ProjectionGroup) -> None:
     """Raise KeysMissing if personal columns cannot be opened, HistoryNotRetained if a topic of versions is compacted.
 
     A later rebuild would find fewer versions.

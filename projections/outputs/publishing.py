@@ -19,8 +19,9 @@ from eventstore.errors import TopicMismatch, TopicMissing
 from projections.environment import Environment
 from projections.errors import InvalidDefinition
 from projections.group import ProjectionGroup
+from projections.outputs.filled_topics import results_topics, rows_topics, topics_of
 from projections.outputs.publishing_results import ResultPublisher
-from projections.outputs.view_topics import RowProducer, results_topics, rows_topics, topics_of
+from projections.outputs.view_topics import RowProducer
 from projections.tablestore import outbox
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def opened_publisher(
 
     Raises TopicMismatch, InvalidDefinition for a log without topics, and TopicMissing where one was lost.
     """
-    if not list(topics_of(group)):
+    if not list(topics_of(group.all_views)):
         yield None
         return
     prepare_topics(environment, group)
@@ -89,7 +90,7 @@ def opened_publisher(
     with store.looking() as connection:
         _require_whole(outbox.lost(connection, group.name))
     with environment.log.view_topics().producer(group.name) as producer:
-        yield ViewPublisher(store, producer, group.name, results=list(results_topics(group)), metrics=metrics)
+        yield ViewPublisher(store, producer, group.name, results=list(results_topics(group.all_views)), metrics=metrics)
 
 
 def prepare_topics(environment: Environment, group: ProjectionGroup) -> None:
@@ -99,12 +100,12 @@ def prepare_topics(environment: Environment, group: ProjectionGroup) -> None:
     results by its publisher. Raises TopicMismatch for a topic of another shape, or with records of others,
     InvalidDefinition for one of another view.
     """
-    specs = [topic.spec for topic in topics_of(group)]
+    specs = [topic.spec for topic in topics_of(group.all_views)]
     if not specs:
         return
-    store, topics = _outbox(environment, group), environment.log.view_topics()
+    store, topics, views = _outbox(environment, group), environment.log.view_topics(), group.all_views
     with store.looking() as connection:
-        outbox.require_ours(connection, group.name, rows=rows_topics(group), results=results_topics(group))
+        outbox.require_ours(connection, group.name, rows=rows_topics(views), results=results_topics(views))
     made = topics.ensure(specs)
     ids = environment.log.topic_ids([spec.name for spec in specs])
     with store.transaction() as connection:

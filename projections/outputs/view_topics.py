@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from eventstore.errors import InvalidIdentifier
 from eventstore.identifiers import check_topic
 from eventstore.topics import DEFAULT_PARTITIONS, TopicSpec, final_topic, view_topic
 from projections.errors import InvalidDefinition
-
-if TYPE_CHECKING:
-    from projections.group import ProjectionGroup
 
 
 @dataclass(frozen=True)
@@ -97,45 +94,6 @@ def _require_name(topic: str) -> None:
         check_topic(topic)
     except InvalidIdentifier as error:
         raise InvalidDefinition(error.message, remedy=error.remedy) from error
-
-
-def rows_topics(group: ProjectionGroup) -> Mapping[str, str]:
-    """The views of a group whose rows fill a topic, by its name."""
-    return {view.topic.name: view.name for view in group.all_views if view.topic is not None}
-
-
-def results_topics(group: ProjectionGroup) -> Mapping[str, str]:
-    """The views of a group whose final results fill a topic, by its name."""
-    topics = ((view, view.final.published) for view in group.all_views if view.final is not None)
-    return {topic.name: view.name for view, topic in topics if topic is not None}
-
-
-def topics_of(group: ProjectionGroup) -> Iterator[ViewTopic | FinalTopic]:
-    """The topics that the views of a group fill."""
-    for view in group.all_views:
-        filled = view.topic, None if view.final is None else view.final.published
-        yield from (topic for topic in filled if topic is not None)
-
-
-def check_topics(group: ProjectionGroup) -> None:
-    """Raise InvalidDefinition where a topic would be filled twice, or the group reads what it fills."""
-    names = [topic.name for topic in topics_of(group)]
-    for name in names:
-        if names.count(name) > 1:
-            raise _refused(name, f"is filled {_by(name, group)} of group {group.name!r}")
-        if name in group.topics:
-            raise _refused(name, f"is filled by group {group.name!r}, which reads it too")
-
-
-def _by(topic: str, group: ProjectionGroup) -> str:
-    view = rows_topics(group).get(topic)
-    both = view is not None and view == results_topics(group).get(topic)
-    return f"with the rows and the final results of view {view!r}" if both else "by two views"
-
-
-def _refused(topic: str, why: str) -> InvalidDefinition:
-    remedy = "fill every topic once; within a group, a view reads another one by its name"
-    return InvalidDefinition(f"topic {topic!r} {why}", remedy=remedy)
 
 
 Row = dict[str, Any]

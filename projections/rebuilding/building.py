@@ -19,19 +19,20 @@ from typing import TYPE_CHECKING, Any, Final
 from projections.environment import Environment
 from projections.faults import FORGOTTEN
 from projections.group import ERASURES, ProjectionGroup
-from projections.logs.port import OffsetRange, Offsets
+from projections.logs.offsets import OffsetRange, Offsets
 from projections.logs.ranges import bounded
 from projections.logs.unpacking import still_not_unpacked
 from projections.rebuilding.progress import ProgressMeter, counted_once
 from projections.set_aside import SetAside
-from projections.spark.bulk import WholeTables, load_state, whole_tables
+from projections.spark.bulk import WholeTables, whole_tables
 from projections.spark.counting import RecordCounts
 from projections.spark.failures import described
-from projections.spark.late_events import forgotten_by_serving, late_in_log
+from projections.spark.forgotten import forgotten_by_serving
+from projections.spark.late_events import late_in_log
 from projections.spark.live.applying import BatchApplier, opened_letters
 from projections.spark.live.prepared import PreparedQueries
 from projections.spark.log_faults import bad_records
-from projections.spark.stored_tables import stored_tables
+from projections.spark.stored_tables import load_state, stored_tables
 from projections.tables import EventTable
 from projections.tablestore.port import Generation
 from projections.tablestore.runs import BUILDING, BUILT, SERVING, Run, decode_progress, encode_progress

@@ -11,7 +11,7 @@ from typing import Final
 
 from projections.environment import Environment
 from projections.group import ERASURES, ProjectionGroup
-from projections.logs.port import Offsets
+from projections.logs.offsets import Offsets
 from projections.outputs.publishing import prepare_topics
 from projections.rebuilding.catching_up import CatchUp, was_recreated
 from projections.spark.views.view_functions import view_columns

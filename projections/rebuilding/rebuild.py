@@ -12,7 +12,7 @@ import structlog
 from projections.environment import Environment
 from projections.errors import KeyNotUnique, NotComparable, OffsetsLost, UndecodableRecord, UnsupportedValue
 from projections.group import ProjectionGroup
-from projections.logs.port import Offsets
+from projections.logs.offsets import Offsets
 from projections.logs.whole_log import whole_log
 from projections.outputs.publishing import prepare_topics
 from projections.rebuilding.building import Build, Builder, begin

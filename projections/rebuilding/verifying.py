@@ -9,7 +9,7 @@ from typing import Any
 from projections.environment import Environment
 from projections.errors import ErasureWaiting
 from projections.group import ERASURES, ProjectionGroup
-from projections.logs.port import OffsetRange
+from projections.logs.offsets import OffsetRange
 from projections.logs.whole_log import from_the_beginning, require_inputs
 from projections.spark.bulk import WholeTables, whole_tables
 from projections.spark.failures import described

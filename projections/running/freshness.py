@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from cdc.changes.commit_times import commit_time
 from cdc.errors import CdcError
 from projections.group import ERASURES
-from projections.logs.port import OffsetRange, Offsets, OpenLog
+from projections.logs.offsets import OffsetRange, Offsets
+from projections.logs.port import OpenLog
 
 if TYPE_CHECKING:
     from cdc.changes.change_records import Lookup

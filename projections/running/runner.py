@@ -23,7 +23,8 @@ from projections.group import ProjectionGroup
 from projections.logs.boundaries import Boundaries, open_boundaries
 from projections.logs.deletions import require_deletions
 from projections.logs.known_topics import KnownTopics
-from projections.logs.port import OffsetRange, Offsets, OpenLog
+from projections.logs.offsets import OffsetRange, Offsets
+from projections.logs.port import OpenLog
 from projections.logs.ranges import bounded, filled, progress_lost, reached, waiting
 from projections.logs.whole_log import require_inputs
 from projections.outputs.finals import has_finals
@@ -34,7 +35,7 @@ from projections.running.lag import LagClock, RunLag
 from projections.running.retaining import Retaining
 from projections.running.standing import Standing
 from projections.set_aside import SetAside
-from projections.spark.late_events import forgotten_by_serving
+from projections.spark.forgotten import forgotten_by_serving
 from projections.spark.live.applying import BatchApplier, opened_letters
 from projections.spark.live.incremental import BatchReport
 from projections.spark.live.prepared import PreparedQueries
@@ -355,7 +356,7 @@ def _known(environment: Environment, group: ProjectionGroup, columns: ViewColumn
 def _finals(
     environment: Environment, group: ProjectionGroup, opened: OpenLog, run: Run, layout: Any
 ) -> FinalsDue | None:
-    if not has_finals(group):
+    if not has_finals(group.views):
         return None
     if environment.store.outbox is None:
         raise InvalidDefinition(

@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.columns import ColumnType
-from projections.environment import Environment
+from projections.connections import Connections
+from projections.declaring.any_table import AnyTable
 from projections.event_versions import EventVersions
 from projections.group import ERASURES, ProjectionGroup
-from projections.logs.port import OffsetRange
+from projections.logs.offsets import OffsetRange
 from projections.set_aside import SetAside
 from projections.spark.changes.versions import lacks_first_values
 from projections.spark.events.versions import lacks_an_event
@@ -31,7 +32,6 @@ from projections.spark.views.partials import stored_columns
 from projections.streams import EventStream
 from projections.tables import EventTable, Table, VersionTable, set_at
 from projections.tablestore.layout import POSITION
-from projections.tablestore.port import TablePlace
 from projections.views import View, ViewTable
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class WholeTables:
         for frame in (*self.frames.values(), *self.views.values()):
             frame.unpersist()
 
-    def _rows(self, table: Table) -> DataFrame:
+    def _rows(self, table: AnyTable) -> DataFrame:
         if isinstance(table, ViewTable):
             return self.apply(table.view, table.columns).select(*table.columns)
         rows = sliced_rows(self.frame(self.group.name_of(table)), table)
@@ -86,7 +86,7 @@ class WholeTables:
 
 @contextmanager
 def whole_tables(
-    environment: Environment,
+    environment: Connections,
     group: ProjectionGroup,
     offsets: OffsetRange,
     registry: Mapping[int, RegisteredSchema],
@@ -112,7 +112,7 @@ def whole_tables(
 
 
 def read_whole(
-    environment: Environment, offsets: OffsetRange, *, aside: SetAside, headed: Collection[str]
+    environment: Connections, offsets: OffsetRange, *, aside: SetAside, headed: Collection[str]
 ) -> dict[str, DataFrame]:
     """The records of every topic: of a short log by the driver and in one task, as a small live batch has them.
 
@@ -157,14 +157,9 @@ def _refuse_row(kind: str, table: Table) -> Column:
     return refuse(kind, F.col(table.key[0]).cast("string"), place=located)
 
 
-def sliced_rows(frame: DataFrame, table: Table) -> DataFrame:
+def sliced_rows(frame: DataFrame, table: AnyTable) -> DataFrame:
     """The rows that a slice of the whole table would hold: no deleted ones, unless they end a version."""
     from pyspark.sql import functions as F
 
     rows = frame if "_deleted" in table.sliced else frame.where(~F.col("_deleted"))
     return rows.select(*table.sliced)
-
-
-def load_state(environment: Environment, frame: DataFrame, place: TablePlace, *, rows: int) -> int:
-    """Load a table's rows into a generation that has no readers yet; returns how many there were."""
-    return environment.keeper.load(frame, place.state, rows=rows)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.columns import ColumnType
-from projections.environment import Environment
+from projections.connections import Connections
 from projections.group import ProjectionGroup
-from projections.logs.port import OffsetRange, OpenLog
+from projections.logs.offsets import OffsetRange
+from projections.logs.port import OpenLog
 from projections.set_aside import SetAside
 from projections.spark.reading.inputs import Reduction
 from projections.tablestore.port import DifferingRow, Laid, StoredTable, TablePlace
@@ -29,7 +30,7 @@ class Batches(Protocol):
     """The live batches of one run."""
 
     @property
-    def environment(self) -> Environment:
+    def environment(self) -> Connections:
         """What they work with."""
 
     @property

@@ -7,21 +7,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from eventstore.schema_registry import RegisteredSchema
-from projections.environment import Environment
-from projections.faults import FORGOTTEN, TIME_PREFIX
+from projections.connections import Connections
 from projections.group import ERASURES, ProjectionGroup
-from projections.logs.port import OffsetRange
+from projections.logs.offsets import OffsetRange
 from projections.set_aside import SetAside
 from projections.spark.bulk import read_whole
 from projections.spark.events.facts import FLOOR
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import Rows, without
 from projections.streams import EventStream
-from projections.tablestore.port import ViewColumns
-from projections.tablestore.runs import SERVING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,7 +38,7 @@ def floored(raw: DataFrame, floor: int | None) -> DataFrame:
 
 
 def late_in_log(
-    environment: Environment,
+    environment: Connections,
     group: ProjectionGroup,
     offsets: OffsetRange,
     registry: Mapping[int, RegisteredSchema],
@@ -63,17 +59,3 @@ def late_in_log(
         rows = without(raw[stream.topic], ours) if ours else raw[stream.topic]
         late.append(reduction.late(floored(rows, None), stream))
     return functools.reduce(lambda one, other: one.unionByName(other), late)
-
-
-def forgotten_by_serving(environment: Environment, group: ProjectionGroup, columns: ViewColumns) -> SetAside:
-    """What the serving generation of this definition has set aside as forgotten: others are made without it too.
-
-    Their rows were forgotten when they came. Another generation may still have such rows.
-    """
-    store, forgotten = environment.store, SetAside.nothing()
-    for state in store.states(group.name, SERVING) if group.retention is not None else ():
-        if state.run.fingerprint == group.fingerprint():
-            forgotten |= environment.keeper.noted(state, store.layout(group, state.run, columns)).of_kind(FORGOTTEN)
-    # What is noted is the message of each, which ends with its detail.
-    detail = pc.replace_substring_regex(forgotten.faults["detail"], pattern=f"^.*{TIME_PREFIX}", replacement="")
-    return SetAside(forgotten.faults.set_column(forgotten.faults.schema.get_field_index("detail"), "detail", detail))

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from eventstore.schema_registry import RegisteredSchema
-from projections.environment import Environment
+from projections.connections import Connections
 from projections.errors import RecordNotUnpacked
 from projections.event_versions import EventVersions
 from projections.group import ERASURES, ProjectionGroup
-from projections.logs.port import OffsetRange
+from projections.logs.offsets import OffsetRange
 from projections.logs.unpacking import around, not_unpacked_in
 from projections.set_aside import SetAside
 from projections.spark.bulk import read_whole
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def bad_records(
-    environment: Environment,
+    environment: Connections,
     group: ProjectionGroup,
     offsets: OffsetRange,
     registry: Mapping[int, RegisteredSchema],
@@ -51,7 +51,7 @@ def bad_records(
 
 
 def _judged(
-    environment: Environment, group: ProjectionGroup, offsets: OffsetRange, judge: Judge, aside: SetAside
+    environment: Connections, group: ProjectionGroup, offsets: OffsetRange, judge: Judge, aside: SetAside
 ) -> SetAside:
     """What was found, and what is bad of the records that can be read without it."""
     with described(f"projection group {group.name}"):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from projections.columns import ColumnType
-from projections.environment import Environment
+from projections.connections import Connections
 from projections.group import ProjectionGroup
 from projections.logs.port import OpenLog
 from projections.set_aside import SetAside
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class SqlKeeper(Keeper[GenerationLayout]):
     """Keeps the tables of a `SqlTableStore`."""
 
-    def __init__(self, environment: Environment, store: SqlTableStore) -> None:
+    def __init__(self, environment: Connections, store: SqlTableStore) -> None:
         self._environment = environment
         self._store = store
 

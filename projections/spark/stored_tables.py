@@ -12,10 +12,15 @@ from projections.group import ProjectionGroup
 from projections.spark.bulk import WholeTables
 from projections.spark.exchange import are_few
 from projections.spark.views.disclosing import Disclosure
-from projections.tablestore.port import Generation
+from projections.tablestore.port import Generation, TablePlace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+def load_state(environment: Environment, frame: DataFrame, place: TablePlace, *, rows: int) -> int:
+    """Load a table's rows into a generation that has no readers yet; returns how many there were."""
+    return environment.keeper.load(frame, place.state, rows=rows)
 
 
 def stored_tables(

@@ -7,8 +7,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from projections.declaring.any_table import key_of
 from projections.planner import ViewPlan
-from projections.tables import EVENT_TIME, VersionTable, key_of
+from projections.tables import EVENT_TIME, VersionTable
 from projections.tablestore import facts
 from projections.tablestore.layout import SINCE, GenerationLayout, RoleLayout, ViewLayout
 

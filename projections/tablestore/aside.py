@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from eventstore.backends.sql.upserts import upsert
 from eventstore.topics import DEAD_LETTER_MESSAGE_LENGTH
 from projections.faults import TOO_LATE
-from projections.logs.port import Offsets
+from projections.logs.offsets import Offsets
 from projections.set_aside import FAULTS, SetAside
 from projections.tablestore.layout import GenerationLayout
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from projections.columns import ColumnType, Kind
+from projections.declaring.any_table import AnyTable
 from projections.errors import InvalidDefinition
 from projections.group import ProjectionGroup
 from projections.planner import plan
@@ -121,7 +122,7 @@ class _Search:
     def _of_partition(self, view: View, key: Mapping[str, Any]) -> Iterator[SourceRow]:
         conditions = {column: key[column] for column in view.by}
         for name, table in view.tables.items():
-            if isinstance(table, Table) and not isinstance(table, ViewTable):
+            if isinstance(table, Table):
                 yield from self._state_rows(name, table, conditions, f"the partition of {_said(conditions)}")
 
     def _of_root(self, view: View, key: Mapping[str, Any], depth: int) -> Iterator[SourceRow]:
@@ -143,7 +144,7 @@ class _Search:
                     conditions[reference.target] = dict(zip(target.key, values, strict=False))
 
     def _rows_of(
-        self, name: str, table: Table | View, conditions: Mapping[str, Any], reached: str, depth: int
+        self, name: str, table: AnyTable | View, conditions: Mapping[str, Any], reached: str, depth: int
     ) -> Iterator[SourceRow]:
         view = table.view if isinstance(table, ViewTable) else table
         if isinstance(view, View):
@@ -195,7 +196,7 @@ def reads_personal(view: View) -> bool:
     """Whether a view is made of a table with personal columns: then each of its values may come from one."""
     for table in view.tables.values():
         inner = table.view if isinstance(table, ViewTable) else table
-        if reads_personal(inner) if isinstance(inner, View) else isinstance(inner, Table) and bool(inner.personal):
+        if reads_personal(inner) if isinstance(inner, View) else isinstance(inner, AnyTable) and bool(inner.personal):
             return True
     return False
 
@@ -214,7 +215,7 @@ def _equal(store: SqlTableStore, view: View, key: Mapping[str, Any]) -> Iterator
 
 def _column_of(view: View, column: str) -> ColumnType | None:
     """The type of a key column, as the table has it that gives the view its key."""
-    tables = (table for table in view.tables.values() if isinstance(table, Table))
+    tables = (table for table in view.tables.values() if isinstance(table, AnyTable))
     return next((table.columns[column] for table in tables if column in table.columns), None)
 
 
@@ -224,7 +225,7 @@ def _stream(table: Table, values: Mapping[str, Any]) -> str | None:
     return f"{table.aggregate.category}-{values[table.key[0]]}"
 
 
-def _shown_name(name: str, table: Table | View) -> str:
+def _shown_name(name: str, table: AnyTable | View) -> str:
     view = table.view if isinstance(table, ViewTable) else table
     return view.name if isinstance(view, View) else name
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from eventstore.delivery.masking import MASK
+from projections.declaring.any_table import AnyTable
 from projections.errors import KeyNotUnique
 from projections.planner import ViewPlan
-from projections.tables import Table, ViewTopicTable
+from projections.tables import ViewTopicTable
 from projections.tablestore import dialects, retained
 from projections.tablestore.layout import RoleLayout, ViewLayout
 from projections.views import View, ViewTable
@@ -142,7 +143,7 @@ def _shown(view: View, columns: Sequence[str], values: tuple[object, ...]) -> st
     )
 
 
-def _reads_personal(source: Table | View) -> bool:
+def _reads_personal(source: AnyTable | View) -> bool:
     """Whether the rows hold personal values, opened, or may hold them."""
     if isinstance(source, ViewTable):
         return _reads_personal(source.view)

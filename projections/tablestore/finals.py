@@ -14,8 +14,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
+from projections.declaring.finals import FinalResults
 from projections.errors import InvalidDefinition
-from projections.outputs.finals import FinalResults
 from projections.tablestore import runs
 from projections.tablestore.final_tables import final_tables
 from projections.tablestore.handing_over import Rows

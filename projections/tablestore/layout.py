@@ -27,6 +27,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from projections.columns import ColumnType
+from projections.declaring.any_table import AnyTable
 from projections.group import ProjectionGroup
 from projections.partials import AFTER, BEFORE, GROUPS, WHOLE, hidden, shown
 from projections.streams import EventStream
@@ -34,7 +35,7 @@ from projections.tables import EventTable, Table, VersionTable, set_at
 from projections.tablestore.dialects import Dialect, NameSpace
 from projections.tablestore.keys import Key
 from projections.timing.retention import Retention
-from projections.views import View, ViewTable, may_be_null
+from projections.views import View, ViewTable
 
 POSITION = ("_epoch", "_pos", "_offset")
 _LONG = ColumnType("long")
@@ -90,7 +91,7 @@ class RoleLayout:
     groups where the view groups them: that is what ``reached_by`` compares.
     """
 
-    table: Table
+    table: AnyTable
     state: sa.Table
     staged: sa.Table
     affected: sa.Table
@@ -275,9 +276,9 @@ def _result_columns() -> list[sa.Column[Any]]:
 
 
 def _role_layout(
-    space: NameSpace, name: str, table: Table, rows: tuple[sa.Table, sa.Table], *, group: tuple[str, ...]
+    space: NameSpace, name: str, table: AnyTable, rows: tuple[sa.Table, sa.Table], *, group: tuple[str, ...]
 ) -> RoleLayout:
-    nullable, by_key = may_be_null(table), table.row_key == table.key
+    nullable, by_key = table.key_may_be_null, table.row_key == table.key
     key = space.key({c: table.columns[c] for c in table.key}, nullable=nullable)
     row_key = space.key({c: table.stored.get(c, _LONG) for c in table.row_key}, nullable=nullable and by_key)
     by = space.key({c: table.columns[c] for c in group}, nullable=True) if group else key

@@ -1,6 +1,6 @@
 """The port of a table store: runs and generations of projection groups, and which of them serves.
 
-What a store keeps its rows in is its own; what Spark does with them is behind ``keeper`` (`projections.spark.keeping`).
+The form of its rows is a store's own. The work of Spark on them is behind another port, `projections.spark.keeping`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ from projections.views import View
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
-
-    from projections.environment import Environment
-    from projections.spark.keeping import Keeper
 
 ViewColumns = Mapping[str, Mapping[str, ColumnType]]
 
@@ -132,10 +129,6 @@ class TableStore(ABC, Generic[Laid]):
     @abstractmethod
     def check_master(self, master: str) -> None:
         """Refuse a Spark whose executors could not reach the store; raises UnsupportedMaster."""
-
-    @abstractmethod
-    def keeper(self, environment: Environment) -> Keeper[Laid]:
-        """What Spark does with the tables of this store."""
 
     @abstractmethod
     def exclusive(self, group: str, *, role: str) -> contextlib.AbstractContextManager[None]:

@@ -11,7 +11,7 @@ import time
 import uuid
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import sqlalchemy as sa
 import stamina
@@ -41,10 +41,6 @@ from projections.tablestore.outbox_tables import create_outbox_tables
 from projections.tablestore.port import TableStore, Transactions, ViewColumns
 from projections.tablestore.runs import BUILT, SERVING, Progress, Run, RunState
 from projections.tablestore.runs_table import create_runs_table
-
-if TYPE_CHECKING:
-    from projections.environment import Environment
-    from projections.spark.keeping import Keeper
 
 _TRIES = 12
 _LONGEST_NAME = 63  # of PostgreSQL's names, in bytes; ours are ASCII
@@ -103,12 +99,6 @@ class SqlTableStore(TableStore[GenerationLayout]):
     @abstractmethod
     def _drop_tables(self, connection: sa.Connection, run: Run) -> None:
         """Remove whatever tables a generation has."""
-
-    def keeper(self, environment: Environment) -> Keeper[GenerationLayout]:
-        """Statements of the database, with Arrow in and out of its tables."""
-        from projections.spark.sql_keeping import SqlKeeper
-
-        return SqlKeeper(environment, self)
 
     def close(self) -> None:
         """Close the connections of the pool."""

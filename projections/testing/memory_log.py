@@ -13,8 +13,8 @@ import pyarrow as pa
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.topics import TopicSpec
 from projections.errors import InvalidDefinition
-from projections.logs.boundaries import SourceBoundaries
-from projections.logs.port import DeadLetters, OffsetRange, Offsets, arrow_record_schema, record_schema
+from projections.logs.offsets import OffsetRange, Offsets
+from projections.logs.port import DeadLetters, SourceBoundaries, arrow_record_schema, record_schema
 from projections.outputs.view_topics import Row
 
 if TYPE_CHECKING:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from projections.errors import InvalidDefinition
 from projections.streams import EventStream
-from projections.tables import EVENT_TIME
+from projections.tables import EVENT_TIME, Table
 from projections.timing.promises import InWindows
 from projections.views import Input, View, ViewTable
-
-if TYPE_CHECKING:
-    from projections.group import ProjectionGroup
 
 Times = Mapping[str, int]  # column → how far before the floor a row may still change by it, in microseconds
 _WITHOUT: Final = "or declare the stream without retain="
@@ -37,19 +34,22 @@ class Retention:
     frozen: Mapping[str, tuple[str, int]]
 
 
-def retention_of(group: ProjectionGroup) -> Retention | None:
-    """What a group forgets; None where no stream of it has a promise. InvalidDefinition for a view that needs all."""
-    streams = [t for t in group.tables.values() if isinstance(t, EventStream) and t.retain is not None]
+def retention_of(tables: Mapping[str, Table], views: Sequence[View], *, served: Sequence[View]) -> Retention | None:
+    """What a group forgets; None where no stream of it has a promise. InvalidDefinition for a view that needs all.
+
+    ``tables`` and ``views`` are all of the group. The ``served`` views forget nothing.
+    """
+    streams = [t for t in tables.values() if isinstance(t, EventStream) and t.retain is not None]
     if not streams:
         return None
-    walk = _Walk(group)
-    for view in group.all_views:
+    walk = _Walk()
+    for view in views:
         walk.follow(view)
-    stay = {view.name for view in group.views} | {view.name for view in group.all_views if view.topic is not None}
+    stay = {view.name for view in served} | {view.name for view in views if view.topic is not None}
     return Retention(
         max(s.retain.late_micros + s.retain.delivered_micros for s in streams if s.retain),
-        {name: _of_state(walk.needed[id(table)]) for name, table in group.tables.items() if id(table) in walk.needed},
-        {v.name: walk.needed[v.name] for v in group.all_views if v.name in walk.needed and v.name not in stay},
+        {name: _of_state(walk.needed[id(table)]) for name, table in tables.items() if id(table) in walk.needed},
+        {v.name: walk.needed[v.name] for v in views if v.name in walk.needed and v.name not in stay},
         walk.frozen,
     )
 
@@ -63,7 +63,6 @@ def _of_state(needed: Times) -> Times:
 class _Walk:
     """From the streams to the views that read views: ``times`` by node, and what readers need of each."""
 
-    group: ProjectionGroup
     times: dict[object, dict[str, int]] = field(default_factory=dict)
     needed: dict[object, dict[str, int]] = field(default_factory=dict)
     frozen: dict[str, tuple[str, int]] = field(default_factory=dict)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from projections.columns import ColumnType
+from projections.declaring.any_table import AnyTable
 from projections.errors import InvalidDefinition
-from projections.tables import Table
 
 if TYPE_CHECKING:
     from projections.group import ProjectionGroup
@@ -41,7 +41,7 @@ def columns_of(group: ProjectionGroup, view: str) -> dict[str, ColumnType]:
     """The columns of a history that a group serves, in their order; InvalidDefinition where it is none."""
     validity = validity_of(group, view)
     (versions,) = next(served for served in group.views if served.name == view).tables.values()
-    assert isinstance(versions, Table)  # noqa: S101 - a history is of a table
+    assert isinstance(versions, AnyTable)  # noqa: S101 - a history is of a table
     timestamp = ColumnType("timestamp")
     times = {validity.start: timestamp, validity.end: timestamp, CURRENT: ColumnType("boolean")}
     return {**versions.columns, **times}

@@ -6,8 +6,10 @@ import importlib
 import os
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +33,37 @@ def test_every_import_contract_of_pyproject_is_kept(tmp_path):
     lint = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
     done = run("-c", lint, "--no-logo", "--cache-dir", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def circle_of(*packages):
+    """Modules that import each other in a circle, or none. Late imports and those for type checkers count."""
+    graph = grimp.build_graph(*packages, exclude_type_checking_imports=False, cache_dir=None)
+    try:
+        TopologicalSorter({m: graph.find_modules_directly_imported_by(m) for m in graph.modules}).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert circle_of(*PACKAGES, "sample_app") == []
+
+
+IMPORTS_BACK = {
+    "late": "def use():\n    from planted.upper import Upper\n",
+    "for type checkers": "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from planted.upper import Upper\n",
+}
+
+
+@pytest.mark.parametrize("kind", IMPORTS_BACK)
+def test_a_circle_through_an_import_of_any_kind_is_reported(kind, tmp_path, monkeypatch):
+    package = tmp_path / "planted"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "upper.py").write_text("from planted.lower import use\n")
+    (package / "lower.py").write_text(IMPORTS_BACK[kind])
+    monkeypatch.syspath_prepend(tmp_path)
+    assert set(circle_of("planted")) == {"planted.upper", "planted.lower"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -26,7 +26,8 @@ from projections.spark.views.view_functions import view_columns
 from projections.tablestore.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
-from projections.timing.windows import cumulative, hopping, session, tumbling, windowed
+from projections.timing.windowed import windowed
+from projections.timing.windows import cumulative, hopping, session, tumbling
 from tests.conformance.generated_views import Change
 from tests.conformance.killed_batches import (
     EXAMPLES,

@@ -16,8 +16,9 @@ from eventstore.messages import Metadata
 from eventstore.processes.engine import ProcessEngine
 from eventstore.scheduling import Schedule
 from factfold.console.definitions import find_definitions
+from factfold.console.places import Places
 from factfold.console.server import Server
-from factfold.console.sources import Places, Sources
+from factfold.console.sources import Sources
 from tests.unit.console.conftest import TEASHOP
 from tests.unit.console.stub_connect import connect_worker
 from tests.unit.console.teashop import SCRIPT, Order, Payment, fill

@@ -22,7 +22,7 @@ from factfold.cli import archive as cli_archive
 from factfold.cli.entry import application
 from projections import Archiver, rebuild, release_topic, rollback, verify
 from projections.errors import ArchiveDiffers, ArchiveMoved, ArchiveUnusable, OffsetsLost
-from projections.logs.port import OffsetRange
+from projections.logs.offsets import OffsetRange
 from projections.spark import exchange
 from projections.spark.archive import archiver as archiving
 from projections.spark.archive.delta_archive import DeltaArchive, archived_log

@@ -11,7 +11,8 @@ from eventstore import Settings, run_subscription, subscription
 from eventstore.kafka.groups import group_offsets
 from eventstore.relay import Relay
 from factfold.console.definitions import Definitions
-from factfold.console.sources import Places, Sources
+from factfold.console.places import Places
+from factfold.console.sources import Sources
 from sample_app.background import Background
 from tests.crates import Crate, crate_store, fill, topic_of
 from tests.unit.console.conftest import Browser, cells

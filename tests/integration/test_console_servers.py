@@ -16,7 +16,8 @@ from eventstore.kafka.consumer import read_range
 from eventstore.relay import Relay
 from eventstore.topics import partition_of
 from factfold.console.definitions import Definitions
-from factfold.console.sources import Places, Sources
+from factfold.console.places import Places
+from factfold.console.sources import Sources
 from projections import ProjectionGroup, Table, branches, field, on, sql_view
 from projections.columns import ColumnType
 from projections.tablestore.postgres import PostgresTableStore

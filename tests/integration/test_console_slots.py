@@ -12,7 +12,8 @@ from confluent_kafka import Producer
 from eventstore import Settings
 from eventstore.kafka.admin import ensure_topics
 from eventstore.topics import TopicSpec
-from factfold.console.sources import Places, Sources
+from factfold.console.places import Places
+from factfold.console.sources import Sources
 from tests.unit.console.conftest import Browser, cells
 from tests.unit.console.stub_connect import StubConnect, connect_worker
 

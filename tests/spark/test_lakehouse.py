@@ -21,7 +21,7 @@ from projections.errors import (
     RunSuperseded,
     TableStoreUnavailable,
 )
-from projections.logs.port import OffsetRange
+from projections.logs.offsets import OffsetRange
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.tablestore.generations import resume
 from tests.conformance.join_views import (

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from cdc import capture
 from eventstore import ANY, SqlEventStore
 from eventstore.errors import TopicMissing
-from projections.logs.port import OffsetRange
+from projections.logs.offsets import OffsetRange
 from projections.spark.reading import store_source
 from projections.spark.reading.store_source import StoreLog
 from tests.integration.tickets import CUSTOMERS, Ticket

@@ -16,7 +16,8 @@ from projections.errors import InvalidDefinition, UnknownColumn
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.timing.lengths import DAY, Length
-from projections.timing.windows import Grid, cumulative, hopping, session, tumbling, windowed
+from projections.timing.windowed import windowed
+from projections.timing.windows import Grid, cumulative, hopping, session, tumbling
 
 VISITS = sa.Table(
     "visits", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("shop", sa.BigInteger),

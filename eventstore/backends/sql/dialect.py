@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
@@ -12,11 +12,6 @@ from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.models import Tables
 from eventstore.errors import UnsupportedBackend
 from eventstore.shown_urls import shown_url
-
-T = TypeVar("T")
-
-# Below SQLite's limit of bound values in every version (999 before 3.32).
-_MOST_BOUND: Final = 500
 
 
 class Dialect(Protocol):
@@ -79,12 +74,6 @@ class Dialect(Protocol):
 
     def locked_out(self, error: DBAPIError) -> tuple[str, str] | None:
         """Return what the lock of another connection prevents, and the remedy; None for any other error."""
-
-
-def bindable(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Cut values into parts that any database takes in one statement."""
-    for start in range(0, len(values), _MOST_BOUND):
-        yield values[start : start + _MOST_BOUND]
 
 
 def dialect_of(engine: Engine, tables: Tables) -> Dialect:

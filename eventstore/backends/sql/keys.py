@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import URL, Connection, Engine, Row, func, select, update
 
+from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.engines import engine_for
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.models import Tables

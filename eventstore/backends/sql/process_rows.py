@@ -25,7 +25,7 @@ from sqlalchemy import (
     update,
 )
 
-from eventstore.backends.sql.dialect import bindable
+from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.upserts import upsert
 from eventstore.messages import Metadata

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import MetaData, inspect, select
 
-from eventstore.backends.sql.dialect import bindable
+from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.transactions import transaction
 from eventstore.backends.sql.utc_times import in_utc
 from eventstore.inbox import inbox_table

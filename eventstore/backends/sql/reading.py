@@ -13,8 +13,8 @@ from uuid import UUID
 from sqlalchemy import Connection, Row, Select, func, select, tuple_, union_all
 
 from eventstore.backends.batch import Batch
+from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.greenlets import TURN
 from eventstore.backends.sql.selecting import conditions

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Table, delete, false, func, in
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.batch import Batch, Inserted
-from eventstore.backends.sql.dialect import bindable
+from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.models import Tables
 from eventstore.errors import UnsupportedBackend
 from eventstore.identifiers import ARCHIVED_HEAD, DELETED_HEAD, NO_VERSION

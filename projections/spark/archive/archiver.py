@@ -17,8 +17,10 @@ from eventstore.settings import Settings
 from projections.errors import OffsetsLost, SparkFailed
 from projections.logs.archive import ArchivableLog, Extent, require_same
 from projections.logs.deletions import deletions_lost
-from projections.logs.port import OffsetRange, OpenLog
+from projections.logs.offsets import OffsetRange
+from projections.logs.port import OpenLog
 from projections.logs.ranges import bounded
+from projections.spark.archive.appended import Appended
 from projections.spark.archive.delta_archive import SMALL_BYTES, DeltaArchive
 from projections.spark.archive.table import TopicTable
 from projections.spark.failures import described
@@ -36,19 +38,6 @@ _MOST_FAILURES: Final = 8
 _PASSING: Final = (BrokerUnreachable, BrokerRefused, SparkFailed)
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class Appended:
-    """One append: the topic, the offsets it spans, of which markers of transactions hold no record, and its seconds.
-
-    ``waiting`` is how many more the topic had when the append began.
-    """
-
-    topic: str
-    offsets: int
-    waiting: int
-    seconds: float
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from projections.errors import ArchiveUnusable
 from projections.logs.archive import ArchivableLog, ArchivedLog, Extent
-from projections.logs.port import HEADERS, OffsetRange, header_text
+from projections.logs.offsets import OffsetRange
+from projections.logs.port import HEADERS, header_text
 from projections.spark.archive.folders import ArchiveFolder
 from projections.spark.archive.table import TopicTable
 from projections.spark.session import has_delta_lake

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 
 if TYPE_CHECKING:
-    from projections.spark.archive.archiver import Appended
+    from projections.spark.archive.appended import Appended
 
 OFFSETS: Final = Family("factfold_archive_offsets_total", Kind.COUNTER, "Offsets of a topic archived.", ("topic",))
 SECONDS: Final = Family(

@@ -12,7 +12,7 @@ from eventstore.kafka.topic_settings import limit_retention
 from eventstore.settings import Settings
 from projections.errors import ArchiveDiffers, ArchiveUnusable
 from projections.logs.archive import ArchivableLog, Extent, require_same
-from projections.logs.port import OffsetRange
+from projections.logs.offsets import OffsetRange
 from projections.spark.archive.delta_archive import DeltaArchive, between
 from projections.spark.failures import described
 

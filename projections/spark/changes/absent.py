@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cdc.changes.rules import OP_INSERT, OP_SNAPSHOT, OP_UPDATE
@@ -33,20 +32,6 @@ def absent_columns(table: CapturedTable, parser: RecordParser) -> Column:
     row, has_row = F.col("v.after"), F.col("v.op").isin(*_WITH_ROW)
     some_null = functools.reduce(operator.or_, (row[c].isNull() for c in names))
     return F.coalesce(F.when(has_row & some_null, parser.absent(names)), F.lit(""))
-
-
-def not_among(names: Sequence[str], there: Column, fields: Mapping[str, str]) -> Column:
-    """The names that an array does not have, as `absent_columns` gives them; ``fields`` are those it would have."""
-    from pyspark.sql import functions as F
-
-    def array(texts: Iterable[str]) -> Column:
-        return F.array(*map(F.lit, texts))
-
-    lacking = F.array_except(array(fields.get(name, name) for name in names), there)
-    if fields:
-        columns = F.map_from_arrays(array(fields.get(name, name) for name in names), array(names))
-        lacking = F.transform(lacking, lambda field: columns[field])
-    return F.array_join(lacking, ",")
 
 
 def is_absent(column: str) -> Column:

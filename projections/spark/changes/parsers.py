@@ -17,7 +17,6 @@ from cdc.changes.rules import (
 from cdc.changes.semantic_types import Form
 from eventstore.fields.serialization import FRAME
 from eventstore.schema_registry import RegisteredSchema
-from projections.spark.changes.absent import not_among
 from projections.spark.changes.bit_fields import base64_of
 from projections.spark.changes.semantic_types import FieldForm
 from projections.spark.failures import fault, no_fault, refuse
@@ -77,7 +76,7 @@ class JsonParser:
         from pyspark.sql import functions as F
 
         row = F.get_json_object(F.col("value").cast("string"), f"$.{FIELD_AFTER}")
-        return not_among(names, F.json_object_keys(row), self._fields)
+        return _not_among(names, F.json_object_keys(row), self._fields)
 
     def unreadable(self) -> Column:
         """Nothing: what is no JSON is parsed to null."""
@@ -122,7 +121,7 @@ class SchemaJsonParser:
         from pyspark.sql import functions as F
 
         there = F.coalesce(F.col("v_fields")["field"], F.array().cast("array<string>"))
-        return not_among(names, there, self._fields)
+        return _not_among(names, there, self._fields)
 
     def unreadable(self) -> Column:
         """Nothing: what is no JSON is parsed to null."""
@@ -288,6 +287,20 @@ def _text_of(value: Column, form: Form) -> Column:
     if form.type in ("bytes", "fixed"):
         return base64_of(value)
     return F.to_json(value) if form.type in ("array", "map", "record") else value.cast("string")
+
+
+def _not_among(names: Sequence[str], there: Column, fields: Mapping[str, str]) -> Column:
+    """The names that an array does not have, as `RecordParser.absent` does; ``fields`` are those it would have."""
+    from pyspark.sql import functions as F
+
+    def array(texts: Iterable[str]) -> Column:
+        return F.array(*map(F.lit, texts))
+
+    lacking = F.array_except(array(fields.get(name, name) for name in names), there)
+    if fields:
+        columns = F.map_from_arrays(array(fields.get(name, name) for name in names), array(names))
+        lacking = F.transform(lacking, lambda field: columns[field])
+    return F.array_join(lacking, ",")
 
 
 # The names of what `_json` gives.

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eventstore.schema_registry import RegisteredSchema
-from projections.environment import Environment
+from projections.connections import Connections
+from projections.declaring.any_table import AnyTable
 from projections.group import ProjectionGroup
-from projections.logs.port import OffsetRange, OpenLog
+from projections.logs.offsets import OffsetRange
+from projections.logs.port import OpenLog
 from projections.planner import plan
 from projections.set_aside import SetAside
 from projections.spark.exchange import few_rows, in_table_order
@@ -56,7 +58,7 @@ Write = Callable[[], int]
 class DeltaBatches:
     """The batches of one run; ``gaps`` are those that the attempt that failed last has found, by table."""
 
-    environment: Environment
+    environment: Connections
     store: DeltaTableStore
     log: OpenLog
     group: ProjectionGroup
@@ -201,7 +203,7 @@ class DeltaBatch:
     def _roles(self, place: DeltaViewPlace) -> dict[str, RoleRows]:
         return {name: self._role(place.definition.table(name)) for name in place.definition.tables}
 
-    def _role(self, table: Table) -> RoleRows:
+    def _role(self, table: AnyTable) -> RoleRows:
         """Stored rows and what the batch does to them: of a table, or of a view that was computed before."""
         if isinstance(table, ViewTable):
             stored = self._stored(self.batches.layout.views[table.view.name].view)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from projections.columns import ColumnType
-from projections.environment import Environment
+from projections.connections import Connections
 from projections.group import ProjectionGroup
 from projections.logs.port import OpenLog
 from projections.set_aside import SetAside
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class DeltaKeeper(Keeper[DeltaGeneration]):
     """Keeps the tables of a `DeltaTableStore`."""
 
-    def __init__(self, environment: Environment, store: DeltaTableStore) -> None:
+    def __init__(self, environment: Connections, store: DeltaTableStore) -> None:
         self._environment = environment
         self._store = store
 

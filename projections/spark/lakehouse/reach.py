@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from projections.declaring.any_table import AnyTable
 from projections.planner import ViewPlan
 from projections.spark.lakehouse.materialized import Materialized, all_of, materialized, union, within
-from projections.tables import Table
-from projections.views import View, may_be_null
+from projections.views import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 class RoleRows:
     """What a parameter of a view stands for: rows as they are stored, and those that a batch brings, some deleted."""
 
-    table: Table
+    table: AnyTable
     stored: DataFrame
     staged: DataFrame
 
     @property
     def nullable(self) -> bool:
         """Whether a part of the key may be null."""
-        return may_be_null(self.table)
+        return self.table.key_may_be_null
 
     @property
     def there(self) -> DataFrame:

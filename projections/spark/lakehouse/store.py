@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from eventstore.shown_urls import shown_url
 from projections.batch_size import BatchSize
 from projections.declaring.naming import IDENTIFIER
-from projections.environment import Environment
 from projections.errors import TableStoreUnavailable
 from projections.group import ProjectionGroup
 from projections.logs.ranges import filled
@@ -55,8 +54,6 @@ from projections.tablestore.runs import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from projections.spark.lakehouse.keeping import DeltaKeeper
 
 
 # Five tables and a view take some seconds, however few rows they are of: it should be a small part of a batch.
@@ -106,12 +103,6 @@ class DeltaTableStore(TableStore[DeltaGeneration]):
 
     def check_master(self, master: str) -> None:
         """Any: executors reach what Hadoop reaches, and a path of this machine where it is theirs too."""
-
-    def keeper(self, environment: Environment) -> DeltaKeeper:
-        """Spark joins, and Delta's merges."""
-        from projections.spark.lakehouse.keeping import DeltaKeeper
-
-        return DeltaKeeper(environment, self)
 
     def session(self, records: int) -> SparkSession:
         """A session for a batch of so many records."""

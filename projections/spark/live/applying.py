@@ -29,7 +29,8 @@ from projections.errors import EventsMissing, RecordNotUnpacked, UndecodableReco
 from projections.event_versions import EventVersions
 from projections.faults import FORGOTTEN
 from projections.group import ProjectionGroup
-from projections.logs.port import DeadLetters, OffsetRange, Offsets, RecordLog
+from projections.logs.offsets import OffsetRange, Offsets
+from projections.logs.port import DeadLetters, RecordLog
 from projections.logs.unpacking import around, not_unpacked_in
 from projections.set_aside import SetAside
 from projections.spark.failures import described

@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.columns import ColumnType
-from projections.environment import Environment
+from projections.connections import Connections
 from projections.group import ERASURES, ProjectionGroup
-from projections.logs.port import OffsetRange, OpenLog
+from projections.logs.offsets import OffsetRange
+from projections.logs.port import OpenLog
 from projections.planner import ViewPlan, plan
 from projections.set_aside import SetAside
 from projections.spark.exchange import are_few, fetched, few_rows, in_table_order, read, write
@@ -95,7 +96,7 @@ class BatchReport:
 class LiveBatches:
     """The batches of one run; ``log`` and ``queries`` are the runner's to close."""
 
-    environment: Environment
+    environment: Connections
     log: OpenLog
     group: ProjectionGroup
     run: Run
@@ -107,7 +108,7 @@ class LiveBatches:
 
     @staticmethod
     def of(
-        environment: Environment,
+        environment: Connections,
         log: OpenLog,
         group: ProjectionGroup,
         run: Run,

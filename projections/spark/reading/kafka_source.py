@@ -19,7 +19,8 @@ from eventstore.schema_registry import RegisteredSchema
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 from projections.errors import RecordNotUnpacked, not_unpacked, offsets_lost
-from projections.logs.port import HEADERS, OffsetRange, Offsets, arrow_record_schema, header_text
+from projections.logs.offsets import OffsetRange, Offsets
+from projections.logs.port import HEADERS, arrow_record_schema, header_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from projections.environment import Environment
-from projections.logs.port import OffsetRange, OpenLog, record_schema
+from projections.connections import Connections
+from projections.logs.offsets import OffsetRange
+from projections.logs.port import OpenLog, record_schema
 from projections.logs.unpacking import around
 from projections.set_aside import SetAside
 from projections.spark.exchange import are_few, few_rows
@@ -22,7 +23,7 @@ Rows: TypeAlias = "pa.Table | DataFrame"
 
 
 def read_records(
-    environment: Environment,
+    environment: Connections,
     log: OpenLog,
     offsets: OffsetRange,
     *,
@@ -46,7 +47,7 @@ def fetched(log: OpenLog, offsets: OffsetRange, aside: SetAside, *, headed: bool
     return pa.concat_tables([log.fetch(piece, headed=headed) for piece in around(offsets, aside)])
 
 
-def scanned(environment: Environment, offsets: OffsetRange, aside: SetAside, *, headed: bool) -> DataFrame:
+def scanned(environment: Connections, offsets: OffsetRange, aside: SetAside, *, headed: bool) -> DataFrame:
     """A large range by the executors, around such batches."""
     pieces = [piece for piece in around(offsets, aside) if piece.records]
     if not pieces:

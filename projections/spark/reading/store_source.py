@@ -19,13 +19,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from eventstore.backends.sql.sqlite_log import PARTITION, Record, SqliteLog
 from eventstore.schema_registry import RegisteredSchema
 from projections.errors import InvalidDefinition
-from projections.logs.port import HEADERS, DeadLetters, OffsetRange, Offsets, arrow_record_schema, record_schema
+from projections.logs.offsets import OffsetRange, Offsets
+from projections.logs.port import HEADERS, DeadLetters, arrow_record_schema, record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from projections.logs.boundaries import SourceBoundaries
+    from projections.logs.port import SourceBoundaries
     from projections.outputs.view_topics import ViewTopics
 
 # Planning a Python data source starts Python twice, a second or more; so many records are read in a tenth of that.

@@ -19,13 +19,14 @@ from eventstore.event_types import EventType
 from eventstore.fields.upcasting import name_taken
 from eventstore.personal.sealing import SealedField
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
+from projections.declaring.any_table import AnyTable, sealed_parts
 from projections.declaring.setters import Setter
 from projections.errors import keys_missing
 from projections.event_versions import EventVersions
 from projections.spark.python_workers import settled
 from projections.spark.reading.records import Rows
 from projections.streams import EventStream
-from projections.tables import EventTable, Table, sealed_parts
+from projections.tables import EventTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,7 +40,7 @@ class Disclosure:
         self._keys = keys
         self._openers: dict[int, _Opener] = {}
 
-    def opened(self, rows: Rows, table: Table) -> Rows:
+    def opened(self, rows: Rows, table: AnyTable) -> Rows:
         """Rows of ``table.sliced`` as rows of ``table.opened``; InvalidSeal, KeysMissing."""
         if not table.personal:
             return rows
@@ -83,11 +84,11 @@ class _Way:
 class _Opener:
     """The ways of a table's personal columns, by the ids of the schemas that values were written by."""
 
-    table: Table
+    table: AnyTable
     ways: Mapping[str, Mapping[int, _Way]]
 
     @staticmethod
-    def of(table: Table, registry: Mapping[int, RegisteredSchema]) -> _Opener:
+    def of(table: AnyTable, registry: Mapping[int, RegisteredSchema]) -> _Opener:
         setters = _setters(table)
         return _Opener(table, {c: dict(_ways(setters[c], registry)) for c in table.personal})
 
@@ -112,7 +113,7 @@ class _Opener:
                 yield column, place, ways[schema_id], value
 
 
-def _setters(table: Table) -> Mapping[str, Sequence[Setter]]:
+def _setters(table: AnyTable) -> Mapping[str, Sequence[Setter]]:
     if isinstance(table, EventStream):
         return table.fields
     return (table.setters or {}) if isinstance(table, EventTable | EventVersions) else {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from projections.declaring.any_table import AnyTable
 from projections.event_versions import FROM, TO, EventVersions
 from projections.spark.changes.versions import with_times, with_validity
 from projections.spark.events.versions import with_states
@@ -16,7 +17,7 @@ from projections.spark.nesting import opened_up
 from projections.spark.views.conditions import row_condition
 from projections.spark.views.marks import ENTRY, ROW_KEY
 from projections.streams import EventStream
-from projections.tables import Table, VersionTable
+from projections.tables import VersionTable
 from projections.views import Input, View, ViewTable
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def handed(view: View, rows: Mapping[str, DataFrame]) -> list[DataFrame]:
     return [opened_up(_handed(view, name, some), view.table(name).opened) for name, some in accepted.items()]
 
 
-def _accepted(rows: DataFrame, table: Table) -> DataFrame:
+def _accepted(rows: DataFrame, table: AnyTable) -> DataFrame:
     return rows if table.condition is None else rows.where(row_condition(table.condition, table.opened))
 
 
@@ -70,7 +71,7 @@ def _valid_at_some_time(versions: DataFrame) -> DataFrame:
     return versions.where(lasting).withColumns({time: F.timestamp_micros(time) for time in (FROM, TO)})
 
 
-def _marks_of_key(table: Table) -> dict[str, dict[str, Any]]:
+def _marks_of_key(table: AnyTable) -> dict[str, dict[str, Any]]:
     """Which columns distinguish a table's rows, and which of them contains an event's version."""
     entries = _entries(table)
     return {column: {ROW_KEY: True} | ({ENTRY: True} if column in entries else {}) for column in table.key}

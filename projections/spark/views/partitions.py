@@ -22,7 +22,6 @@ from projections.spark.views.plans import is_attribute, kind
 from projections.spark.views.rows import Untraceable
 from projections.spark.views.windows import require_certain
 from projections.timing.lengths import Length
-from projections.views import may_be_null
 
 if TYPE_CHECKING:
     from projections.timing.promises import Reach
@@ -131,7 +130,7 @@ class _Tracing:
         by = tuple((frozenset({ids[column]}),) for column in self._view.by)
         of_row = (FROM,) if FROM in ids else table.key
         own = frozenset(ids[column] for column in of_row if column not in self._view.by)
-        present = () if may_be_null(table) else tuple(frozenset({ids[column]}) for column in table.key)
+        present = () if table.key_may_be_null else tuple(frozenset({ids[column]}) for column in table.key)
         return LocalRows(by, (own,), present=present)
 
     # ---- rows one by one

@@ -8,7 +8,7 @@ from itertools import product
 
 from projections.planner import plan as walk
 from projections.tables import VersionTable
-from projections.views import View, may_be_null
+from projections.views import View
 
 _MOST_COMBINED = 64  # of the columns that a condition may take a key from; the limit of what is checked
 
@@ -52,7 +52,7 @@ class Paths:
         self.view = view
         self.keys = {name: _key(view, name) for name in view.tables}
         self.sides = {side.table for side in view.unmatched}
-        self.nullable = any(map(may_be_null, view.tables.values()))
+        self.nullable = any(table.key_may_be_null for table in view.tables.values())
         self._links = {(r.source, r.columns, r.target) for r in view.references}
         self._links |= {(name, key, name) for name, key in self.keys.items()}
         self._links |= {(one, self.keys[one], other) for one in view.roots for other in view.roots}

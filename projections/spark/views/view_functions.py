@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from projections.columns import ColumnType, Kind
+from projections.declaring.any_table import AnyTable, require_flat
 from projections.declaring.binding import check, may_not_match, require_all_reached
 from projections.declaring.naming import checked_columns
 from projections.errors import InvalidDefinition, UnknownColumn
@@ -31,7 +32,6 @@ from projections.spark.views.plans import (
     operators,
 )
 from projections.spark.views.rows import Rows, Untraceable
-from projections.tables import Table, require_flat
 from projections.timing.promises import require_row_time
 from projections.views import InferredReferences, Reference, View
 
@@ -153,7 +153,7 @@ def _key_types(view: View) -> dict[str, ColumnType]:
     return types
 
 
-def _tables(view: View) -> dict[str, Table]:
+def _tables(view: View) -> dict[str, AnyTable]:
     return {name: view.table(name) for name in view.tables}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cdc.connectors.catalogue import kind_of, known_keys, text_of
 from cdc.connectors.encodings import ApicurioAvro
-from cdc.connectors.postgres import PostgresConnector
+from cdc.connectors.postgres_connector import PostgresConnector
 from tests.unit.cdc.declared import CHANGELOGS, DEBEZIUM, MIRRORS
 
 HEADING = re.compile(r"## (?P<java>\S+) v(?P<version>\S+) keys=(?P<keys>\d+)")

@@ -11,8 +11,9 @@ from starlette.testclient import TestClient
 
 from factfold.console.app import application
 from factfold.console.definitions import find_definitions
+from factfold.console.places import Places
 from factfold.console.security import Access
-from factfold.console.sources import Places, Sources
+from factfold.console.sources import Sources
 
 PORT = 8700
 HOST = f"127.0.0.1:{PORT}"

@@ -11,7 +11,8 @@ from factfold.console.app import application
 from factfold.console.definitions import Definitions, find_definitions
 from factfold.console.page import Action, Page
 from factfold.console.pages.overview import overview
-from factfold.console.sources import Places, Sources
+from factfold.console.places import Places
+from factfold.console.sources import Sources
 from projections import ProjectionGroup, Table, on, sql_view
 from projections.columns import ColumnType
 from projections.group import ERASURES

@@ -9,7 +9,8 @@ import sys
 PROGRAM = """
 import json, sys
 from factfold.console.pages.overview import overview
-from factfold.console.sources import Places, Sources
+from factfold.console.places import Places
+from factfold.console.sources import Sources
 
 url = sys.argv[1]
 with Sources(Places(store_url=url, views_url=url), every=0.0, patience=30.0) as sources:

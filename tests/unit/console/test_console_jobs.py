@@ -17,7 +17,7 @@ from factfold.cli import projections as cli_projections
 from factfold.cli.entry import application
 from factfold.console import jobs as jobs_module
 from factfold.console.jobs import Jobs
-from factfold.console.sources import Places
+from factfold.console.places import Places
 from projections import ViewComparison, ViewVerdict
 from projections.rebuilding.rebuild import RebuildReport
 from projections.tablestore.port import DifferingRow

@@ -12,8 +12,9 @@ from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters import store_letters
 from eventstore.delivery import Subscriber
 from factfold.console.definitions import find_definitions
+from factfold.console.places import Places
 from factfold.console.readings.letters import HOMES
-from factfold.console.sources import Places, Sources
+from factfold.console.sources import Sources
 from projections.tablestore.layout import aside_table, generation_name
 from projections.tablestore.sqlite import SqliteTableStore
 from tests.unit.console.conftest import TEASHOP, Browser, cells

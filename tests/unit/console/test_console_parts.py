@@ -12,7 +12,8 @@ from starlette.testclient import TestClient
 from factfold.console.app import application
 from factfold.console.page import Page
 from factfold.console.pages.overview import Empty, Overview
-from factfold.console.sources import Places, Reading, Sources
+from factfold.console.places import Places
+from factfold.console.sources import Reading, Sources
 from factfold.console.trends import Trends, direction_of
 from tests.unit.console.conftest import ORIGIN, Browser
 from tests.waiting import wait_until

@@ -10,7 +10,8 @@ from eventstore import Aggregate, RecordedEvent, SqlEventStore, event, subscript
 from factfold.cli.shown_values import as_json
 from factfold.console.definitions import find_definitions
 from factfold.console.pages.schemas import _changes, said, schemas
-from factfold.console.sources import Places, Sources
+from factfold.console.places import Places
+from factfold.console.sources import Sources
 from tests.unit.console.conftest import TEASHOP, Browser, cells
 
 

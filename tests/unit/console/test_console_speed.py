@@ -13,8 +13,9 @@ from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
 import pytest
 
 from factfold.console.parts import NOT_YET
+from factfold.console.places import Places
 from factfold.console.server import Server
-from factfold.console.sources import Places, Sources
+from factfold.console.sources import Sources
 from tests.unit.console import large
 from tests.unit.console.stub_connect import connect_worker
 from tests.waiting import wait_until

@@ -10,7 +10,8 @@ import pytest
 from eventstore import SqlEventStore
 from eventstore.scheduling import Schedule
 from factfold.console.definitions import find_definitions
-from factfold.console.sources import Places, Sources
+from factfold.console.places import Places
+from factfold.console.sources import Sources
 from tests.unit.console.conftest import Browser, cells
 from tests.unit.console.teashop import SCRIPT
 from tests.unit.console.teashop import Order as TeaOrder

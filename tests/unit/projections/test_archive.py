@@ -13,7 +13,8 @@ from factfold.cli import projections as command_line
 from factfold.cli.archive import parse_duration
 from projections.errors import ArchiveUnusable, OffsetsLost
 from projections.logs.archive import ArchivedLog, Extent, divided, require_same
-from projections.logs.port import OffsetRange, arrow_record_schema
+from projections.logs.offsets import OffsetRange
+from projections.logs.port import arrow_record_schema
 from projections.logs.whole_log import from_the_beginning
 from projections.spark.archive.folders import ArchiveFolder
 

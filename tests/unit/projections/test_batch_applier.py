@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from projections.errors import UndecodableRecord, UnknownSchemaId
-from projections.logs.port import OffsetRange
+from projections.logs.offsets import OffsetRange
 from projections.spark.live.applying import BatchApplier
 from projections.spark.live.incremental import BatchReport
 

@@ -17,7 +17,7 @@ from projections.errors import (
     UnknownColumn,
     UnknownSchemaId,
 )
-from projections.logs.port import OffsetRange
+from projections.logs.offsets import OffsetRange
 from projections.logs.ranges import bounded, reached
 from projections.logs.whole_log import from_the_beginning
 from projections.spark.failures import MARK, translate

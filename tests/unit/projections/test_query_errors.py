@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 import projections
 from eventstore.errors import RecordsUnreadable
 from projections.errors import CodeFailed, ProjectionError, RecordNotUnpacked, SparkFailed, UnsupportedValue
-from projections.logs.port import OffsetRange
+from projections.logs.offsets import OffsetRange
 from projections.rebuilding.building import Builder
 from projections.spark.failures import described, translate
 from projections.spark.lakehouse.batches import DeltaBatch

@@ -11,7 +11,8 @@ import structlog.testing
 
 from projections.errors import RecordNotUnpacked, TooManyBadRecords, UndecodableRecord, not_unpacked
 from projections.logs import unpacking
-from projections.logs.port import OffsetRange, arrow_record_schema
+from projections.logs.offsets import OffsetRange
+from projections.logs.port import arrow_record_schema
 from projections.logs.unpacking import around, not_unpacked_in, still_not_unpacked
 from projections.set_aside import SetAside
 from projections.spark.live.applying import BatchApplier

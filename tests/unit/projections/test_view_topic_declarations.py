@@ -11,7 +11,6 @@ import sqlalchemy as sa
 from projections import FinalResults, FinalTopic, ProjectionGroup, Table, ViewTopic, sql_view, view
 from projections.errors import InvalidDefinition
 from projections.spark.reading.store_source import StoreLog
-from projections.views import may_be_null
 from tests.integration.tickets import DECLARED, Ticket
 
 tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)
@@ -101,7 +100,7 @@ def test_a_table_of_a_view_topic_has_the_models_key_and_what_may_be_null_of_it()
     found = Table.from_view_topic(MODEL, topic="somewhere")
     assert (found.topic, found.key, found.nullable) == ("somewhere", ("a", "b"), ("b",))
     assert {name: kind.ddl for name, kind in found.columns.items()} == {"a": "string", "b": "bigint", "c": "date"}
-    assert may_be_null(found)
+    assert found.key_may_be_null
     assert found.row_key == ("_record_key",)
 
 

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Text, column, select, tuple_, values
 
+from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.transfer.contents import EventRow
 from eventstore.errors import ImportConflict
 from eventstore.topics import DELETED_TYPE

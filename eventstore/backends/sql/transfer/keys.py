@@ -15,8 +15,8 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Row, func, insert, select, update
 
+from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.upserts import upsert
 from eventstore.erasure import MasterKeys
 from eventstore.errors import ImportConflict, InvalidSeal, KeysMissing

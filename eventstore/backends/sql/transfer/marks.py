@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, case, delete, exists, select, tuple_
 
+from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.dialect import bindable
 from eventstore.backends.sql.transfer.contents import EventRow
 from eventstore.backends.sql.upserts import upsert
 

@@ -1,0 +1,34 @@
+"""The connections of a projection process: its Spark sessions, the log it reads, and the store of its tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eventstore.closing import Closing
+from eventstore.erasure import FollowedKeys
+from projections.logs.port import RecordLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from projections.tablestore.port import TableStore
+
+
+@dataclass(frozen=True)
+class Connections(Closing):
+    """The sessions, the store and the log of one process. `projections.environment.Environment` opens them."""
+
+    spark: SparkSession
+    small: SparkSession
+    store: TableStore[Any]
+    log: RecordLog
+    keys: FollowedKeys | None = None
+
+    def __post_init__(self) -> None:
+        self.store.check_master(str(self.spark.sparkContext.master))
+
+    def close(self) -> None:
+        """Stop Spark and close the connections."""
+        self.spark.stop()
+        self.store.close()
