@@ -32,7 +32,7 @@ from eventstore import NO_STREAM, Aggregate, SqlEventStore, event
 from projections import Environment, ProjectionGroup, Stream, Table, open_session, rebuild, sql_view
 from projections.spark.reading.store_source import StoreLog
 from projections.spark.session import small_batch_session
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.sqlite import SqliteTableStore
 from sample_app.story import Story
 
 ROWS = 10_000

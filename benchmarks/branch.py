@@ -30,8 +30,8 @@ from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.topics import SCHEMAS_TOPIC, event_topic, partition_of, schemas_topic
 from factfold.stack import LocalStack, spark_jars
 from projections import RouterOptions, branches, field, open_router
-from projections.branching.branches import Branches
 from projections.branching.router import BATCH_SECONDS
+from projections.declaring.branches import Branches
 from sample_app.story import Story
 
 PARTITIONS = 4

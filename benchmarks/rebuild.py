@@ -32,14 +32,14 @@ from benchmarks.machine import Claim, at_least, at_most, write
 from benchmarks.peer import KafkaStreams, QuixStreams
 from factfold.stack import LocalStack, delta_jars, spark_jars
 from projections import Archiver, Environment, rebuild
+from projections.declaring.tables import EventTable
+from projections.lifecycle.rebuild import RebuildReport
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import RecordLog
-from projections.logs.whole_log import whole_log
-from projections.rebuilding.rebuild import RebuildReport
 from projections.spark.archive.delta_archive import DeltaArchive, archived_log
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.kafka_source import KafkaLog
-from projections.tables import EventTable
+from projections.spark.reading.whole_log import whole_log
 from sample_app.flights.view import flight_views
 from sample_app.story import Story
 

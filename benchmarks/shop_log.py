@@ -14,7 +14,7 @@ from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.topics import changelog_topic
 from projections import ProjectionGroup, Table, sql_view
-from projections.tables import ChangelogTable
+from projections.declaring.tables import ChangelogTable
 
 PARTITIONS = 4
 _METADATA = sa.MetaData()

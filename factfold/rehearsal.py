@@ -60,7 +60,7 @@ def rehearse(spark: SparkSession) -> None:
     """Keep a view in a SQLite file, and in Delta Lake, each from its first record to its verification."""
     from projections.spark.lakehouse.store import DeltaTableStore
     from projections.spark.session import small_batch_session
-    from projections.tablestore.sqlite import SqliteTableStore
+    from projections.stores.sqlite import SqliteTableStore
 
     with TemporaryDirectory() as folder:
         for store in (SqliteTableStore(Path(folder) / "views.db"), DeltaTableStore(spark, f"delta:{folder}/views")):

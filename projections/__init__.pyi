@@ -1,5 +1,5 @@
-from projections.batch_size import BatchSize as BatchSize
-from projections.branching.branches import (
+from projections.logs.batch_size import BatchSize as BatchSize
+from projections.declaring.branches import (
     Branches as Branches,
     branches as branches,
 )
@@ -21,45 +21,45 @@ from projections.errors import (
     NotYetApplied as NotYetApplied,
     ProjectionError as ProjectionError,
 )
-from projections.group import ProjectionGroup as ProjectionGroup
+from projections.declaring.group import ProjectionGroup as ProjectionGroup
 from projections.logs.archive import ArchivedLog as ArchivedLog
 from projections.declaring.finals import FinalResults as FinalResults
-from projections.outputs.view_topics import (
+from projections.declaring.view_topics import (
     FinalTopic as FinalTopic,
     ViewTopic as ViewTopic,
 )
-from projections.predicates import (
+from projections.declaring.predicates import (
     Predicate as Predicate,
     field as field,
     of_type as of_type,
 )
-from projections.rebuilding.comparing import (
+from projections.lifecycle.comparing import (
     ViewComparison as ViewComparison,
     diff as diff,
 )
-from projections.rebuilding.cutover import (
+from projections.lifecycle.cutover import (
     cut_over as cut_over,
     rollback as rollback,
 )
-from projections.rebuilding.progress import RebuildProgress as RebuildProgress
-from projections.rebuilding.rebuild import (
+from projections.lifecycle.progress import RebuildProgress as RebuildProgress
+from projections.lifecycle.rebuild import (
     RebuildReport as RebuildReport,
     rebuild as rebuild,
 )
-from projections.rebuilding.verifying import (
+from projections.lifecycle.verifying import (
     ViewVerdict as ViewVerdict,
     verify as verify,
 )
 from projections.spark.archive.metrics import ArchiveMetrics as ArchiveMetrics
-from projections.running.follower import Follower as Follower
-from projections.running.metrics import RunMetrics as RunMetrics
-from projections.running.restarts import Restarts as Restarts
-from projections.running.runner import (
+from projections.lifecycle.follower import Follower as Follower
+from projections.lifecycle.metrics import RunMetrics as RunMetrics
+from projections.lifecycle.restarts import Restarts as Restarts
+from projections.lifecycle.runner import (
     Runner as Runner,
     RunnerOptions as RunnerOptions,
     open_runner as open_runner,
 )
-from projections.running.waiting import AppliedVersions as AppliedVersions
+from projections.lifecycle.waiting import AppliedVersions as AppliedVersions
 from projections.spark.archive.archiver import (
     Archiver as Archiver,
     open_archiver as open_archiver,
@@ -83,31 +83,31 @@ from projections.spark.timing.matching import match_pattern as match_pattern
 from projections.spark.timing.sliding import sliding as sliding
 from projections.spark.views.as_of import as_of as as_of
 from projections.spark_settings import SparkSettings as SparkSettings
-from projections.sql_views import sql_view as sql_view
-from projections.streams import Stream as Stream
-from projections.tables import Table as Table
-from projections.tablestore.compared import ComparedGroup as ComparedGroup
-from projections.tablestore.histories import rows_as_of as rows_as_of
-from projections.tablestore.letters import set_aside_letters as set_aside_letters
-from projections.timing.histories import history as history
-from projections.timing.operands import (
+from projections.declaring.sql_views import sql_view as sql_view
+from projections.declaring.streams import Stream as Stream
+from projections.declaring.tables import Table as Table
+from projections.stores.compared import ComparedGroup as ComparedGroup
+from projections.stores.histories import rows_as_of as rows_as_of
+from projections.stores.letters import set_aside_letters as set_aside_letters
+from projections.declaring.timing.histories import history as history
+from projections.declaring.timing.operands import (
     previous as previous,
     rows_of as rows_of,
 )
-from projections.timing.patterns import (
+from projections.declaring.timing.patterns import (
     Pattern as Pattern,
     label as label,
 )
-from projections.timing.promises import (
+from projections.declaring.timing.promises import (
     Reach as Reach,
     Retain as Retain,
 )
-from projections.timing.windowed import windowed as windowed
-from projections.timing.windows import (
+from projections.declaring.timing.windowed import windowed as windowed
+from projections.declaring.timing.windows import (
     cumulative as cumulative,
     hopping as hopping,
     session as session,
     tumbling as tumbling,
 )
-from projections.views import View as View
-from projections.declaring.views import view as view
+from projections.declaring.views import View as View
+from projections.declaring.view_decorator import view as view

@@ -12,7 +12,7 @@ from projections.logs.port import RecordLog
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from projections.tablestore.port import TableStore
+    from projections.stores.port import TableStore
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from projections.logs.archive import ArchivableLog
     from projections.spark.keeping import Keeper
-    from projections.tablestore.port import TableStore
+    from projections.stores.port import TableStore
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Environment(Connections):
         from projections.spark.lakehouse.store import DeltaTableStore
         from projections.spark.reading.kafka_source import KafkaLog
         from projections.spark.session import open_session, small_batch_session
-        from projections.tablestore.opening import delta_root
+        from projections.stores.opening import delta_root
 
         # A database is asked before Spark starts, which takes seconds; Delta Lake is asked by Spark.
         database = None if delta_root(views_url) else _prepared(views_url)
@@ -96,7 +96,7 @@ class Environment(Connections):
         """
         from projections.spark.reading.store_source import StoreLog
         from projections.spark.session import open_session, small_batch_session
-        from projections.tablestore.sqlite import SqliteTableStore
+        from projections.stores.sqlite import SqliteTableStore
 
         store = SqliteTableStore(path)
         store.prepare()
@@ -119,7 +119,7 @@ class Environment(Connections):
     @cached_property
     def keeper(self) -> Keeper[Any]:
         """The operations of Spark on the tables of the store."""
-        from projections.tablestore.sql import SqlTableStore
+        from projections.stores.sql import SqlTableStore
 
         if isinstance(self.store, SqlTableStore):
             from projections.spark.sql_keeping import SqlKeeper
@@ -133,7 +133,7 @@ class Environment(Connections):
 
 
 def _prepared(views_url: str) -> TableStore[Any]:
-    from projections.tablestore.opening import open_table_store
+    from projections.stores.opening import open_table_store
 
     store = open_table_store(views_url)
     store.prepare()

@@ -20,11 +20,11 @@ from eventstore.identifiers import Position
 from eventstore.messages import NO_METADATA, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
 from eventstore.topics import TopicRecord, message_key, require_source
-from projections.branching.branches import Branches
-from projections.branching.matching import matcher
+from projections.declaring.branches import Branches
+from projections.declaring.matching import matcher
 from projections.declaring.setters import Setter
+from projections.declaring.tables import EventTable, Table
 from projections.errors import InvalidPredicate
-from projections.tables import EventTable, Table
 
 Decoded = tuple[RegisteredSchema, dict[str, Any]]
 Record = tuple[int, str, bytes | None]  # offset, key, value

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cdc import ConnectClient
     from factfold.stack import LocalStack
     from projections import Environment
-    from projections.tablestore.sql import SqlTableStore
+    from projections.stores.sql import SqlTableStore
 
 
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
@@ -185,7 +185,7 @@ def environment(
     from projections import Environment
     from projections.spark.reading.kafka_source import KafkaLog
     from projections.spark.session import small_batch_session
-    from projections.tablestore.postgres import PostgresTableStore
+    from projections.stores.postgres import PostgresTableStore
 
     opened: list[SqlTableStore] = []
 

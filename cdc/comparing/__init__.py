@@ -1,1 +1,4 @@
-"""Rows of captured tables in the source, compared with the state made from their changelog."""
+"""Comparisons: rows of captured tables in the source, and the state made from their changelog.
+
+The room imports source, connectors and changes. It never knows how a connector is applied.
+"""

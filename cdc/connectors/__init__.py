@@ -1,1 +1,4 @@
-"""Connectors as typed, frozen declarations; each knows the configuration Kafka Connect is to be given."""
+"""Connectors as typed, frozen declarations: each gives the configuration of Kafka Connect.
+
+The room imports changes. It never knows a worker.
+"""

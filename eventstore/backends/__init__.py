@@ -1,1 +1,4 @@
-"""Where events are stored."""
+"""Stores of events: PostgreSQL and SQLite through SQLAlchemy, and the memory of a process.
+
+The room imports aggregates, fields and delivery. It never knows Kafka or a process manager.
+"""

@@ -1,4 +1,7 @@
-"""Dead letters: listed by their cause, shown, replayed and discarded, with a record of each action."""
+"""Dead letters: listed by their cause, shown, replayed and discarded, with a record of each action.
+
+The room imports Kafka and fields. It never knows a view or a branch.
+"""
 
 from eventstore.exports import exports
 

@@ -1,4 +1,7 @@
-"""From a source of events to a handler: transactions, retries, dead letters, acknowledgement."""
+"""Delivery: from a source of events to a handler, with transactions, retries, dead letters and acknowledgement.
+
+The room imports aggregates, fields and the transactions of backends. It never knows Kafka.
+"""
 
 from eventstore.exports import exports
 

@@ -1,4 +1,7 @@
-"""What happened: look at events of stores and topics, states of streams and traces, and deliver events again."""
+"""Inspection: events of stores and topics, states of streams, and traces.
+
+The room imports aggregates and the rows of a store. It never changes anything.
+"""
 
 from eventstore.exports import exports
 

@@ -1,4 +1,7 @@
-"""The only place that speaks to Kafka through confluent_kafka."""
+"""Kafka: administration, producers, consumers and registries through confluent_kafka.
+
+The room imports delivery and topics. It never knows a process manager or a relay, and no other room imports the client.
+"""
 
 from eventstore.exports import exports
 from eventstore.extras import require_extra

@@ -1,1 +1,4 @@
-"""What a user needs to test with the event store, and what a backend must pass."""
+"""Tests with the event store: scenarios, deliveries, and the suites that a backend must pass.
+
+The room imports every room of eventstore. No other room imports it.
+"""

@@ -147,7 +147,7 @@ def doctor(
 
 def _models(group: str) -> Sequence[CapturedModel]:
     from factfold.cli.projections import load_group
-    from projections.tablestore.compared import captured_models
+    from projections.stores.compared import captured_models
 
     return captured_models(load_group(group))
 

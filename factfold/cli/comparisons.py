@@ -12,7 +12,7 @@ from eventstore.delivery.masking import MASK
 
 if TYPE_CHECKING:
     from projections import ProjectionGroup, ViewComparison, ViewVerdict
-    from projections.tablestore.port import DifferingRow
+    from projections.stores.port import DifferingRow
 
 DIFFERS: Final = 3  # the exit code: 1 is that of every error, 2 of a command that was written wrongly
 
@@ -24,7 +24,7 @@ def without_personal(comparisons: Mapping[str, Compared], group: ProjectionGroup
 
     Keys stay, and of the other columns whether their values differ: terminals and logs are no place for the values.
     """
-    from projections.tablestore.behind_rows import reads_personal
+    from projections.stores.behind_rows import reads_personal
 
     personal = {view.name for view in group.all_views if reads_personal(view)}
     return {name: _masked(one) if name in personal else one for name, one in comparisons.items()}

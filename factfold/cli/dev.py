@@ -38,7 +38,7 @@ def dev(
     from factfold.stack import delta_jars, spark_jars
     from factfold.stack.java import require_java
     from projections.spark.shared_jvm import SharedJvm
-    from projections.tablestore.opening import delta_root
+    from projections.stores.opening import delta_root
 
     require_java()
     stop = stop_on_signal()

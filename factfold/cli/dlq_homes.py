@@ -106,8 +106,8 @@ def opened_letters(home: Home) -> Iterator[Letters]:
 
 @contextmanager
 def _set_aside(home: Home) -> Iterator[Letters]:
-    from projections.tablestore.letters import set_aside_letters
-    from projections.tablestore.opening import open_table_store
+    from projections.stores.letters import set_aside_letters
+    from projections.stores.opening import open_table_store
 
     store = open_table_store(_url(home.views_url, "--views-url"))
     try:

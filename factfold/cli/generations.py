@@ -27,7 +27,7 @@ from factfold.cli.projections import (
 from factfold.cli.run_lag import add_lag, open_log
 
 if TYPE_CHECKING:
-    from projections.tablestore.runs import Run
+    from projections.stores.runs import Run
 
 __all__ = ["app"]
 
@@ -78,7 +78,7 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show every generation: its progress, what its view topics lack, whether it is paused, which runner holds it."""
-    from projections.tablestore.generations import require_known
+    from projections.stores.generations import require_known
 
     name = None if group is None else _name_of(group)
     with opened_views(views_url) as store:
@@ -133,7 +133,7 @@ def finals(
     as_json: Json = False,
 ) -> None:
     """Show the final results of a view in the order they were given out, or the changes that came too late."""
-    from projections.tablestore.finals import require_finals, results_of
+    from projections.stores.finals import require_finals, results_of
 
     name = _name_of(group)
     with opened_views(views_url) as store:
@@ -233,7 +233,7 @@ def drop(
     as_json: Json = False,
 ) -> None:
     """Delete generations that no longer serve. You cannot roll back to them afterwards."""
-    from projections.tablestore.generations import drop as remove
+    from projections.stores.generations import drop as remove
 
     with opened_views(views_url) as store:
         store.prepare()
@@ -257,7 +257,7 @@ def resume(group: Name, views_url: Views, as_json: Json = False) -> None:
 
 
 def _set_paused(group: str, views_url: str, *, paused: bool, as_json: bool) -> None:
-    from projections.tablestore import generations
+    from projections.stores import generations
 
     with opened_views(views_url) as store:
         store.prepare()

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from projections import ProjectionGroup
-    from projections.tablestore.port import TableStore
+    from projections.stores.port import TableStore
 
 
 @contextmanager
 def opened_views(views_url: str) -> Iterator[TableStore[Any]]:
     """Open the table store of a URL; TableStoreUnavailable for a SQLite file that is not there. Delta needs Spark."""
-    from projections.tablestore.opening import delta_root, open_table_store, sqlite_path
+    from projections.stores.opening import delta_root, open_table_store, sqlite_path
 
     if delta_root(views_url) is not None:
         from factfold.stack import delta_jars
@@ -47,7 +47,7 @@ def require_file(path: str) -> None:
 
 def require_serving(views_url: str, group: str) -> None:
     """Raise NoServingGeneration before Spark starts, if no generation of a group serves."""
-    from projections.tablestore.opening import delta_root
+    from projections.stores.opening import delta_root
 
     if delta_root(views_url) is None:  # which Spark alone reads
         with opened_views(views_url) as store:
@@ -57,8 +57,8 @@ def require_serving(views_url: str, group: str) -> None:
 
 def require_same_definition(views_url: str, group: ProjectionGroup) -> None:
     """Raise NoServingGeneration, or DefinitionChanged if the code's definition differs from the serving one."""
-    from projections.tablestore.opening import delta_root
-    from projections.tablestore.port import require_unchanged
+    from projections.stores.opening import delta_root
+    from projections.stores.port import require_unchanged
 
     if delta_root(views_url) is None:
         with opened_views(views_url) as store:

@@ -151,7 +151,7 @@ def run(
     """
     definition, stop = load_group(group), stop_on_signal()
     from projections import Follower, NoServingGeneration
-    from projections.running.restarts import Restarts
+    from projections.lifecycle.restarts import Restarts
 
     with ExitStack() as opened:
         metrics = opened.enter_context(served_metrics(partial(_metrics, definition), metrics_port, metrics_host))
@@ -253,7 +253,7 @@ def opened_environment(
     from factfold.stack import delta_jars, spark_jars
     from factfold.stack.java import require_java
     from projections import Environment
-    from projections.tablestore.opening import delta_root, sqlite_path
+    from projections.stores.opening import delta_root, sqlite_path
 
     require_java()
     embedded = sqlite_path(views_url)

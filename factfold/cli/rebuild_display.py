@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from projections.rebuilding.progress import OnProgress, RebuildProgress
+    from projections.lifecycle.progress import OnProgress, RebuildProgress
 
 _LINE_SECONDS: Final = 10.0
 

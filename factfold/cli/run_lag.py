@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def open_log(views_url: str, settings: Settings | None = None) -> OpenKafkaLog | OpenStoreLog:
     """Open the log that the views of a URL are made from: their own SQLite file, or Kafka."""
-    from projections.tablestore.opening import sqlite_path
+    from projections.stores.opening import sqlite_path
 
     if embedded := sqlite_path(views_url):
         from projections.spark.reading.store_source import StoreLog
@@ -36,8 +36,8 @@ def add_lag(log: OpenKafkaLog | OpenStoreLog, rows: Iterable[dict[str, Any]]) ->
 
 
 def _add(log: OpenKafkaLog | OpenStoreLog, row: dict[str, Any]) -> None:
-    from projections.group import ERASURES
-    from projections.running.lag import waited_seconds, waiting_offsets
+    from projections.declaring.group import ERASURES
+    from projections.lifecycle.lag import waited_seconds, waiting_offsets
 
     topics = [topic for topic in row["progress"] if topic != ERASURES]
     ends = log.end_offsets(topics) if topics else {}

@@ -134,7 +134,7 @@ def _looks(
 
 
 def _open_log(views_url: str, settings: Settings | None) -> Callable[[], Any] | None:
-    from projections.tablestore.opening import sqlite_path
+    from projections.stores.opening import sqlite_path
 
     if embedded := sqlite_path(views_url):
         from projections.spark.reading.store_source import StoreLog

@@ -12,8 +12,8 @@ from factfold.console.readings.branches import BranchesState
 from factfold.console.readings.connectors import ConnectorState
 from factfold.console.readings.groups import GroupState
 from factfold.console.readings.subscriptions import SubscriptionState
-from projections.group import ProjectionGroup
-from projections.views import View, ViewTable
+from projections.declaring.group import ProjectionGroup
+from projections.declaring.views import View, ViewTable
 
 Kind = Literal["aggregate", "connector", "topic", "table", "view", "branches", "subscription", "process"]
 

@@ -33,13 +33,13 @@ _READ_BY: Final = (
     "factfold.cli.run_lag",
     "factfold.cli.store",
     "projections.branching.router",
-    "projections.running.lag",
+    "projections.lifecycle.lag",
     "projections.spark.reading.kafka_source",
     "projections.spark.reading.store_source",
-    "projections.tablestore.behind_rows",
-    "projections.tablestore.letters",
-    "projections.tablestore.opening",
-    "projections.tablestore.sqlite",
+    "projections.stores.behind_rows",
+    "projections.stores.letters",
+    "projections.stores.opening",
+    "projections.stores.sqlite",
 )
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from eventstore.kafka.admin import OffsetReader
     from projections.spark.reading.kafka_source import OpenKafkaLog
     from projections.spark.reading.store_source import OpenStoreLog
-    from projections.tablestore.sql import SqlTableStore
+    from projections.stores.sql import SqlTableStore
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Closing)
@@ -114,7 +114,7 @@ class Clients(Closing):
     def log(self) -> OpenKafkaLog | OpenStoreLog:
         """The log that the views are made from: their own SQLite file, or Kafka."""
         from factfold.cli.run_lag import open_log
-        from projections.tablestore.opening import sqlite_path
+        from projections.stores.opening import sqlite_path
 
         url = _required(self.places.views_url, "the views", "views_url", "FACTFOLD_VIEWS_URL")
         settings = None if sqlite_path(url) else self.settings
@@ -147,7 +147,7 @@ class Clients(Closing):
 
 def _opened_views(opened: ExitStack, url: str) -> SqlTableStore:
     from factfold.cli.opened_views import opened_views
-    from projections.tablestore.opening import delta_root
+    from projections.stores.opening import delta_root
 
     if delta_root(url) is not None:
         raise NotConfigured(

@@ -22,7 +22,7 @@ from eventstore.errors import FactfoldError
 
 if TYPE_CHECKING:
     from projections import BatchReport, Environment, ProjectionGroup
-    from projections.tablestore.port import TableStore
+    from projections.stores.port import TableStore
 
 SIGNATURES: Final = "FACTFOLD_DEV_SIGNATURES"
 """The variable that names the file in which one turn leaves the views' signatures for the next."""
@@ -85,7 +85,7 @@ def take_turn(environment: Environment, group: ProjectionGroup, *, stop: Event) 
 def _rebuild(environment: Environment, group: ProjectionGroup) -> None:
     from factfold.cli.rebuild_display import shown
     from projections import rebuild
-    from projections.tablestore.generations import drop
+    from projections.stores.generations import drop
 
     if environment.store.states(group.name):
         drop(environment.store, group.name)  # the retired generations of earlier turns

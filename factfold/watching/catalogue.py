@@ -15,7 +15,7 @@ def served_at() -> dict[str, type[Metrics]]:
     from factfold.watching.metrics import WatchMetrics
     from factfold.watching.results import CompareMetrics, VerifyMetrics
     from projections.branching.metrics import RouterMetrics
-    from projections.running.metrics import RunMetrics
+    from projections.lifecycle.metrics import RunMetrics
     from projections.spark.archive.metrics import ArchiveMetrics
 
     return {

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from cdc.changes.change_records import Lookup
     from eventstore import Settings, SqlEventStore
     from projections.logs.port import OpenLog
-    from projections.tablestore.port import TableStore
-    from projections.tablestore.runs import RunState
+    from projections.stores.port import TableStore
+    from projections.stores.runs import RunState
 
 
 def look_at_store(metrics: WatchMetrics, store: SqlEventStore) -> None:
@@ -93,7 +93,7 @@ def look_at_views(
     schemas: Lookup | None = None,
 ) -> None:
     """Show of each group which generation serves, and by the log what it lacks and how fresh it is."""
-    from projections.running.freshness import applied_commits
+    from projections.lifecycle.freshness import applied_commits
 
     serving = store.states(None, "serving")
     metrics.views(serving)
@@ -106,8 +106,8 @@ def look_at_views(
 
 
 def _lag(log: OpenLog, state: RunState) -> dict[str, int]:
-    from projections.group import ERASURES
-    from projections.running.lag import waiting_offsets
+    from projections.declaring.group import ERASURES
+    from projections.lifecycle.lag import waiting_offsets
 
     topics = [topic for topic in state.progress if topic != ERASURES]
     waiting = waiting_offsets(state.progress, log.end_offsets(topics)) if topics else {}

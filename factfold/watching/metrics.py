@@ -12,7 +12,7 @@ from eventstore.metrics.families import RUNNER, Family, RunnerMetrics, gauge
 if TYPE_CHECKING:
     from eventstore.processes.administration import ProcessCount
     from eventstore.store import Category, FenceStatus
-    from projections.tablestore.runs import RunState
+    from projections.stores.runs import RunState
 
 _Value = TypeVar("_Value")
 

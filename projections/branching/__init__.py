@@ -1,1 +1,4 @@
-"""Records put into one of several topics: declared, held against events, routed by a process of its own."""
+"""Routing: records of a topic put into one of several topics, by a process of its own.
+
+The room imports declarations and the routing query of Spark. It never knows a view.
+"""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from projections.branching.branches import Branches
+from projections.declaring.branches import Branches
 from projections.errors import CheckpointUnusable, DefinitionChanged, RunAlreadyActive
 
 

@@ -17,7 +17,7 @@ from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import FactfoldError, ForeignRecord, ReplayRefused, SchemaError, UnknownEventType
 from eventstore.identifiers import check_topic
 from eventstore.topics import BRANCH_HEADER, require_source
-from projections.branching.branches import DEAD_LETTER, Branches
+from projections.declaring.branches import DEAD_LETTER, Branches
 from projections.errors import InvalidPredicate
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from eventstore.kafka.waiting import offsets_behind
 from eventstore.restarts import HEALTHY_SECONDS, Outwaiting, Restarts
 from eventstore.settings import Settings
 from eventstore.topics import branch_topic, dead_letter_topic
-from projections.branching.branches import DEAD_LETTER, Branches
 from projections.branching.checkpoint import RouterCheckpoint
 from projections.branching.status import BranchesStatus
+from projections.declaring.branches import DEAD_LETTER, Branches
 from projections.errors import (
     ProjectionError,
     RealTimeRefused,
@@ -35,7 +35,7 @@ from projections.errors import (
     TooFewSlots,
     UnknownSchemaId,
 )
-from projections.running.restarts import passes
+from projections.lifecycle.restarts import passes
 from projections.spark.routing import Mode, QueryPlace, Routing, RoutingQuery, Start
 
 if TYPE_CHECKING:

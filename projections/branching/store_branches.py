@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from projections.branching.branches import Branches
+from projections.declaring.branches import Branches
 from projections.errors import InvalidDefinition
 
 if TYPE_CHECKING:

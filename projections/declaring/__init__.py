@@ -1,1 +1,4 @@
-"""From what a user writes of a table or a view to what it means: columns, keys, conditions, setters."""
+"""Declarations: tables, streams, views, windows and patterns, checked when they are written.
+
+The room imports errors alone. It never knows a log, a store or Spark.
+"""

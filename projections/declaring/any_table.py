@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
 from projections.declaring.naming import checked_columns, listed
+from projections.declaring.predicates import Predicate
 from projections.errors import InvalidDefinition, UnknownColumn
-from projections.predicates import Predicate
 
 
 def require_flat(column: str, kind: ColumnType, *, place: str) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from projections.columns import ColumnType
 from projections.declaring.any_table import AnyTable, require_flat
+from projections.declaring.columns import ColumnType
 from projections.declaring.naming import checked_columns, checked_identifier
+from projections.declaring.views import Declaration, InferredReferences, Input, Reference, Target, Unmatched, View
 from projections.errors import InvalidDefinition, UnknownColumn
-from projections.views import Declaration, InferredReferences, Input, Reference, Target, Unmatched, View
 
 
 def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[str, Input]) -> View:

@@ -14,7 +14,7 @@ from cdc.changes.absent_columns import nullable_columns
 from cdc.changes.column_types import leaves_nulls, python_type_of, reader_for
 from cdc.changes.field_names import avro_names
 from cdc.errors import InvalidConnector, UnsupportedEncoding
-from projections.columns import ColumnType, decimal_type, from_python
+from projections.declaring.columns import ColumnType, decimal_type, from_python
 from projections.declaring.naming import is_column
 from projections.errors import InvalidDefinition
 

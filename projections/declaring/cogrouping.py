@@ -16,8 +16,8 @@ from projections.declaring.any_table import AnyTable
 from projections.declaring.binding import bind
 from projections.declaring.naming import checked_identifier
 from projections.declaring.setters import Setter, Setters
+from projections.declaring.views import Declaration, View
 from projections.errors import InvalidDefinition
-from projections.views import Declaration, View
 
 
 def cogrouped(

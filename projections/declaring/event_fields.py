@@ -15,8 +15,7 @@ from eventstore.event_types import EventType
 from eventstore.fields.field_types import FieldType
 from eventstore.schema_registry import RegisteredSchema, is_sealed
 from projections.declaring.avro_records import records_in, value_type
-from projections.errors import InvalidPredicate, UnknownField
-from projections.predicates import (
+from projections.declaring.predicates import (
     Absence,
     Both,
     Comparison,
@@ -33,6 +32,7 @@ from projections.predicates import (
     family_of,
     plain,
 )
+from projections.errors import InvalidPredicate, UnknownField
 
 _PLAIN: Final[Mapping[str, tuple[Family, str]]] = {
     "string": ("text", ""), "enum": ("text", ""), "boolean": ("flag", ""), "int": ("number", "whole"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.topics import DEFAULT_SOURCE, topic_of_category
-from projections.columns import ColumnType, from_python
+from projections.declaring.columns import ColumnType, from_python
 from projections.declaring.setters import Setters, agreed_type
 from projections.errors import InvalidDefinition
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from eventstore.schema_registry import RegisteredSchema
-from projections.columns import ColumnType, Kind
+from projections.declaring.columns import ColumnType, Kind
 from projections.declaring.event_fields import check_leaf, leaves, paths, require_of_one_row
+from projections.declaring.predicates import Predicate, TypeTest, required
 from projections.errors import InvalidPredicate
-from projections.predicates import Predicate, TypeTest, required
 
 _AVRO: Final[Mapping[Kind, Any]] = {
     "string": "string", "int": "int", "long": "long", "double": "double", "boolean": "boolean", "binary": "bytes",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from projections.declaring.timing.lengths import Lasting, exact
+from projections.declaring.view_topics import FinalTopic
 from projections.errors import InvalidDefinition
-from projections.outputs.view_topics import FinalTopic
-from projections.timing.lengths import Lasting, exact
 
 _NO_PROMISE: Final = "say how late a row may be in the log: FinalResults('window_end', after='10 minutes')"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from eventstore.event_types import EventType, event_type_of
 from eventstore.schema_registry import is_sealed
-from projections.columns import ColumnType, from_avro, from_python
 from projections.declaring.avro_records import spelled_out
+from projections.declaring.columns import ColumnType, from_avro, from_python
 from projections.errors import InvalidDefinition, UnknownColumn
 
 

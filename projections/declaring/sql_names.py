@@ -8,7 +8,7 @@ from sqlglot import expressions as exp
 
 from projections.declaring.any_table import AnyTable
 from projections.declaring.sql_scopes import sources
-from projections.views import Input
+from projections.declaring.views import Input
 
 Place = tuple[str, str]
 """What a query calls a table, or nothing if that is not known, and a column of it. Both are in lower case."""

@@ -14,8 +14,8 @@ from projections.declaring.naming import checked_identifier
 from projections.declaring.sql_names import Names
 from projections.declaring.sql_scopes import Scopes, sources, start
 from projections.declaring.sql_text import DIALECT, SqlText
+from projections.declaring.views import Input, Target
 from projections.errors import InvalidDefinition
-from projections.views import Input, Target
 
 # Of a table in a query: its name, and what is joined with or made of its whole rows.
 _PARTS = frozenset({"this", "db", "catalog", "alias", "pivots", "joins", "laterals"})

@@ -1,92 +1,280 @@
-"""The decorator of views: it makes a view of a function."""
+"""Views: a DataFrame function of current tables, with the foreign keys along which a change reaches it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Union
 
-from projections.declaring.binding import bind, tables_of
+from projections.declaring.any_table import AnyTable
 from projections.declaring.finals import FinalResults
-from projections.declaring.naming import checked_identifier
+from projections.declaring.naming import listed
+from projections.declaring.predicates import Predicate
+from projections.declaring.timing.operands import Term
+from projections.declaring.timing.patterns import Pattern, Step
+from projections.declaring.timing.promises import InWindows, Reach
+from projections.declaring.view_topics import ViewTopic
 from projections.errors import InvalidDefinition
-from projections.outputs.view_topics import ViewTopic
-from projections.timing.promises import Reach
-from projections.views import (
-    Columns,
-    Declaration,
-    Input,
-    Target,
-    Targets,
-    View,
-    as_columns,
-    key_of_partitions,
-    pointers,
-)
+
+Columns = str | tuple[str, ...]
 
 
-def _refuse_bare(function: object) -> None:
-    if function is not None:
-        raise InvalidDefinition(
-            f"view {getattr(function, '__name__', function)!r} has neither a key nor a partition",
-            remedy='write @view(key="…") above it, with the root\'s key',
-        )
+@dataclass(frozen=True)
+class Reference:
+    """A foreign key: the ``columns`` of ``source`` hold the key of ``target`` (names of the view's parameters)."""
+
+    source: str
+    columns: tuple[str, ...]
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.source}.{'+'.join(self.columns)} → {self.target}"
 
 
-def view(
-    bare: object = None,
-    /,
-    *,
-    key: Columns | None = None,
-    by: Columns | None = None,
-    references: Mapping[Columns, Targets] | None = None,
-    unmatched: Mapping[Columns, Target] | None = None,
-    roots: Sequence[Target] = (),
-    tables: Mapping[str, Input] | None = None,
-    topic: str | ViewTopic | None = None,
-    final: FinalResults | None = None,
-    reach: Reach | None = None,
-) -> Callable[[Callable[..., Any]], View]:
-    """Declare a view. The function's parameters name inputs of its module, or of ``tables``. The first is the root.
+@dataclass(frozen=True)
+class Unmatched:
+    """A side of a right or full join: rows of ``table`` that nothing refers to stay, their key under ``columns``."""
 
-    Args:
-        key: The root's key. With ``by``, further columns that distinguish rows of a partition.
-        by: Columns that every table has: the function gets the rows of one value of them at a time.
-        references: Foreign keys that joins do not show: columns, or ``table.column``, and the table.
-        unmatched: Columns of the view with the table of a right or full join, whose rows stay without a match.
-        roots: Tables of one key, the first parameter among them. A key has a row if any of them has one.
+    columns: tuple[str, ...]
+    table: str
+
+
+class InferredReferences:
+    """The references of a view that declares none, set once Spark has planned it, in every copy of the view."""
+
+    references: tuple[Reference, ...] | None = None
+
+
+Input = Union[AnyTable, "View"]
+Target = Input | str
+Targets = Target | tuple[Target, ...]
+Pointer = tuple[tuple[str, ...], Target]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A declared view. Make it by `view`, `sql_view`, `windowed` or `history`.
+
+    The function must be deterministic, and may look only at rows that the references reach from a root row, or at one
+    partition: the rows that a batch touches are then enough to update the view.
+
+    Attributes:
+        name: The name of the view.
+        key: The columns that identify a row.
+        tables: The tables and views by the function's parameters, the root first.
+        declared: The references, or where they are found once the function was planned.
+        function: The function.
+        unmatched: Tables whose rows stay without a match.
+        by: The columns of a partition.
         topic: A topic that gets the view's rows too.
-        final: When rows do not change any more. Each is then given out once.
-        reach: How far in time the function looks. Streams with ``retain`` need it if nothing groups by windows.
-
-    Raises InvalidDefinition or UnknownColumn.
+        peers: Further roots, with the same key.
+        final: When rows are final.
+        reach: How far in time it looks.
+        windows: The windows of its rows, if it declares any.
 
     Examples:
-        >>> @view(key="order_id")
-        ... def named(orders: DataFrame, customers: DataFrame) -> DataFrame:
-        ...     return orders.join(customers.withColumnRenamed("id", "customer_id"), "customer_id", "left")
+        >>> @view(key="id")
+        ... def customer_names(customers): return customers.select("id", "name")
+        >>> customer_names
+        <View customer_names: key id, of customers>
     """
-    _refuse_bare(bare)
 
-    def declare(function: Callable[..., Any]) -> View:
-        name = checked_identifier(function.__name__, what="view")
-        partition, own = as_columns(by or ()), as_columns(key or ())
-        if not partition and not own:
+    name: str
+    key: tuple[str, ...]
+    tables: Mapping[str, Input]
+    declared: tuple[Reference, ...] | InferredReferences
+    function: Callable[..., Any]
+    unmatched: tuple[Unmatched, ...] = ()
+    by: tuple[str, ...] = ()
+    topic: ViewTopic | None = None
+    peers: tuple[str, ...] = ()
+    final: FinalResults | None = None
+    reach: Reach | None = None
+    windows: InWindows | None = None
+
+    def __repr__(self) -> str:
+        """One line: the name, the key and the tables."""
+        return f"<View {self.name}: key {', '.join(self.key)}, of {listed(tuple(self.tables))}>"
+
+    @property
+    def references(self) -> tuple[Reference, ...]:
+        """The foreign keys along which a change reaches the view.
+
+        Raises InvalidDefinition if they are inferred, and Spark has not planned the view yet.
+        """
+        result = self.declared.references if isinstance(self.declared, InferredReferences) else self.declared
+        if result is None:
             raise InvalidDefinition(
-                f"view {name!r} has neither a key nor columns to group by",
-                remedy="pass key='…' (the first table's), or by='…' for one row a group",
+                f"the references of view {self.name!r} are not known before Spark has planned it",
+                remedy="ask after a rebuild or a run of its group has begun, or declare references={…}",
             )
-        sides = {as_columns(c): table for c, table in (unmatched or {}).items()}
-        declared = Declaration(
-            name,
-            key_of_partitions(partition, own),
-            None if references is None else pointers(references),
-            sides,
-            by=partition,
-            roots=tuple(roots),
-            topic=ViewTopic.of(topic),
-            final=final,
-            reach=reach,
-        )
-        return bind(declared, function, tables_of(function, tables or {}))
+        return result
 
-    return declare
+    @property
+    def references_are_known(self) -> bool:
+        """Whether the references are declared, or Spark has planned the view in this process."""
+        return not isinstance(self.declared, InferredReferences) or self.declared.references is not None
+
+    @property
+    def root(self) -> str:
+        """The name of the table whose key is the view's key, or its first part."""
+        return next(iter(self.tables))
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The names of the tables whose rows make rows of the view."""
+        return tuple(self.tables) if self.by else (self.root, *self.peers)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether it has one row for each partition."""
+        return self.by == self.key
+
+    @property
+    def root_key(self) -> tuple[str, ...]:
+        """The part of the key that comes from the root or the partition."""
+        if self.by:
+            return self.by
+        sides = {column for side in self.unmatched for column in side.columns}
+        return tuple(column for column in self.key if column not in sides)
+
+    @property
+    def key_may_be_null(self) -> bool:
+        """Whether a part of the key may be null: a side that a row does not have, or the partition without a value."""
+        return bool(self.by) or bool(self.unmatched) or self.tables[self.root].key_may_be_null
+
+    @property
+    def inputs(self) -> tuple[View, ...]:
+        """The views that this one reads, each once."""
+        read = (t.view if isinstance(t, ViewTable) else t for t in self.tables.values())
+        return tuple(dict.fromkeys(source for source in read if isinstance(source, View)))
+
+    @property
+    def columns_are_known(self) -> bool:
+        """Whether every input is a table. A view's columns are known once its function was planned."""
+        return not any(isinstance(table, View) for table in self.tables.values())
+
+    @property
+    def place(self) -> str:
+        """Its name in errors, with the line of its function."""
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        return f"view {self.name}" + (f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else "")
+
+    def table(self, name: str) -> AnyTable:
+        """Return one of its tables, after the views among them were resolved."""
+        result = self.tables[name]
+        assert isinstance(result, AnyTable)  # noqa: S101 - ProjectionGroup.resolved comes before everything that asks
+        return result
+
+    def __call__(self, *frames: Any) -> Any:
+        """Apply the function to DataFrames given in the order of ``tables``."""
+        return self.function(*frames)
+
+    def signature(self) -> str:
+        """Return a text that changes with the function's source and its tables. References follow from both."""
+        tables = [f"{name}={table.signature()}" for name, table in self.tables.items()]
+        declared = f"{self.unmatched}|{self.grouped or self.by or False}"
+        peers = f"|peers {self.peers}" if self.peers else ""
+        topic = "" if self.topic is None else f"|topic {self.topic.name}"
+        results = None if self.final is None else self.final.published
+        topic += "" if results is None else f"|final results in {results.name}"
+        reach = "" if self.reach is None else f"|reach {self.reach}"
+        return f"{self.name}|{self.key}|{tables}|{declared}{peers}|{source_digest(self.function)}{topic}{reach}"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ViewTable(AnyTable):
+    """The rows of a view that another view of the run reads, once its columns are known."""
+
+    view: View
+
+    @property
+    def key_may_be_null(self) -> bool:
+        """True if a part of the view's key may be null."""
+        return self.view.key_may_be_null
+
+    def signature(self) -> str:
+        """The view's: what it reads is part of what it means."""
+        return self.view.signature()
+
+
+def noted_references(views: Iterable[View]) -> dict[str, list[list[Any]]]:
+    """The references of views as JSON keeps them, by view; for `with_noted`."""
+    return {v.name: [[r.source, list(r.columns), r.target] for r in v.references] for v in views}
+
+
+def with_noted(view: View, noted: Mapping[str, Sequence[Sequence[Any]]]) -> View:
+    """The view with the references that a build has noted of it, if this process does not know them."""
+    if view.references_are_known or view.name not in noted:
+        return view
+    return replace(view, declared=tuple(Reference(s, tuple(c), t) for s, c, t in noted[view.name]))
+
+
+def source_digest(function: Callable[..., Any]) -> str:
+    """What changes with a function's source: its own ``signature``, where it has one, or its text and its patterns."""
+    text = getattr(function, "signature", None) or _source(function)
+    return hashlib.sha256("".join([text, *_patterns(function)]).encode()).hexdigest()
+
+
+@cache
+def _source(function: Callable[..., Any]) -> str:
+    """The text as it was when it was first asked for: the file may change while the process runs what it has loaded."""
+    return inspect.getsource(function)
+
+
+def _patterns(function: Callable[..., Any]) -> list[str]:
+    """The patterns that a function names, and what they are made of, which is written outside of its text."""
+    if not inspect.isfunction(function):
+        return []
+    named = inspect.getclosurevars(function)
+    described = {name: _said(one) for name, one in sorted({**named.globals, **named.nonlocals}.items())}
+    return [f"|{name} {said}" for name, said in described.items() if said is not None]
+
+
+def _said(named: object) -> str | None:
+    """What a pattern, a part of one or measures of its matches are; None for anything else."""
+    match named:
+        case Step() | Pattern():
+            return named.signature
+        case Predicate() | Term():
+            return str(named)
+        case Mapping() if named and all(isinstance(one, Term) for one in named.values()):
+            return str([f"{name}: {one}" for name, one in named.items()])
+    return None
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a user wrote of a view, before its names are looked up."""
+
+    name: str
+    key: tuple[str, ...]
+    references: tuple[Pointer, ...] | None
+    unmatched: Mapping[tuple[str, ...], Target]
+    by: tuple[str, ...] = ()
+    roots: tuple[Target, ...] = ()
+    topic: ViewTopic | None = None
+    final: FinalResults | None = None
+    reach: Reach | None = None
+
+
+def pointers(references: Mapping[Columns, Targets]) -> tuple[Pointer, ...]:
+    """Foreign keys as they are written, one by one: the columns, and the one table to which they point."""
+    return tuple(
+        (as_columns(columns), target)
+        for columns, targets in references.items()
+        for target in (targets if isinstance(targets, tuple) else (targets,))
+    )
+
+
+def key_of_partitions(by: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
+    """The key of a view: the columns of its partitions, and those that tell their rows apart."""
+    return (*by, *(column for column in own if column not in by))
+
+
+def as_columns(columns: Columns | Sequence[str]) -> tuple[str, ...]:
+    """One column or several, as a tuple."""
+    return (columns,) if isinstance(columns, str) else tuple(columns)

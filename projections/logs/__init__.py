@@ -1,1 +1,4 @@
-"""What projections read: the port, topics with others in front of them, and how far they reach."""
+"""Logs that projections read: the port, topics in front of others, and how far they reach.
+
+The room imports declarations. It never knows a store or Spark.
+"""

@@ -11,7 +11,7 @@ from projections.logs.offsets import Offsets
 from projections.logs.port import RecordLog, SourceBoundaries
 
 if TYPE_CHECKING:
-    from projections.group import ProjectionGroup
+    from projections.declaring.group import ProjectionGroup
 
 
 @dataclass(frozen=True)

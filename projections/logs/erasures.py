@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from eventstore.erasure import FollowedKeys
-from projections.group import ERASURES
+from projections.declaring.group import ERASURES
 from projections.logs.layered_log import LayeredLog
 from projections.logs.offsets import OffsetRange, Offsets
 from projections.logs.port import DeadLetters, OpenLog, arrow_record_schema

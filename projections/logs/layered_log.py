@@ -13,8 +13,8 @@ from projections.logs.port import DeadLetters, RecordLog
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from projections.declaring.view_topics import ViewTopics
     from projections.logs.port import SourceBoundaries
-    from projections.outputs.view_topics import ViewTopics
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from projections.logs.offsets import OffsetRange, Offsets
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from projections.outputs.view_topics import ViewTopics
-    from projections.set_aside import SetAside
+    from projections.declaring.view_topics import ViewTopics
+    from projections.logs.set_aside import SetAside
 
 
 HEADERS: Final = ("ce_time", "ce_id", "ce_source")

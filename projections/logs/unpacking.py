@@ -16,7 +16,7 @@ from projections.errors import RecordNotUnpacked
 from projections.faults import NOT_UNPACKED
 from projections.logs.offsets import OffsetRange, Offsets
 from projections.logs.port import OpenLog
-from projections.set_aside import FAULTS, SetAside, require_bearable
+from projections.logs.set_aside import FAULTS, SetAside, require_bearable
 
 # As many records as a small batch has, which this process holds anyway.
 _STEP: Final = 10_000

@@ -1,1 +1,4 @@
-"""What projections write to topics: views, behind the commits that changed them, and records given up."""
+"""Topics that projections write: rows of views behind the commits that changed them, and dead letters.
+
+The room imports stores, logs and declarations. It never knows the runner.
+"""

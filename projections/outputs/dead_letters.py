@@ -21,7 +21,7 @@ from projections.faults import NOT_UNPACKED
 
 if TYPE_CHECKING:
     from projections.faults import Fault
-    from projections.set_aside import SetAside
+    from projections.logs.set_aside import SetAside
 
 
 def dead_letters_of(topic: str, *, group: str) -> str:

@@ -12,12 +12,12 @@ from eventstore.kafka.publisher import Publisher
 from eventstore.kafka.topic_settings import require_unlimited
 from eventstore.settings import Settings
 from eventstore.topics import TopicSpec
-from projections.outputs.view_topics import Row
+from projections.declaring.view_topics import Row
 
 
 @dataclass(frozen=True)
 class KafkaViewTopics:
-    """A `projections.outputs.view_topics.ViewTopics`."""
+    """A `projections.declaring.view_topics.ViewTopics`."""
 
     settings: Settings
 

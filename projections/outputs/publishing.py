@@ -9,26 +9,28 @@ in it twice, and nothing of the group came between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import structlog
 
 from eventstore.errors import TopicMismatch, TopicMissing
-from projections.environment import Environment
+from projections.connections import Connections
+from projections.declaring.filled_topics import results_topics, rows_topics, topics_of
+from projections.declaring.group import ProjectionGroup
+from projections.declaring.view_topics import RowProducer
 from projections.errors import InvalidDefinition
-from projections.group import ProjectionGroup
-from projections.outputs.filled_topics import results_topics, rows_topics, topics_of
 from projections.outputs.publishing_results import ResultPublisher
-from projections.outputs.view_topics import RowProducer
-from projections.tablestore import outbox
+from projections.stores import outbox
 
 if TYPE_CHECKING:
-    from projections.running.metrics import RunMetrics
-    from projections.tablestore.port import Transactions
+    from projections.stores.port import Transactions
 
 log = structlog.get_logger()
+
+# What learns how many records of each topic wait.
+Waiting = Callable[[Mapping[str, int]], None]
 
 
 class ViewPublisher:
@@ -41,13 +43,13 @@ class ViewPublisher:
         group: str,
         *,
         results: Sequence[str] = (),
-        metrics: RunMetrics | None = None,
+        note_waiting: Waiting | None = None,
     ) -> None:
         self._store = store
         self._producer = producer
         self._group = group
         self._results = ResultPublisher(store, producer, group, results)
-        self._metrics = metrics
+        self._note_waiting = note_waiting
 
     def publish(self) -> int:
         """Publish all that waits, chunk by chunk; returns the number of records."""
@@ -69,14 +71,14 @@ class ViewPublisher:
             return outbox.first_chunk(connection, self._group)
 
     def _tell(self) -> None:
-        if self._metrics is not None:
+        if self._note_waiting is not None:
             with self._store.looking() as connection:
-                self._metrics.waiting(outbox.waiting(connection).get(self._group, {}))
+                self._note_waiting(outbox.waiting(connection).get(self._group, {}))
 
 
 @contextmanager
 def opened_publisher(
-    environment: Environment, group: ProjectionGroup, *, metrics: RunMetrics | None = None
+    environment: Connections, group: ProjectionGroup, *, note_waiting: Waiting | None = None
 ) -> Iterator[ViewPublisher | None]:
     """The publisher of the topics of a group's views, None for a group without any.
 
@@ -90,10 +92,11 @@ def opened_publisher(
     with store.looking() as connection:
         _require_whole(outbox.lost(connection, group.name))
     with environment.log.view_topics().producer(group.name) as producer:
-        yield ViewPublisher(store, producer, group.name, results=list(results_topics(group.all_views)), metrics=metrics)
+        results = list(results_topics(group.all_views))
+        yield ViewPublisher(store, producer, group.name, results=results, note_waiting=note_waiting)
 
 
-def prepare_topics(environment: Environment, group: ProjectionGroup) -> None:
+def prepare_topics(environment: Connections, group: ProjectionGroup) -> None:
     """Make the topics of a group's views that are missing, and check the others.
 
     A missing topic that a view has filled is noted: with rows it is filled again by the next cut-over, with final
@@ -114,7 +117,7 @@ def prepare_topics(environment: Environment, group: ProjectionGroup) -> None:
     _require_empty(topics.holding(unfilled))
 
 
-def _outbox(environment: Environment, group: ProjectionGroup) -> Transactions:
+def _outbox(environment: Connections, group: ProjectionGroup) -> Transactions:
     outbox = environment.store.outbox
     if outbox is not None:
         return outbox

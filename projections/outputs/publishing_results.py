@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from eventstore.errors import TopicMissing
-from projections.outputs.view_topics import RowProducer
-from projections.tablestore import final_topics
-from projections.tablestore.final_topics import Unsent
+from projections.declaring.view_topics import RowProducer
+from projections.stores import final_topics
+from projections.stores.final_topics import Unsent
 
 if TYPE_CHECKING:
-    from projections.tablestore.port import Transactions
+    from projections.stores.port import Transactions
 
 
 class ResultPublisher:

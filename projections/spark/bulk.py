@@ -13,13 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventstore.schema_registry import RegisteredSchema
-from projections.columns import ColumnType
 from projections.connections import Connections
 from projections.declaring.any_table import AnyTable
-from projections.event_versions import EventVersions
-from projections.group import ERASURES, ProjectionGroup
+from projections.declaring.columns import ColumnType
+from projections.declaring.event_versions import EventVersions
+from projections.declaring.group import ERASURES, ProjectionGroup
+from projections.declaring.streams import EventStream
+from projections.declaring.tables import EventTable, Table, VersionTable, set_at
+from projections.declaring.views import View, ViewTable
 from projections.logs.offsets import OffsetRange
-from projections.set_aside import SetAside
+from projections.logs.set_aside import SetAside
 from projections.spark.changes.versions import lacks_first_values
 from projections.spark.events.versions import lacks_an_event
 from projections.spark.exchange import are_few, few_rows
@@ -29,10 +32,7 @@ from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import fetched, scanned, without
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.partials import stored_columns
-from projections.streams import EventStream
-from projections.tables import EventTable, Table, VersionTable, set_at
-from projections.tablestore.layout import POSITION
-from projections.views import View, ViewTable
+from projections.stores.layout import POSITION
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

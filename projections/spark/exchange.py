@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
 from projections.spark.nesting import as_stored
 from projections.spark.python_workers import settled
-from projections.tablestore.arrow import Part, Target, arrow_schema
+from projections.stores.arrow import Part, Target, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

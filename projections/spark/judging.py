@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eventstore.schema_registry import RegisteredSchema
-from projections import set_aside
-from projections.event_versions import EventVersions
-from projections.set_aside import FAULTS, SetAside, require_bearable
+from projections.declaring.event_versions import EventVersions
+from projections.declaring.streams import EventStream
+from projections.declaring.tables import ChangelogTable, EventTable, Table, VersionTable, ViewTopicTable
+from projections.logs import set_aside
+from projections.logs.set_aside import FAULTS, SetAside, require_bearable
 from projections.spark.changes.change_faults import prepare_misfits, prepare_unreadable
 from projections.spark.changes.changelog import prepare_lacking
 from projections.spark.changes.parsers import parser_of
@@ -25,8 +27,6 @@ from projections.spark.exchange import few_rows
 from projections.spark.failures import FAULT, described_each, fault
 from projections.spark.reading import view_records
 from projections.spark.reading.records import Rows
-from projections.streams import EventStream
-from projections.tables import ChangelogTable, EventTable, Table, VersionTable, ViewTopicTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
 
 from eventstore.schema_registry import RegisteredSchema
-from projections.columns import ColumnType
 from projections.connections import Connections
-from projections.group import ProjectionGroup
+from projections.declaring.columns import ColumnType
+from projections.declaring.group import ProjectionGroup
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import OpenLog
-from projections.set_aside import SetAside
+from projections.logs.set_aside import SetAside
 from projections.spark.reading.inputs import Reduction
-from projections.tablestore.port import DifferingRow, Laid, StoredTable, TablePlace
-from projections.tablestore.runs import Progress, Run, RunState
+from projections.stores.port import DifferingRow, Laid, StoredTable, TablePlace
+from projections.stores.runs import Progress, Run, RunState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.connections import Connections
-from projections.group import ERASURES, ProjectionGroup
+from projections.declaring.group import ERASURES, ProjectionGroup
+from projections.declaring.streams import EventStream
 from projections.logs.offsets import OffsetRange
-from projections.set_aside import SetAside
+from projections.logs.set_aside import SetAside
 from projections.spark.bulk import read_whole
 from projections.spark.events.facts import FLOOR
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import Rows, without
-from projections.streams import EventStream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

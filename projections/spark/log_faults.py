@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.connections import Connections
+from projections.declaring.event_versions import EventVersions
+from projections.declaring.group import ERASURES, ProjectionGroup
+from projections.declaring.tables import EventTable, Table
 from projections.errors import RecordNotUnpacked
-from projections.event_versions import EventVersions
-from projections.group import ERASURES, ProjectionGroup
 from projections.logs.offsets import OffsetRange
+from projections.logs.set_aside import SetAside
 from projections.logs.unpacking import around, not_unpacked_in
-from projections.set_aside import SetAside
 from projections.spark.bulk import read_whole
 from projections.spark.events.decode import stream_of_key, version_text
 from projections.spark.failures import described
 from projections.spark.judging import Judge, no_more_than_bearable
 from projections.spark.reading.records import without
-from projections.tables import EventTable, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

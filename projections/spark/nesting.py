@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

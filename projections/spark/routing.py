@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX, MAX_ROUTED_BYTES
-from projections.branching.branches import DEAD_LETTER, Branches
+from projections.declaring.branches import DEAD_LETTER, Branches
 from projections.errors import InvalidPredicate, ProjectionError
 from projections.faults import MESSAGES
 from projections.spark.events.decode import Decoder, column_of

@@ -9,28 +9,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from projections.columns import ColumnType
 from projections.connections import Connections
-from projections.group import ProjectionGroup
+from projections.declaring.columns import ColumnType
+from projections.declaring.group import ProjectionGroup
 from projections.logs.port import OpenLog
-from projections.set_aside import SetAside
+from projections.logs.set_aside import SetAside
 from projections.spark.exchange import fetched, few_rows, in_table_order, read, write
 from projections.spark.keeping import Comparison, Difference, Keeper, Rows, Verification
 from projections.spark.live.incremental import LiveBatches
-from projections.tablestore import comparison, dialects, horizon, retained, runs, verification
-from projections.tablestore.aside import ensure_set_aside, note_late, note_set_aside, read_set_aside
-from projections.tablestore.digest import digest_rows
-from projections.tablestore.layout import GenerationLayout, ViewLayout
-from projections.tablestore.port import DifferingRow
-from projections.tablestore.runs import BUILT, Progress, Run, RunState
-from projections.tablestore.sql import SqlTableStore
+from projections.stores import comparison, dialects, horizon, retained, runs, verification
+from projections.stores.aside import ensure_set_aside, note_late, note_set_aside, read_set_aside
+from projections.stores.digest import digest_rows
+from projections.stores.layout import GenerationLayout, ViewLayout
+from projections.stores.port import DifferingRow
+from projections.stores.runs import BUILT, Progress, Run, RunState
+from projections.stores.sql import SqlTableStore
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
     from pyspark.sql import DataFrame
 
     from projections.spark.live.prepared import PreparedQueries
-    from projections.tablestore.layout import TableLayout
+    from projections.stores.layout import TableLayout
 
 
 class SqlKeeper(Keeper[GenerationLayout]):

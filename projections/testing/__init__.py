@@ -1,1 +1,4 @@
-"""What tests of views need: a log in memory, and change events as a connector would write them."""
+"""Tests of views: trials, a log in memory, and change events as a connector writes them.
+
+The room imports every room of projections. No other room imports it.
+"""

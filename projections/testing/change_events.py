@@ -11,8 +11,8 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
+from projections.declaring.tables import CapturedTable
 from projections.errors import InvalidDefinition
-from projections.tables import CapturedTable
 from projections.testing.memory_log import MemoryLog
 
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.topics import TopicSpec
+from projections.declaring.view_topics import Row
 from projections.errors import InvalidDefinition
 from projections.logs.offsets import OffsetRange, Offsets
 from projections.logs.port import DeadLetters, SourceBoundaries, arrow_record_schema, record_schema
-from projections.outputs.view_topics import Row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,7 +124,7 @@ class MemoryLog:
 
 @dataclass(frozen=True)
 class MemoryViewTopics:
-    """A `projections.outputs.view_topics.ViewTopics` over the topics of a log in memory; its own producer too."""
+    """A `projections.declaring.view_topics.ViewTopics` over the topics of a log in memory; its own producer too."""
 
     log: MemoryLog
     topics: dict[str, list[tuple[bytes | None, bytes | None]]]

@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from projections.group import ProjectionGroup
+    from projections.declaring.group import ProjectionGroup
     from projections.testing.trial import ViewTrial
 
 

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.closing import Closing
 from eventstore.event_types import event_type_of
+from projections.declaring.event_versions import EventVersions
+from projections.declaring.group import ProjectionGroup
+from projections.declaring.streams import EventStream
+from projections.declaring.tables import CapturedTable, ChangelogTable, EventTable
 from projections.environment import Environment
 from projections.errors import InvalidDefinition
-from projections.event_versions import EventVersions
-from projections.group import ProjectionGroup
-from projections.rebuilding.rebuild import rebuild
-from projections.rebuilding.verifying import verify
-from projections.running.runner import open_runner
-from projections.streams import EventStream
-from projections.tables import CapturedTable, ChangelogTable, EventTable
-from projections.tablestore.port import DifferingRow
+from projections.lifecycle.rebuild import rebuild
+from projections.lifecycle.runner import open_runner
+from projections.lifecycle.verifying import verify
+from projections.stores.port import DifferingRow
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 
@@ -59,7 +59,7 @@ class ViewTrial(Closing):
     def __init__(self, spark: SparkSession, group: ProjectionGroup, folder: str | Path) -> None:
         from projections.spark.session import small_batch_session
         from projections.spark.views.view_functions import view_columns
-        from projections.tablestore.sqlite import SqliteTableStore
+        from projections.stores.sqlite import SqliteTableStore
 
         self._group, self._held = group, ExitStack()
         store = SqliteTableStore(Path(folder) / f"{group.name}.db")

@@ -20,8 +20,8 @@ from eventstore import StreamAppend
 from factfold.stack import LocalStack, StackInfo, spark_jars
 from projections import Environment, ViewVerdict, rebuild, verify
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore.arrow import arrow_schema
-from projections.tablestore.digest import digest_rows
+from projections.stores.arrow import arrow_schema
+from projections.stores.digest import digest_rows
 from sample_app.flights.corrections import Corrections
 from sample_app.flights.flight import Flight
 from sample_app.flights.model import Airline, Airport, Base, Plane, Weather

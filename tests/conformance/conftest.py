@@ -11,7 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from eventstore import SqlEventStore
-    from projections.tablestore.sql import SqlTableStore
+    from projections.stores.sql import SqlTableStore
 
 pytest.register_assert_rewrite(
     "eventstore.testing.key_stores",
@@ -46,8 +46,8 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
 @pytest.fixture(params=["SQLite", "PostgreSQL"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlTableStore]:
     """An empty table store."""
-    from projections.tablestore.postgres import PostgresTableStore
-    from projections.tablestore.sqlite import SqliteTableStore
+    from projections.stores.postgres import PostgresTableStore
+    from projections.stores.sqlite import SqliteTableStore
 
     if request.param == "SQLite":
         opened: SqlTableStore = SqliteTableStore(tmp_path / "views.db")

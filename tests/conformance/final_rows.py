@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pyarrow as pa
 
 from projections import FinalResults, ProjectionGroup, view
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
 from projections.outputs.publishing import opened_publisher, prepare_topics
-from projections.tablestore import finals, runs
-from projections.tablestore.runs import BUILT
+from projections.stores import finals, runs
+from projections.stores.runs import BUILT
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.join_views import orders
 

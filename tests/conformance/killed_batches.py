@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from projections import Environment, open_runner, rebuild, verify
 from projections.spark.session import small_batch_session
-from projections.tablestore import affected, differences
-from projections.tablestore.postgres import PostgresTableStore
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores import affected, differences
+from projections.stores.postgres import PostgresTableStore
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.generated_views import Batch, Change

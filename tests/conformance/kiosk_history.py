@@ -12,9 +12,9 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from eventstore import STREAM_EXISTS, Accepted, Dispatcher, EventStore
-from projections.columns import ColumnType
-from projections.tablestore.arrow import arrow_schema
-from projections.tablestore.digest import digest_rows
+from projections.declaring.columns import ColumnType
+from projections.stores.arrow import arrow_schema
+from projections.stores.digest import digest_rows
 from tests.conformance.kiosk import CUSTOMERS, KioskArticle, KioskOrder
 
 _CUSTOMERS, _SKUS = range(1, 7), ["tea", "ink", "thé", "no such thing"]

@@ -1,6 +1,6 @@
 """A plain matcher of patterns: it tries one way after the other, in the order of preference, and remembers nothing.
 
-It shares no code with `projections.timing.automaton`, looks at rows as dictionaries, and may take exponentially long.
+It shares no code with the product's `automaton`, looks at rows as dictionaries, and may take exponentially long.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import operator
 from fractions import Fraction
 
-from projections.branching.matching import matcher
-from projections.predicates import Both, Negated
-from projections.predicates import Either as Or
-from projections.timing.operands import PREVIOUS, Compared, Computed, Fixed, Missing, OfRow, Taken
-from projections.timing.patterns import Either, FollowedBy, Label, Repeated, Then
+from projections.declaring.matching import matcher
+from projections.declaring.predicates import Both, Negated
+from projections.declaring.predicates import Either as Or
+from projections.declaring.timing.operands import PREVIOUS, Compared, Computed, Fixed, Missing, OfRow, Taken
+from projections.declaring.timing.patterns import Either, FollowedBy, Label, Repeated, Then
 
 SYMBOLS = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
            ">=": operator.ge, "+": operator.add, "-": operator.sub, "*": operator.mul}  # fmt: skip

@@ -11,16 +11,16 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from projections.partials import shown
-from projections.planner import plan
+from projections.declaring.partials import shown
+from projections.declaring.tables import set_at
+from projections.planning.planner import plan
 from projections.reference import accepted
 from projections.spark.exchange import fetched
-from projections.tables import set_at
-from projections.tablestore import staging
-from projections.tablestore.affected import find_affected
-from projections.tablestore.commit import commit_batch
-from projections.tablestore.differences import stage_difference
-from projections.tablestore.slices import cut_slices
+from projections.stores import staging
+from projections.stores.affected import find_affected
+from projections.stores.commit import commit_batch
+from projections.stores.differences import stage_difference
+from projections.stores.slices import cut_slices
 from tests.conformance import view_oracle
 
 

@@ -51,7 +51,7 @@ class Road:
 def embedded_road(spark: SparkSession, folder: Path) -> Iterator[Road]:
     """No server at all."""
     from projections.spark.reading.store_source import StoreLog
-    from projections.tablestore.sqlite import SqliteTableStore
+    from projections.stores.sqlite import SqliteTableStore
 
     path = folder / "kiosk.db"
     with SqlEventStore(f"sqlite:///{path}") as store:
@@ -73,7 +73,7 @@ def _reading_the_store(store: SqlEventStore, chosen: Subscription[..., None]) ->
 def server_road(spark: SparkSession, stack: LocalStack, connect: ConnectClient) -> Iterator[Road]:
     """PostgreSQL, two connectors, Kafka, PostgreSQL."""
     from projections.spark.reading.kafka_source import KafkaLog
-    from projections.tablestore.postgres import PostgresTableStore
+    from projections.stores.postgres import PostgresTableStore
     from sample_app.road import lay_road
 
     with ExitStack() as opened:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from projections import ProjectionGroup, ViewTopic, sql_view
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
 from projections.testing.change_events import ChangeWriter
 from tests.conformance.join_views import customers, orders
 

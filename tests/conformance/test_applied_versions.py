@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from eventstore.errors import InvalidIdentifier
 from projections import AppliedVersions
 from projections.errors import InvalidDefinition, NoServingGeneration, NotYetApplied
-from projections.tablestore.opening import open_table_store
+from projections.stores.opening import open_table_store
 from tests.conformance.ticket_batches import COLUMNS, GROUP, batch, served, stage_ticket
 
 SOON = {"timeout": 0.05}

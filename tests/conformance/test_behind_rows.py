@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from projections import ProjectionGroup, Table, on, sql_view, view
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
+from projections.declaring.views import InferredReferences, noted_references, with_noted
 from projections.errors import InvalidDefinition
-from projections.tablestore.behind_rows import reads_personal, rows_behind, view_rows
-from projections.views import InferredReferences, noted_references, with_noted
+from projections.stores.behind_rows import reads_personal, rows_behind, view_rows
 from tests.conformance.ticket_batches import COLUMNS, GROUP, batch, served, stage_customer, stage_ticket
 from tests.integration.tickets import DECLARED, Ticket
 from tests.unit.guestbook import Customer as PersonalCustomer

@@ -33,11 +33,11 @@ from projections import (
     windowed,
 )
 from projections.errors import RowsForgotten
-from projections.running import retaining
+from projections.lifecycle import retaining
 from projections.spark.exchange import fetched
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore import finals
+from projections.stores import finals
 from projections.testing.memory_log import MemoryLog
 from tests.tiers import first_of
 

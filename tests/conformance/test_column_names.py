@@ -16,7 +16,7 @@ from projections import Environment, ProjectionGroup, Table, open_runner, read_v
 from projections import field as column
 from projections.errors import InvalidDefinition
 from projections.spark.session import small_batch_session
-from projections.tablestore.postgres import PostgresTableStore
+from projections.stores.postgres import PostgresTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from projections.testing.trial import ViewTrial

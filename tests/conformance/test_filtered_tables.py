@@ -13,8 +13,8 @@ from projections.reference import accepted
 from projections.spark.session import small_batch_session
 from projections.spark.views import frames
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore import affected
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores import affected
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from projections.testing.trial import ViewTrial

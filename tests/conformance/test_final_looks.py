@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from projections.running import final_results
-from projections.running.final_results import FinalsDue
-from projections.tablestore import finals
+from projections.lifecycle import final_results
+from projections.lifecycle.final_results import FinalsDue
+from projections.stores import finals
 from tests.conformance.final_rows import Finals, at, group_of
 
 

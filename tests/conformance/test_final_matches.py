@@ -21,10 +21,10 @@ from projections import (
     rebuild,
     view,
 )
-from projections.running import final_results
+from projections.lifecycle import final_results
 from projections.spark.session import small_batch_session
-from projections.tablestore import finals
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores import finals
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 

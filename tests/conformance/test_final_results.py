@@ -13,16 +13,16 @@ from typer.testing import CliRunner
 from factfold.cli.entry import application
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, view
 from projections.declaring.finals import FinalResults
+from projections.declaring.timing.windowed import windowed
+from projections.declaring.timing.windows import tumbling
 from projections.errors import InvalidDefinition
-from projections.running import final_results
+from projections.lifecycle import final_results
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore import finals
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores import finals
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
-from projections.timing.windowed import windowed
-from projections.timing.windows import tumbling
 
 SALES = sa.Table(
     "sales", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("amount", sa.BigInteger),

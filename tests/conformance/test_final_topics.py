@@ -12,8 +12,8 @@ from eventstore.errors import TopicMismatch, TopicMissing
 from eventstore.kafka.admin import topic_missing
 from projections.errors import InvalidDefinition
 from projections.outputs.publishing import opened_publisher, prepare_topics
-from projections.tablestore import final_topics, outbox
-from projections.tablestore.final_tables import final_tables
+from projections.stores import final_topics, outbox
+from projections.stores.final_tables import final_tables
 from projections.testing.memory_log import MemoryViewTopics
 from tests.conformance.final_rows import TOPIC, Finals, group_of
 from tests.conformance.topic_folds import Died, dies_instead_of

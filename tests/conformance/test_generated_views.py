@@ -15,8 +15,8 @@ from projections.errors import KeyNotUnique
 from projections.spark.live import incremental
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore import dialects, staging
-from projections.tablestore.commit import commit_batch
+from projections.stores import dialects, staging
+from projections.stores.commit import commit_batch
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.generated_views import histories, worlds

@@ -17,12 +17,12 @@ from projections.errors import (
     RunRetired,
     RunSuperseded,
 )
-from projections.running.standing import Standing
-from projections.tablestore import comparison, runs
-from projections.tablestore.generations import drop, hold, newest, pause, rebuilding, refuse_changed, resume
-from projections.tablestore.port import REBUILDER, runner_of
-from projections.tablestore.runs import BUILT, RETIRED, SERVING
-from projections.tablestore.runs_table import create_runs_table, runs_table
+from projections.lifecycle.standing import Standing
+from projections.stores import comparison, runs
+from projections.stores.generations import drop, hold, newest, pause, rebuilding, refuse_changed, resume
+from projections.stores.port import REBUILDER, runner_of
+from projections.stores.runs import BUILT, RETIRED, SERVING
+from projections.stores.runs_table import create_runs_table, runs_table
 from tests.conformance.ticket_batches import COLUMNS, GROUP, rows, served, ticket_names
 
 NEWER = ProjectionGroup("tickets", [ticket_names], version=2)

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 
 from eventstore.event_types import event_type_of
 from projections import Environment, ProjectionGroup, open_runner, rebuild, rows_as_of, verify
+from projections.declaring.event_versions import FROM
+from projections.declaring.tables import BELOW_STREAMED
 from projections.errors import EventsMissing, UndecodableRecord
-from projections.event_versions import FROM
-from projections.rebuilding import building
+from projections.lifecycle import building
 from projections.spark.session import small_batch_session
 from projections.spark.views import frames
 from projections.spark.views.view_functions import view_columns
-from projections.tables import BELOW_STREAMED
-from projections.tablestore import affected
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores import affected
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.history_ledger import (
     ALL,
@@ -87,7 +87,7 @@ class RelationalHistories(RelationalBatches):
     def _stage(self, tables, since):
         import pyarrow as pa
 
-        from projections.tablestore import staging
+        from projections.stores import staging
 
         found = {}
         for offset, (key, value) in enumerate(self._log.records(tables.table.topic)[since:], since):

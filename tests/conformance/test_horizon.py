@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 
 from factfold.cli.entry import application
 from projections import Environment, ProjectionGroup, open_runner, rebuild, verify
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
+from projections.declaring.tables import BELOW_STREAMED
 from projections.errors import InvalidDefinition, OlderThanHorizon, RunSuperseded
-from projections.running.horizon import Horizon
-from projections.running.metrics import RunMetrics
+from projections.lifecycle.horizon import Horizon
+from projections.lifecycle.metrics import RunMetrics
 from projections.spark.session import small_batch_session
-from projections.tables import BELOW_STREAMED
-from projections.tablestore import horizon
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores import horizon
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance import ticket_batches, view_oracle
@@ -198,8 +198,8 @@ def test_a_step_settles_so_many_at_most_the_oldest_first(shop):
 
 
 def test_a_full_step_is_followed_by_others_at_once(shop, monkeypatch):
-    monkeypatch.setattr("projections.running.horizon.STEP_ROWS", 2)
-    monkeypatch.setattr("projections.running.horizon._MOST_SECONDS", 60.0)
+    monkeypatch.setattr("projections.lifecycle.horizon.STEP_ROWS", 2)
+    monkeypatch.setattr("projections.lifecycle.horizon._MOST_SECONDS", 60.0)
     for n in range(5):
         shop.changes.put(orders, order(n))
         shop.changes.delete(orders, {"id": n})

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from projections import Environment, ProjectionGroup, open_runner, rebuild, verify
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore import affected, differences
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores import affected, differences
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance import view_oracle

@@ -28,7 +28,7 @@ from projections import (
 from projections import field as column
 from projections.errors import InvalidDefinition, InvalidPredicate, UndecodableRecord
 from projections.spark.session import small_batch_session
-from projections.tablestore.postgres import PostgresTableStore
+from projections.stores.postgres import PostgresTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from projections.testing.trial import ViewTrial

@@ -7,9 +7,9 @@ import json
 import pytest
 import sqlalchemy as sa
 
-from projections.columns import ColumnType
-from projections.tablestore import handing_over, json_rows
-from projections.tablestore.handing_over import Rows
+from projections.declaring.columns import ColumnType
+from projections.stores import handing_over, json_rows
+from projections.stores.handing_over import Rows
 
 COLUMNS = {
     "id": ColumnType("long"),

@@ -11,21 +11,21 @@ import sqlalchemy as sa
 from pyspark.sql import functions as F
 
 from projections import Environment, ProjectionGroup, open_runner, rebuild, verify, view
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
+from projections.declaring.partials import ROWS
 from projections.errors import KeyNotUnique, SparkFailed
-from projections.partials import ROWS
-from projections.planner import plan
+from projections.planning.planner import plan
 from projections.reference import newest_per_key
 from projections.spark import exchange
 from projections.spark.exchange import fetched
 from projections.spark.session import small_batch_session
 from projections.spark.views import partials as spark_partials
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore import differences
-from projections.tablestore import partials as tablestore_partials
-from projections.tablestore.affected import find_affected
-from projections.tablestore.partials import cut_changes, has_marked
-from projections.tablestore.slices import cut_slices
+from projections.stores import differences
+from projections.stores import partials as tablestore_partials
+from projections.stores.affected import find_affected
+from projections.stores.partials import cut_changes, has_marked
+from projections.stores.slices import cut_slices
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance import view_oracle

@@ -23,7 +23,11 @@ from projections import (
     rows_of,
     view,
 )
-from projections.branching.matching import matcher
+from projections.declaring.matching import matcher
+from projections.declaring.timing.automaton import Automaton
+from projections.declaring.timing.checking import columns_computed
+from projections.declaring.timing.operands import PREVIOUS
+from projections.declaring.timing.patterns import as_pattern
 from projections.errors import KeyNotUnique
 from projections.reference import newest_per_key
 from projections.spark.session import small_batch_session
@@ -31,10 +35,6 @@ from projections.spark.timing.matches import LabelOfEach, Layout, Matching, Meas
 from projections.spark.views.view_functions import view_columns
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
-from projections.timing.automaton import Automaton
-from projections.timing.checking import columns_computed
-from projections.timing.operands import PREVIOUS
-from projections.timing.patterns import as_pattern
 from tests.conformance import pattern_oracle
 from tests.conformance.generated_views import Batch, Change
 from tests.conformance.join_views import captured

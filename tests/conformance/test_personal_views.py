@@ -27,7 +27,7 @@ from projections.errors import ErasureWaiting
 from projections.spark import exchange
 from projections.spark.session import small_batch_session
 from projections.spark.views.disclosing import Disclosure
-from projections.tablestore import staging
+from projections.stores import staging
 from tests.conformance.guests import Booking, Guest, GuestHistory, expected_views, guest_group
 from tests.tiers import first_of
 
@@ -45,7 +45,7 @@ class Road:
 
 def embedded(spark: Any, folder: Any) -> Iterator[Road]:
     from projections.spark.reading.store_source import StoreLog
-    from projections.tablestore.sqlite import SqliteTableStore
+    from projections.stores.sqlite import SqliteTableStore
 
     path = folder / "guests.db"
     with ExitStack() as opened:
@@ -61,7 +61,7 @@ def embedded(spark: Any, folder: Any) -> Iterator[Road]:
 
 def servers(spark: Any, stack: Any, database: Callable[[], str]) -> Iterator[Road]:
     from projections.spark.reading.kafka_source import KafkaLog
-    from projections.tablestore.postgres import PostgresTableStore
+    from projections.stores.postgres import PostgresTableStore
 
     settings, own, url = Settings.for_broker(stack.info.bootstrap_servers), uuid.uuid4().hex[:8], database()
     with ExitStack() as opened:

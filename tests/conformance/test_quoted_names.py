@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, sql_view
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
 from projections.declaring.naming import IDENTIFIER
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog

@@ -9,13 +9,13 @@ import sqlalchemy as sa
 
 from eventstore import Aggregate, event
 from projections import ProjectionGroup, Reach, Retain, Stream, sql_view, tumbling, windowed
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
+from projections.declaring.tables import EVENT_TIME
 from projections.errors import CodeFailed, RowsForgotten
-from projections.planner import plan
-from projections.tables import EVENT_TIME
-from projections.tablestore import retained
-from projections.tablestore.affected import find_affected
-from projections.tablestore.differences import stage_difference
+from projections.planning.planner import plan
+from projections.stores import retained
+from projections.stores.affected import find_affected
+from projections.stores.differences import stage_difference
 
 SECOND = 1_000_000
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)

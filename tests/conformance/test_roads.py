@@ -8,9 +8,9 @@ import sqlalchemy as sa
 from eventstore import Dispatcher
 from projections import NoServingGeneration, open_runner, rebuild, verify
 from projections.errors import RunAlreadyActive
-from projections.rebuilding import building
+from projections.lifecycle import building
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore import commit
+from projections.stores import commit
 from tests.conformance.kiosk import GROUP, LARGE, NOTED, NOTES, note_large
 from tests.conformance.kiosk_history import KioskHistory
 from tests.conformance.roads import embedded_road, server_road

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from factfold.cli.entry import application
 from projections import open_runner, rows_as_of
 from projections.errors import InvalidDefinition
-from projections.tablestore import finals
+from projections.stores import finals
 from tests.conformance.history_ledger import (
     ALL,
     PRICES,

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from projections import ProjectionGroup
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
 from projections.errors import (
     DefinitionChanged,
     InvalidDefinition,
@@ -30,14 +30,14 @@ from projections.errors import (
     UnsupportedMaster,
     UnsupportedValue,
 )
-from projections.tablestore.arrow import arrow_schema
-from projections.tablestore.commit import commit_batch
-from projections.tablestore.comparison import differing_rows
-from projections.tablestore.digest import digest_rows
-from projections.tablestore.generations import drop
-from projections.tablestore.port import REBUILDER
-from projections.tablestore.sqlite import SqliteTableStore
-from projections.tablestore.verification import drop_snapshot, take_snapshot
+from projections.stores.arrow import arrow_schema
+from projections.stores.commit import commit_batch
+from projections.stores.comparison import differing_rows
+from projections.stores.digest import digest_rows
+from projections.stores.generations import drop
+from projections.stores.port import REBUILDER
+from projections.stores.sqlite import SqliteTableStore
+from projections.stores.verification import drop_snapshot, take_snapshot
 from tests.conformance.ticket_batches import (
     COLUMNS,
     GROUP,
@@ -320,7 +320,7 @@ def test_each_role_of_a_group_is_held_by_one_at_a_time(store):
 
 def test_a_killed_process_lets_its_group_go(sqlite_store):
     holder = (
-        "import sys, time; from projections.tablestore.sqlite import SqliteTableStore\n"
+        "import sys, time; from projections.stores.sqlite import SqliteTableStore\n"
         "with SqliteTableStore(sys.argv[1]).exclusive('tickets', role='1'): print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", holder, sqlite_store.path], stdout=subprocess.PIPE) as process:

@@ -13,8 +13,8 @@ import pytest
 
 from projections import Environment, ProjectionGroup, open_runner, rebuild
 from projections.spark.session import small_batch_session
-from projections.tablestore import staging
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores import staging
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.join_views import customers, left_join, orders

@@ -13,12 +13,12 @@ import sqlalchemy as sa
 
 from eventstore.errors import TopicMismatch, TopicMissing
 from projections import ProjectionGroup, view
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
 from projections.errors import InvalidDefinition, ViewInUse
 from projections.outputs.publishing import opened_publisher, prepare_topics
-from projections.tablestore import handing_over, outbox, runs, staging
-from projections.tablestore.commit import commit_batch
-from projections.tablestore.runs import BUILT
+from projections.stores import handing_over, outbox, runs, staging
+from projections.stores.commit import commit_batch
+from projections.stores.runs import BUILT
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.join_views import orders
 from tests.conformance.topic_folds import folded, publisher, rows_of, waiting

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, verify, view
 from projections.spark.session import small_batch_session
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.join_views import customers
 from tests.conformance.relational_batches import RelationalBatches

@@ -18,16 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, verify
+from projections.declaring.timing.windowed import windowed
+from projections.declaring.timing.windows import cumulative, hopping, session, tumbling
 from projections.reference import newest_per_key
 from projections.spark.exchange import fetched
 from projections.spark.session import small_batch_session
 from projections.spark.timing import windowing
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
-from projections.timing.windowed import windowed
-from projections.timing.windows import cumulative, hopping, session, tumbling
 from tests.conformance.generated_views import Change
 from tests.conformance.killed_batches import (
     EXAMPLES,

@@ -14,14 +14,14 @@ from decimal import Decimal
 import pyarrow as pa
 
 from projections import ProjectionGroup, Table, view
-from projections.columns import ColumnType
-from projections.planner import plan
-from projections.tablestore import runs, staging
-from projections.tablestore.affected import find_affected
-from projections.tablestore.commit import commit_batch
-from projections.tablestore.differences import stage_difference
-from projections.tablestore.slices import cut_slices
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.declaring.columns import ColumnType
+from projections.planning.planner import plan
+from projections.stores import runs, staging
+from projections.stores.affected import find_affected
+from projections.stores.commit import commit_batch
+from projections.stores.differences import stage_difference
+from projections.stores.slices import cut_slices
+from projections.stores.sqlite import SqliteTableStore
 from tests.integration.tickets import CUSTOMERS, DECLARED, Ticket
 
 tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)

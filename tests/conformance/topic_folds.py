@@ -6,7 +6,7 @@ import contextlib
 import json
 
 from projections.outputs.publishing import ViewPublisher
-from projections.tablestore import outbox
+from projections.stores import outbox
 
 
 def publisher(store, log, group):

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 
 from factfold.cli import main
 from projections import ProjectionGroup, Table, view
-from projections.tablestore.copying import PostgresTarget
-from projections.tablestore.postgres import PostgresTableStore
+from projections.stores.copying import PostgresTarget
+from projections.stores.postgres import PostgresTableStore
 
 METADATA = sa.MetaData()
 ORDERS = sa.Table(

@@ -19,8 +19,8 @@ from factfold.stack import LocalStack
 from projections import Environment, ProjectionGroup, open_runner, verify
 from projections.logs.ranges import reached
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore.arrow import arrow_schema
-from projections.tablestore.digest import digest_rows
+from projections.stores.arrow import arrow_schema
+from projections.stores.digest import digest_rows
 from sample_app.flights.corrections import Corrections
 from sample_app.flights.demo import write_tables
 from sample_app.flights.flight import Flight

@@ -11,8 +11,8 @@ import threading
 
 from factfold.cli import main
 from projections import ProjectionGroup, view
-from projections.rebuilding import building
-from projections.rebuilding.progress import ProgressMeter
+from projections.lifecycle import building
+from projections.lifecycle.progress import ProgressMeter
 from tests.conformance import kiosk
 
 TABLES = {"orders": kiosk.orders, "customers": kiosk.customers}

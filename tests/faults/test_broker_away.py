@@ -12,7 +12,7 @@ from eventstore import Restarts, run_subscription
 from eventstore.errors import KafkaError
 from eventstore.kafka.consumer import read_range
 from projections import rebuild
-from projections.branching.branches import Branches
+from projections.declaring.branches import Branches
 from sample_app.background import Background
 from tests.integration import payment_branches
 from tests.integration.delivering import noting

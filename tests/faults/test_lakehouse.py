@@ -33,8 +33,8 @@ from projections.spark.lakehouse import versioned
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.lakehouse.versioned import VersionedTable
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore.generations import drop
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.generations import drop
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from tests.conformance import test_nested_columns as nested
 from tests.conformance.join_views import (

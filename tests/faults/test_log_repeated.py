@@ -20,8 +20,8 @@ import sqlalchemy as sa
 
 from projections import open_runner, rebuild
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore import commit, staging
-from projections.tablestore.digest import digest_rows
+from projections.stores import commit, staging
+from projections.stores.digest import digest_rows
 from tests.faults.disturbed_log import disturbed, moved
 from tests.integration.log_writer import LogWriter
 from tests.integration.ticket_history import TicketHistory, assert_views_as_expected

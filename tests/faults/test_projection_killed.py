@@ -18,8 +18,8 @@ import sqlalchemy as sa
 from projections import Environment, open_runner, rebuild, verify
 from projections.spark.reading.kafka_source import KafkaLog
 from projections.spark.session import small_batch_session
-from projections.tablestore import runs
-from projections.tablestore.postgres import PostgresTableStore
+from projections.stores import runs
+from projections.stores.postgres import PostgresTableStore
 from sample_app.flights.source import appends, read_flights
 from sample_app.road import Road
 from tests.faults.killed_flights import KilledRuns, Traffic, assert_view_is, caught_up, road_of_its_own

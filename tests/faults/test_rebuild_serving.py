@@ -19,10 +19,10 @@ import pytest
 import sqlalchemy as sa
 
 from projections import cut_over, open_runner, rebuild, rollback, verify
-from projections.rebuilding.catching_up import CatchUp
+from projections.lifecycle.catching_up import CatchUp
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore import runs
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores import runs
+from projections.stores.sqlite import SqliteTableStore
 from tests.integration.log_writer import PARTITIONS, LogWriter
 from tests.integration.rebuild_watching import (
     Counted,

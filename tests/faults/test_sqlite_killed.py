@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.sqlite import SqliteTableStore
 from tests.conformance.ticket_batches import COLUMNS, GROUP, served
 
 ROOT = Path(__file__).parents[2]

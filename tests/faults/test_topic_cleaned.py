@@ -27,7 +27,7 @@ from eventstore.relay import Relay
 from eventstore.topics import TopicSpec, event_topic, message_key
 from projections import ProjectionGroup, Table, on, open_runner, rebuild, view
 from projections.errors import OffsetsLost, UndecodableRecord
-from projections.running import runner as running
+from projections.lifecycle import runner as running
 from projections.spark.archive.archiver import Archiver
 from projections.spark.archive.delta_archive import DeltaArchive
 from tests.crates import Crate, faults, fill

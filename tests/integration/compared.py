@@ -14,7 +14,7 @@ from eventstore.settings import Settings
 from projections import ComparedGroup, Environment, ProjectionGroup, Table, view
 from projections.spark.reading.kafka_source import KafkaLog
 from projections.spark.session import small_batch_session
-from projections.tablestore.postgres import PostgresTableStore
+from projections.stores.postgres import PostgresTableStore
 from tests.integration.conftest import Captured
 
 

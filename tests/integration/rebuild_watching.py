@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from eventstore.kafka.producer import OutgoingRecord
 from eventstore.topics import partition_of
 from projections import Environment, ProjectionGroup, RebuildProgress, Table, view
-from projections.running.follower import follow
+from projections.lifecycle.follower import follow
 from tests.integration.log_writer import PARTITIONS, LogWriter
 from tests.integration.tickets import DECLARED, Ticket
 from tests.waiting import wait_until

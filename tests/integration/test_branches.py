@@ -28,8 +28,8 @@ from eventstore.schema_registry import RegisteredSchema
 from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX, event_topic
 from factfold.cli.entry import main
 from projections import branches_status
-from projections.branching.branches import Branches
 from projections.branching.checkpoint import RouterCheckpoint
+from projections.declaring.branches import Branches
 from projections.reference import route
 from sample_app.background import Background
 from tests.integration import payment_branches

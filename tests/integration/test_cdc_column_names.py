@@ -28,8 +28,8 @@ from eventstore.topics import TopicRecord, schemas_topic
 from projections import Environment, ProjectionGroup, Table, rebuild, verify, view
 from projections.spark.reading.kafka_source import KafkaLog
 from projections.spark.session import small_batch_session
-from projections.tablestore.compared import captured_models
-from projections.tablestore.postgres import PostgresTableStore
+from projections.stores.compared import captured_models
+from projections.stores.postgres import PostgresTableStore
 from tests.integration.compared import Shop, repairable_source
 from tests.integration.conftest import Captured
 from tests.integration.following import followed

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from cdc import PostgresSource, Severity, diagnose
 from factfold.cli import cdc_operate as command_line
 from projections import ProjectionGroup, Table, view
-from projections.tablestore.compared import captured_models
+from projections.stores.compared import captured_models
 from tests.integration.conftest import Captured
 
 OK, WARNING, ERROR = Severity.OK, Severity.WARNING, Severity.ERROR

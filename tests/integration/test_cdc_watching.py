@@ -32,10 +32,10 @@ from eventstore.metrics import RelayMetrics, SubscriptionMetrics
 from eventstore.relay import Relay, relay_status
 from factfold.watching.looking import Letters, look_at_store, look_at_views
 from factfold.watching.metrics import WatchMetrics
+from projections.lifecycle.freshness import applied_commits
 from projections.logs.ranges import waiting
-from projections.running.freshness import applied_commits
 from projections.spark.reading.kafka_source import KafkaLog
-from projections.tablestore.postgres import PostgresTableStore
+from projections.stores.postgres import PostgresTableStore
 from tests.integration.delivering import deliver
 from tests.scraping import free_port, scraped
 from tests.spans import Recorder

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from factfold.cli.entry import main
 from projections import Environment
-from projections.tablestore.port import REBUILDER
-from projections.tablestore.postgres import PostgresTableStore
+from projections.stores.port import REBUILDER
+from projections.stores.postgres import PostgresTableStore
 
 GROUPS = "tests.integration.broken_groups"
 

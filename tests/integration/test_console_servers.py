@@ -19,8 +19,8 @@ from factfold.console.definitions import Definitions
 from factfold.console.places import Places
 from factfold.console.sources import Sources
 from projections import ProjectionGroup, Table, branches, field, on, sql_view
-from projections.columns import ColumnType
-from projections.tablestore.postgres import PostgresTableStore
+from projections.declaring.columns import ColumnType
+from projections.stores.postgres import PostgresTableStore
 from tests.connectors import heartbeats
 from tests.crates import Crate, crate_store, fill, topic_of
 from tests.integration.log_writer import LogWriter

@@ -14,7 +14,7 @@ from projections import Environment, ProjectionGroup, Table, open_runner, rebuil
 from projections.errors import InvalidDefinition, TooManyBadRecords, UndecodableRecord
 from projections.spark.reading.store_source import StoreLog
 from projections.spark.session import small_batch_session
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.sqlite import SqliteTableStore
 from tests.integration.tickets import DECLARED, Ticket
 
 tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)
@@ -88,9 +88,9 @@ def test_more_bad_records_than_a_list_of_exceptions_holds_are_told(road, monkeyp
     store, env = road
     append(store, "a", "b")
     spoil(store, "ticket-b")
-    monkeypatch.setattr("projections.set_aside.MOST_BAD", 1)
+    monkeypatch.setattr("projections.logs.set_aside.MOST_BAD", 1)
     rebuild(env, SKIPPING, cut_over=False)
-    monkeypatch.setattr("projections.set_aside.MOST_BAD", 0)
+    monkeypatch.setattr("projections.logs.set_aside.MOST_BAD", 0)
     with pytest.raises(TooManyBadRecords, match="more than 0 records"):
         rebuild(env, dataclasses.replace(SKIPPING, version=2))
 

@@ -19,7 +19,7 @@ from eventstore.errors import UnsupportedBackend
 from factfold.stack.ports import free_ports, is_free
 from projections import AppliedVersions
 from projections.errors import TableStoreUnavailable
-from projections.tablestore.opening import open_table_store
+from projections.stores.opening import open_table_store
 from tests.conformance.ticket_batches import batch, served, stage_ticket
 from tests.waiting import wait_until
 

@@ -17,8 +17,8 @@ from eventstore.topics import TopicSpec
 from projections import FinalTopic
 from projections.outputs.publishing import opened_publisher, prepare_topics
 from projections.spark.reading.kafka_source import KafkaLog
-from projections.tablestore import final_topics
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores import final_topics
+from projections.stores.sqlite import SqliteTableStore
 from tests.conformance.final_rows import Finals, group_of
 from tests.conformance.topic_folds import Died, dies_instead_of
 

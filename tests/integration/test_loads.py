@@ -12,12 +12,12 @@ import pytest
 import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, view
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
 from projections.errors import LoadClosed, RunSuperseded, TableStoreUnavailable
-from projections.tablestore import copying, dialects
-from projections.tablestore.arrow import Part
-from projections.tablestore.loads import LOADS, PARTS, close_loads_of
-from projections.tablestore.postgres import PostgresTableStore
+from projections.stores import copying, dialects
+from projections.stores.arrow import Part
+from projections.stores.loads import LOADS, PARTS, close_loads_of
+from projections.stores.postgres import PostgresTableStore
 
 ROWS = pa.table({"id": pa.array(range(1_000), pa.int64())})
 TABLE = sa.Table("loaded", sa.MetaData(schema="public"), sa.Column("id", sa.BigInteger))

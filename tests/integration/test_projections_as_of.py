@@ -14,7 +14,7 @@ from eventstore.kafka.admin import cleanup_policies
 from projections import ProjectionGroup, Table, open_runner, rebuild, verify
 from projections.errors import HistoryNotRetained, UndecodableRecord
 from projections.spark import exchange
-from projections.tablestore import facts
+from projections.stores import facts
 from tests.integration.log_writer import LogWriter
 from tests.integration.payment_history import PaymentHistory, micros, moment
 from tests.integration.payments import CUSTOMERS, Payment, payment_group, received, risk_view

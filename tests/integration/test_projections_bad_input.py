@@ -27,7 +27,7 @@ from projections.errors import (
     UnknownSchemaId,
 )
 from projections.spark.reading.kafka_source import KafkaLog
-from projections.tablestore.postgres import PostgresTableStore
+from projections.stores.postgres import PostgresTableStore
 from tests.integration.late_events import Late
 from tests.integration.log_writer import LogWriter
 from tests.integration.tickets import CUSTOMERS, DECLARED, REGIONS, Ticket, ticket_group

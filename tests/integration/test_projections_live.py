@@ -17,8 +17,8 @@ from projections import open_runner, rebuild, verify
 from projections.errors import OffsetsLost, RunAlreadyActive, RunSuperseded, StagingLost
 from projections.spark import exchange
 from projections.spark.live import incremental
-from projections.tablestore import commit, dialects
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores import commit, dialects
+from projections.stores.sqlite import SqliteTableStore
 from tests.integration.log_writer import PARTITIONS, LogWriter
 from tests.integration.test_archive import expire
 from tests.integration.ticket_history import TicketHistory, assert_views_as_expected, view_rows

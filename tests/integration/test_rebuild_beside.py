@@ -21,12 +21,12 @@ from projections.errors import (
     RunPaused,
     RunRetired,
 )
+from projections.lifecycle import building, cutover
 from projections.logs.ranges import reached
-from projections.rebuilding import building, cutover
 from projections.spark.live.incremental import LiveBatches
-from projections.tablestore import dialects
-from projections.tablestore.generations import drop, pause, resume
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores import dialects
+from projections.stores.generations import drop, pause, resume
+from projections.stores.sqlite import SqliteTableStore
 from tests.integration import rebuild_watching
 from tests.integration.log_writer import LogWriter
 from tests.integration.rebuild_watching import Killed, growing_group, killed_at, opened, rows_of

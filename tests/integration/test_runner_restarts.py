@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from projections import rebuild
-from projections.running.restarts import Restarts
+from projections.lifecycle.restarts import Restarts
 from tests.integration.following import followed
 from tests.integration.log_writer import LogWriter
 from tests.integration.ticket_history import TicketHistory, view_rows

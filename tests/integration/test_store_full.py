@@ -14,10 +14,10 @@ import sqlalchemy as sa
 
 from factfold.stack.accounts import server_account
 from projections import Environment, Follower, ProjectionGroup, Table, rebuild, verify, view
-from projections.running.restarts import Restarts
+from projections.lifecycle.restarts import Restarts
 from projections.spark.session import small_batch_session
-from projections.tablestore.postgres import PostgresTableStore
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.postgres import PostgresTableStore
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.waiting import wait_until

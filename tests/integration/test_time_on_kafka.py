@@ -23,8 +23,8 @@ from projections import (
     verify,
     windowed,
 )
-from projections.running import final_results
-from projections.tablestore import finals
+from projections.lifecycle import final_results
+from projections.stores import finals
 from tests.waiting import wait_until
 
 PAGES = sa.Table(

@@ -28,7 +28,7 @@ from projections import (
     view,
 )
 from projections.outputs.publishing import ViewPublisher
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.sqlite import SqliteTableStore
 from tests.integration.log_writer import LogWriter
 from tests.integration.rebuild_watching import Killed, opened
 from tests.integration.tickets import DECLARED, Ticket

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 
 from projections import ProjectionGroup, Table, view
 from projections.errors import InvalidDefinition
-from projections.spark.scala import items
+from projections.planning.aggregates import EXACT, EXTREMES, ORDERED, REFUSED, RIGHT
+from projections.planning.plans import analysed_plan, kind
+from projections.planning.scala import items
 from projections.spark.session import small_batch_session
-from projections.spark.views.aggregates import EXACT, EXTREMES, ORDERED, REFUSED, RIGHT
-from projections.spark.views.plans import analysed_plan, kind
 from projections.spark.views.view_functions import view_columns
 
 SALES = sa.Table(

@@ -18,8 +18,8 @@ from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroDecoder, AvroEncoder
 from eventstore.schema_registry import RegisteredSchema
 from projections import field, of_type
-from projections.branching.matching import matcher
 from projections.declaring.event_fields import check_predicate
+from projections.declaring.matching import matcher
 from projections.errors import InvalidPredicate
 from projections.spark.events.decode import Decoder, column_of
 from projections.spark.failures import refuse

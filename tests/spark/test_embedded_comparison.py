@@ -19,7 +19,7 @@ from factfold.cli import cdc_compare as command_line
 from projections import ComparedGroup, Environment, ProjectionGroup, Table, rebuild, view
 from projections.spark.reading.store_source import StoreLog
 from projections.spark.session import small_batch_session
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.sqlite import SqliteTableStore
 from tests.integration.following import followed
 from tests.unit.cdc.declared import postgres
 

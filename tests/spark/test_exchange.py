@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from projections.errors import CodeFailed, SparkFailed, UnsupportedValue
-from projections.running.restarts import passes
+from projections.lifecycle.restarts import passes
 from projections.spark.exchange import DRIVER_ROWS, write
 from projections.spark.failures import described
-from projections.tablestore.embedded_rows import SqliteTarget
+from projections.stores.embedded_rows import SqliteTarget
 
 
 @pytest.mark.parametrize("rows", [1, DRIVER_ROWS + 1])

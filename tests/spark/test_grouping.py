@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from pyspark.sql import functions as F
 
 from projections import ProjectionGroup, Table, view
-from projections.partials import hidden
+from projections.declaring.partials import hidden
 from projections.spark.session import small_batch_session
 from projections.spark.views.partials import stored_columns
 from projections.spark.views.view_functions import view_columns

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 
 from eventstore import Aggregate, event
 from projections import ProjectionGroup, Stream, Table, as_of, sql_view, view
+from projections.declaring.views import InferredReferences, View
 from projections.errors import InvalidDefinition
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.views import InferredReferences, View
 from tests.conformance.join_views import GROUP, NAMED
 from tests.integration.payments import CUSTOMERS
 

@@ -13,7 +13,7 @@ from eventstore.fields.serialization import AvroEncoder
 from eventstore.schema_registry import RegisteredSchema
 from projections import Stream, Table
 from projections.errors import UndecodableRecord
-from projections.set_aside import SetAside
+from projections.logs.set_aside import SetAside
 from projections.spark.failures import described
 from projections.spark.judging import Judge, behind_gaps
 from projections.spark.reading.inputs import Reduction

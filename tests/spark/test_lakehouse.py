@@ -23,7 +23,7 @@ from projections.errors import (
 )
 from projections.logs.offsets import OffsetRange
 from projections.spark.lakehouse.store import DeltaTableStore
-from projections.tablestore.generations import resume
+from projections.stores.generations import resume
 from tests.conformance.join_views import (
     customers,
     orders,

@@ -12,14 +12,14 @@ import sqlalchemy as sa
 
 from eventstore import Aggregate, event
 from projections import Table, on
+from projections.declaring.tables import BELOW_STREAMED
 from projections.errors import OlderThanHorizon
 from projections.spark.lakehouse import horizon
 from projections.spark.lakehouse.completing import Staged
 from projections.spark.lakehouse.materialized import union
 from projections.spark.lakehouse.places import StatePlace
 from projections.spark.lakehouse.versioned import VersionedTable
-from projections.tables import BELOW_STREAMED
-from projections.tablestore.horizon import Passed
+from projections.stores.horizon import Passed
 from tests.spark.test_lakehouse_rows import counted, row
 
 

@@ -14,7 +14,7 @@ from projections.errors import TableStoreUnavailable
 from projections.spark.lakehouse import ledger as ledgers
 from projections.spark.lakehouse.ledger import Entry, Ledger
 from projections.spark.lakehouse.numbered_files import HadoopFiles, LocalFiles, numbered_files
-from projections.tablestore.runs import SERVING, Run, RunState
+from projections.stores.runs import SERVING, Run, RunState
 
 WRITERS, COMMITS = 4, 25
 

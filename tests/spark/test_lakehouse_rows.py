@@ -7,11 +7,11 @@ import sqlalchemy as sa
 from pyspark.sql import functions as F
 
 from projections import Table
+from projections.declaring.tables import set_at
 from projections.errors import UndecodableRecord
 from projections.spark.exchange import DRIVER_ROWS
 from projections.spark.lakehouse.completing import Staged, state_columns
 from projections.spark.lakehouse.materialized import materialized
-from projections.tables import set_at
 from tests.integration.tickets import DECLARED, Ticket
 
 MODEL = sa.Table(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from projections import Table
-from projections.set_aside import SetAside
+from projections.logs.set_aside import SetAside
 from projections.spark.judging import Judge
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import without

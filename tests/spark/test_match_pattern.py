@@ -10,12 +10,12 @@ import pytest
 import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, field, label, match_pattern, previous, rows_of, view
+from projections.declaring.timing.patterns import as_pattern
+from projections.declaring.timing.promises import Reach
 from projections.errors import InvalidDefinition, PatternTooWide, UnsupportedValue
 from projections.spark.failures import described
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.timing.patterns import as_pattern
-from projections.timing.promises import Reach
 from tests.conformance import pattern_oracle
 
 BEGIN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)

@@ -10,8 +10,8 @@ from eventstore.event_types import EventType, event_type_of
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.fields.upcasting import Default, Rename, Retype
 from projections import Stream, Table, branches, field, on
+from projections.logs.set_aside import SetAside
 from projections.reference import fold_table
-from projections.set_aside import SetAside
 from projections.spark.events import decode
 from projections.spark.judging import Judge
 from projections.spark.routing import Routing

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from eventstore import Aggregate, event
 from projections import Table, on
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
 from projections.errors import InvalidDefinition
 from projections.spark import nesting
 from projections.spark.events import fold

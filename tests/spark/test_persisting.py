@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
+from projections.planning.plans import analysed_plan
 from projections.spark.persisting import persisted
-from projections.spark.views.plans import analysed_plan
 
 ROUNDS = 10
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from projections import Environment, ProjectionGroup, Table, cut_over, diff, rebuild, view
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 

@@ -10,7 +10,7 @@ import pytest
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroEncoder
 from eventstore.topics import BRANCH_HEADER, TopicRecord
-from projections.branching.branches import DEAD_LETTER
+from projections.declaring.branches import DEAD_LETTER
 from projections.errors import UnknownSchemaId
 from projections.reference import route
 from projections.spark.failures import described

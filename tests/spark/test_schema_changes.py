@@ -9,7 +9,7 @@ import pytest
 
 from projections import Table
 from projections.errors import InvalidDefinition, UndecodableRecord
-from projections.set_aside import SetAside
+from projections.logs.set_aside import SetAside
 from projections.spark.failures import described
 from projections.spark.judging import Judge
 from projections.spark.reading.inputs import Reduction

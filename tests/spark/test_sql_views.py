@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from projections import ProjectionGroup, Table, sql_view
 from projections.declaring.sql_queries import Query
 from projections.declaring.sql_text import parsed
+from projections.declaring.sql_views import SqlFunction
 from projections.errors import InvalidDefinition
 from projections.spark.session import small_batch_session
-from projections.sql_views import SqlFunction
 from projections.testing.trial import ViewTrial
 
 METADATA = sa.MetaData()

@@ -12,7 +12,7 @@ from projections import Environment, ProjectionGroup, Table, open_runner, rebuil
 from projections.errors import EventsMissing
 from projections.spark.reading.inputs import Reduction
 from projections.spark.session import small_batch_session
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.memory_log import MemoryLog
 from tests.integration.tickets import DECLARED, Ticket
 

@@ -12,11 +12,11 @@ import sqlalchemy as sa
 from pyspark.sql import functions as F
 
 from projections import ProjectionGroup, Table, join_as_of, join_within, session, tumbling, view, windowed
+from projections.declaring.timing.promises import Reach
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.spark.session import small_batch_session
 from projections.spark.views.frames import call, handed
 from projections.spark.views.view_functions import view_columns
-from projections.timing.promises import Reach
 from tests.integration.payments import entries_of
 from tests.spark.test_as_of import paid, rows_of
 

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from projections import Environment, ProjectionGroup, Table, cut_over, open_runner, rebuild, verify, view
 from projections.errors import OffsetsLost, RunAlreadyActive
 from projections.spark.session import small_batch_session
-from projections.tablestore.port import VERIFIER
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.port import VERIFIER
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 
@@ -59,7 +59,7 @@ def test_the_run_stops_and_a_rebuild_reads_the_new_topic_from_its_beginning(envi
 
 
 def test_a_runner_that_works_notices_it_though_the_new_topic_is_longer(environment, monkeypatch):
-    monkeypatch.setattr("projections.logs.known_topics.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("projections.lifecycle.known_topics.LOOK_SECONDS", 0.0)
     changes = ChangeWriter(environment.log)
     with open_runner(environment, GROUP) as runner:
         changes.put(rates, {"id": 1, "rate": 0.2})

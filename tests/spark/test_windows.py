@@ -12,12 +12,12 @@ import sqlalchemy as sa
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from projections import ProjectionGroup, Table
+from projections.declaring.timing.lengths import DAY, Length
+from projections.declaring.timing.windowed import windowed
+from projections.declaring.timing.windows import Grid, cumulative, hopping, session, tumbling
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.timing.lengths import DAY, Length
-from projections.timing.windowed import windowed
-from projections.timing.windows import Grid, cumulative, hopping, session, tumbling
 
 VISITS = sa.Table(
     "visits", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("shop", sa.BigInteger),

@@ -33,7 +33,7 @@ from factfold.discovery import Definition, Discovery
 from factfold.scaffolding import create_project
 from factfold.settings_file import use_settings_file
 from projections import ProjectionGroup, Table, view
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.sqlite import SqliteTableStore
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -15,11 +15,11 @@ import pytest
 from cdc import TableComparison
 from factfold.cli.comparison_display import as_plain
 from factfold.cli.projections import print_json
-from projections.rebuilding.comparing import ViewComparison
-from projections.rebuilding.rebuild import RebuildReport
-from projections.rebuilding.verifying import ViewVerdict
+from projections.lifecycle.comparing import ViewComparison
+from projections.lifecycle.rebuild import RebuildReport
+from projections.lifecycle.verifying import ViewVerdict
 from projections.spark.live.incremental import BatchReport
-from projections.tablestore.port import DifferingRow
+from projections.stores.port import DifferingRow
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/use-the-commands-from-programs.md"
 
@@ -65,7 +65,7 @@ def served_by_command(tmp_path):
     from typer.testing import CliRunner
 
     from factfold.cli.entry import application
-    from projections.tablestore.sqlite import SqliteTableStore
+    from projections.stores.sqlite import SqliteTableStore
     from tests.conformance.ticket_batches import served
 
     store = SqliteTableStore(tmp_path / "views.db")

@@ -28,7 +28,7 @@ ENTRIES = {
     "postgres": [
         f"from eventstore import SqlEventStore; SqlEventStore({POSTGRES})",
         f"from eventstore import AsyncSqlEventStore; AsyncSqlEventStore({POSTGRES})",
-        f"from projections.tablestore.opening import open_table_store; open_table_store({POSTGRES})",
+        f"from projections.stores.opening import open_table_store; open_table_store({POSTGRES})",
         f"{ON_KAFKA}; Environment.open(Settings(), views_url={POSTGRES})",
     ],
     "async": ["from eventstore import AsyncSqlEventStore; AsyncSqlEventStore('sqlite:///shop.db')"],
@@ -123,8 +123,8 @@ def test_every_extra_that_can_be_missing_is_known() -> None:
     [
         (("httpx2", "authlib"), "projections.spark.reading.kafka_source"),
         (("confluent_kafka", "requests", "httpx2"), "projections.spark.reading.store_source"),
-        (("confluent_kafka", "requests", "httpx2"), "projections.rebuilding.rebuild"),
-        (("confluent_kafka", "requests", "httpx2"), "projections.running.runner"),
+        (("confluent_kafka", "requests", "httpx2"), "projections.lifecycle.rebuild"),
+        (("confluent_kafka", "requests", "httpx2"), "projections.lifecycle.runner"),
         (("confluent_kafka", "pyspark"), "cdc.connectors.outbox"),
     ],
 )

@@ -29,12 +29,12 @@ from projections.errors import (
     NoServingGeneration,
     TableStoreUnavailable,
 )
-from projections.rebuilding.progress import ProgressMeter, RebuildProgress, counted_once
-from projections.rebuilding.rebuild import RebuildReport
-from projections.running.follower import Follower
-from projections.running.restarts import Restarts
-from projections.tablestore.port import runner_of
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.lifecycle.follower import Follower
+from projections.lifecycle.progress import ProgressMeter, RebuildProgress, counted_once
+from projections.lifecycle.rebuild import RebuildReport
+from projections.lifecycle.restarts import Restarts
+from projections.stores.port import runner_of
+from projections.stores.sqlite import SqliteTableStore
 from tests.conformance.test_generations import built
 from tests.conformance.ticket_batches import GROUP, served
 from tests.integration.tickets import Ticket

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.sqlite import SqliteTableStore
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 3.0  # twice what is promised: other work on the machine counts in part

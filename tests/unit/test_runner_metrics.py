@@ -16,7 +16,7 @@ from factfold.watching.metrics import WatchMetrics
 from factfold.watching.results import write_compared, write_verified
 from projections import ArchiveMetrics, BranchesStatus, RouterMetrics, ViewVerdict
 from projections.spark.archive.appended import Appended
-from projections.tablestore.runs import Run, RunState
+from projections.stores.runs import Run, RunState
 from tests.unit.cdc.test_supervisor import Cluster
 
 

@@ -25,8 +25,8 @@ from eventstore.backends.sql.transactions import unavailable
 from eventstore.errors import FactfoldError
 from eventstore.inbox import _check_supported
 from eventstore.shown_urls import shown_url
-from projections.tablestore.opening import open_table_store
-from projections.tablestore.postgres import PostgresTableStore
+from projections.stores.opening import open_table_store
+from projections.stores.postgres import PostgresTableStore
 
 SENTINEL = "s3cr3t"
 PARAMETERS = f"password={SENTINEL}&sslpassword={SENTINEL}&connect_timeout=1"

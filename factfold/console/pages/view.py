@@ -14,7 +14,7 @@ from factfold.console.readings.groups import GROUPS, GroupState, declared_groups
 from factfold.console.readings.views import ROWS, WHY, ShownRows, Why
 from factfold.console.sources import Look, Sources
 from factfold.console.trends import Trend
-from projections.views import with_noted
+from projections.declaring.views import with_noted
 
 if TYPE_CHECKING:
     from projections import ProjectionGroup, View
@@ -174,21 +174,21 @@ def _about(group: str) -> str:
 
 
 def _pause(sources: Sources, fields: Query) -> Outcome:
-    from projections.tablestore import generations
+    from projections.stores import generations
 
     run = generations.pause(sources.clients.views, required(fields, "group"))
     return Outcome(f"generation {run.generation} of {run.group} is paused from its next batch on")
 
 
 def _resume(sources: Sources, fields: Query) -> Outcome:
-    from projections.tablestore import generations
+    from projections.stores import generations
 
     run = generations.resume(sources.clients.views, required(fields, "group"))
     return Outcome(f"generation {run.generation} of {run.group} goes on")
 
 
 def _drop(sources: Sources, fields: Query) -> Outcome:
-    from projections.tablestore import generations
+    from projections.stores import generations
 
     group, _ = required(fields, "group"), required(fields, "generation")  # an empty one drops no other
     dropped = generations.drop(sources.clients.views, group, generation=whole_number(fields, "generation"))

@@ -143,7 +143,7 @@ def _inboxes(clients: Clients) -> Homes:
 
 
 def _set_aside(clients: Clients) -> Homes:
-    from projections.tablestore.letters import set_aside_topics
+    from projections.stores.letters import set_aside_topics
 
     groups = [state.run.group for state in clients.views.states(None, SERVING)]
     return Homes(tuple(Home("views", each, name) for name in groups for each in set_aside_topics(clients.views, name)))
@@ -157,7 +157,7 @@ def known_home(clients: Clients, key: str) -> Home:
 def opened_home(clients: Clients, home: Home) -> AbstractContextManager[Letters]:
     """Open the letters of a home over the clients that are open already. Raises LetterMissing."""
     if home.kind == "views":
-        from projections.tablestore.letters import set_aside_letters
+        from projections.stores.letters import set_aside_letters
 
         return set_aside_letters(clients.views, home.topic, group=home.group)
     from eventstore.deadletters import group_letters, store_letters

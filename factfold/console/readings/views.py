@@ -13,8 +13,8 @@ from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
     from projections import ProjectionGroup
-    from projections.tablestore.behind_rows import SourceRow, ViewRows
-    from projections.tablestore.runs import RunState
+    from projections.stores.behind_rows import SourceRow, ViewRows
+    from projections.stores.runs import RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Why:
 
 def read_rows(clients: Clients, group: str, generation: int, view: str) -> ShownRows:
     """Return the first rows of a view."""
-    from projections.tablestore.behind_rows import COUNTED, view_rows
+    from projections.stores.behind_rows import COUNTED, view_rows
 
     result = view_rows(clients.views, group, generation, view)
     _, definition = clients.definitions.group(group) or (None, None)
@@ -61,7 +61,7 @@ def read_rows(clients: Clients, group: str, generation: int, view: str) -> Shown
 
 def _masking(clients: Clients, declared: ProjectionGroup | None, group: str, view: str) -> tuple[tuple[str, ...], bool]:
     """The key of a view, and whether its values may be of a person; a group that is not declared follows erasures."""
-    from projections.tablestore.behind_rows import reads_personal
+    from projections.stores.behind_rows import reads_personal
 
     definition = None if declared is None else next((one for one in declared.all_views if one.name == view), None)
     if definition is None:
@@ -70,7 +70,7 @@ def _masking(clients: Clients, declared: ProjectionGroup | None, group: str, vie
 
 
 def _follows_erasures(states: Iterable[RunState]) -> bool:
-    from projections.group import ERASURES
+    from projections.declaring.group import ERASURES
 
     return any(ERASURES in state.progress for state in states)
 
@@ -93,7 +93,7 @@ def _masked(result: ViewRows, key: tuple[str, ...], masked: bool) -> tuple[tuple
 
 def read_why(clients: Clients, group: str, generation: int, view: str, *key: tuple[str, str]) -> tuple[Why, ...]:
     """Return what a row of a view was made of. Raises NotFound if the console does not know its group's definition."""
-    from projections.tablestore.behind_rows import rows_behind
+    from projections.stores.behind_rows import rows_behind
 
     _, definition = declared(clients.definitions.group(group), f"group {group!r}", place=group)
     rows = rows_behind(clients.views, definition, generation, view, dict(key))
@@ -132,8 +132,8 @@ def _partition(clients: Clients, group: ProjectionGroup, row: SourceRow) -> int 
 def _partition_of_change(clients: Clients, group: ProjectionGroup, row: SourceRow, topic: str) -> int | None:
     from cdc.errors import UndecodableChange
     from eventstore.kafka.entries import TopicLog
-    from projections.tables import ChangelogTable
-    from projections.tablestore.record_keys import key_decoder, key_text
+    from projections.declaring.tables import ChangelogTable
+    from projections.stores.record_keys import key_decoder, key_text
 
     table = group.names.get(row.table)
     if not isinstance(table, ChangelogTable) or row.offset is None:

@@ -11,7 +11,7 @@ import operator
 from typing import TYPE_CHECKING, Final
 
 from cdc.changes.rules import OP_INSERT, OP_SNAPSHOT, OP_UPDATE
-from projections.tables import CapturedTable
+from projections.declaring.tables import CapturedTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

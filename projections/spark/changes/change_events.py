@@ -21,12 +21,12 @@ from cdc.changes.rules import (
     OP_UPDATE,
     STREAMED,
 )
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
+from projections.declaring.tables import BELOW_STREAMED, Table
 from projections.spark.changes.parsers import RecordParser
 from projections.spark.changes.semantic_types import FieldForm, is_value, typed
 from projections.spark.changes.unavailable import is_unavailable, placeholder
 from projections.spark.failures import refuse
-from projections.tables import BELOW_STREAMED, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from cdc.changes.rules import FIELD_EPOCH
+from projections.declaring.tables import ChangelogTable, VersionTable
 from projections.spark.changes.absent import absent_columns, listed
 from projections.spark.changes.change_events import (
     is_change,
@@ -23,7 +24,6 @@ from projections.spark.changes.semantic_types import typed
 from projections.spark.changes.unavailable import placeholder
 from projections.spark.changes.versions import TIMES, committed_at
 from projections.spark.failures import FAULT, fault, no_fault
-from projections.tables import ChangelogTable, VersionTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

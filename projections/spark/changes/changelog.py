@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cdc.changes.rules import OP_DELETE, OP_SNAPSHOT
+from projections.declaring.tables import ChangelogTable, set_at
 from projections.spark.changes.absent import ABSENT, absent_columns, is_absent, listed
 from projections.spark.changes.change_events import APPLIED, missing, parsed_columns, typed_columns
 from projections.spark.changes.parsers import RecordParser
 from projections.spark.failures import FAULT, fault, refuse
 from projections.spark.gathering import gathered
-from projections.tables import ChangelogTable, set_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -17,10 +17,10 @@ from cdc.changes.rules import (
 from cdc.changes.semantic_types import Form
 from eventstore.fields.serialization import FRAME
 from eventstore.schema_registry import RegisteredSchema
+from projections.declaring.tables import CapturedTable, Table
 from projections.spark.changes.bit_fields import base64_of
 from projections.spark.changes.semantic_types import FieldForm
 from projections.spark.failures import fault, no_fault, refuse
-from projections.tables import CapturedTable, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -27,7 +27,7 @@ from cdc.changes.semantic_types import (
     VARIABLE_SCALE,
     Form,
 )
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
 from projections.spark.changes.bit_fields import base64_of, bits, unscaled
 from projections.spark.changes.unavailable import is_unavailable
 from projections.spark.nesting import JSON_NULL, canonical

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
 from projections.spark.changes.bit_fields import base64_of
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from projections.event_versions import FROM, TO
+from projections.declaring.event_versions import FROM, TO
+from projections.declaring.tables import VALID_FROM, VersionTable
 from projections.spark.changes.absent import absent_columns, listed
 from projections.spark.changes.change_events import missing, parsed_columns, typed_columns
 from projections.spark.changes.parsers import RecordParser
 from projections.spark.failures import refuse
 from projections.spark.gathering import gathered
-from projections.tables import VALID_FROM, VersionTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec

@@ -19,13 +19,13 @@ import pyarrow as pa
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.fields.conversions import Convert
 from eventstore.schema_registry import RegisteredSchema
-from projections.columns import ColumnType, field_type
+from projections.declaring.columns import ColumnType, field_type
+from projections.declaring.tables import EventTable
 from projections.spark.events.decode import Decoder, column_of
 from projections.spark.events.fold import STAGING, key_column
 from projections.spark.events.plain_values import plain_values
 from projections.spark.nesting import as_stored, opened_up
 from projections.spark.python_workers import settled
-from projections.tables import EventTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

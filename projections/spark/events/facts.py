@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from projections.declaring.streams import EventStream
+from projections.declaring.tables import EVENT_TIME
 from projections.faults import FORGOTTEN, MESSAGES, TOO_LATE
 from projections.spark.events.decode import Decoder
 from projections.spark.events.fold import identity, order_of, set_values
 from projections.spark.failures import FAULT, fault, refuse
 from projections.spark.gathering import gathered
-from projections.streams import EventStream
-from projections.tables import EVENT_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -10,22 +10,22 @@ from eventstore.aggregates.aggregate import Aggregate
 from eventstore.fields.field_types import Avro
 from eventstore.personal.sealing import KEY_ID
 from eventstore.schema_registry import RegisteredSchema, is_sealed
-from projections.columns import ColumnType, from_avro
 from projections.declaring.any_table import sealed_parts
 from projections.declaring.avro_records import spelled_out
+from projections.declaring.columns import ColumnType, from_avro
 from projections.declaring.setters import Setter
+from projections.declaring.tables import EventTable, set_at
 from projections.errors import InvalidDefinition
 from projections.spark.events.decode import Decoder
 from projections.spark.events.nested_events import of_today
 from projections.spark.gathering import gathered
 from projections.spark.nesting import as_stored
-from projections.tables import EventTable, set_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from projections.event_versions import EventVersions
-    from projections.streams import EventStream
+    from projections.declaring.event_versions import EventVersions
+    from projections.declaring.streams import EventStream
 
 
 def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eventstore.fields.field_types import Avro, Field, FieldType
-from projections.columns import from_avro
 from projections.declaring.avro_records import spelled_out, value_type
+from projections.declaring.columns import from_avro
 from projections.errors import InvalidDefinition
 from projections.spark.events.upcasting import literal
 

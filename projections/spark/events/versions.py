@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from projections.event_versions import FROM, SETS, TO, EventVersions
+from projections.declaring.event_versions import FROM, SETS, TO, EventVersions
+from projections.declaring.tables import VALID_FROM
 from projections.spark.events.decode import Decoder
 from projections.spark.events.fold import key_column, kind_number, order_of, set_values
 from projections.spark.failures import FAULT, fault, refuse
 from projections.spark.gathering import gathered
-from projections.tables import VALID_FROM
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

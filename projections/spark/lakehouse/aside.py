@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from eventstore.topics import DEAD_LETTER_MESSAGE_LENGTH
 from projections.logs.offsets import Offsets
-from projections.set_aside import FAULTS, SetAside
+from projections.logs.set_aside import FAULTS, SetAside
 from projections.spark.exchange import few_rows
 from projections.spark.lakehouse.versioned import VersionedTable
 

@@ -21,11 +21,13 @@ import pyarrow as pa
 from eventstore.schema_registry import RegisteredSchema
 from projections.connections import Connections
 from projections.declaring.any_table import AnyTable
-from projections.group import ProjectionGroup
+from projections.declaring.group import ProjectionGroup
+from projections.declaring.tables import EventTable, Table
+from projections.declaring.views import ViewTable
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import OpenLog
-from projections.planner import plan
-from projections.set_aside import SetAside
+from projections.logs.set_aside import SetAside
+from projections.planning.planner import plan
 from projections.spark.exchange import few_rows, in_table_order
 from projections.spark.failures import described
 from projections.spark.lakehouse.aside import merge_set_aside
@@ -40,11 +42,9 @@ from projections.spark.live.incremental import BatchReport
 from projections.spark.reading.inputs import Reduction, keys_of, needs_stored_state
 from projections.spark.reading.records import left_out, read_records
 from projections.spark.views.frames import call
-from projections.tables import EventTable, Table
-from projections.tablestore.horizon import Passed
-from projections.tablestore.runs import Run
-from projections.tablestore.staging import stored_columns
-from projections.views import ViewTable
+from projections.stores.horizon import Passed
+from projections.stores.runs import Run
+from projections.stores.staging import stored_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from projections.set_aside import SetAside
+from projections.logs.set_aside import SetAside
 from projections.spark.exchange import few_rows
 from projections.spark.keeping import Difference, Rows
 from projections.spark.lakehouse.aside import read_set_aside
@@ -21,9 +21,9 @@ from projections.spark.lakehouse.places import DeltaGeneration, DeltaViewPlace, 
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.persisting import persisted
 from projections.spark.python_workers import settled
-from projections.tablestore.digest import digest_rows
-from projections.tablestore.port import DifferingRow
-from projections.tablestore.runs import Progress, Run, superseded
+from projections.stores.digest import digest_rows
+from projections.stores.port import DifferingRow
+from projections.stores.runs import Progress, Run, superseded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

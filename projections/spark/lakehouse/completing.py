@@ -1,6 +1,6 @@
 """What a batch brings for one table, made whole by the stored rows of its keys; what is known already is dropped.
 
-The same steps as `projections.tablestore.staging` takes in SQL.
+The same steps as `projections.stores.staging` takes in SQL.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
+from projections.declaring.tables import EventTable, Table, set_at
 from projections.spark.exchange import in_table_order
 from projections.spark.lakehouse.horizon import TIME, require_newer, timed
 from projections.spark.lakehouse.materialized import Materialized, all_of, any_of, materialized, within
-from projections.tables import EventTable, Table, set_at
-from projections.tablestore.facts import unavailable_value
-from projections.tablestore.gaps import events_missing
-from projections.tablestore.horizon import Passed
-from projections.tablestore.layout import POSITION
+from projections.stores.facts import unavailable_value
+from projections.stores.gaps import events_missing
+from projections.stores.horizon import Passed
+from projections.stores.layout import POSITION
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -52,7 +52,7 @@ class Staged:
     def gaps(self) -> list[Any]:
         """Streams of which a version is missing: their key, the stored version (-1 for none), the first behind it.
 
-        The same condition as `projections.tablestore.gaps`.
+        The same condition as `projections.stores.gaps`.
         """
         from pyspark.sql import functions as F
 

@@ -1,6 +1,6 @@
 """What a batch changes in a view: the function's result compared with the stored rows of the affected keys.
 
-The same rules as `projections.tablestore.differences` has in SQL.
+The same rules as `projections.stores.differences` has in SQL.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from projections.declaring.views import Unmatched, View
 from projections.spark.lakehouse.materialized import Materialized, all_of, materialized, union, within
 from projections.spark.lakehouse.places import DeltaViewPlace
 from projections.spark.lakehouse.reach import Reach
-from projections.tablestore.differences import not_of_the_root, returned_key
-from projections.views import Unmatched, View
+from projections.stores.differences import not_of_the_root, returned_key
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -1,6 +1,6 @@
 """Deleted rows up to their horizon in Delta Lake: a row says when it was deleted, and all that are due go in one write.
 
-The same rules as `projections.tablestore.horizon` has in databases. Each file's statistics have the earliest deletion
+The same rules as `projections.stores.horizon` has in databases. Each file's statistics have the earliest deletion
 in it: a query opens only files with due rows. How far in its source each table has lost rows is in a table of the
 generation, at the version that the ledger names.
 """
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
+from projections.declaring.tables import BELOW_STREAMED, ChangelogTable, Table
 from projections.spark.exchange import few_rows
 from projections.spark.lakehouse.places import StatePlace
 from projections.spark.lakehouse.versioned import VersionedTable
-from projections.tables import BELOW_STREAMED, ChangelogTable, Table
-from projections.tablestore.horizon import Passed, older_than_horizon
-from projections.tablestore.layout import AT
+from projections.stores.horizon import Passed, older_than_horizon
+from projections.stores.layout import AT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

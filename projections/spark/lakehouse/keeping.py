@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from projections.columns import ColumnType
 from projections.connections import Connections
-from projections.group import ProjectionGroup
+from projections.declaring.columns import ColumnType
+from projections.declaring.group import ProjectionGroup
 from projections.logs.port import OpenLog
-from projections.set_aside import SetAside
+from projections.logs.set_aside import SetAside
 from projections.spark.exchange import in_table_order
 from projections.spark.keeping import Comparison, Keeper, Verification
 from projections.spark.lakehouse.aside import merge_set_aside
@@ -22,7 +22,7 @@ from projections.spark.lakehouse.places import DeltaGeneration, StatePlace
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.lakehouse.versioned import VersionedTable
 from projections.spark.reading.inputs import Reduction
-from projections.tablestore.runs import BUILT, Run, RunState, superseded
+from projections.stores.runs import BUILT, Run, RunState, superseded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -18,7 +18,7 @@ import stamina
 
 from projections.errors import TableStoreUnavailable
 from projections.spark.lakehouse.numbered_files import NumberedFiles
-from projections.tablestore.runs import Run, RunState, decode_progress, encode_progress
+from projections.stores.runs import Run, RunState, decode_progress, encode_progress
 
 # A process that slept after it read the ledger could put a removed number again. It therefore reads again after a
 # minute: fewer than this many commits happen in that time.

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
+from projections.declaring.event_versions import EventVersions
+from projections.declaring.group import ProjectionGroup
+from projections.declaring.streams import EventStream
+from projections.declaring.tables import Table, VersionTable
+from projections.declaring.views import View
 from projections.errors import InvalidDefinition
-from projections.event_versions import EventVersions
-from projections.group import ProjectionGroup
 from projections.spark.lakehouse.versioned import VersionedTable
-from projections.streams import EventStream
-from projections.tables import Table, VersionTable
-from projections.views import View
 
 SET_ASIDE: Final = "set_aside"
 HORIZON: Final = "horizon"

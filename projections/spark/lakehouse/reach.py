@@ -1,6 +1,6 @@
 """Which keys of a view's tables a batch reaches, and the rows that its function needs for them.
 
-The same walks as `projections.tablestore.affected` and `projections.tablestore.slices` make in SQL, as joins of what
+The same walks as `projections.stores.affected` and `projections.stores.slices` make in SQL, as joins of what
 the batch brings with the stored rows at the versions that the ledger names.
 """
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from projections.declaring.any_table import AnyTable
-from projections.planner import ViewPlan
+from projections.declaring.views import View
+from projections.planning.planner import ViewPlan
 from projections.spark.lakehouse.materialized import Materialized, all_of, materialized, union, within
-from projections.views import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

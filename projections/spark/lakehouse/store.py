@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.shown_urls import shown_url
-from projections.batch_size import BatchSize
+from projections.declaring.group import ProjectionGroup
 from projections.declaring.naming import IDENTIFIER
+from projections.declaring.partials import shown
 from projections.errors import TableStoreUnavailable
-from projections.group import ProjectionGroup
+from projections.logs.batch_size import BatchSize
 from projections.logs.ranges import filled
-from projections.partials import shown
 from projections.spark.exchange import are_few
 from projections.spark.hadoop_folders import LOCAL, folders_in, remove_folder, spelled
 from projections.spark.lakehouse import horizon
@@ -35,10 +35,10 @@ from projections.spark.lakehouse.places import (
 )
 from projections.spark.lakehouse.versioned import VersionedTable
 from projections.spark.session import ONE_TASK, has_delta_lake
-from projections.tablestore.horizon import Passed
-from projections.tablestore.port import TableStore, ViewColumns
-from projections.tablestore.role_files import RoleFiles, own_folder
-from projections.tablestore.runs import (
+from projections.stores.horizon import Passed
+from projections.stores.port import TableStore, ViewColumns
+from projections.stores.role_files import RoleFiles, own_folder
+from projections.stores.runs import (
     BUILDING,
     BUILT,
     RETIRED,

@@ -25,21 +25,21 @@ import pyarrow as pa
 import structlog
 
 from eventstore.schema_registry import RegisteredSchema
+from projections.declaring.event_versions import EventVersions
+from projections.declaring.group import ProjectionGroup
+from projections.declaring.tables import EventTable
 from projections.errors import EventsMissing, RecordNotUnpacked, UndecodableRecord, UnknownSchemaId
-from projections.event_versions import EventVersions
 from projections.faults import FORGOTTEN
-from projections.group import ProjectionGroup
 from projections.logs.offsets import OffsetRange, Offsets
 from projections.logs.port import DeadLetters, RecordLog
+from projections.logs.set_aside import SetAside
 from projections.logs.unpacking import around, not_unpacked_in
-from projections.set_aside import SetAside
 from projections.spark.failures import described
 from projections.spark.judging import Judge
 from projections.spark.keeping import Batches
 from projections.spark.live.incremental import BatchReport
 from projections.spark.reading.records import Rows, left_out, read_records
-from projections.tables import EventTable
-from projections.tablestore.runs import Run
+from projections.stores.runs import Run
 
 _LOOK_SECONDS: Final = 0.2
 # Undecodable, unparsed, misfit, without a time, behind a gap, and behind the gap that those left: more is our mistake.

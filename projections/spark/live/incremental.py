@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eventstore.schema_registry import RegisteredSchema
-from projections.columns import ColumnType
 from projections.connections import Connections
-from projections.group import ERASURES, ProjectionGroup
+from projections.declaring.columns import ColumnType
+from projections.declaring.group import ERASURES, ProjectionGroup
+from projections.declaring.streams import EventStream
+from projections.declaring.tables import EventTable
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import OpenLog
-from projections.planner import ViewPlan, plan
-from projections.set_aside import SetAside
+from projections.logs.set_aside import SetAside
+from projections.planning.planner import ViewPlan, plan
 from projections.spark.exchange import are_few, fetched, few_rows, in_table_order, read, write
 from projections.spark.failures import described
 from projections.spark.late_events import with_floor
@@ -28,19 +30,17 @@ from projections.spark.reading.inputs import Reduction, keys_of, needs_stored_st
 from projections.spark.reading.records import Rows, left_out, read_records
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.partials import brought_forward, stored_columns
-from projections.streams import EventStream
-from projections.tables import EventTable
-from projections.tablestore import gaps, retained, staging
-from projections.tablestore.affected import find_affected
-from projections.tablestore.arrow import Target
-from projections.tablestore.aside import note_late, note_set_aside
-from projections.tablestore.commit import commit_batch
-from projections.tablestore.differences import stage_difference
-from projections.tablestore.layout import GenerationLayout, PartialLayout, TableLayout, ViewLayout
-from projections.tablestore.partials import cut_changes, drop_marked, has_marked
-from projections.tablestore.runs import Run
-from projections.tablestore.slices import cut_slices
-from projections.tablestore.sql import SqlTableStore
+from projections.stores import gaps, retained, staging
+from projections.stores.affected import find_affected
+from projections.stores.arrow import Target
+from projections.stores.aside import note_late, note_set_aside
+from projections.stores.commit import commit_batch
+from projections.stores.differences import stage_difference
+from projections.stores.layout import GenerationLayout, PartialLayout, TableLayout, ViewLayout
+from projections.stores.partials import cut_changes, drop_marked, has_marked
+from projections.stores.runs import Run
+from projections.stores.slices import cut_slices
+from projections.stores.sql import SqlTableStore
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from eventstore.schema_registry import RegisteredSchema
-from projections.event_versions import EventVersions
+from projections.declaring.event_versions import EventVersions
+from projections.declaring.streams import EventStream
+from projections.declaring.tables import ChangelogTable, EventTable, Table, VersionTable, ViewTopicTable
 from projections.spark.changes.changelog import prepare_newest_per_key
 from projections.spark.changes.parsers import parser_of
 from projections.spark.changes.versions import prepare_versions
@@ -16,8 +18,6 @@ from projections.spark.events.facts import prepare_facts, prepare_late
 from projections.spark.events.fold import prepare_declared_fold
 from projections.spark.events.versions import prepare_event_versions
 from projections.spark.reading.view_records import prepare_view_rows
-from projections.streams import EventStream
-from projections.tables import ChangelogTable, EventTable, Table, VersionTable, ViewTopicTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from projections.connections import Connections
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import OpenLog, record_schema
+from projections.logs.set_aside import SetAside
 from projections.logs.unpacking import around
-from projections.set_aside import SetAside
 from projections.spark.exchange import are_few, few_rows
 
 if TYPE_CHECKING:

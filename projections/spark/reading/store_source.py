@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from projections.declaring.view_topics import ViewTopics
     from projections.logs.port import SourceBoundaries
-    from projections.outputs.view_topics import ViewTopics
 
 # Planning a Python data source starts Python twice, a second or more; so many records are read in a tenth of that.
 DRIVER_OFFSETS = 20_000

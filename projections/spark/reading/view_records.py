@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from projections.declaring.tables import RECORD_KEY, ViewTopicTable
 from projections.spark.changes.semantic_types import of_text
 from projections.spark.failures import FAULT, fault, refuse_fault
 from projections.spark.gathering import gathered
-from projections.tables import RECORD_KEY, ViewTopicTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

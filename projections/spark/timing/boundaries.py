@@ -1,4 +1,4 @@
-"""The moments at which windows begin, as whole microseconds since 1970: `projections.timing.windows.Grid`.
+"""The moments at which windows begin, as whole microseconds since 1970: `projections.declaring.timing.windows.Grid`.
 
 A grid of a zone is on the clocks there: a moment's time of day is rounded down, and the moment of the result is looked
 for among those around it, since clocks that are set leave out times of day or show them twice.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from projections.timing.lengths import DAY, Length
-from projections.timing.windows import HOUR, Grid
+from projections.declaring.timing.lengths import DAY, Length
+from projections.declaring.timing.windows import HOUR, Grid
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from projections.errors import InvalidDefinition
+from projections.planning.marks import ANY_TIME, LOOKS
 from projections.spark.timing.pairs import Pairs
 from projections.spark.timing.sides import Sides, all_of
-from projections.spark.views.marks import ANY_TIME, LOOKS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec

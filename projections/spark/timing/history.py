@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from projections.event_versions import FROM, TO
-from projections.timing.validity import CURRENT, Validity
+from projections.declaring.event_versions import FROM, TO
+from projections.declaring.timing.validity import CURRENT, Validity
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Literal
 
+from projections.declaring.timing import lengths
+from projections.declaring.timing.lengths import Lasting
+from projections.declaring.views import as_columns
 from projections.errors import InvalidDefinition
 from projections.spark.timing.closest import DIRECTIONS, Direction, Search
 from projections.spark.timing.pairs import Pairs
 from projections.spark.timing.row_columns import in_order, key_of, require_columns
 from projections.spark.timing.sides import RIGHT, Columns, Sides, Taken, sides_of
-from projections.timing import lengths
-from projections.timing.lengths import Lasting
-from projections.views import as_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

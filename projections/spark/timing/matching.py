@@ -17,10 +17,22 @@ from functools import reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
 from projections.declaring.filtering import row_schema
+from projections.declaring.predicates import Both, Either, Predicate
+from projections.declaring.timing.automaton import Automaton
+from projections.declaring.timing.checking import (
+    check_measure,
+    check_pattern,
+    columns_computed,
+    columns_of,
+    own_name,
+)
+from projections.declaring.timing.operands import PREVIOUS, Taken, is_plain
+from projections.declaring.timing.patterns import Pattern, Step, as_pattern
+from projections.declaring.views import Columns, as_columns
 from projections.errors import InvalidDefinition
-from projections.predicates import Both, Either, Predicate
+from projections.planning.marks import ANY_TIME, ENTRY, LOOKS, NUMBERED, PARTITION, ROW_KEY
 from projections.spark.python_workers import settled
 from projections.spark.timing.matches import (
     DECIDED,
@@ -36,19 +48,7 @@ from projections.spark.timing.matches import (
 )
 from projections.spark.timing.row_columns import in_order, key_of, require_columns, require_time
 from projections.spark.views.conditions import condition
-from projections.spark.views.marks import ANY_TIME, ENTRY, LOOKS, NUMBERED, PARTITION, ROW_KEY
 from projections.spark.views.view_functions import column_type
-from projections.timing.automaton import Automaton
-from projections.timing.checking import (
-    check_measure,
-    check_pattern,
-    columns_computed,
-    columns_of,
-    own_name,
-)
-from projections.timing.operands import PREVIOUS, Taken, is_plain
-from projections.timing.patterns import Pattern, Step, as_pattern
-from projections.views import Columns, as_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from projections.planning.marks import LOOKS
 from projections.spark.timing.sides import Sides, all_of
-from projections.spark.views.marks import LOOKS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from projections.errors import InvalidDefinition, UnknownColumn
-from projections.spark.views.marks import ENTRY, ROW_KEY
+from projections.planning.marks import ENTRY, ROW_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from projections.declaring.views import as_columns
 from projections.errors import InvalidDefinition
 from projections.spark.timing.row_columns import require_columns, require_time
-from projections.views import as_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from projections.declaring.timing import lengths
+from projections.declaring.timing.lengths import Lasting
+from projections.declaring.views import as_columns
 from projections.errors import InvalidDefinition
-from projections.timing import lengths
-from projections.timing.lengths import Lasting
-from projections.views import as_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

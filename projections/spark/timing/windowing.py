@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from projections.declaring.timing.lengths import DAY
+from projections.declaring.timing.windows import Cumulative, Hopping, Session, Tumbling, Window, hop_lasts
 from projections.errors import InvalidDefinition
+from projections.planning.plans import java
 from projections.spark.timing.boundaries import added, following, latest
 from projections.spark.timing.row_columns import require_time
-from projections.spark.views.plans import java
-from projections.timing.lengths import DAY
-from projections.timing.windows import Cumulative, Hopping, Session, Tumbling, Window, hop_lasts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

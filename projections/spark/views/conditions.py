@@ -14,10 +14,10 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from eventstore.schema_registry import RegisteredSchema
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
 from projections.declaring.event_fields import FieldKind, check_against, kind_at
 from projections.declaring.filtering import row_schema
-from projections.predicates import (
+from projections.declaring.predicates import (
     OPERATORS,
     Absence,
     Both,

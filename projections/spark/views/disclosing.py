@@ -20,13 +20,13 @@ from eventstore.fields.upcasting import name_taken
 from eventstore.personal.sealing import SealedField
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
 from projections.declaring.any_table import AnyTable, sealed_parts
+from projections.declaring.event_versions import EventVersions
 from projections.declaring.setters import Setter
+from projections.declaring.streams import EventStream
+from projections.declaring.tables import EventTable
 from projections.errors import keys_missing
-from projections.event_versions import EventVersions
 from projections.spark.python_workers import settled
 from projections.spark.reading.records import Rows
-from projections.streams import EventStream
-from projections.tables import EventTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

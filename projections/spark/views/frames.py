@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from projections.declaring.any_table import AnyTable
-from projections.event_versions import FROM, TO, EventVersions
+from projections.declaring.event_versions import FROM, TO, EventVersions
+from projections.declaring.streams import EventStream
+from projections.declaring.tables import VersionTable
+from projections.declaring.views import Input, View, ViewTable
+from projections.planning.marks import ENTRY, ROW_KEY
 from projections.spark.changes.versions import with_times, with_validity
 from projections.spark.events.versions import with_states
 from projections.spark.nesting import opened_up
 from projections.spark.views.conditions import row_condition
-from projections.spark.views.marks import ENTRY, ROW_KEY
-from projections.streams import EventStream
-from projections.tables import VersionTable
-from projections.views import Input, View, ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

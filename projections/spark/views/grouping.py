@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from projections.spark.scala import items
-from projections.spark.views.plans import analysed_plan, is_attribute, java, kind
+from projections.planning.plans import analysed_plan, is_attribute, java, kind
+from projections.planning.scala import items
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

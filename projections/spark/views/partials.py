@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from projections.columns import ColumnType
-from projections.partials import AFTER, BEFORE, GROUPS, LONG, ROWS, WHOLE, hidden
+from projections.declaring.columns import ColumnType
+from projections.declaring.partials import AFTER, BEFORE, GROUPS, LONG, ROWS, WHOLE, hidden
+from projections.declaring.views import View
+from projections.planning.plans import java
 from projections.spark.exchange import in_table_order
 from projections.spark.views.frames import call
 from projections.spark.views.grouping import Grouping, Measure, as_column, as_expression, taken_apart
-from projections.spark.views.plans import java
-from projections.views import View
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -8,32 +8,32 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from projections.columns import ColumnType, Kind
 from projections.declaring.any_table import AnyTable, require_flat
 from projections.declaring.binding import check, may_not_match, require_all_reached
+from projections.declaring.checked_finals import require_time
+from projections.declaring.columns import ColumnType, Kind
+from projections.declaring.group import ProjectionGroup
 from projections.declaring.naming import checked_columns
+from projections.declaring.timing.promises import require_row_time
+from projections.declaring.views import InferredReferences, Reference, View
 from projections.errors import InvalidDefinition, UnknownColumn
-from projections.group import ProjectionGroup
-from projections.outputs.finals import require_time
-from projections.planner import plan as walk
-from projections.spark.failures import described
-from projections.spark.scala import items
-from projections.spark.views.frames import handed
-from projections.spark.views.inference import compared, inferred, written
-from projections.spark.views.lineage import require_own_key, require_traced
-from projections.spark.views.marks import ROLE
-from projections.spark.views.partials import partials_of
-from projections.spark.views.partitions import require_partitioned
-from projections.spark.views.plans import (
+from projections.planning.inference import compared, inferred, written
+from projections.planning.lineage import require_own_key, require_traced
+from projections.planning.marks import ROLE
+from projections.planning.partitions import require_partitioned
+from projections.planning.planner import plan as walk
+from projections.planning.plans import (
     analysed_plan,
     environmental,
     leaves,
     nondeterministic,
     operators,
 )
-from projections.spark.views.rows import Rows, Untraceable
-from projections.timing.promises import require_row_time
-from projections.views import InferredReferences, Reference, View
+from projections.planning.rows import Rows, Untraceable
+from projections.planning.scala import items
+from projections.spark.failures import described
+from projections.spark.views.frames import handed
+from projections.spark.views.partials import partials_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +58,7 @@ _SAME = "a view must return the same for the same rows: let an event or a column
 def view_columns(spark: SparkSession, group: ProjectionGroup) -> dict[str, dict[str, ColumnType]]:
     """The columns of every view of the group, by planning its function over empty tables.
 
-    Partial aggregates are among them, under names that no column of a view has (``projections.partials``).
+    Partial aggregates are among them, under names that no column of a view has (``projections.declaring.partials``).
     Raises UnknownColumn or InvalidDefinition, naming the view.
     """
     columns: dict[str, dict[str, ColumnType]] = {}

@@ -18,7 +18,7 @@ from cdc.comparing.repairing import Repair, _ranges
 from cdc.comparing.rows import Digest, Key, KeyRange, SeenRow
 from cdc.comparing.settling import Settled, settle
 from eventstore.topics import TopicRecord
-from projections.tables import BELOW_STREAMED
+from projections.declaring.tables import BELOW_STREAMED
 
 KEY: Key = ("7",)
 

@@ -10,9 +10,9 @@ from eventstore import ANY, SqlEventStore
 from eventstore.store import StreamAppend
 from factfold.console.definitions import Definitions
 from projections import ProjectionGroup, view
-from projections.columns import ColumnType
-from projections.tablestore import runs
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.declaring.columns import ColumnType
+from projections.stores import runs
+from projections.stores.sqlite import SqliteTableStore
 from tests.unit.console.stub_connect import StubConnect
 from tests.unit.console.teashop import Order, Payment, orders, review
 

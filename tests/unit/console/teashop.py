@@ -14,9 +14,9 @@ from cdc import capture
 from eventstore import Aggregate, Dispatcher, Personal, SqlEventStore, command, event, subscription
 from eventstore.processes import Process, reacts, starts, times_out
 from projections import ProjectionGroup, Table, branches, field, on, view
-from projections.columns import ColumnType
-from projections.tablestore import runs
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.declaring.columns import ColumnType
+from projections.stores import runs
+from projections.stores.sqlite import SqliteTableStore
 
 SCRIPT = "<script>alert(1)</script>"
 

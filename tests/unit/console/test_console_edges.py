@@ -14,9 +14,9 @@ from factfold.console.pages.overview import overview
 from factfold.console.places import Places
 from factfold.console.sources import Sources
 from projections import ProjectionGroup, Table, on, sql_view
-from projections.columns import ColumnType
-from projections.group import ERASURES
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.declaring.columns import ColumnType
+from projections.declaring.group import ERASURES
+from projections.stores.sqlite import SqliteTableStore
 from tests.unit.console.conftest import ORIGIN, TEASHOP, Browser, cells
 from tests.unit.console.teashop import Person
 

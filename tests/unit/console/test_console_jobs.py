@@ -19,8 +19,8 @@ from factfold.console import jobs as jobs_module
 from factfold.console.jobs import Jobs
 from factfold.console.places import Places
 from projections import ViewComparison, ViewVerdict
-from projections.rebuilding.rebuild import RebuildReport
-from projections.tablestore.port import DifferingRow
+from projections.lifecycle.rebuild import RebuildReport
+from projections.stores.port import DifferingRow
 from tests.unit.console.test_console_edges import NAME
 from tests.waiting import wait_until
 

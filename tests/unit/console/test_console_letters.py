@@ -15,8 +15,8 @@ from factfold.console.definitions import find_definitions
 from factfold.console.places import Places
 from factfold.console.readings.letters import HOMES
 from factfold.console.sources import Sources
-from projections.tablestore.layout import aside_table, generation_name
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.layout import aside_table, generation_name
+from projections.stores.sqlite import SqliteTableStore
 from tests.unit.console.conftest import TEASHOP, Browser, cells
 from tests.unit.console.teashop import SCRIPT, Order
 

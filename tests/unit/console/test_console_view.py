@@ -8,8 +8,8 @@ import pytest
 
 from factfold.cli.shown_values import as_json
 from factfold.console.pages.view import views
-from projections.tablestore.sqlite import SqliteTableStore
-from projections.views import InferredReferences, noted_references
+from projections.declaring.views import InferredReferences, noted_references
+from projections.stores.sqlite import SqliteTableStore
 from tests.unit.console.conftest import Browser, cells
 from tests.unit.console.teashop import COLUMNS, SCRIPT, group, order_details
 

@@ -27,7 +27,7 @@ from eventstore.errors import (
 )
 from eventstore.restarts import PASSING
 from factfold.cli import branches, projections, subscriptions
-from projections.running import restarts as of_projections
+from projections.lifecycle import restarts as of_projections
 
 PASS = [BrokerRefused, BrokerUnreachable, RegistryUnreachable, StoreUnavailable]
 END = [TopicMissing, OffsetsExpired, HandlerHung, DeclarationError]

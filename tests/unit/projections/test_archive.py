@@ -15,8 +15,8 @@ from projections.errors import ArchiveUnusable, OffsetsLost
 from projections.logs.archive import ArchivedLog, Extent, divided, require_same
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import arrow_record_schema
-from projections.logs.whole_log import from_the_beginning
 from projections.spark.archive.folders import ArchiveFolder
+from projections.spark.reading.whole_log import from_the_beginning
 
 TOPIC = "parcel"
 ARCHIVED = Extent("id", {0: 0, 1: 0}, {0: 100, 1: 40})

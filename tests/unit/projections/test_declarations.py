@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from eventstore import Aggregate, Personal, event
 from projections import ProjectionGroup, Table, field, of_type, on, view
 from projections.errors import InvalidDefinition, InvalidPredicate, UnknownColumn
-from projections.planner import plan
+from projections.planning.planner import plan
 from tests.integration.tickets import CUSTOMERS, DECLARED, REGIONS, Ticket
 
 tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from projections.errors import OffsetsLost
+from projections.lifecycle.building import BuildState, _has_waited
 from projections.logs.deletions import require_deletions
-from projections.rebuilding.building import BuildState, _has_waited
 
 
 class Compacted:

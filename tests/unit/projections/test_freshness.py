@@ -9,8 +9,8 @@ import pytest
 
 from cdc.changes.commit_times import commit_time
 from cdc.errors import UndecodableChange
-from projections.group import ERASURES
-from projections.running.freshness import applied_commits
+from projections.declaring.group import ERASURES
+from projections.lifecycle.freshness import applied_commits
 from projections.testing.memory_log import MemoryLog
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -10,10 +10,10 @@ import sqlalchemy as sa
 
 from eventstore import Aggregate, Personal, event
 from projections import ProjectionGroup, Stream, Table, field, history, on, sql_view, view
-from projections.columns import ColumnType
+from projections.declaring.columns import ColumnType
+from projections.declaring.timing.validity import columns_of, validity_of
 from projections.errors import InvalidDefinition
 from projections.spark.lakehouse.places import require_storable
-from projections.timing.validity import columns_of, validity_of
 
 
 class Trip(Aggregate):

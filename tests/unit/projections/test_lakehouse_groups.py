@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from projections import Table
 from projections.errors import InvalidDefinition, TableStoreUnavailable
 from projections.spark.lakehouse.places import require_storable
-from projections.tablestore.opening import delta_root, open_table_store, sqlite_path
+from projections.stores.opening import delta_root, open_table_store, sqlite_path
 
 MODEL = sa.Table("prices", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True))
 

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections import Table, match_pattern, view
-from projections.branching.matching import matcher
+from projections.declaring.matching import matcher
+from projections.declaring.predicates import field, of_type
+from projections.declaring.timing import automaton
+from projections.declaring.timing.automaton import Automaton
+from projections.declaring.timing.deciding import Partition
+from projections.declaring.timing.operands import PREVIOUS, is_plain, previous, rows_of
+from projections.declaring.timing.patterns import Pattern, as_pattern, label
 from projections.errors import InvalidDefinition, InvalidPredicate, PatternTooWide
-from projections.predicates import field, of_type
-from projections.timing import automaton
-from projections.timing.automaton import Automaton
-from projections.timing.deciding import Partition
-from projections.timing.operands import PREVIOUS, is_plain, previous, rows_of
-from projections.timing.patterns import Pattern, as_pattern, label
 from tests.conformance import pattern_oracle
 
 EXAMPLES = int(os.environ.get("FACTFOLD_EXAMPLES", "0"))

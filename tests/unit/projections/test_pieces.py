@@ -19,11 +19,11 @@ from projections.errors import (
 )
 from projections.logs.offsets import OffsetRange
 from projections.logs.ranges import bounded, reached
-from projections.logs.whole_log import from_the_beginning
 from projections.spark.failures import MARK, translate
-from projections.tablestore.digest import digest_rows
-from projections.tablestore.opening import open_table_store, sqlite_path
-from projections.tablestore.runs import decode_progress
+from projections.spark.reading.whole_log import from_the_beginning
+from projections.stores.digest import digest_rows
+from projections.stores.opening import open_table_store, sqlite_path
+from projections.stores.runs import decode_progress
 
 
 def batch(**columns):

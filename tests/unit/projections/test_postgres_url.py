@@ -10,7 +10,7 @@ import pytest
 
 from eventstore.backends.sql.engines import engine_for
 from factfold.cli.connectors import _created as database_of_a_source
-from projections.tablestore.postgres import PostgresTableStore
+from projections.stores.postgres import PostgresTableStore
 
 SAID = {
     "u:p%40%2F@h/d?sslmode=verify-full&sslrootcert=/etc/the%20root.pem": {

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from projections import field
+from projections.declaring.predicates import Comparison
 from projections.errors import InvalidPredicate
-from projections.predicates import Comparison
 
 EAST, WEST = timezone(timedelta(hours=14)), timezone(-timedelta(hours=12))
 

@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from projections import field, of_type
-from projections.branching.matching import matcher
 from projections.declaring.event_fields import FieldKind, check_predicate, field_names
+from projections.declaring.matching import matcher
 from projections.errors import InvalidPredicate, UnknownField
 from tests.integration.payments_of_every_kind import Currency, Method, Payment
 

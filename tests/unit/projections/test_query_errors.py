@@ -15,15 +15,15 @@ from pyspark.errors import PySparkException
 
 import projections
 from eventstore.errors import RecordsUnreadable
+from projections.declaring.views import View
 from projections.errors import CodeFailed, ProjectionError, RecordNotUnpacked, SparkFailed, UnsupportedValue
+from projections.lifecycle.building import Builder
 from projections.logs.offsets import OffsetRange
-from projections.rebuilding.building import Builder
 from projections.spark.failures import described, translate
 from projections.spark.lakehouse.batches import DeltaBatch
 from projections.spark.live import incremental
 from projections.spark.live.incremental import LiveBatches
 from projections.spark.reading import kafka_source
-from projections.views import View
 
 PERSONAL = ("ann@example.org", "line2", "4711.25", "O'Hara")
 NUMBER = (

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from projections import Table
-from projections.tablestore.record_keys import key_decoder, key_text
+from projections.stores.record_keys import key_decoder, key_text
 
 
 @pytest.mark.parametrize(

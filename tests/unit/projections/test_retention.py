@@ -23,9 +23,9 @@ from projections import (
     view,
     windowed,
 )
+from projections.declaring.tables import EVENT_TIME
+from projections.declaring.timing.promises import require_row_time
 from projections.errors import InvalidDefinition
-from projections.tables import EVENT_TIME
-from projections.timing.promises import require_row_time
 
 SECOND = 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86400 * SECOND

@@ -8,7 +8,7 @@ import tempfile
 import pytest
 
 from projections.errors import TableStoreUnavailable
-from projections.tablestore.role_files import own_folder
+from projections.stores.role_files import own_folder
 
 
 @pytest.fixture

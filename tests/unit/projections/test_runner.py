@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 from eventstore.errors import BrokerUnreachable, TopicMissing
-from projections.batch_size import BatchSize
 from projections.errors import (
     DefinitionChanged,
     NotCaughtUp,
@@ -21,13 +20,14 @@ from projections.errors import (
     SparkStopped,
     TableStoreUnavailable,
 )
+from projections.lifecycle import follower as module
+from projections.lifecycle.follower import Follower
+from projections.lifecycle.lag import LagClock, waited_seconds
+from projections.lifecycle.metrics import RunMetrics
+from projections.lifecycle.restarts import Restarts
+from projections.lifecycle.runner import Runner
+from projections.logs.batch_size import BatchSize
 from projections.logs.boundaries import Boundaries
-from projections.running import follower as module
-from projections.running.follower import Follower
-from projections.running.lag import LagClock, waited_seconds
-from projections.running.metrics import RunMetrics
-from projections.running.restarts import Restarts
-from projections.running.runner import Runner
 from projections.spark.live.incremental import BatchReport
 
 GROUP = SimpleNamespace(name="shop", inputs=("orders",))

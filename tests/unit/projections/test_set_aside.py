@@ -9,7 +9,7 @@ from projections import ProjectionGroup
 from projections.errors import InvalidDefinition, UnknownSchemaId
 from projections.faults import MESSAGES, Fault
 from projections.logs.port import arrow_record_schema
-from projections.set_aside import FAULTS, SetAside
+from projections.logs.set_aside import FAULTS, SetAside
 from tests.conformance.ticket_batches import ticket_names
 
 

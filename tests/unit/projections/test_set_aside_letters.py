@@ -15,10 +15,10 @@ from eventstore.deadletters import by_cause
 from eventstore.errors import LetterMissing, ReplayRefused, UnsupportedBackend
 from factfold.cli.entry import application
 from projections.errors import NoServingGeneration
-from projections.set_aside import FAULTS, SetAside
-from projections.tablestore.aside import note_set_aside, read_set_aside
-from projections.tablestore.letters import set_aside_letters
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.logs.set_aside import FAULTS, SetAside
+from projections.stores.aside import note_set_aside, read_set_aside
+from projections.stores.letters import set_aside_letters
+from projections.stores.sqlite import SqliteTableStore
 from tests.conformance.ticket_batches import COLUMNS, GROUP, served
 
 

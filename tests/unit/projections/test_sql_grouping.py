@@ -8,9 +8,9 @@ from projections import ProjectionGroup, view
 from projections.declaring.sql_grouping import parted
 from projections.declaring.sql_queries import Query
 from projections.declaring.sql_text import parsed
+from projections.declaring.sql_views import sql_view
+from projections.declaring.views import Unmatched
 from projections.errors import InvalidDefinition
-from projections.sql_views import sql_view
-from projections.views import Unmatched
 from tests.conformance.join_views import NAMED
 
 

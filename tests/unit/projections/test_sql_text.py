@@ -6,9 +6,9 @@ import pytest
 
 from projections.declaring.sql_queries import Query
 from projections.declaring.sql_text import parsed
+from projections.declaring.sql_views import SqlFunction, sql_view
+from projections.declaring.views import Reference
 from projections.errors import InvalidDefinition
-from projections.sql_views import SqlFunction, sql_view
-from projections.views import Reference
 from tests.conformance.join_views import NAMED
 
 # What stands in ‹› is a table's name; it is replaced, and called as it was where the text gives it no alias.

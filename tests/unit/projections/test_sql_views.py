@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from projections.declaring.sql_views import sql_view
+from projections.declaring.views import Reference, Unmatched
 from projections.errors import InvalidDefinition
-from projections.sql_views import sql_view
-from projections.views import Reference, Unmatched
 from tests.conformance.join_views import GROUP, NAMED, SQL
 
 FUNCTIONS = {

@@ -11,10 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from projections.errors import ProjectionError, TableStoreUnavailable, UnsupportedValue
-from projections.tablestore.copying import _session
-from projections.tablestore.embedded_rows import session
-from projections.tablestore.postgres import PostgresTableStore
-from projections.tablestore.sqlite import SqliteTableStore
+from projections.stores.copying import _session
+from projections.stores.embedded_rows import session
+from projections.stores.postgres import PostgresTableStore
+from projections.stores.sqlite import SqliteTableStore
 
 SENTINEL = "ann@example.org"
 DUPLICATE = f'duplicate key value violates unique constraint "people_pkey"\nDETAIL:  Key (email)=({SENTINEL}) exists.'
@@ -66,7 +66,7 @@ def test_an_engine_hides_parameters_where_its_error_is_printed_as_it_is(tmp_path
 
 
 def test_rows_that_are_copied_are_refused_by_column_and_without_the_value(monkeypatch: Any) -> None:
-    monkeypatch.setattr("projections.tablestore.copying._pool", raising(adbc.DataError(INVALID, status_code=5)))
+    monkeypatch.setattr("projections.stores.copying._pool", raising(adbc.DataError(INVALID, status_code=5)))
     with pytest.raises(UnsupportedValue, match="COPY people, line 3, column age") as refused, _session("uri"):
         pass
 

@@ -13,8 +13,8 @@ from projections.errors import RecordNotUnpacked, TooManyBadRecords, Undecodable
 from projections.logs import unpacking
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import arrow_record_schema
+from projections.logs.set_aside import SetAside
 from projections.logs.unpacking import around, not_unpacked_in, still_not_unpacked
-from projections.set_aside import SetAside
 from projections.spark.live.applying import BatchApplier
 from projections.spark.live.incremental import BatchReport
 from projections.spark.reading.records import left_out, read_records

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, view
 from projections.errors import EndNotKnown, InvalidDefinition
-from projections.logs.whole_log import require_served
+from projections.spark.reading.whole_log import require_served
 
 ITEMS = sa.Table("items", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), schema="public")
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 import sqlalchemy as sa
 
-from projections.tablestore.sqlite import SqliteTableStore
-from projections.tablestore.write_ahead_log import WriteAheadLog
+from projections.stores.sqlite import SqliteTableStore
+from projections.stores.write_ahead_log import WriteAheadLog
 
 LONG = 200_000  # bytes
 COMMITS = 60  # of 20 KB

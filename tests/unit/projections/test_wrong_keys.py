@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from eventstore import Aggregate, Personal, event
 from projections import Table, on, view
-from projections.tablestore.differences import not_of_the_root, returned_key
-from projections.views import View, ViewTable
+from projections.declaring.views import View, ViewTable
+from projections.stores.differences import not_of_the_root, returned_key
 
 SENTINEL = "ann@example.org"
 

@@ -1,0 +1,227 @@
+"""Projection groups: views that are kept together, in one run and one commit."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cached_property
+from typing import Final, get_args
+
+from projections.declaring.any_table import AnyTable
+from projections.declaring.checked_finals import check_finals
+from projections.declaring.columns import ColumnType
+from projections.declaring.event_versions import EventVersions
+from projections.declaring.filled_topics import check_topics
+from projections.declaring.naming import checked_identifier, listed
+from projections.declaring.partials import shown
+from projections.declaring.streams import EventStream
+from projections.declaring.tables import ChangelogTable, EventTable, Table, VersionTable
+from projections.declaring.timing.retention import Retention, retention_of
+from projections.declaring.views import View, ViewTable
+from projections.errors import InvalidDefinition
+from projections.faults import BadRecords
+
+ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of persons that were destroyed
+
+# Longer than a source repeats itself after any failure that is repaired, and shorter than deleted rows are a burden.
+HORIZON: Final = timedelta(days=30)
+_LEAST_HORIZON: Final = timedelta(hours=1)  # connectors that are started again repeat seconds, or minutes
+
+_CAPTURED: Final = (ChangelogTable, VersionTable)
+
+
+@dataclass(frozen=True)
+class ProjectionGroup:
+    """The unit of a run: its views share state tables and one progress, and publish in one transaction.
+
+    Views that the listed ones read are updated in the same run. They are served if they are listed too.
+
+    Attributes:
+        name: The name of the group.
+        views: The views.
+        version: The version of the definition.
+        transactions: Topic prefixes of connectors with ``PostgresSource(transactions=True)``. Batches end at
+            transactions of these sources, and no view ever shows half of one. For PostgreSQL and JSON, with
+            exactly-once delivery.
+        bad_records: What happens to records that cannot be read.
+        horizon: How long a deleted row is known to be deleted: at least an hour, None for ever. A later change that may
+            be of such a row stops the run with OlderThanHorizon.
+
+    Raises:
+        InvalidDefinition: Views use one name for different tables, transactions are in Avro, or the horizon is too
+            short.
+
+    Examples:
+        >>> shop_views = ProjectionGroup("shop", [orders_by_region])
+    """
+
+    name: str
+    views: Sequence[View]
+    version: int = 1
+    transactions: tuple[str, ...] = ()
+    bad_records: BadRecords = "fail"
+    horizon: timedelta | None = HORIZON
+
+    def __post_init__(self) -> None:
+        checked_identifier(self.name, what="projection group")
+        if self.bad_records not in get_args(BadRecords):
+            raise InvalidDefinition(
+                f"group {self.name!r} has bad_records={self.bad_records!r}",
+                remedy=f"choose one of {', '.join(get_args(BadRecords))}",
+            )
+        if self.horizon is not None and self.horizon < _LEAST_HORIZON:
+            raise InvalidDefinition(
+                f"group {self.name!r} forgets deleted rows after {self.horizon}: a source may repeat older changes",
+                remedy="give it at least an hour, better weeks. None retains them for ever",
+            )
+        if not self.views:
+            raise InvalidDefinition(f"group {self.name!r} has no view", remedy="give it at least one")
+        for view in self.views:
+            self._require_view(view)
+        _ = self.tables
+        check_topics(self.name, self.all_views, read=self.topics)
+        check_finals(self.all_views)
+        _ = self.retention
+        for prefix in self.transactions:
+            self._check_transactions(prefix)
+
+    def _require_view(self, view: object) -> None:
+        if not isinstance(view, View):
+            raise InvalidDefinition(
+                f"group {self.name!r} has {getattr(view, '__name__', view)!r}, a {type(view).__name__} and no view",
+                remedy='declare it with @view(key="…") or sql_view(…)',
+            )
+
+    def __repr__(self) -> str:
+        """One line: the name and the views."""
+        return f"<ProjectionGroup {self.name}: {listed([view.name for view in self.views])}>"
+
+    def _check_transactions(self, prefix: str) -> None:
+        captured = self.captured_by(prefix)
+        if not captured:
+            raise InvalidDefinition(
+                f"group {self.name!r} keeps transactions of {prefix!r} whole, and reads no topic of that prefix",
+                remedy=f"name the topic prefix of a connector it reads: {', '.join(self.topics)}",
+            )
+        if avro := [topic for topic in captured if topic in self.avro_changelogs]:
+            raise InvalidDefinition(
+                f"group {self.name!r} keeps transactions of {prefix!r} whole, and {', '.join(avro)} is Avro",
+                remedy="capture with encoding=PlainJson() or JsonWithSchemas(), or leave transactions away",
+            )
+
+    def captured_by(self, prefix: str) -> tuple[str, ...]:
+        """Return the changelog topics that a connector of this topic prefix fills."""
+        tables = self.tables.values()
+        captured = (t.topic for t in tables if isinstance(t, _CAPTURED) and _is_captured_by(prefix, t.topic))
+        return tuple(dict.fromkeys(captured))
+
+    @cached_property
+    def all_views(self) -> tuple[View, ...]:
+        """Every view of the run, after the views that it reads."""
+        views: dict[str, View] = {}
+        for view in self.views:
+            self._keep(view, views)
+        return tuple(views.values())
+
+    def _keep(self, view: View, views: dict[str, View]) -> None:
+        for read in view.inputs:
+            self._keep(read, views)
+        if views.setdefault(view.name, view) is not view:
+            raise InvalidDefinition(f"group {self.name!r} has two views {view.name!r}", remedy="rename one of them")
+
+    @cached_property
+    def names(self) -> Mapping[str, AnyTable]:
+        """The tables that the parameters of the views mean. A table may have several names."""
+        tables: dict[str, AnyTable] = {}
+        for view in self.all_views:
+            for parameter, table in view.tables.items():
+                if isinstance(table, AnyTable) and tables.setdefault(parameter, table) is not table:
+                    raise InvalidDefinition(
+                        f"two views of group {self.name!r} mean different tables by {parameter!r}",
+                        remedy="rename one parameter, or give the views groups of their own",
+                    )
+        return tables
+
+    @cached_property
+    def tables(self) -> Mapping[str, Table]:
+        """Every table over a topic once, by the first of its names, which is that of its state."""
+        tables: dict[int, tuple[str, Table]] = {}
+        for name, table in self.names.items():
+            if isinstance(table, Table):
+                tables.setdefault(id(table.whole), (name, table.whole))
+        return dict(tables.values())
+
+    def name_of(self, table: AnyTable) -> str:
+        """Return the name of a table in ``tables``."""
+        return next(name for name, known in self.tables.items() if known is table.whole)
+
+    def resolved(self, columns: Mapping[str, Mapping[str, ColumnType]]) -> ProjectionGroup:
+        """Return the group with views that read only tables, given the columns of the views that others read."""
+        views: dict[str, View] = {}
+        read: dict[str, ViewTable] = {}  # one each, however many views read it
+        for view in self.all_views:
+            tables = {
+                name: read.get(t.name, views[t.name]) if isinstance(t, View) else t for name, t in view.tables.items()
+            }
+            views[view.name] = bound = replace(view, tables=tables)
+            if view.name in columns:
+                read[view.name] = _as_table(bound, columns[view.name])
+        return replace(self, views=tuple(views[view.name] for view in self.views))
+
+    @cached_property
+    def retention(self) -> Retention | None:
+        """When rows of streams with promises are forgotten, None without promises. Raises InvalidDefinition."""
+        return retention_of(self.tables, self.all_views, served=self.views)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics the group reads, each once."""
+        return tuple(dict.fromkeys(table.topic for table in self.tables.values()))
+
+    @property
+    def personal(self) -> bool:
+        """Whether any table has personal columns."""
+        return any(table.personal for table in self.tables.values())
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What the group follows: its topics, and the erasures if it has personal columns."""
+        return (*self.topics, ERASURES) if self.personal else self.topics
+
+    @property
+    def avro_changelogs(self) -> tuple[str, ...]:
+        """The topics of captured tables whose records are Avro."""
+        captured = (t for t in self.tables.values() if isinstance(t, ChangelogTable | VersionTable))
+        return tuple(dict.fromkeys(t.topic for t in captured if t.encoding == "avro"))
+
+    @property
+    def history_topics(self) -> tuple[str, ...]:
+        """The topics that must retain every change, because versions are read from them."""
+        return tuple(dict.fromkeys(t.topic for t in self.tables.values() if isinstance(t, VersionTable)))
+
+    @property
+    def headed_topics(self) -> frozenset[str]:
+        """The topics whose records are read with headers: event time, source, or the id that values are sealed for."""
+        tables = self.tables.values()
+        streams = [t for t in tables if isinstance(t, EventStream)]
+        timed = {t.topic for t in streams if t.timed_by_record or t.retain is not None}
+        timed |= {t.topic for t in tables if isinstance(t, EventVersions)}
+        named = {t.topic for t in tables if isinstance(t, EventTable | EventStream | EventVersions) and t.source}
+        return frozenset(timed | named | {t.topic for t in self.tables.values() if t.personal})
+
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that change with the meaning of any view of the group."""
+        text = "\n".join([self.name, str(self.version), *(view.signature() for view in self.all_views)])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _as_table(view: View, columns: Mapping[str, ColumnType]) -> ViewTable:
+    return ViewTable(f"view {view.name}", view.key, shown(columns), name=view.name, view=view)
+
+
+def _is_captured_by(prefix: str, topic: str) -> bool:
+    """Whether a topic is `prefix.schema.table`; the prefix of another connector may begin with this one and a dot."""
+    begun, _, table = topic.removeprefix(f"{prefix}.").partition(".")
+    return topic.startswith(f"{prefix}.") and bool(begun) and bool(table) and "." not in table

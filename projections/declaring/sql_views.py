@@ -1,0 +1,156 @@
+"""Views written in SQL: the tables, the key and the groups are read from the text, the foreign keys from Spark's plan.
+
+The text is Spark's SQL. sqlglot (https://github.com/tobymao/sqlglot) reads it when the view is declared. Spark runs the
+text itself over the slices or the whole tables: only the names of tables in it are replaced.
+"""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from projections.declaring.binding import bind
+from projections.declaring.finals import FinalResults
+from projections.declaring.naming import checked_identifier
+from projections.declaring.sql_grouping import parted
+from projections.declaring.sql_queries import Query
+from projections.declaring.sql_text import parsed
+from projections.declaring.timing.promises import Reach
+from projections.declaring.view_topics import ViewTopic
+from projections.declaring.views import (
+    Columns,
+    Declaration,
+    Input,
+    Target,
+    Targets,
+    View,
+    as_columns,
+    key_of_partitions,
+    pointers,
+)
+from projections.errors import InvalidDefinition
+from projections.spark.views.sql_relations import require_only
+
+
+def sql_view(
+    name: str,
+    text: str,
+    *,
+    tables: Mapping[str, Input],
+    references: Mapping[Columns, Targets] | None = None,
+    unmatched: Mapping[Columns, Target] | None = None,
+    by: Columns | None = None,
+    key: Columns | None = None,
+    roots: Sequence[str] = (),
+    topic: str | ViewTopic | None = None,
+    final: FinalResults | None = None,
+    reach: Reach | None = None,
+) -> View:
+    """Declare a view by a query. The first table of its outermost FROM is the root.
+
+    GROUP BY and SELECT DISTINCT group the rows of the only table. A query that groups joined rows, or groups by
+    expressions, becomes two views: this one, and one of the rows with ``_rows`` behind its name. A table that stands in
+    the query several times needs a different alias in each place. ``topic``, ``final`` and ``reach`` are as in `view`.
+    Raises InvalidDefinition or UnknownColumn.
+
+    Args:
+        tables: The tables and views, by their names in the query.
+        references: Foreign keys, as `view` takes them. By default Spark's plan shows them.
+        unmatched: Only for a RIGHT or FULL JOIN in a subquery. Others need the columns of the table's key in the
+            result.
+        by: The columns of a partition: the query sees one partition of all tables at a time.
+        key: With ``by``, the columns that distinguish rows of a partition. Otherwise it may repeat the first table's.
+        roots: Tables of one key, joined by it. A key has a row if any of them has one.
+
+    Examples:
+        >>> sql_view("named", "SELECT o.id, c.name FROM o LEFT JOIN c ON o.buyer = c.id", tables={"o": o, "c": c})
+    """
+    query = Query(checked_identifier(name, what="view"), parsed(name, text), tables, frozenset(roots))
+    partition, own = as_columns(by or ()), as_columns(key or ())
+    if own and not partition:
+        _require_key_of_first(query, own)
+    if not partition and (two := parted(query, f"{name}_rows", sides=unmatched is None)):
+        _require_rows(name, roots, unmatched or {})
+        rows = sql_view(f"{name}_rows", two.rows, tables=tables, references=references, unmatched=unmatched)
+        return sql_view(name, two.groups, tables={rows.name: rows}, topic=topic, final=final, reach=reach)
+    groups = partition or query.group_columns
+    explicit = None if references is None else pointers(references)
+    known = query.unmatched() if unmatched is None and not partition else unmatched or {}
+    row_key = key_of_partitions(groups, own) or next(iter(query.roles.values())).key
+    declared = Declaration(
+        name,
+        row_key,
+        explicit,
+        {as_columns(columns): side for columns, side in known.items()},
+        by=groups,
+        roots=tuple(roots),
+        topic=ViewTopic.of(topic),
+        final=final,
+        reach=reach,
+    )
+    return bind(declared, SqlFunction(query, row_key), query.roles)
+
+
+def _require_key_of_first(query: Query, key: tuple[str, ...]) -> None:
+    """Refuse a key, without partitions, that is not the one that the query has anyway."""
+    first = next(iter(query.roles.values())).key
+    if query.is_grouped or key != first:
+        of = "its groups" if query.is_grouped else f"its first table, {', '.join(first)}"
+        raise InvalidDefinition(
+            f"view {query.name!r} names the key {', '.join(key)}, and has the key of {of}",
+            remedy="leave key out. With by='…', key names the columns that distinguish rows of a partition",
+            place=f"view {query.name}",
+        )
+
+
+def _require_rows(name: str, roots: Sequence[str], unmatched: Mapping[Columns, Target]) -> None:
+    """Refuse what a query that groups joined rows does not say of these rows."""
+    if roots or unmatched:
+        raise InvalidDefinition(
+            f"view {name!r} groups rows of {'several roots' if roots else 'unmatched sides'}",
+            remedy="join these in a view that this one reads",
+            place=f"view {name}",
+        )
+
+
+def _with_names(result: Any, names: Sequence[str]) -> Any:
+    """The result with the names of a key in the case that tables have them in: Spark takes any."""
+    by_lower_case = {name.lower(): name for name in names}
+    other = {c: by_lower_case[c.lower()] for c in result.columns if by_lower_case.get(c.lower(), c) != c}
+    return result.withColumnsRenamed(other) if other else result
+
+
+class SqlFunction:
+    """A query as the function of a view: its arguments are DataFrames, in the order of the query's roles.
+
+    Columns of the result whose names differ from one of ``names`` in case alone get that name.
+    """
+
+    def __init__(self, query: Query, names: Sequence[str] = ()) -> None:
+        self._query, self._names = query, names
+        self._is_known_to_spark = False
+        self.signature = query.text.fingerprint
+        self.__signature__ = inspect.Signature(
+            [inspect.Parameter(role, inspect.Parameter.POSITIONAL_OR_KEYWORD) for role in query.roles]
+        )
+
+    def __call__(self, *frames: Any) -> Any:
+        """The query's result, as a DataFrame."""
+        own = {role: f"factfold_{uuid.uuid4().hex}_{role}" for role in self._query.roles}
+        text, session = self.over(own), frames[0].sparkSession
+        if not self._is_known_to_spark:
+            require_only(session, text, tables=own.values(), queries=self._query.scopes.queries, view=self._query.name)
+            self._is_known_to_spark = True
+        for name, frame in zip(own.values(), frames, strict=True):
+            frame.createOrReplaceTempView(name)
+        try:
+            return _with_names(session.sql(text), self._names)
+        finally:
+            for name in own.values():
+                session.catalog.dropTempView(name)
+
+    def over(self, names: Mapping[str, str]) -> str:
+        """The text with other names of its tables, by role, and otherwise as it was written."""
+        return self._query.text.over(self._query.scopes.tables, names)

@@ -1,0 +1,163 @@
+"""Conditions of a pattern as functions of a row and of what a match has taken before it.
+
+What looks at the row alone is decided before, for all rows at once: such parts are collected in ``Deciding.before``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final
+
+from projections.declaring.predicates import OPERATORS, Both, Either, Negated, Predicate, plain
+from projections.declaring.timing.operands import (
+    Compared,
+    Computed,
+    Fixed,
+    Missing,
+    OfRow,
+    Sign,
+    Slot,
+    Taken,
+    Term,
+    is_plain,
+)
+from projections.declaring.timing.taken import State, value_of
+
+Truth = bool | None
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The rows of a partition in their order, or those of them that count.
+
+    ``numbers`` are their places among all rows of it, ``times`` microseconds. ``decided`` has the truth of each part
+    that was decided before, ``values`` the columns that conditions look at.
+    """
+
+    numbers: Sequence[int]
+    times: Sequence[int]
+    decided: Sequence[Sequence[Truth]]
+    values: Mapping[str, Sequence[Any]]
+
+
+States = tuple[State, ...]
+Test = Callable[[Partition, int, States], Truth]
+Value = Callable[[Partition, int, States], Any]
+
+
+@dataclass
+class Deciding:
+    """Makes tests of conditions; ``slots`` says what the states are of."""
+
+    slots: Sequence[Slot]
+    before: list[Predicate] = field(default_factory=list)
+
+    def test(self, condition: Predicate) -> Test:
+        """The test of a condition."""
+        if is_plain(condition):
+            return self._decided(condition)
+        match condition:
+            case Both(left, right):
+                return _both(self.test(left), self.test(right))
+            case Either(left, right):
+                return _either(self.test(left), self.test(right))
+            case Negated(inner):
+                return _negated(self.test(inner))
+            case Compared():
+                return self._compared(condition)
+            case Missing(value):
+                operand = self._value(value)
+                return lambda rows, at, states: operand(rows, at, states) is None
+        raise TypeError(f"{type(condition).__name__} is no condition of a pattern")
+
+    def _decided(self, condition: Predicate) -> Test:
+        number = len(self.before)
+        self.before.append(condition)
+        return lambda rows, at, states: rows.decided[number][at]
+
+    def _compared(self, condition: Compared) -> Test:
+        left, right = self._value(condition.left), self._value(condition.right)
+        compare = OPERATORS[condition.operator]
+
+        def compared(rows: Partition, at: int, states: States) -> Truth:
+            one, other = left(rows, at, states), right(rows, at, states)
+            if one is None or other is None:
+                return None
+            if isinstance(one, Fraction) or isinstance(other, Fraction):
+                one, other = _rational(one), _rational(other)
+            return bool(compare(one, other))
+
+        return compared
+
+    def _value(self, term: Term) -> Value:
+        match term:
+            case OfRow(path):
+                return lambda rows, at, states: _part(rows.values[path[0]][at], path[1:])
+            case Fixed(value):
+                constant = plain(value)
+                return lambda rows, at, states: constant
+            case Taken():
+                number, function = self.slots.index(term.slot), term.function
+                return lambda rows, at, states: value_of(function, states[number])
+            case Computed(left, sign, right):
+                return _computed(self._value(left), sign, self._value(right))
+        raise TypeError(f"{type(term).__name__} is no value of a condition")
+
+
+def _both(left: Test, right: Test) -> Test:
+    def both(rows: Partition, at: int, states: States) -> Truth:
+        one = left(rows, at, states)
+        if one is False:
+            return False
+        other = right(rows, at, states)
+        return other if one or other is False else None
+
+    return both
+
+
+def _either(left: Test, right: Test) -> Test:
+    def either(rows: Partition, at: int, states: States) -> Truth:
+        one = left(rows, at, states)
+        if one:
+            return True
+        other = right(rows, at, states)
+        return other if one is False or other else None
+
+    return either
+
+
+def _negated(inner: Test) -> Test:
+    def negated(rows: Partition, at: int, states: States) -> Truth:
+        truth = inner(rows, at, states)
+        return None if truth is None else not truth
+
+    return negated
+
+
+_SIGNS: Final[Mapping[Sign, Callable[[Fraction, Fraction], Fraction]]] = {
+    "+": lambda one, other: one + other, "-": lambda one, other: one - other, "*": lambda one, other: one * other,
+}  # fmt: skip
+
+
+def _computed(left: Value, sign: Sign, right: Value) -> Value:
+    compute = _SIGNS[sign]
+
+    def computed(rows: Partition, at: int, states: States) -> Fraction | None:
+        one, other = left(rows, at, states), right(rows, at, states)
+        return None if one is None or other is None else compute(Fraction(one), Fraction(other))
+
+    return computed
+
+
+def _rational(value: Any) -> Any:
+    """Decimals and fractions are not compared by Python; floats and fractions are, exactly."""
+    return Fraction(value) if isinstance(value, Decimal) else value
+
+
+def _part(value: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        value = None if value is None else value.get(name)
+    return None if value != value else value

@@ -1,0 +1,75 @@
+"""Views of the rows of a table, each row with its windows."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import replace
+
+from projections.declaring.any_table import AnyTable
+from projections.declaring.binding import bind
+from projections.declaring.naming import checked_identifier
+from projections.declaring.timing.promises import InWindows
+from projections.declaring.timing.windows import Window, lasts
+from projections.declaring.view_topics import ViewTopic
+from projections.declaring.views import Declaration, Input, View, key_of_partitions
+from projections.errors import UnknownColumn
+
+
+def windowed(
+    name: str,
+    table: Input,
+    window: Window,
+    *,
+    on: str,
+    columns: Sequence[str] | None = None,
+    named: str = "window",
+    topic: str | ViewTopic | None = None,
+) -> View:
+    """Declare a view of a table's rows with the window of each. Other views group or join it.
+
+    A row without a time is in no window. The key is the table's. If a row may be in several windows, the key begins
+    with the window.
+
+    Args:
+        name: The name of the view.
+        table: The table or view.
+        window: The windows.
+        on: The column of a row's time.
+        columns: Columns of the result, in addition to the key and ``on``. By default all.
+        named: The prefix of ``window_start`` and ``window_end`` (exclusive).
+        topic: A topic that gets the view's rows too.
+
+    Raises:
+        InvalidDefinition: The view cannot work. UnknownColumn is raised when the table's columns are known.
+
+    Examples:
+        >>> windowed("hourly_payments", payments, tumbling("1 hour"), on="paid_at")
+    """
+    from projections.spark.timing.windowing import Windowing
+
+    checked_identifier(name, what="view")
+    checked_identifier(named, what="window")
+    by, own = window.key(table, named)
+    chosen = None if columns is None else tuple(dict.fromkeys((*table.key, *by, on, *columns)))
+    if isinstance(table, AnyTable):
+        _require_columns(table, name, on, chosen or ())
+    role = table.name or f"{name}_rows"
+    function = Windowing(window, on, chosen, named, _parameter(role))
+    declared = Declaration(name, key_of_partitions(by, own), (), {}, by=by, topic=ViewTopic.of(topic))
+    windows = InWindows(on, f"{named}_start", f"{named}_end", lasts(window))
+    return replace(bind(declared, function, {role: table}), windows=windows)
+
+
+def _require_columns(table: AnyTable, name: str, on: str, columns: Sequence[str]) -> None:
+    for column in (on, *columns):
+        if column not in table.columns:
+            raise UnknownColumn(
+                f"view {name!r} takes column {column!r}, which its table does not have",
+                remedy=f"its columns are: {', '.join(table.columns)}",
+                place=f"view {name}",
+            )
+
+
+def _parameter(role: str) -> inspect.Signature:
+    return inspect.Signature([inspect.Parameter(role, inspect.Parameter.POSITIONAL_OR_KEYWORD)])

@@ -1,0 +1,92 @@
+"""The decorator of views: it makes a view of a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from projections.declaring.binding import bind, tables_of
+from projections.declaring.finals import FinalResults
+from projections.declaring.naming import checked_identifier
+from projections.declaring.timing.promises import Reach
+from projections.declaring.view_topics import ViewTopic
+from projections.declaring.views import (
+    Columns,
+    Declaration,
+    Input,
+    Target,
+    Targets,
+    View,
+    as_columns,
+    key_of_partitions,
+    pointers,
+)
+from projections.errors import InvalidDefinition
+
+
+def _refuse_bare(function: object) -> None:
+    if function is not None:
+        raise InvalidDefinition(
+            f"view {getattr(function, '__name__', function)!r} has neither a key nor a partition",
+            remedy='write @view(key="…") above it, with the root\'s key',
+        )
+
+
+def view(
+    bare: object = None,
+    /,
+    *,
+    key: Columns | None = None,
+    by: Columns | None = None,
+    references: Mapping[Columns, Targets] | None = None,
+    unmatched: Mapping[Columns, Target] | None = None,
+    roots: Sequence[Target] = (),
+    tables: Mapping[str, Input] | None = None,
+    topic: str | ViewTopic | None = None,
+    final: FinalResults | None = None,
+    reach: Reach | None = None,
+) -> Callable[[Callable[..., Any]], View]:
+    """Declare a view. The function's parameters name inputs of its module, or of ``tables``. The first is the root.
+
+    Args:
+        key: The root's key. With ``by``, further columns that distinguish rows of a partition.
+        by: Columns that every table has: the function gets the rows of one value of them at a time.
+        references: Foreign keys that joins do not show: columns, or ``table.column``, and the table.
+        unmatched: Columns of the view with the table of a right or full join, whose rows stay without a match.
+        roots: Tables of one key, the first parameter among them. A key has a row if any of them has one.
+        topic: A topic that gets the view's rows too.
+        final: When rows do not change any more. Each is then given out once.
+        reach: How far in time the function looks. Streams with ``retain`` need it if nothing groups by windows.
+
+    Raises InvalidDefinition or UnknownColumn.
+
+    Examples:
+        >>> @view(key="order_id")
+        ... def named(orders: DataFrame, customers: DataFrame) -> DataFrame:
+        ...     return orders.join(customers.withColumnRenamed("id", "customer_id"), "customer_id", "left")
+    """
+    _refuse_bare(bare)
+
+    def declare(function: Callable[..., Any]) -> View:
+        name = checked_identifier(function.__name__, what="view")
+        partition, own = as_columns(by or ()), as_columns(key or ())
+        if not partition and not own:
+            raise InvalidDefinition(
+                f"view {name!r} has neither a key nor columns to group by",
+                remedy="pass key='…' (the first table's), or by='…' for one row a group",
+            )
+        sides = {as_columns(c): table for c, table in (unmatched or {}).items()}
+        declared = Declaration(
+            name,
+            key_of_partitions(partition, own),
+            None if references is None else pointers(references),
+            sides,
+            by=partition,
+            roots=tuple(roots),
+            topic=ViewTopic.of(topic),
+            final=final,
+            reach=reach,
+        )
+        return bind(declared, function, tables_of(function, tables or {}))
+
+    return declare

@@ -1,0 +1,378 @@
+"""The live loop: read what is new, carry it into the views, again; one runner a generation.
+
+Progress has one home, the progress row: a batch is a bounded Spark read between two sets of offsets, and there is no
+Spark checkpoint that could disagree (docs/decisions/0004).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from eventstore.errors import TopicMissing
+from projections.declaring.checked_finals import has_finals
+from projections.declaring.group import ProjectionGroup
+from projections.environment import Environment
+from projections.errors import InvalidDefinition, NotCaughtUp
+from projections.lifecycle.final_results import FinalsDue
+from projections.lifecycle.forgotten import forgotten_by_serving
+from projections.lifecycle.horizon import Horizon
+from projections.lifecycle.known_topics import KnownTopics
+from projections.lifecycle.lag import LagClock, RunLag
+from projections.lifecycle.retaining import Retaining
+from projections.lifecycle.standing import Standing
+from projections.logs.batch_size import BatchSize
+from projections.logs.boundaries import Boundaries, open_boundaries
+from projections.logs.deletions import require_deletions
+from projections.logs.offsets import OffsetRange, Offsets
+from projections.logs.port import OpenLog
+from projections.logs.ranges import bounded, filled, progress_lost, reached, waiting
+from projections.logs.set_aside import SetAside
+from projections.outputs.publishing import ViewPublisher, opened_publisher
+from projections.spark.live.applying import BatchApplier, opened_letters
+from projections.spark.live.incremental import BatchReport
+from projections.spark.live.prepared import PreparedQueries
+from projections.spark.reading.whole_log import require_inputs
+from projections.spark.views.view_functions import view_columns
+from projections.stores.port import ViewColumns, runner_of
+from projections.stores.runs import Progress, Run, superseded
+
+if TYPE_CHECKING:
+    from projections.lifecycle.metrics import RunMetrics
+
+# Between two looks at quiet topics; a look is one query of the runs row, and one of the broker or the store.
+IDLE_SECONDS = 0.02
+# A run that is so far behind asks before each batch whether it may have missed deletions: no topic keeps less.
+_LONG_BEHIND: Final = 3600.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerOptions:
+    """How a runner runs.
+
+    Attributes:
+        batch: The size of its batches, by default that of the table store.
+        schema_patience: Seconds to wait for an unknown schema id.
+
+    Examples:
+        >>> options = RunnerOptions(batch=BatchSize(target=0.5), schema_patience=30)
+        >>> with open_runner(environment, shop_views, options=options) as runner: runner.run(stop=stop)
+    """
+
+    batch: BatchSize | None = None
+    schema_patience: float = 5.0
+
+
+class Runner:
+    """Keeps a group's views up to date. `open_runner` makes it, and holds the group for it.
+
+    Attributes:
+        progress: The offsets that are applied.
+        batch: The size of the next batch.
+
+    Examples:
+        >>> with open_runner(environment, shop_views) as runner:
+        ...     reports = runner.catch_up()
+        ...     runner.lag().records
+        0
+    """
+
+    def __init__(
+        self,
+        group: ProjectionGroup,
+        opened: OpenLog,
+        applier: BatchApplier,
+        progress: Progress,
+        *,
+        boundaries: Boundaries,
+        batch: BatchSize,
+        topics: KnownTopics,
+        standing: Standing | None = None,
+        publisher: ViewPublisher | None = None,
+        horizon: Horizon | None = None,
+        finals: FinalsDue | None = None,
+        retaining: Retaining | None = None,
+        metrics: RunMetrics | None = None,
+    ) -> None:
+        self._group = group
+        self._log = opened
+        self._applier = applier
+        self._boundaries = boundaries
+        self._topics = topics
+        self._standing = standing
+        self._publisher = publisher
+        self._horizon = horizon
+        self._finals = finals
+        self._retaining = retaining
+        self._metrics = metrics
+        self._clock = LagClock()
+        self._planned = False
+        self._may_go_on = True
+        self.progress = progress
+        self.batch = batch
+
+    @property
+    def held(self) -> Run:
+        """The run that is held, with the runner's token."""
+        return self._applier.run
+
+    def run_once(self, *, max_records: int | None = None, ends: Progress | None = None) -> BatchReport | None:
+        """Apply one batch of new records. Return None if nothing is new, or if the run is paused.
+
+        Args:
+            max_records: The size of the batch, instead of the adapted one.
+            ends: Offsets at which the batch ends at the latest.
+
+        Raises:
+            RunRetired: The generation no longer serves.
+        """
+        report = self._apply_once(max_records=max_records, ends=ends)
+        self._let_go()
+        return report
+
+    def _apply_once(self, *, max_records: int | None = None, ends: Progress | None = None) -> BatchReport | None:
+        self._may_go_on = self._standing is None or self._standing.may_go_on()
+        self._topics.require()
+        seen = self._look()
+        if self.lag().seconds > _LONG_BEHIND:
+            require_deletions(self._log, self.progress, seen, topics=self._group.inputs)
+        offsets = self._bounded(ends or seen, max_records or self.batch.records) if self._may_go_on else None
+        if offsets is None or not offsets.records:
+            return None
+        report = self._applier.apply(offsets)
+        self.progress = offsets.end
+        if self._publisher is not None and report.upserts + report.retractions:
+            with report.step("publish"):
+                report.published = self._publisher.publish()
+        self._learn(report)
+        return report
+
+    def _let_go(self) -> None:
+        """Behind a batch and the word of it: rows that may be forgotten, deleted or old, and results that are final."""
+        settled = self._horizon.let_go() if self._horizon is not None and self._may_go_on else {}
+        if settled:
+            log.info("deleted rows let go of", group=self._group.name, settled=dict(settled))
+            if self._metrics is not None:
+                self._metrics.let_go(settled)
+        if self._retaining is not None and self._may_go_on and (rows := self._retaining.forget(self.progress)):
+            log.info("rows forgotten", group=self._group.name, **rows)
+            if self._metrics is not None:
+                self._metrics.forgot(rows)
+        if self._finals is not None and self._may_go_on and (given := self._finals.give_out(self.progress)):
+            log.info("final results given out", group=self._group.name, **given)
+            if self._publisher is not None:
+                self._publisher.publish()
+
+    def lag(self) -> RunLag:
+        """Return how far the run is behind what it saw last."""
+        return self._clock.lag(self.progress, now=time.time())
+
+    def _look(self) -> Offsets:
+        try:
+            ends, now = self._log.end_offsets(list(self._group.inputs)), time.time()
+        except TopicMissing:
+            self._topics.doubt()  # the next one of its name is another one
+            raise
+        if not self._clock.looked and (there := waiting(self.progress, ends)).records:
+            # What lies there already has waited for longer than we have looked.
+            oldest = self._log.oldest(there)
+            now = now if oldest is None else min(now, oldest.timestamp())
+        self._clock.saw(ends, at=now)
+        self._tell_standing()  # before the batch, which may fail: the lag is to be seen all the more
+        return ends
+
+    def _learn(self, report: BatchReport) -> None:
+        """Compute the next batch's size and the lag after a batch, and report both."""
+        if self._planned:  # the first batch makes the plans of all others, and takes longer than any
+            self.batch = self.batch.after(report.records, seconds=report.total_seconds)
+        self._planned = True
+        lag = self.lag()
+        report.lag_offsets, report.lag_seconds = lag.records, lag.seconds
+        if self._metrics is not None:
+            self._metrics.batch(report)
+        self._tell_standing()
+        log.info(
+            "batch applied",
+            group=self._group.name,
+            records=report.records,
+            upserts=report.upserts,
+            retractions=report.retractions,
+            set_aside=sum(report.set_aside.values()),
+            lag_offsets=lag.records,
+            lag_seconds=round(lag.seconds, 3),
+            next_batch=self.batch.records,
+            seconds={step: round(seconds, 3) for step, seconds in report.seconds.items()},
+        )
+
+    def _tell_standing(self) -> None:
+        if self._metrics is not None:
+            self._metrics.standing(self.lag(), topics=self._group.inputs, batch_size=self.batch.records)
+
+    def _bounded(self, ends: Progress, max_records: int) -> OffsetRange:
+        if not self._boundaries.sources:
+            return bounded(self.progress, ends, max_records=max_records)
+        start = waiting(self.progress, ends).start
+        whole, others = self._boundaries.within(start, ends, most=max_records)
+        rest = bounded({t: start[t] for t in others}, others, max_records=max_records)
+        return OffsetRange(start, {**whole, **rest.end})
+
+    def run(self, *, stop: Event, on_batch: Callable[[BatchReport], None] = lambda report: None) -> None:
+        """Apply batches until ``stop`` is set. The current batch is finished first."""
+        while not stop.is_set():
+            report = self._apply_once()
+            if report is not None:
+                on_batch(report)
+            self._let_go()
+            if report is None:
+                stop.wait(IDLE_SECONDS)
+
+    def catch_up(
+        self, ends: Mapping[str, Mapping[int, int]] | None = None, *, deadline: float = 600.0
+    ) -> list[BatchReport]:
+        """Apply batches up to offsets, by default the current ends of the topics. Return their reports.
+
+        Raises NotCaughtUp if that takes more than ``deadline`` seconds. Raises RunPaused.
+        """
+        reports: list[BatchReport] = []
+        until, late = time.monotonic() + deadline, Event()
+
+        def in_time(report: BatchReport | None) -> None:
+            if report is not None:
+                reports.append(report)
+            if time.monotonic() > until:
+                late.set()
+
+        if not self.run_to(ends, stop=late, on_look=in_time):
+            raise NotCaughtUp(
+                f"the views did not reach the requested place within {deadline:g} s",
+                remedy="see in the log what the batches wait for. Nothing is lost: try again, or with more memory",
+                place=f"projection group {self._group.name}",
+            )
+        return reports
+
+    def run_to(
+        self,
+        ends: Mapping[str, Mapping[int, int]] | None = None,
+        *,
+        stop: Event,
+        on_look: Callable[[BatchReport | None], None] = lambda report: None,
+    ) -> bool:
+        """Apply batches up to offsets, by default the current ends of the topics. Return False if it was stopped.
+
+        ``on_look`` is called with the report of each batch, and with None if nothing is new. Raises RunPaused.
+        """
+        goal = ends or self._log.end_offsets(list(self._group.inputs))
+        while not (there := reached(self.progress, goal)) and not stop.is_set():
+            report = self._apply_once()
+            on_look(report)
+            self._let_go()
+            if report is None:
+                if self._standing is not None:
+                    self._standing.require_unpaused()
+                stop.wait(IDLE_SECONDS)
+        return there
+
+
+@contextmanager
+def open_runner(
+    environment: Environment,
+    group: ProjectionGroup,
+    *,
+    generation: int | None = None,
+    options: RunnerOptions | None = None,
+    metrics: RunMetrics | None = None,
+) -> Iterator[Runner]:
+    """Hold a group's serving generation for live batches.
+
+    Args:
+        environment: The connections.
+        group: The group.
+        generation: Another generation than the serving one.
+        options: How the runner runs.
+        metrics: Counts for Prometheus.
+
+    Raises:
+        RunAlreadyActive: Another runner holds the generation.
+        NoServingGeneration: The group was not built yet. GenerationMissing: there is no such generation.
+        FactfoldError: DefinitionChanged of the group, TopicMissing, TopicMismatch, OffsetsLost or HistoryNotRetained
+            of a topic, KeysMissing of personal columns, InvalidDefinition for topics that the log cannot have.
+
+    Examples:
+        >>> with open_runner(environment, shop_views) as runner: runner.run(stop=stop)
+    """
+    store, chosen = environment.store, options or RunnerOptions()
+    require_inputs(environment, group)
+    columns = view_columns(environment.spark, group)
+    run, layout = store.serving(group, columns) if generation is None else store.generation(group, generation, columns)
+    with ExitStack() as held:
+        held.enter_context(store.exclusive(group.name, role=runner_of(run)))
+        opened = held.enter_context(environment.log.open())
+        queries = held.enter_context(PreparedQueries(environment.small))
+        boundaries = held.enter_context(open_boundaries(environment.log, group))
+        letters = held.enter_context(opened_letters(environment.log, group))
+        run = store.claim(run)
+        if (state := store.state(run)) is None:
+            raise superseded(run)  # the generation was dropped meanwhile
+        topics = KnownTopics(environment, group, state)
+        topics.require()
+        progress = _started(state.progress, opened.beginning_offsets(list(group.inputs)))
+        require_deletions(opened, progress, opened.end_offsets(list(group.inputs)), topics=group.inputs)
+        batches = environment.keeper.batches(opened, group, run, layout, queries)
+        standing = publisher = horizon = finals = retaining = None
+        known = _known(environment, group, columns) if generation is not None else _nothing
+        applier = BatchApplier(batches, letters, patience=chosen.schema_patience, known=known)
+        if generation is None:
+            retaining = None if group.retention is None else Retaining(store, opened, run, layout, group)
+            finals = _finals(environment, group, opened, run, layout)
+            horizon = None if group.horizon is None else Horizon(store, run, layout, keep=group.horizon)
+            standing = Standing(store, run)
+            publisher = held.enter_context(
+                opened_publisher(environment, group, note_waiting=None if metrics is None else metrics.waiting)
+            )
+        if publisher is not None:
+            publisher.publish()  # what another one has left, or the cut-over to this generation
+        yield Runner(
+            group, opened, applier, progress,
+            boundaries=boundaries, batch=chosen.batch or store.batch_size, topics=topics, standing=standing,
+            publisher=publisher, horizon=horizon, finals=finals, retaining=retaining, metrics=metrics,
+        )  # fmt: skip
+
+
+def _nothing(offsets: OffsetRange) -> SetAside:
+    return SetAside.nothing()
+
+
+def _known(environment: Environment, group: ProjectionGroup, columns: ViewColumns) -> Callable[[OffsetRange], SetAside]:
+    """What a generation that does not serve is made without, as the one that serves is: asked before each batch."""
+    return lambda offsets: forgotten_by_serving(environment, group, columns).within_range(offsets)
+
+
+def _finals(
+    environment: Environment, group: ProjectionGroup, opened: OpenLog, run: Run, layout: Any
+) -> FinalsDue | None:
+    if not has_finals(group.views):
+        return None
+    if environment.store.outbox is None:
+        raise InvalidDefinition(
+            f"group {group.name!r} has views with final results, which a database keeps",
+            remedy="leave final=… away, or keep the group in PostgreSQL",
+            place=environment.store.place,
+        )
+    return FinalsDue(environment.store.outbox, opened, run, layout, group.inputs)
+
+
+def _started(stored: Progress, beginning: Progress) -> Progress:
+    """Progress for every partition; one whose needed records are missing is refused."""
+    for topic, offsets in beginning.items():
+        for partition, first in offsets.items():
+            if stored.get(topic, {}).get(partition, 0) < first:
+                raise progress_lost(topic, partition, f"records before offset {first} are no longer in the topic")
+    return filled(stored, beginning)

@@ -1,0 +1,55 @@
+"""What others ask of a serving run, looked up between two batches: to stand still, to wait for a cut-over, to end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from projections.errors import RunPaused, RunRetired
+from projections.stores.port import REBUILDER
+from projections.stores.runs import SERVING, Run
+
+if TYPE_CHECKING:
+    from projections.stores.port import TableStore
+
+log = structlog.get_logger()
+
+
+class Standing:
+    """The standing of one serving run; a runner asks before each batch, and goes on holding the run meanwhile."""
+
+    def __init__(self, store: TableStore[Any], run: Run) -> None:
+        self._store = store
+        self._run = run
+        self.paused = False
+
+    def may_go_on(self) -> bool:
+        """Whether the next batch may begin; raises RunRetired where the generation serves no more."""
+        state = self._store.state(self._run)
+        if state is None or state.status != SERVING:
+            raise RunRetired(
+                "this generation no longer serves: a cut-over or a rollback let another one serve",
+                remedy="start the runner again with the definition that serves now (factfold projections run)",
+                place=self._run.place,
+            )
+        self._tell(paused=state.paused)
+        return not (state.paused or (state.held and self._is_cut_over()))
+
+    def require_unpaused(self) -> None:
+        """Raise RunPaused if the run was paused at the last look: waiting for it would be in vain."""
+        if self.paused:
+            raise RunPaused(
+                "the run is paused, and does not catch up",
+                remedy="run factfold projections resume",
+                place=self._run.place,
+            )
+
+    def _is_cut_over(self) -> bool:
+        """A killed cut-over holds up no run: its lock is released, whatever the row says."""
+        return self._store.is_held(self._run.group, role=REBUILDER)
+
+    def _tell(self, *, paused: bool) -> None:
+        if paused != self.paused:
+            log.info("paused" if paused else "resumed", group=self._run.group, generation=self._run.generation)
+        self.paused = paused

@@ -1,0 +1,375 @@
+"""Whether a live batch answers as a rebuild does: a view's analysed plan, followed from its tables to its rows.
+
+A batch's slices hold the affected root rows and what these point to (`paths`). Each row of the plan is traced to the
+rows it is made of. Wherever two rows meet, the slices must hold the second if they hold the first. What cannot be
+traced is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from projections.declaring.tables import VersionTable
+from projections.planning.aggregates import require_right
+from projections.planning.conjuncts import MEETING, Subquery, conjuncts, subqueries
+from projections.planning.marks import ROLE
+from projections.planning.paths import Condition, Origin, Origins, Paths
+from projections.planning.plans import kind
+from projections.planning.rows import Rows, Untraceable, any_of, distinguish, equated, named_tables, renamed
+from projections.planning.scala import items
+from projections.planning.values import Values
+
+if TYPE_CHECKING:
+    from projections.declaring.views import View
+
+ROOT: Final = "root"  # the row of the view's key, in whichever of its roots
+
+_SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "ResolvedHint",
+                     "RebalancePartitions")  # fmt: skip
+_CONSTANT: Final = ("LogicalRDD", "LocalRelation", "Range", "OneRowRelation")
+_ONE_ROW: Final = ("JsonTuple",)  # generators that make one row of one
+
+
+def require_traced(view: View, plan: Any) -> Rows:
+    """Return where the rows of a view's plan come from; Untraceable where a batch may answer otherwise than a rebuild.
+
+    There is one row a key.
+    """
+    rows = Tracing(view).rows(plan, ())
+    _require_one_row_a_key(view, rows)
+    return rows
+
+
+def _require_one_row_a_key(view: View, rows: Rows) -> None:
+    sides = {side.table for side in view.unmatched}
+    if ROOT not in rows.keys or not {rows.tables[row] for row in rows.keys - {ROOT}} <= sides:
+        raise Untraceable(
+            f"one row a row of {', '.join(sorted(rows.tables[row] for row in rows.keys)) or 'no table'}",
+            f"return one row for each of {view.root}, the first parameter, or make another table the first",
+        )
+    if rows.repeated:
+        raise Untraceable(
+            f"several rows of one key: {rows.repeated}",
+            "keep the list as one column, or keep one of its rows by a filter. Of tables that share a key, name"
+            " roots=(…) and join them in full",
+        )
+
+
+def require_own_key(view: View, plan: Any, rows: Rows) -> None:
+    """Require that a view's key is that of its tables; Untraceable."""
+    keys = {name: view.table(name).key for name in view.roots}
+    for place, column in enumerate(view.root_key):
+        _require_columns((column,), {name: (key[place],) for name, key in keys.items()}, plan, rows, set(view.roots))
+    for side in view.unmatched:
+        for column, key in zip(side.columns, view.table(side.table).key, strict=True):
+            _require_columns((column,), {side.table: (key,)}, plan, rows, {side.table})
+
+
+def _require_columns(
+    columns: Sequence[str], required: Mapping[str, Sequence[str]], plan: Any, rows: Rows, tables: set[str]
+) -> None:
+    """Each of the columns, as far as they are returned, is that of one of the tables."""
+    ids = {a.name(): a.exprId().id() for a in items(plan.output())}
+    for column in set(columns) & set(ids):
+        origins = rows.columns.get(ids[column])
+        for origin in origins or ():
+            alike = {origin, *rows.same.get(origin, ())}
+            if not any(o.table in tables and o.column in required[o.table] for o in alike):
+                origins = None
+        if not origins:
+            raise Untraceable(
+                f"another value for its key {column!r} than its table has",
+                "select the key as it is there. A column of another name may hold what is computed from it",
+            )
+
+
+class Tracing:
+    """Follows a view's plan from its leaves to its rows."""
+
+    def __init__(self, view: View) -> None:
+        self._view, self._paths = view, Paths(view)
+        self._values = Values()
+        self._definitions: dict[int, Any] = {}
+        self._places = 0
+        self._outer: list[tuple[Rows, list[Condition]]] = []
+
+    def rows(self, node: Any, above: Sequence[Any]) -> Rows:
+        """The rows of an operator; the conditions in ``above`` hold for the operators over it."""
+        name = str(node.nodeName())
+        children = items(node.children())
+        if not children and name != "CTERelationRef":
+            return self._leaf(node)
+        match name:
+            case "WithCTE":
+                self._definitions |= {definition.id(): definition.child() for definition in items(node.cteDefs())}
+                return self.rows(node.plan(), above)
+            case "CTERelationRef":
+                below = self.rows(self._definitions[node.cteId()], ())
+                inner = items(self._definitions[node.cteId()].output())
+                return renamed(below, zip(inner, items(node.output()), strict=True))
+            case "Project":
+                return self._project(node, self.rows(children[0], above))
+            case "Filter":
+                return self._filter(node, self.rows(children[0], (*conjuncts(node.condition()), *above)))
+            case "Join":
+                return self._join(node, above)
+            case "LateralJoin":
+                return self._lateral(node, children[0])
+            case "Generate":
+                return self._generate(node, self.rows(children[0], ()))
+            case "Union":
+                return self._union(node, children)
+            case "Aggregate" | "Deduplicate" | "Distinct":
+                return self._aggregate(node, self.rows(children[0], ()))
+            case _ if name in _SAME_ROWS:
+                return self.rows(children[0], above)
+        raise Untraceable(
+            f"{name}, of which nothing shows which rows it looks at",
+            "select, filter, join along references, or explode. Write Python code as a function of columns (udf)",
+        )
+
+    # ---- operators
+
+    def _leaf(self, node: Any) -> Rows:
+        output = items(node.output())
+        marks = output[0].metadata() if output else None
+        if marks is None or not marks.contains(ROLE):
+            if node.nodeName() in _CONSTANT:
+                return Rows({a.exprId().id(): None for a in output})
+            raise Untraceable(
+                f"{node.nodeName()}, rows that no parameter of it has",
+                "declare them as a table and take it as a parameter",
+            )
+        table = marks.getString(ROLE)
+        self._places += 1
+        inside = "".join(f"{len(self._outer)}>" for _ in self._outer)
+        row = f"{inside}{ROOT}" if table in self._view.roots else f"{table}#{self._places}"
+        columns: dict[int, Origins] = {a.exprId().id(): frozenset({Origin(row, table, a.name())}) for a in output}
+        key = () if self._paths.nullable else self._paths.keys[table]
+        present = frozenset(a.exprId().id() for a in output if a.name() in key)
+        return Rows(columns, frozenset({row}), {row: table}, present=present)
+
+    def _project(self, node: Any, below: Rows) -> Rows:
+        for expression in items(node.projectList()):
+            self._look_into(expression, below, truth=False)
+        columns, present = dict[int, Origins](), set(below.present)
+        for named in items(node.projectList()):
+            inner = named.child() if kind(named) == "Alias" else named
+            columns[named.exprId().id()] = self._values.origins(inner, below)
+            if self._values.is_present(inner, below):
+                present.add(named.exprId().id())
+        generated = (
+            below.generated | {n.exprId().id() for n in items(node.projectList()) if _uses(n, below.generated)}
+            if below.generated
+            else below.generated
+        )
+        return replace(below, columns=columns, present=frozenset(present), generated=generated)
+
+    def _filter(self, node: Any, below: Rows) -> Rows:
+        parts = conjuncts(node.condition())
+        rows = self._values.narrowed(below, parts)
+        for part in parts:
+            self._look_into(part, rows, truth=True)
+        if self._outer:
+            self._outer[-1][1].append(self._values.condition(parts, self._outer[-1][0], rows, outer=True))
+        repeated = None if any(_uses(part, rows.generated) for part in parts) else rows.repeated
+        return replace(rows, repeated=repeated, filtered=True)
+
+    def _join(self, node: Any, above: Sequence[Any]) -> Rows:
+        how = str(node.joinType().sql())
+        own = conjuncts(node.condition().get()) if node.condition().isDefined() else []
+        inner = how in ("INNER", "CROSS")
+        first = self.rows(node.left(), (*own, *above) if inner else above if how.startswith("LEFT") else ())
+        second = self.rows(node.right(), (*own, *above) if inner else ())
+        both = first.and_of(second)
+        for part in own:
+            self._look_into(part, both, truth=True)
+        if self._outer and how in MEETING:
+            self._outer[-1][1].append(self._values.condition(own, self._outer[-1][0], both, outer=True))
+        condition = self._values.condition((*own, *above) if inner else own, first, second)
+        shown = " AND ".join(str(part.sql()) for part in own) or "no condition"
+        joined = self._meet(how, first, second, condition, shown)
+        return self._values.narrowed(joined, own) if inner else joined
+
+    def _lateral(self, node: Any, left: Any) -> Rows:
+        first = self.rows(left, ())
+        second, condition = self._inside(node.right().plan(), first)
+        own = conjuncts(node.condition().get()) if node.condition().isDefined() else []
+        condition += self._values.condition(own, first, second)
+        return self._meet(str(node.joinType().sql()), first, second, condition, "LATERAL")
+
+    def _generate(self, node: Any, below: Rows) -> Rows:
+        self._look_into(node.generator(), below, truth=False)
+        made = [a.exprId().id() for a in items(node.generatorOutput())]
+        columns = {**below.columns, **dict.fromkeys(made)}
+        if kind(node.generator()) in _ONE_ROW:
+            return replace(below, columns=columns)
+        shown = str(node.generator().sql())
+        return replace(below, columns=columns, repeated=shown, generated=below.generated | set(made))
+
+    def _union(self, node: Any, children: Sequence[Any]) -> Rows:
+        linked = self._outer[-1][1] if self._outer else []
+        before = len(linked)
+        parts = [self.rows(child, ()) for child in children]
+        del linked[before:]  # what links the rows of one part to that around a subquery, links those of no other
+        alike = {part.keys for part in parts}
+        if frozenset() in alike or len(alike) > 1:
+            raise Untraceable(
+                f"a union of rows of {', '.join(map(named_tables, parts))}",
+                "join them along references. Several tables of one key are joined in full, and named in roots=(…)",
+            )
+        united = reduce(Rows.and_of, parts)
+        if sum(not part.filtered for part in parts) > 1:
+            united = replace(united, repeated=f"a union of {' and '.join(map(named_tables, parts))}")
+        outputs = [[a.exprId().id() for a in items(child.output())] for child in items(node.children())]
+        columns: dict[int, Origins] = {}
+        for place, attribute in enumerate(items(node.output())):
+            ours = [part.columns.get(output[place]) for part, output in zip(parts, outputs, strict=True)]
+            columns[attribute.exprId().id()] = any_of(ours)
+        return replace(united, columns=columns, same={}, present=frozenset())
+
+    def _aggregate(self, node: Any, below: Rows) -> Rows:
+        """Only rows as they are, each once; in a subquery, whatever it makes of the rows that it looks at."""
+        name = str(node.nodeName())
+        columns = {a.exprId().id(): below.columns.get(a.exprId().id()) for a in items(node.output())}
+        if name == "Deduplicate" and len(items(node.keys())) < len(columns):
+            raise Untraceable(
+                "dropDuplicates by some of the columns, which depends on the order its rows come in",
+                "say which row stays: groupBy(…).agg(max_by(struct(…), struct(at, id)))",
+            )
+        for expression in items(node.aggregateExpressions()) if name == "Aggregate" else ():
+            require_right(expression, partial(distinguish, below, self._paths.keys))
+            self._look_into(expression, below, truth=False)
+            inner = expression.child() if kind(expression) == "Alias" else expression
+            columns[expression.exprId().id()] = self._values.origins(inner, below)
+        if self._outer or self._keeps_keys(below, columns):
+            return replace(below, columns=columns)
+        raise Untraceable(
+            "rows without duplicates, and without their key", "select the key of each table too, or leave DISTINCT out"
+        )
+
+    def _keeps_keys(self, below: Rows, columns: dict[int, Origins]) -> bool:
+        unchanged = {o for origins in columns.values() if origins and len(origins) == 1 for o in origins}
+        return all(
+            Origin(r, below.tables[r], c) in unchanged for r in below.keys for c in self._paths.keys[below.tables[r]]
+        )
+
+    # ---- rows that meet
+
+    def _meet(self, how: str, left: Rows, right: Rows, condition: Condition, shown: str) -> Rows:
+        if how == "RIGHT OUTER":
+            return self._meet("LEFT OUTER", right, left, condition.turned(), shown)
+        onward = self._leads(left, right, condition)
+        back = self._leads(right, left, condition.turned())
+        if how in ("LEFT SEMI", "LEFT ANTI") and onward:
+            return replace(left, filtered=True)
+        keys = self._keys(how, left, right, onward=onward, back=back)
+        if keys is None:
+            raise self._no_path(how, left, right, shown, reached=onward or back)
+        both = left.and_of(right)
+        pairs = condition.pairs if how in ("INNER", "CROSS", "LEFT OUTER") else ()
+        same = equated(both.same, pairs, only_right=how == "LEFT OUTER")
+        present = {"LEFT OUTER": left.present, "FULL OUTER": frozenset[int]()}.get(how, both.present)
+        return replace(both, keys=keys, same=same, present=present)
+
+    def _keys(self, how: str, left: Rows, right: Rows, *, onward: bool, back: bool) -> frozenset[str] | None:
+        """What distinguishes the joined rows; None where the slices may not hold all of them."""
+        left_is_side, right_is_side = self._is_side(left), self._is_side(right)
+        match how:
+            case "INNER" | "CROSS" if onward or back:
+                return left.keys if onward and left.tables else right.keys
+            case "LEFT OUTER" if onward:
+                return left.keys
+            case "LEFT OUTER" if back and left_is_side:
+                return left.keys | right.keys
+            case "FULL OUTER" if onward and back:
+                return left.keys | right.keys if left_is_side or right_is_side else left.keys
+            case "FULL OUTER" if (onward and right_is_side) or (back and left_is_side):
+                return left.keys | right.keys
+        return None
+
+    def _leads(self, source: Rows, target: Rows, condition: Condition) -> bool:
+        if not target.tables:
+            return True  # rows that no table has are the same in every batch
+        if len(target.keys) != 1 or not source.tables:
+            return False
+        (row,) = target.keys
+        return row in target.tables and self._paths.lead(condition, source.same, target.tables[row])
+
+    def _is_side(self, rows: Rows) -> bool:
+        return bool(rows.keys) and {rows.tables.get(row) for row in rows.keys} <= self._paths.sides
+
+    def _no_path(self, how: str, left: Rows, right: Rows, shown: str, *, reached: bool) -> Untraceable:
+        either = f"{named_tables(left)} or {named_tables(right)}"
+        preserved = {"LEFT OUTER": named_tables(left), "FULL OUTER": either}.get(how)
+        references = ", ".join(map(str, self._view.references)) or "none"
+        versions = [
+            t for t in {**left.tables, **right.tables}.values() if isinstance(self._view.tables[t], VersionTable)
+        ]
+        if versions:
+            return Untraceable(
+                f"a join with the versions of a table that is not by their time: {shown}",
+                f"join them by as_of(stream, {versions[0]}, on='the foreign key')",
+            )
+        if preserved and reached:
+            return Untraceable(
+                f"an outer join that keeps rows of {preserved} to which nothing refers: {shown}",
+                "keep them with unmatched={'column': table} and full or right join, or join inner",
+            )
+        return Untraceable(
+            f"a join of {named_tables(left)} with {named_tables(right)} along no reference: {shown}",
+            f"compare a foreign key with the whole key it points to; the references are: {references}",
+        )
+
+    # ---- subqueries
+
+    def _look_into(self, expression: Any, rows: Rows, *, truth: bool) -> None:
+        """Check the subqueries of an expression; where only its ``truth`` counts, null is as good as false."""
+        for subquery in subqueries(expression, truth=truth):
+            inner, condition = self._inside(subquery.plan, rows)
+            values = [self._values.origins(value, rows) for value in subquery.values]
+            listed = items(subquery.plan.output())
+            condition += Condition(
+                tuple(
+                    (ours, theirs)
+                    for ours, theirs in zip(values, (inner.columns.get(a.exprId().id()) for a in listed), strict=False)
+                    if ours is not None and theirs is not None
+                )
+            )
+            if not self._leads(rows, inner, condition):
+                raise self._unreached(subquery.name, inner)
+            if subquery.values and not subquery.truth and inner.tables:
+                self._require_no_null(subquery, listed, rows, inner)
+
+    def _require_no_null(self, subquery: Subquery, listed: Sequence[Any], rows: Rows, inner: Rows) -> None:
+        nullable = [v for v in subquery.values if not self._values.is_present(v, rows)]
+        nullable += [a for a in listed[: len(subquery.values)] if not self._values.is_present(a, inner)]
+        if nullable:
+            first, negation = subquery.values[0].sql(), "NOT " if subquery.negated else ""
+            raise Untraceable(
+                f"{subquery.name} whose answer is null where {nullable[0].sql()} is null and the table has any row",
+                f"write {negation}EXISTS (SELECT 1 FROM … WHERE key = {first}),"  # noqa: S608
+                " which is never null",
+            )
+
+    def _inside(self, plan: Any, rows: Rows) -> tuple[Rows, Condition]:
+        """The rows of a subquery, and what links them to the row it stands in."""
+        linked: list[Condition] = []
+        self._outer.append((rows, linked))
+        inner = self.rows(plan, ())
+        self._outer.pop()
+        return inner, reduce(Condition.__add__, linked, Condition())
+
+    def _unreached(self, name: str, inner: Rows) -> Untraceable:
+        return Untraceable(
+            f"{name} over rows of {named_tables(inner)} that no reference leads to",
+            "compare a foreign key of the row with the whole key it points to, EXISTS (SELECT 1 FROM … t WHERE t.key ="
+            " foreign_key), and name it in references if you declare any",
+        )
+
+
+def _uses(expression: Any, ids: frozenset[int]) -> bool:
+    return bool(ids) and any(a.exprId().id() in ids for a in items(expression.references().toSeq()))

@@ -1,0 +1,225 @@
+"""What is known of the rows of an operator in the plan of a view over partitions.
+
+All rows of an affected partition are cut, and none of another one. A plan is right if none of its rows is made of rows
+of two partitions: every operator that combines rows does it within the columns of ``by``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Final
+
+from projections.planning.aggregates import TellApart
+from projections.planning.plans import is_attribute, kind
+from projections.planning.scala import items
+
+EQUAL: Final = ("EqualTo", "EqualNullSafe")
+_COMPARED: Final = ("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
+_WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
+_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
+_MOST_SETS: Final = 8  # of columns that distinguish rows; joins would multiply them
+
+Ids = frozenset[int]
+Sets = tuple[Ids, ...]
+
+
+@dataclass(frozen=True)
+class LocalRows:
+    """The rows of an operator, each of one partition.
+
+    ``by`` says for each column of ``by`` which attributes hold its value: one attribute of each set together, as
+    ``coalesce`` has it of a full join; where there is one set, each of it alone. ``unique`` are attributes that tell
+    two rows of a partition apart. ``linked`` are the columns of ``by`` that equal those of the row around a subquery.
+    Of each set of ``present`` one attribute is not null. Rows of no table are ``constant``. ``exploded`` says by what a
+    row is there several times, ``united`` that rows of several operators follow each other: ``parts`` are these, and
+    ``nulls`` the attributes that are null in all rows.
+    """
+
+    by: tuple[Sets, ...]
+    unique: Sets = ()
+    linked: frozenset[int] = frozenset()
+    present: Sets = ()
+    constant: bool = False
+    exploded: str | None = None
+    united: bool = False
+    parts: tuple[LocalRows, ...] = ()
+    nulls: Ids = frozenset()
+
+    @property
+    def is_of_one_partition(self) -> bool:
+        """Whether all of the rows are of one partition: that of the row around them."""
+        return len(self.linked) == len(self.by)
+
+    def holds(self, place: int, expression: Any) -> bool:
+        """Whether an expression is the value of a column of ``by``."""
+        sets = self.by[place]
+        if kind(expression) == "Alias" or _is_same_value(expression):
+            return self.holds(place, expression.child())
+        if is_attribute(expression):
+            return len(sets) == 1 and expression.exprId().id() in sets[0]
+        if kind(expression) != "Coalesce" or not sets:
+            return False
+        parts = [self._place_of(part, sets) for part in items(expression.children())]
+        return None not in parts and set(parts) == set(range(len(sets)))
+
+    def _place_of(self, part: Any, sets: Sets) -> int | None:
+        places = (n for n, ids in enumerate(sets) if is_attribute(part) and part.exprId().id() in ids)
+        return next(places, None)
+
+    def hold_all(self, expressions: Sequence[Any]) -> bool:
+        """Whether the value of each column of ``by`` is among some expressions."""
+        return all(any(self.holds(place, e) for e in expressions) for place in range(len(self.by)))
+
+    def distinguish(self, expressions: Sequence[Any], *, present: bool = False) -> bool:
+        """Whether rows of one partition that are equal in some expressions, or only where all are ``present``, are one.
+
+        Where each part of a union has nulls in the others' columns, rows with values there are of one part.
+        """
+        ids = attributes(expressions)
+        if any(some <= ids for some in self.unique) or self._part_by_part(expressions):
+            return True
+        left = [part for part in self.parts if not part.nulls & ids] if present else []
+        return len(left) == 1 and left[0].distinguish(expressions)
+
+    def _part_by_part(self, expressions: Sequence[Any]) -> bool:
+        """Whether expressions distinguish the rows of each part of a union, and rows of two parts by a null in one."""
+        ids = attributes(expressions)
+        different = (
+            any((one.is_present(frozenset({id})) and id in other.nulls)
+                or (other.is_present(frozenset({id})) and id in one.nulls) for id in ids)
+            for one, other in combinations(self.parts, 2)
+        )  # fmt: skip
+        return bool(self.parts) and all(part.distinguish(expressions) for part in self.parts) and all(different)
+
+    def may_be_apart(self, expressions: Sequence[Any]) -> bool:
+        """Whether expressions distinguish the rows, or those of each part of a union: then only a run shows it."""
+        return self.distinguish(expressions) or (
+            self.united and all(part.may_be_apart(expressions) for part in self.parts)
+        )
+
+    def within(self, by: Sequence[Any]) -> TellApart:
+        """The same of rows that are equal in other expressions too."""
+        return lambda expressions, *, present=False: self.distinguish([*by, *expressions], present=present)
+
+    def placed(self, output: Sequence[int], made: Sequence[int]) -> LocalRows:
+        """The rows as a part of a union, which gives its attributes others by their places."""
+        names: dict[int, set[int]] = {}
+        for id, new in zip(output, made, strict=True):
+            names.setdefault(id, set()).add(new)
+        by = tuple(tuple(frozenset().union(*(names.get(i, ()) for i in ids)) for ids in sets) for sets in self.by)
+        return LocalRows(
+            by,
+            renamed_sets(self.unique, names),
+            present=renamed_sets(self.present, names),
+            exploded=self.exploded,
+            united=self.united,
+            nulls=frozenset().union(*(names.get(i, ()) for i in self.nulls)),
+        )
+
+    def selected(self, expressions: Sequence[Any]) -> LocalRows:
+        """The rows with other attributes, which are computed from these."""
+        names: dict[int, set[int]] = {}
+        for named in expressions:
+            inner = bare(named)
+            if is_attribute(inner):
+                names.setdefault(inner.exprId().id(), set()).add(named.exprId().id())
+        by = tuple(self._selected_by(place, expressions, names) for place in range(len(self.by)))
+        rows = replace(
+            self,
+            by=by,
+            parts=tuple(part.selected(expressions) for part in self.parts),
+            nulls=frozenset(e.exprId().id() for e in expressions if self._is_null(bare(e))),
+        )
+        structs = [named for named in expressions if kind(bare(named)) == "CreateNamedStruct"]
+        whole = (frozenset({e.exprId().id()}) for e in structs if self.distinguish(items(bare(e).valExprs())))
+        known = (frozenset({e.exprId().id()}) for e in structs)
+        present = (*renamed_sets(self.present, names), *known)
+        return replace(rows, present=present).with_unique([*renamed_sets(self.unique, names), *whole])
+
+    def _is_null(self, expression: Any) -> bool:
+        if kind(expression) == "Cast":
+            return self._is_null(expression.child())
+        if is_attribute(expression):
+            return expression.exprId().id() in self.nulls
+        return kind(expression) == "Literal" and expression.value() is None
+
+    def _selected_by(self, place: int, expressions: Sequence[Any], names: Mapping[int, set[int]]) -> Sets:
+        whole = frozenset(e.exprId().id() for e in expressions if self.holds(place, e))
+        if whole:
+            return (whole,)
+        sets = tuple(frozenset().union(*(names[i] for i in ids if i in names)) for ids in self.by[place])
+        return sets if all(sets) else ()
+
+    def narrowed(self, parts: Sequence[Any]) -> LocalRows:
+        """The rows for which conditions hold: what is compared is not null, and what equals one value tells nothing."""
+        held = [part for part in parts if kind(part) in ("IsNotNull", "EqualTo", *_COMPARED)]
+        present = attributes(child for part in held for child in items(part.children()))
+        fixed = {_fixed(part) for part in parts}
+        known = replace(self, present=(*self.present, *(frozenset({id}) for id in present)))
+        return known.with_unique(ids - fixed for ids in self.unique).of_parts(parts)
+
+    def of_parts(self, conditions: Sequence[Any]) -> LocalRows:
+        """What is known where conditions leave one part of a union alone."""
+        left = tuple(part.narrowed(conditions) for part in self.parts if not part.is_excluded(conditions))
+        if len(left) != 1:
+            return replace(self, parts=left)
+        (part,) = left
+        rows = replace(self, parts=(), united=part.united, present=(*self.present, *part.present))
+        return rows.with_unique([*self.unique, *part.unique])
+
+    def is_excluded(self, conditions: Sequence[Any]) -> bool:
+        """Whether a condition holds for none of the rows: null of what never is, or not null of what always is."""
+        nulls = attributes(child for part in conditions if kind(part) == "IsNull" for child in items(part.children()))
+        filled = attributes(
+            child for part in conditions if kind(part) == "IsNotNull" for child in items(part.children())
+        )
+        return bool(filled & self.nulls) or any(some <= nulls for some in self.present)
+
+    def is_present(self, ids: Ids) -> bool:
+        """Whether some attributes are never all null."""
+        return any(some <= ids for some in self.present)
+
+    def with_unique(self, unique: Iterable[Ids]) -> LocalRows:
+        """The same rows, distinguished by other attributes."""
+        return replace(self, unique=tuple(dict.fromkeys(unique))[:_MOST_SETS])
+
+
+def _is_same_value(expression: Any) -> bool:
+    """Whether an expression is a whole number or a decimal of one scale, made wider."""
+    if kind(expression) != "Cast":
+        return False
+    made, child = (str(one.dataType().simpleString()) for one in (expression, expression.child()))
+    if child in _WHOLE and made in _WHOLE:
+        return _WHOLE.index(child) <= _WHOLE.index(made)
+    wide, narrow = _DECIMAL.fullmatch(made), _DECIMAL.fullmatch(child)
+    if wide is None or narrow is None:
+        return False
+    return wide[2] == narrow[2] and int(wide[1]) >= int(narrow[1])
+
+
+def _fixed(part: Any) -> int | None:
+    """The attribute that a condition gives one value."""
+    if kind(part) not in EQUAL:
+        return None
+    sides = [part.left(), part.right()]
+    ours = [side for side in sides if is_attribute(side)]
+    fixed = [side for side in sides if kind(side) in ("Literal", "OuterReference")]
+    return int(ours[0].exprId().id()) if len(ours) == len(fixed) == 1 else None
+
+
+def bare(named: Any) -> Any:
+    """An expression without its alias."""
+    return named.child() if kind(named) == "Alias" else named
+
+
+def attributes(expressions: Iterable[Any]) -> Ids:
+    """The ids of those expressions that are attributes."""
+    return frozenset(e.exprId().id() for e in expressions if is_attribute(e))
+
+
+def renamed_sets(sets: Sets, names: Mapping[int, set[int]]) -> Sets:
+    """Sets of attributes under their new names; those that lost one are no longer known."""
+    return tuple(frozenset(min(names[i]) for i in ids) for ids in sets if all(i in names for i in ids))

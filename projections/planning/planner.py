@@ -1,0 +1,76 @@
+"""Which rows a batch of changes can affect: the references of a view, put in the order in which they are followed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from projections.declaring.any_table import key_of
+from projections.declaring.tables import EVENT_TIME, VersionTable
+from projections.declaring.views import Reference, View
+from projections.errors import InvalidDefinition
+
+
+@dataclass(frozen=True)
+class ViewPlan:
+    """The walks over a view's references.
+
+    ``upwards`` lists the tables leaves first: a table's affected keys are its changed keys and those whose foreign
+    key points to an affected key of a table before it. ``downwards`` is the reverse: the slice of a table is what the
+    slices before it point to. ``towards_sides`` lists, root first, the tables on the way to the unmatched sides of a
+    right or full join: whether a row of a side is matched depends on every row that leads to it.
+    """
+
+    view: View
+    upwards: tuple[str, ...]
+
+    @property
+    def downwards(self) -> tuple[str, ...]:
+        """The tables, root first."""
+        return tuple(reversed(self.upwards))
+
+    @property
+    def towards_sides(self) -> tuple[str, ...]:
+        """The tables from which a reference leads towards an unmatched side, and the sides themselves."""
+        leading = {side.table for side in self.view.unmatched}
+        for name in self.upwards:
+            if any(reference.target in leading for reference in self.references_from(name)):
+                leading.add(name)
+        return tuple(name for name in self.downwards if name in leading)
+
+    def references_from(self, table: str) -> Sequence[Reference]:
+        """The foreign keys a table holds."""
+        return [r for r in self.view.references if r.source == table]
+
+    def references_to(self, table: str) -> Sequence[Reference]:
+        """The foreign keys that point to a table."""
+        return [r for r in self.view.references if r.target == table]
+
+    def indexes(self, table: str) -> tuple[tuple[str, ...], ...]:
+        """Columns by which rows are looked up: when a referenced row changes, when a person's key is destroyed.
+
+        Versions reach on from a time.
+        """
+        pointers = [self._index(r) for r in self.references_from(table)]
+        return tuple(dict.fromkeys([*pointers, *((key_of(c),) for c in self.view.table(table).personal)]))
+
+    def _index(self, reference: Reference) -> tuple[str, ...]:
+        to_versions = isinstance(self.view.tables[reference.target], VersionTable)
+        return (*reference.columns, EVENT_TIME) if to_versions else reference.columns
+
+
+def plan(view: View) -> ViewPlan:
+    """Order the tables of a view leaves first; a cycle of references is refused with InvalidDefinition."""
+    ordered: list[str] = []
+    remaining = list(view.tables)
+    while remaining:
+        ready = [t for t in remaining if all(r.target in ordered for r in view.references if r.source == t)]
+        if not ready:
+            raise InvalidDefinition(
+                f"the references of view {view.name!r} form a cycle through {', '.join(remaining)}",
+                remedy="references lead from the root to rows that are looked up. For rows of the same table, take it"
+                " as two parameters: references={'parent_id': 'parents'}, tables={'parents': …}",
+            )
+        ordered += ready
+        remaining = [t for t in remaining if t not in ready]
+    return ViewPlan(view, tuple(ordered))

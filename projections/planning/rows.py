@@ -1,0 +1,95 @@
+"""What is known of the rows of an operator in a view's plan: from which columns of which tables they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from projections.planning.paths import Origins, Pair, Same
+from projections.planning.plans import is_attribute
+
+
+class Untraceable(Exception):
+    """What a plan does that a batch's slices may not answer, and what to write instead."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.what, self.remedy = what, remedy
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of an operator: from which columns of which tables its own come.
+
+    ``keys`` are the rows of tables that tell one of these rows from another, and ``tables`` says of which tables.
+    ``present`` are attributes that are never null, and ``repeated`` says by what a row may be there several times; a
+    filter of ``generated`` attributes may take such rows away.
+    """
+
+    columns: dict[int, Origins]
+    keys: frozenset[str] = frozenset()
+    tables: dict[str, str] = field(default_factory=dict)
+    same: Same = field(default_factory=dict)
+    present: frozenset[int] = frozenset()
+    repeated: str | None = None
+    generated: frozenset[int] = frozenset()
+    filtered: bool = False
+
+    def and_of(self, other: Rows) -> Rows:
+        """What both say, of rows that meet."""
+        return Rows(
+            {**self.columns, **other.columns},
+            self.keys | other.keys,
+            {**self.tables, **other.tables},
+            {**self.same, **other.same},
+            self.present | other.present,
+            self.repeated or other.repeated,
+            self.generated | other.generated,
+            self.filtered or other.filtered,
+        )
+
+
+def equated(same: Same, pairs: Sequence[Pair], *, only_right: bool) -> Same:
+    """Columns whose value is that of another, or null."""
+    equal = {origin: set(others) for origin, others in same.items()}
+    for left, right in pairs:
+        if len(left) == len(right) == 1:
+            (a,), (b,) = left, right
+            equal.setdefault(b, set()).update({a, *equal.get(a, ())})
+            if not only_right:
+                equal.setdefault(a, set()).update({b, *equal.get(b, ())})
+    return {origin: frozenset(others - {origin}) for origin, others in equal.items()}
+
+
+def any_of(origins: Sequence[Origins]) -> Origins:
+    """The columns of which a value is one that is one of some values."""
+    known = [one for one in origins if one is not None]
+    return frozenset().union(*known) if len(known) == len(origins) else None
+
+
+def renamed(rows: Rows, pairs: Iterable[tuple[Any, Any]]) -> Rows:
+    """The same under other attributes."""
+    names = {old.exprId().id(): new.exprId().id() for old, new in pairs}
+    columns = {new: rows.columns.get(old) for old, new in names.items()}
+    present = frozenset(new for old, new in names.items() if old in rows.present)
+    return replace(rows, columns=columns, present=present)
+
+
+def distinguish(
+    rows: Rows, keys: Mapping[str, tuple[str, ...]], parts: Sequence[Any], /, *, present: bool = False
+) -> bool:
+    """Whether rows that are equal in some expressions are one row: the keys of their tables are among these."""
+    ids = {part.exprId().id() for part in parts if is_attribute(part)}
+    compared = {o for id in ids for o in rows.columns.get(id) or () if len(rows.columns[id] or ()) == 1}
+    named = {(o.row, o.column) for o in compared}
+    return (
+        rows.repeated is None
+        and bool(rows.keys)
+        and all(row in rows.tables and {(row, c) for c in keys[rows.tables[row]]} <= named for row in rows.keys)
+    )
+
+
+def named_tables(rows: Rows) -> str:
+    """The tables of the rows, for an error."""
+    return ", ".join(sorted(set(rows.tables.values()))) or "no table"

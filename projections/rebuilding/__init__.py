@@ -1,1 +1,0 @@
-"""A new generation while another one serves: built, compared, verified, switched to."""

@@ -1,0 +1,234 @@
+"""Rows of a view as a person looks at them, and the rows of state that one of them was made of; without Spark.
+
+The view function itself is not run: a row comes from the root's row of its key and from the rows that references reach
+from it, or from the rows of its partition. These carry the place of the record that set them last.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from projections.declaring.any_table import AnyTable
+from projections.declaring.columns import ColumnType, Kind
+from projections.declaring.group import ProjectionGroup
+from projections.declaring.tables import EventTable, Table
+from projections.declaring.views import View, ViewTable, with_noted
+from projections.errors import InvalidDefinition
+from projections.planning.planner import plan
+from projections.stores.dialects import NameSpace
+from projections.stores.layout import generation_name, state_table, view_table
+from projections.stores.runs import Run
+from projections.stores.sql import SqlTableStore
+
+COUNTED: Final = 100_000
+"""Rows are counted up to here: a larger view says that it has more."""
+
+_LIMIT: Final = 20
+_DEPTH: Final = 5  # views that read views that read views
+
+_PARSED: Final[Mapping[Kind, Callable[[str], Any]]] = {
+    "string": str, "int": int, "long": int, "double": float, "boolean": lambda text: text.lower() == "true",
+    "decimal": Decimal, "date": dt.date.fromisoformat, "timestamp": dt.datetime.fromisoformat, "binary": bytes.fromhex,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRows:
+    """Rows of a view, at most so many as were asked for; `total` counts up to `COUNTED`."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[Any, ...]]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """One row that a view's row was made of, and the record that set it last; `reached` says from where it was found.
+
+    `stream` is the stream of an event table's row. `of_view` names the view whose row it is, which has no record.
+    `personal` are the columns whose values may be of a person, and are not to be shown.
+    """
+
+    table: str
+    reached: str
+    key: Mapping[str, Any]
+    values: Mapping[str, Any]
+    topic: str | None = None
+    offset: int | None = None
+    deleted: bool = False
+    stream: str | None = None
+    of_view: str | None = None
+    personal: tuple[str, ...] = ()
+
+
+def view_rows(store: SqlTableStore, group: str, generation: int, view: str, *, limit: int = _LIMIT) -> ViewRows:
+    """Return the first rows of a view of a generation, in no order, and how many there are."""
+    table = view_table(store.dialect.name_space(generation_name(group, generation)), view, {})
+    every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(table)
+    counted = sa.select(sa.func.count()).select_from(
+        sa.select(sa.literal(1)).select_from(table).limit(COUNTED).subquery()
+    )
+    with store.looking() as connection:
+        result = connection.execute(every.limit(limit))
+        columns = tuple(result.keys())
+        return ViewRows(columns, [tuple(row) for row in result], int(connection.scalar(counted) or 0))
+
+
+def rows_behind(
+    store: SqlTableStore, group: ProjectionGroup, generation: int, view: str, key: Mapping[str, str]
+) -> list[SourceRow]:
+    """Return the row of a key with the rows that it was made of; nothing if the view has no such row.
+
+    `key` has the text of each key column. Raises InvalidDefinition if the view or a key column is unknown, or a text is
+    no value of the column.
+    """
+    definition = next((one for one in group.all_views if one.name == view), None)
+    if definition is None:
+        raise InvalidDefinition(f"group {group.name!r} has no view {view!r}", remedy="name one of its views")
+    if set(key) != set(definition.key):
+        raise InvalidDefinition(
+            f"view {view!r} has no key of {', '.join(sorted(key))}", remedy=f"give its key: {', '.join(definition.key)}"
+        )
+    state = store.state(Run(group.name, generation, ""))
+    noted = {} if state is None else state.built.get("references", {})
+    with store.looking() as connection:
+        return list(_Search(store, connection, group, generation, noted).of_view(definition, key, "the key", depth=0))
+
+
+@dataclass(frozen=True)
+class _Search:
+    store: SqlTableStore
+    connection: sa.Connection
+    group: ProjectionGroup
+    generation: int
+    noted: Mapping[str, Sequence[Sequence[Any]]]
+
+    def of_view(self, view: View, key: Mapping[str, Any], reached: str, *, depth: int) -> Iterator[SourceRow]:
+        """The view's row, then what it was made of."""
+        typed = {column: self._typed(_column_of(view, column), column, value) for column, value in key.items()}
+        for row in self._view_rows(view, typed):
+            own = {column: row.get(column) for column in view.key}
+            personal = tuple(column for column in row if column not in view.key) if reads_personal(view) else ()
+            yield SourceRow(view.name, reached, own, row, of_view=view.name, personal=personal)
+            if depth < _DEPTH:
+                yield from self._of_partition(view, own) if view.by else self._of_root(view, own, depth)
+
+    def _of_partition(self, view: View, key: Mapping[str, Any]) -> Iterator[SourceRow]:
+        conditions = {column: key[column] for column in view.by}
+        for name, table in view.tables.items():
+            if isinstance(table, Table):
+                yield from self._state_rows(name, table, conditions, f"the partition of {_said(conditions)}")
+
+    def _of_root(self, view: View, key: Mapping[str, Any], depth: int) -> Iterator[SourceRow]:
+        """Downwards from the root: each row that was found gives the keys of those that it refers to."""
+        view = with_noted(view, self.noted)
+        walk = plan(view)
+        conditions = {name: {c: key[c] for c in view.root_key} for name in view.roots}
+        for name in walk.downwards:
+            if name not in conditions:
+                continue
+            reached = "the key" if name in view.roots else f"{_said(conditions[name])}"
+            rows = list(self._rows_of(name, view.tables[name], conditions[name], reached, depth))
+            yield from rows
+            own = next((row for row in rows if row.table == _shown_name(name, view.tables[name])), None)
+            for reference in walk.references_from(name) if own else ():
+                target = view.tables[reference.target]
+                values = [own.values.get(column) for column in reference.columns] if own else []
+                if None not in values:
+                    conditions[reference.target] = dict(zip(target.key, values, strict=False))
+
+    def _rows_of(
+        self, name: str, table: AnyTable | View, conditions: Mapping[str, Any], reached: str, depth: int
+    ) -> Iterator[SourceRow]:
+        view = table.view if isinstance(table, ViewTable) else table
+        if isinstance(view, View):
+            yield from self.of_view(view, conditions, reached, depth=depth + 1)
+        elif isinstance(table, Table):
+            yield from self._state_rows(name, table, conditions, reached)
+
+    def _view_rows(self, view: View, key: Mapping[str, Any]) -> list[dict[str, Any]]:
+        table = view_table(self._space(), view.name, {})
+        query: sa.Select[Any] = (
+            sa.select(sa.literal_column("*")).select_from(table).where(*_equal(self.store, view, key)).limit(_LIMIT)
+        )
+        return [dict(row) for row in self.connection.execute(query).mappings()]
+
+    def _state_rows(self, name: str, table: Table, conditions: Mapping[str, Any], reached: str) -> Iterator[SourceRow]:
+        state = state_table(self._space(), self.group.name_of(table), table.whole)
+        if not set(conditions) <= set(table.columns):
+            return
+        query = (
+            sa.select(state).where(*(state.c[column] == value for column, value in conditions.items())).limit(_LIMIT)
+        )
+        for row in self.connection.execute(query).mappings():
+            values = {column: row[column] for column in table.columns}
+            key = {column: row[column] for column in table.row_key if column in row}
+            yield SourceRow(
+                name, reached, key, values, topic=table.topic, offset=row["_offset"], deleted=bool(row["_deleted"]),
+                stream=_stream(table, values), personal=tuple(table.personal),
+            )  # fmt: skip
+
+    def _typed(self, kind: ColumnType | None, column: str, value: Any) -> Any:
+        """A text as a value of its column; as it is where the database has a text for it, too."""
+        if kind is None or not isinstance(value, str) or not self._has(kind):
+            return value
+        try:
+            return _PARSED[kind.kind](value)
+        except (ValueError, InvalidOperation):
+            raise InvalidDefinition(
+                f"{value[:80]!r} is no {kind.kind} of column {column!r}", remedy="correct the key"
+            ) from None
+
+    def _has(self, kind: ColumnType) -> bool:
+        return not isinstance(self.store.dialect.column_type(kind), sa.Text) or kind.kind == "string"
+
+    def _space(self) -> NameSpace:
+        return self.store.dialect.name_space(generation_name(self.group.name, self.generation))
+
+
+def reads_personal(view: View) -> bool:
+    """Whether a view is made of a table with personal columns: then each of its values may come from one."""
+    for table in view.tables.values():
+        inner = table.view if isinstance(table, ViewTable) else table
+        if reads_personal(inner) if isinstance(inner, View) else isinstance(inner, AnyTable) and bool(inner.personal):
+            return True
+    return False
+
+
+def _equal(store: SqlTableStore, view: View, key: Mapping[str, Any]) -> Iterator[sa.ColumnElement[bool]]:
+    """Compare each column as the database types it, and one whose type is unknown as text."""
+    for column, value in key.items():
+        kind, name = _column_of(view, column), sa.quoted_name(column, quote=True)
+        if value is None:
+            yield sa.column(name).is_(None)
+        elif kind is None:
+            yield sa.cast(sa.column(name), sa.Text) == str(value)
+        else:
+            yield sa.column(name, store.dialect.column_type(kind)) == value
+
+
+def _column_of(view: View, column: str) -> ColumnType | None:
+    """The type of a key column, as the table has it that gives the view its key."""
+    tables = (table for table in view.tables.values() if isinstance(table, AnyTable))
+    return next((table.columns[column] for table in tables if column in table.columns), None)
+
+
+def _stream(table: Table, values: Mapping[str, Any]) -> str | None:
+    if not isinstance(table, EventTable):
+        return None
+    return f"{table.aggregate.category}-{values[table.key[0]]}"
+
+
+def _shown_name(name: str, table: AnyTable | View) -> str:
+    view = table.view if isinstance(table, ViewTable) else table
+    return view.name if isinstance(view, View) else name
+
+
+def _said(conditions: Mapping[str, Any]) -> str:
+    return ", ".join(f"{column} = {value}" for column, value in conditions.items())

@@ -1,0 +1,149 @@
+"""The states of a group's captured tables, of the generation that serves, as `cdc.compare` reads them.
+
+    with ComparedGroup("postgresql+psycopg://shop@db/views", shop_views) as group:
+        comparisons = compare(engine, source, group.tables, settings)
+
+No comparison writes into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from cdc.comparing.canonical import SESSION, ColumnForm, Kind
+from cdc.comparing.models import CapturedModel
+from cdc.comparing.state import StateTable
+from eventstore.closing import Closing
+from projections.declaring import columns as kinds
+from projections.declaring.columns import ColumnType
+from projections.declaring.group import ProjectionGroup
+from projections.declaring.tables import ChangelogTable
+from projections.errors import RunRetired
+from projections.stores.dialects import POSTGRES
+from projections.stores.layout import generation_name
+from projections.stores.opening import open_table_store
+from projections.stores.port import require_unchanged
+from projections.stores.record_keys import key_decoder
+from projections.stores.runs import SERVING, Run
+
+_KINDS: Final[Mapping[kinds.Kind, Kind]] = {
+    "string": "text", "int": "integer", "long": "integer", "double": "double", "boolean": "boolean",
+    "decimal": "decimal", "timestamp": "local moment", "date": "date", "binary": "bytes",
+}  # fmt: skip
+_MEANINGS: Final[Mapping[kinds.Meaning, Kind]] = {
+    "map": "map", "time": "time", "zoned time": "zoned time", "zoned": "moment", "interval": "interval",
+    "uuid": "uuid",
+}  # fmt: skip
+
+_DIALECT: Final[sa.Dialect] = postgresql.dialect()  # type: ignore[no-untyped-call]
+
+
+def form_of(column: ColumnType) -> ColumnForm:
+    """What the values of a column stand for."""
+    if column.items is not None:
+        return ColumnForm("list", form_of(column.items))
+    if column.shape:
+        return ColumnForm("shaped")
+    if column.bits is not None:
+        return ColumnForm("bits")
+    kind = _MEANINGS[column.meaning] if column.meaning else _KINDS[column.kind]
+    return ColumnForm(kind, scale=column.scale)
+
+
+def captured_models(group: ProjectionGroup) -> tuple[CapturedModel, ...]:
+    """Return the captured tables of a group as its models declare them, for `cdc.diagnose`; asks no database."""
+    tables = {name: table for name, table in group.tables.items() if isinstance(table, ChangelogTable)}
+    return tuple(
+        CapturedModel(f"{group.name}.{name}", table.topic, table.key, _forms(table), table.encoding, table.record_names)
+        for name, table in tables.items()
+    )
+
+
+def _forms(table: ChangelogTable) -> Mapping[str, ColumnForm]:
+    return {column: form_of(kind) for column, kind in table.columns.items()}
+
+
+class ComparedGroup(Closing):
+    """The states of a group's captured tables, for `compare`. ``url`` is SQLAlchemy's of the views' database.
+
+    Raises NoServingGeneration, DefinitionChanged, or TableStoreUnavailable for views in Delta Lake.
+
+    Examples:
+        >>> with ComparedGroup("postgresql+psycopg://…", shop_views) as states:
+        ...     tables = compare(engine, source, states.tables, Settings())
+    """
+
+    def __init__(self, url: str, group: ProjectionGroup) -> None:
+        self._store = open_table_store(url)
+        self._group = group
+        try:
+            state = self._store.serving_state(group.name)
+            require_unchanged(group, state, state.built.get("columns", {}))
+        except BaseException:
+            self._store.close()
+            raise
+        self._run = state.run
+
+    @property
+    def tables(self) -> tuple[StateTable, ...]:
+        """The captured tables whose current rows the group stores."""
+        named = self._group.tables.items()
+        return tuple(self._state(name, table) for name, table in named if isinstance(table, ChangelogTable))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._store.close()
+
+    def _state(self, name: str, table: ChangelogTable) -> StateTable:
+        generation, in_file = generation_name(self._group.name, self._run.generation), not self._has_schemas
+        return StateTable(
+            name=f"{self._group.name}.{name}",
+            topic=table.topic,
+            key=table.key,
+            forms=_forms(table),
+            types={} if in_file else {column: _sql_type(kind) for column, kind in table.columns.items()},
+            relation=f'"{generation}$state_{name}"' if in_file else f'"{generation}"."state_{name}"',
+            encoding=table.encoding,
+            decode_key=key_decoder(table),
+            connect=self._connect,
+            writing=self._store.transaction,
+            progress=lambda: self._progress(table.topic),
+            place=self._run.place,
+            fields=table.record_names,
+        )
+
+    @property
+    def _has_schemas(self) -> bool:
+        return self._store.dialect.has_schemas
+
+    @contextmanager
+    def _connect(self) -> Iterator[sa.Connection]:
+        with self._store.looking() as connection:
+            if self._has_schemas:
+                connection.detach()  # the settings of its session stay with it
+                for setting in SESSION:
+                    connection.exec_driver_sql(setting)
+            yield connection
+
+    def _progress(self, topic: str) -> Mapping[int, int]:
+        state = self._store.state(self._run)
+        if state is None or state.status != SERVING:
+            raise _retired(self._run)
+        return state.progress.get(topic, {})
+
+
+def _sql_type(column: ColumnType) -> str:
+    return POSTGRES.column_type(column).compile(dialect=_DIALECT)
+
+
+def _retired(run: Run) -> RunRetired:
+    return RunRetired(
+        "the generation that was compared serves no more: a cut-over or a rollback has let another one serve",
+        remedy="compare again: it takes the generation that serves now",
+        place=run.place,
+    )

@@ -1,0 +1,155 @@
+"""What goes into the outbox of view topics, in the transaction that changes what readers of the view see.
+
+Only the generation that serves writes to it, under the lock of its run's row. The numbers of a group's records rise in
+the order of its commits, and a reader that continues from a number misses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from eventstore.backends.sql.upserts import upsert
+from projections.declaring.columns import ColumnType, Kind
+from projections.stores import final_topics, runs
+from projections.stores.json_rows import json_object
+from projections.stores.layout import GenerationLayout, ViewLayout
+from projections.stores.outbox import require_ours
+from projections.stores.outbox_tables import outbox_tables
+from projections.stores.runs import Run
+
+_RECORD: Final = ("group_name", "topic", "key", "value")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table of a view's rows, as the topic's records are made of them."""
+
+    table: sa.TableClause
+    key: Sequence[str]
+    columns: Mapping[str, ColumnType]
+
+    @staticmethod
+    def of(view: ViewLayout, table: sa.Table | None = None) -> Rows:
+        """Of a view, or of a table with its columns."""
+        return Rows(view.view if table is None else table, view.definition.key, view.columns)
+
+    @staticmethod
+    def of_json(stored: Mapping[str, Any]) -> Rows:
+        """As the topic's row keeps it, in case the definition no longer exists."""
+        columns = {name: _column(*said) for name, *said in stored["columns"]}
+        names: list[sa.ColumnClause[Any]] = [sa.column(name) for name in columns]
+        return Rows(sa.table(stored["table"], *names, schema=stored["schema"]), stored["key"], columns)
+
+    def to_json(self) -> dict[str, Any]:
+        """The form it is stored in."""
+        columns = [[name, *_said(kind)] for name, kind in self.columns.items()]
+        return {"schema": self.table.schema, "table": self.table.name, "key": list(self.key), "columns": columns}
+
+    def keys(self, connection: sa.Connection) -> sa.ColumnElement[str]:
+        """The record's key."""
+        return json_object(connection, self.table, [(name, self.columns[name]) for name in self.key])
+
+    def values(self, connection: sa.Connection) -> sa.ColumnElement[str]:
+        """The record's value."""
+        return json_object(connection, self.table, self.columns.items())
+
+    def records(self, connection: sa.Connection) -> sa.Select[str, str]:
+        """A record for each row."""
+        return sa.select(self.keys(connection), self.values(connection))
+
+
+def _said(kind: ColumnType) -> list[Any]:
+    """The stored form of topics of flat views since the first release: their rows are recognized by it."""
+    return [kind.kind, kind.precision, kind.scale, *([kind.shape] if kind.shape else [])]
+
+
+def _column(kind: Kind, precision: int, scale: int, shape: str = "") -> ColumnType:
+    return ColumnType(kind, precision, scale, shape=shape)
+
+
+def hand_over_batch(connection: sa.Connection, layout: GenerationLayout, run: Run) -> None:
+    """Add what a batch changes in views with a topic, if the run serves; the caller holds the run's row."""
+    published = list(_published(layout))
+    if not published or not runs.serves(connection, run):
+        return
+    for topic, view in published:
+        rows = Rows.of(view, view.result)
+        value = sa.case((view.result.c["_deleted"], sa.null()), else_=rows.values(connection))
+        _add(connection, run.group, topic, sa.select(rows.keys(connection), value).select_from(view.result))
+
+
+def hands_over(layout: GenerationLayout) -> bool:
+    """Whether any view has a topic, which a cut-over makes equal to it."""
+    return any(_published(layout))
+
+
+def _published(layout: GenerationLayout) -> Iterator[tuple[str, ViewLayout]]:
+    return ((view.definition.topic.name, view) for view in layout.views.values() if view.definition.topic is not None)
+
+
+def _of_results(layout: GenerationLayout) -> Mapping[str, str]:
+    """The views whose final results fill a topic, by its name."""
+    final = ((view.name, view.definition.final) for view in layout.views.values())
+    topics = ((name, results.published) for name, results in final if results is not None)
+    return {topic.name: name for name, topic in topics if topic is not None}
+
+
+def hand_over_generation(connection: sa.Connection, layout: GenerationLayout, group: str) -> None:
+    """Add what makes each topic equal to this generation's view; the caller holds all rows of the group's runs.
+
+    That is the difference to the view whose rows the topic holds, tombstones included, or the whole view. A topic that
+    this generation has no more gets nothing more. A topic of final results goes on where it stands, since these are of
+    no generation. Raises InvalidDefinition for a topic of another view.
+    """
+    published = dict(_published(layout))
+    for topic, view in published.items():
+        rows = Rows.of(view)
+        filled = _taken(connection, topic, view, group)
+        _add(connection, group, topic, _changed(connection, filled, rows))
+        if filled.rows_of != rows.to_json():
+            _add(connection, group, topic, _tombstones(connection, Rows.of_json(filled.rows_of), rows))
+        topics = outbox_tables(connection).topics
+        now = sa.update(topics).where(topics.c.topic == topic).values(lost=False, rows_of=rows.to_json())
+        connection.execute(now)
+    _give_up_others(connection, group, list(published))
+    final_topics.take(connection, group, _of_results(layout))
+
+
+def _taken(connection: sa.Connection, topic: str, view: ViewLayout, group: str) -> sa.Row[Any]:
+    """What the topic holds, locked until the transaction ends; a new one lacks everything."""
+    topics = outbox_tables(connection).topics
+    new = {"topic": topic, "group_name": group, "view": view.name, "lost": True, "rows_of": Rows.of(view).to_json()}
+    connection.execute(upsert(connection, topics).values(new).on_conflict_do_nothing(index_elements=["topic"]))
+    row = connection.execute(sa.select(topics).where(topics.c.topic == topic).with_for_update()).one()
+    require_ours(connection, group, rows={topic: view.name})
+    return row
+
+
+def _give_up_others(connection: sa.Connection, group: str, topics: Sequence[str]) -> None:
+    tables = outbox_tables(connection)
+    for table in (tables.topics, tables.records):
+        connection.execute(sa.delete(table).where(table.c.group_name == group, table.c.topic.not_in(topics)))
+
+
+def _changed(connection: sa.Connection, filled: sa.Row[Any], after: Rows) -> sa.SelectBase:
+    """The records that the topic lacks; compared as records, since columns and types may have changed."""
+    if filled.lost:
+        return after.records(connection)
+    return sa.except_(after.records(connection), Rows.of_json(filled.rows_of).records(connection))
+
+
+def _tombstones(connection: sa.Connection, before: Rows, after: Rows) -> sa.SelectBase:
+    """A tombstone for each key that is no more."""
+    removed = sa.except_(*(sa.select(rows.keys(connection).label("key")) for rows in (before, after))).subquery()
+    return sa.select(removed.c.key, sa.null())
+
+
+def _add(connection: sa.Connection, group: str, topic: str, records: sa.SelectBase) -> None:
+    """Append records, given by key and value, whose keys differ."""
+    added = records.subquery()
+    rows = sa.select(sa.literal(group), sa.literal(topic), *added.c)
+    connection.execute(sa.insert(outbox_tables(connection).records).from_select(_RECORD, rows))

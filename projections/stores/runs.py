@@ -1,0 +1,242 @@
+"""Runs: which generation serves, its writer's token, its progress, and the requests to its runner.
+
+The progress row is the one home of a run's offsets: it changes in the transaction that changes the views.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from projections.errors import NoServingGeneration, RunSuperseded
+from projections.logs.ranges import filled
+from projections.stores.runs_table import runs_table
+
+Progress = Mapping[str, Mapping[int, int]]
+
+BUILDING: Final = "building"  # its bulk path has not come to its end
+BUILT: Final = "built"  # complete, and not served yet
+SERVING: Final = "serving"  # the stable view names show it
+RETIRED: Final = "retired"  # served once, and kept to go back to
+
+
+@dataclass(frozen=True)
+class Run:
+    """One generation of one group, and the token of its writer; an early release stored no version."""
+
+    group: str
+    generation: int
+    fingerprint: str
+    token: str | None = None
+    version: int | None = None
+
+    @property
+    def place(self) -> str:
+        """How an error names it."""
+        return f"projection group {self.group}, generation {self.generation}"
+
+
+@dataclass(frozen=True)
+class RunState:
+    """The row of a run: ``held`` by a cut-over, ``holder`` is the process that claimed it last."""
+
+    run: Run
+    status: str
+    progress: Progress
+    paused: bool
+    held: bool
+    holder: str | None
+    built: Mapping[str, Any]
+    updated_at: Any
+
+
+def replaced_topics(state: RunState, ids: Mapping[str, str]) -> list[str]:
+    """The topics that are others of their names than those the generation was built from.
+
+    None of a generation that an earlier release built: it noted no ids.
+    """
+    return [topic for topic, id in state.built.get("topics", {}).items() if ids.get(topic, id) != id]
+
+
+def serving_state(connection: sa.Connection, group: str) -> RunState:
+    """The row of the run whose views are served; raises NoServingGeneration."""
+    return serving_of(states(connection, group, SERVING), group)
+
+
+def serving_of(serving: Sequence[RunState], group: str) -> RunState:
+    """The first of a group's serving rows; raises NoServingGeneration where there is none."""
+    if not serving:
+        raise NoServingGeneration(
+            f"projection group {group!r} has not been built", remedy="run its rebuild first", place=group
+        )
+    return serving[0]
+
+
+def next_generation(connection: sa.Connection, group: str) -> int:
+    """One more than the highest generation so far."""
+    runs = runs_table(connection)
+    highest = connection.scalar(sa.select(sa.func.max(runs.c.generation)).where(runs.c.group_name == group))
+    return int(highest or 0) + 1
+
+
+def states(connection: sa.Connection, group: str | None = None, *statuses: str, lock: bool = False) -> list[RunState]:
+    """The generations of a group, or of all, in the order of their numbers; ``lock`` locks their rows."""
+    runs = runs_table(connection)
+    query = sa.select(runs).order_by(runs.c.group_name, runs.c.generation)
+    query = query if group is None else query.where(runs.c.group_name == group)
+    query = query.where(runs.c.status.in_(statuses)) if statuses else query
+    return [_state(row) for row in connection.execute(query.with_for_update() if lock else query)]
+
+
+def state(connection: sa.Connection, run: Run) -> RunState | None:
+    """The row of one generation; None where it was dropped."""
+    runs = runs_table(connection)
+    row = connection.execute(sa.select(runs).where(*_is(runs, run))).one_or_none()
+    return None if row is None else _state(row)
+
+
+def serves(connection: sa.Connection, run: Run) -> bool:
+    """Whether readers see the views of a generation."""
+    stored = state(connection, run)
+    return stored is not None and stored.status == SERVING
+
+
+def _state(row: sa.Row[Any]) -> RunState:
+    return RunState(
+        Run(row.group_name, row.generation, row.fingerprint, row.token, row.version),
+        row.status,
+        decode_progress(row.progress or {}),
+        row.paused,
+        row.held,
+        row.holder,
+        row.built or {},
+        row.updated_at,
+    )
+
+
+def insert_run(connection: sa.Connection, run: Run) -> None:
+    """Record a generation that is being built."""
+    row = {"group_name": run.group, "generation": run.generation, "fingerprint": run.fingerprint}
+    row |= {"status": BUILDING, "token": run.token, "version": run.version, "holder": this_process()}
+    connection.execute(sa.insert(runs_table(connection)).values(row))
+
+
+def delete_run(connection: sa.Connection, run: Run) -> None:
+    """Forget a generation."""
+    runs = runs_table(connection)
+    connection.execute(sa.delete(runs).where(*_is(runs, run)))
+
+
+def set_status(connection: sa.Connection, run: Run, status: str) -> None:
+    """Move a generation on: building, built, serving, retired."""
+    _update(connection, run, status=status, updated_at=sa.func.now())
+
+
+def retire(connection: sa.Connection, run: Run) -> None:
+    """Let a generation serve no more; what was asked of its runner is asked of the next one's."""
+    _update(connection, run, status=RETIRED, paused=False, held=False, updated_at=sa.func.now())
+
+
+def set_paused(connection: sa.Connection, run: Run, *, paused: bool) -> None:
+    """Ask the runner to stand still, or to go on."""
+    _update(connection, run, paused=paused)
+
+
+def set_held(connection: sa.Connection, run: Run, *, held: bool) -> None:
+    """Ask the runner to wait for a cut-over; it counts only while the group has a rebuilder."""
+    _update(connection, run, held=held)
+
+
+def set_built(connection: sa.Connection, run: Run, built: Mapping[str, Any]) -> None:
+    """Note what of a generation is complete, in the transaction that completes it; RunSuperseded."""
+    require_token(connection, run)
+    _update(connection, run, built=dict(built), updated_at=sa.func.now())
+
+
+def claim(connection: sa.Connection, run: Run) -> Run:
+    """Put a new token on the run: the holder of the old one can no longer commit."""
+    token = uuid.uuid4().hex
+    _update(connection, run, token=token, holder=this_process())
+    return Run(run.group, run.generation, run.fingerprint, token, run.version)
+
+
+def this_process() -> str:
+    """How a process names itself in the rows of runs that it claims."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
+def read_progress(connection: sa.Connection, run: Run) -> Progress:
+    """The next offset of every partition."""
+    runs = runs_table(connection)
+    stored = connection.scalar(sa.select(runs.c.progress).where(*_is(runs, run)))
+    return decode_progress(stored or {})
+
+
+def require_token(connection: sa.Connection, run: Run) -> None:
+    """Raise RunSuperseded unless our token is still on the run; it cannot be claimed before the transaction ends."""
+    runs = runs_table(connection)
+    query = sa.select(runs.c.token).where(*_is(runs, run)).with_for_update(read=True)
+    if connection.scalar(query) != run.token:
+        raise superseded(run)
+
+
+def superseded(run: Run) -> RunSuperseded:
+    """The error of a writer whose run another runner has moved on."""
+    return RunSuperseded(
+        "another runner has moved this run on, and nothing of this batch was written",
+        remedy="stop one of the two runners",
+        place=run.place,
+    )
+
+
+def advance(connection: sa.Connection, run: Run, start: Progress, end: Progress) -> None:
+    """Lock the progress row, require our token and our start, and set the end.
+
+    Raises RunSuperseded if either differs: then another runner has applied this range.
+    """
+    runs = runs_table(connection)
+    query = sa.select(runs.c.token, runs.c.progress).where(*_is(runs, run)).with_for_update()
+    row = connection.execute(query).one_or_none()
+    if row is None or row.token != run.token or filled(decode_progress(row.progress or {}), start) != start:
+        raise superseded(run)
+    set_progress(connection, run, end)
+
+
+def set_progress(connection: sa.Connection, run: Run, progress: Progress) -> None:
+    """Write the progress of a run without other writers."""
+    _update(connection, run, progress=encode_progress(progress), updated_at=sa.func.now())
+
+
+def _update(connection: sa.Connection, run: Run, **values: Any) -> None:
+    runs = runs_table(connection)
+    connection.execute(sa.update(runs).where(*_is(runs, run)).values(values))
+
+
+def is_ahead(progress: Progress, other: Progress, *, recreated: Progress | None = None) -> bool:
+    """Whether a run stands at or beyond another in every partition that both read; those ``recreated`` do not count."""
+    return all(
+        progress[topic].get(partition, 0) >= offset or partition in (recreated or {}).get(topic, {})
+        for topic, offsets in other.items()
+        if topic in progress
+        for partition, offset in offsets.items()
+    )
+
+
+def encode_progress(progress: Progress) -> dict[str, dict[str, int]]:
+    """Progress as JSON keeps it: partitions are texts."""
+    return {topic: {str(p): o for p, o in offsets.items()} for topic, offsets in progress.items()}
+
+
+def decode_progress(stored: Mapping[str, Mapping[str, int]]) -> Progress:
+    """Progress as JSON keeps it in its own form."""
+    return {topic: {int(p): int(o) for p, o in offsets.items()} for topic, offsets in stored.items()}
+
+
+def _is(runs: sa.Table, run: Run) -> tuple[sa.ColumnElement[bool], ...]:
+    return runs.c.group_name == run.group, runs.c.generation == run.generation

@@ -1,0 +1,429 @@
+"""The table store on a SQL database: generations of state and views, served under stable names.
+
+What both databases share is here and in the neighbouring modules of statements. What they do differently is abstract.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+import uuid
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import sqlalchemy as sa
+import stamina
+
+from eventstore.shown_urls import shown_url
+from projections.declaring.group import ProjectionGroup
+from projections.errors import InvalidDefinition, KeyNotUnique, ViewInUse
+from projections.planning.planner import plan
+from projections.stores import finals, horizon, retained, runs
+from projections.stores.arrow import Target
+from projections.stores.dialects import Dialect
+from projections.stores.differences import key_not_unique, repeated_keys
+from projections.stores.final_tables import create_final_tables
+from projections.stores.handing_over import hand_over_generation, hands_over
+from projections.stores.layout import (
+    GenerationLayout,
+    ViewLayout,
+    aside_table,
+    generation_name,
+    lay_out,
+    passed_table,
+    retained_table,
+)
+from projections.stores.names import Named
+from projections.stores.outbox import waiting
+from projections.stores.outbox_tables import create_outbox_tables
+from projections.stores.port import TableStore, Transactions, ViewColumns
+from projections.stores.runs import BUILT, SERVING, Progress, Run, RunState
+from projections.stores.runs_table import create_runs_table
+
+_TRIES = 12
+_LONGEST_NAME = 63  # of PostgreSQL's names, in bytes; ours are ASCII
+
+
+class SqlTableStore(TableStore[GenerationLayout]):
+    """State and views of projection groups in one database."""
+
+    dialect: ClassVar[Dialect]
+    minus: ClassVar[Callable[..., sa.CompoundSelect[Any]]]
+    """How this database subtracts one set of rows from another."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.place})"
+
+    @property
+    def place(self) -> str:
+        """How an error names the database: without its password."""
+        return shown_url(self._engine.url)
+
+    @abstractmethod
+    def target(self, table: sa.Table, run: Run | None = None) -> Target:
+        """Where rows of a table of a generation are written and read; with a ``run``, written by its holder alone."""
+
+    @abstractmethod
+    def snapshot(self) -> contextlib.AbstractContextManager[sa.Connection]:
+        """A transaction whose every query sees the same moment."""
+
+    @abstractmethod
+    def _reachable(self) -> contextlib.AbstractContextManager[None]:
+        """Type what the database reports, without the password."""
+
+    @abstractmethod
+    def _begin_staging(self, connection: sa.Connection) -> None:
+        """Set a transaction over working tables up."""
+
+    @abstractmethod
+    def _add_key(self, connection: sa.Connection, table: sa.Table, key: tuple[str, ...]) -> None:
+        """Make columns the key of a loaded table; raises IntegrityError where they cannot be."""
+
+    @abstractmethod
+    def _index_working_tables(self, connection: sa.Connection, layout: GenerationLayout) -> None:
+        """Add the indexes without which the statements over working tables would be slow here."""
+
+    @abstractmethod
+    def _named(self, connection: sa.Connection, name: str) -> Named | None:
+        """What the database has under a stable name."""
+
+    @abstractmethod
+    def _point(self, connection: sa.Connection, name: str, view: ViewLayout) -> None:
+        """Let a stable view show a generation's."""
+
+    @abstractmethod
+    def _drop_tables(self, connection: sa.Connection, run: Run) -> None:
+        """Remove whatever tables a generation has."""
+
+    def close(self) -> None:
+        """Close the connections of the pool."""
+        self._engine.dispose()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """A transaction that lasts."""
+        with self._reachable(), self._engine.begin() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def staging(self, run: Run) -> Iterator[sa.Connection]:
+        """A transaction over the working tables of a run we still hold, else RunSuperseded.
+
+        Their loss in a crash of the server is noticed by the mark of the batch, so the disk need not be waited for.
+        """
+        with self.transaction() as connection:
+            self._begin_staging(connection)
+            runs.require_token(connection, run)
+            yield connection
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[sa.Connection]:
+        """A look at our own tables: each query by itself, waiting for no writer."""
+        with self._reachable(), self._engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            yield connection
+
+    def prepare(self) -> None:
+        """Create our own tables where they are missing, or add what an earlier release did not have."""
+        with self.transaction() as connection:
+            create_runs_table(connection)
+            create_outbox_tables(connection)
+            create_final_tables(connection)
+
+    def layout(self, group: ProjectionGroup, run: Run, view_columns: ViewColumns) -> GenerationLayout:
+        """The tables of a generation."""
+        return lay_out(group, run.generation, view_columns, dialect=self.dialect)
+
+    def claim(self, run: Run) -> Run:
+        """Take the run over: any other holder's next commit fails."""
+        with self.transaction() as connection:
+            return runs.claim(connection, run)
+
+    def state(self, run: Run) -> RunState | None:
+        """The row of a generation; None where it was dropped."""
+        with self.looking() as connection:
+            return runs.state(connection, run)
+
+    def states(self, group: str | None = None, *statuses: str) -> list[RunState]:
+        """The rows of a group's generations, or of all groups', in the order of their numbers."""
+        with self.looking() as connection:
+            return runs.states(connection, group, *statuses)
+
+    def record(
+        self,
+        run: Run,
+        *,
+        built: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+        status: str | None = None,
+    ) -> None:
+        """Note what has become of a run we hold, all of it at once; RunSuperseded."""
+        with self.transaction() as connection:
+            self.note(connection, run, built=built, progress=progress, status=status)
+
+    def note(
+        self,
+        connection: sa.Connection,
+        run: Run,
+        *,
+        built: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+        status: str | None = None,
+    ) -> None:
+        """The same in the caller's transaction."""
+        runs.require_token(connection, run)
+        if progress is not None:
+            runs.set_progress(connection, run, progress)
+        if built is not None:
+            runs.set_built(connection, run, built)
+        if status is not None:
+            runs.set_status(connection, run, status)
+
+    def set_paused(self, group: str, *, paused: bool) -> Run:
+        """Ask the serving run's runner to stand still, or to go on; NoServingGeneration."""
+        with self.transaction() as connection:
+            run = runs.serving_state(connection, group).run
+            runs.set_paused(connection, run, paused=paused)
+        return run
+
+    def set_held(self, run: Run, *, held: bool) -> None:
+        """Ask a run's runner to wait for a cut-over; it counts only while the group has a rebuilder."""
+        with self.transaction() as connection:
+            runs.set_held(connection, run, held=held)
+
+    def begin_generation(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
+        """Create the tables of a new generation, without indexes; those that never served are removed."""
+        with self.transaction() as connection:
+            self._require_names(connection, group)
+            # Not the number of one that is removed here: a task of its builder may still be writing.
+            number = runs.next_generation(connection, group.name)
+            for unfinished in runs.states(connection, group.name, runs.BUILDING, BUILT):
+                self.remove(connection, unfinished.run)
+            run = Run(group.name, number, group.fingerprint(), uuid.uuid4().hex, group.version)
+            layout = self.layout(group, run, view_columns)
+            if layout.metadata.schema:
+                connection.execute(sa.schema.CreateSchema(layout.metadata.schema))
+            layout.metadata.create_all(connection, checkfirst=False)
+            runs.insert_run(connection, run)
+        return run, layout
+
+    def index_generation(self, group: ProjectionGroup, layout: GenerationLayout) -> None:
+        """Add the keys and the indexes of referenced columns, then analyze: after loading, which is quicker."""
+        with self.transaction() as connection:
+            self.index_tables(connection, layout)
+            self.index_views(connection, layout)
+        self.analyze(layout)
+
+    def index_tables(self, connection: sa.Connection, layout: GenerationLayout) -> None:
+        """Add what a batch looks the rows of the state up by."""
+        self._index_working_tables(connection, layout)
+        for name, tables in layout.tables.items():
+            try:
+                with connection.begin_nested():
+                    self._add_key(connection, tables.state, tables.row_key)
+            except sa.exc.IntegrityError as error:
+                raise _loaded_twice(name, layout.name) from error
+        self._add_indexes(connection, layout, of_views=False)
+        horizon.note_loaded(connection, layout, now=int(time.time()))
+
+    def index_views(self, connection: sa.Connection, layout: GenerationLayout) -> None:
+        """Add the keys of the views, and what a batch looks their rows up by; KeyNotUnique."""
+        for view in layout.views.values():
+            retained.require_times(connection, view, view.view)
+            self._add_view_key(connection, view)
+        self._add_indexes(connection, layout, of_views=True)
+
+    def _add_indexes(self, connection: sa.Connection, layout: GenerationLayout, *, of_views: bool) -> None:
+        views = [view.view for view in layout.views.values()]
+        for index in reference_indexes(layout):
+            if (index.table in views) is of_views:
+                connection.execute(sa.schema.CreateIndex(index))
+
+    def analyze(self, layout: GenerationLayout) -> None:
+        """Let the database's planner know what was loaded."""
+        with self.transaction() as connection:
+            for table in layout.metadata.sorted_tables:
+                connection.execute(sa.text(f"ANALYZE {connection.dialect.identifier_preparer.format_table(table)}"))
+
+    def _add_view_key(self, connection: sa.Connection, view: ViewLayout) -> None:
+        if view.key.nullable:
+            if key := connection.execute(repeated_keys(view, view.view)).one_or_none():
+                raise key_not_unique(view, key)
+            index = sa.Index(_index_name(f"{view.view.name}$key"), *view.key.parts(view.view))
+            connection.execute(sa.schema.CreateIndex(index))
+            return
+        try:
+            with connection.begin_nested():
+                self._add_key(connection, view.view, tuple(view.key.columns))
+        except sa.exc.IntegrityError as error:
+            raise key_not_unique(view, connection.execute(repeated_keys(view, view.view)).one()) from error
+
+    def switch(
+        self, group: ProjectionGroup, run: Run, layout: GenerationLayout, *, recreated: Progress | None = None
+    ) -> bool:
+        """Point the stable view names to a generation, in one transaction, unless readers would go back in time.
+
+        Returns False, and changes nothing, where the serving run is ahead in any partition; those ``recreated`` do not
+        count. A query on the view holds it up; after a minute of tries it ends with ViewInUse. What a topic lacks is
+        worked out once: then the tries are within the transaction, else each is one, and holds up no fence.
+        """
+        outer, inner = (1, _TRIES) if hands_over(layout) else (_TRIES, 1)
+        for attempt in _tries(outer):
+            with attempt, self.transaction() as connection:
+                return self._switch(connection, group, run, layout, recreated or {}, tries=inner)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _switch(
+        self,
+        connection: sa.Connection,
+        group: ProjectionGroup,
+        run: Run,
+        layout: GenerationLayout,
+        recreated: Progress,
+        *,
+        tries: int,
+    ) -> bool:
+        states = {s.run.generation: s for s in runs.states(connection, group.name, lock=True)}
+        runs.require_token(connection, run)
+        ours = states.pop(run.generation).progress
+        previous = [state for state in states.values() if state.status == SERVING]
+        if not all(runs.is_ahead(ours, state.progress, recreated=recreated) for state in previous):
+            return False
+        self._require_names(connection, group)
+        hand_over_generation(connection, layout, group.name)
+        finals.note_rebuilt(connection, layout, group.name)
+        for attempt in _tries(tries):
+            with attempt, self._reachable(), connection.begin_nested():
+                for view in group.views:
+                    self._point(connection, view.name, layout.views[view.name])
+        for retired in previous:
+            runs.retire(connection, retired.run)
+        runs.set_status(connection, run, SERVING)
+        runs.set_paused(connection, run, paused=any(s.paused for s in previous))
+        return True
+
+    def _require_names(self, connection: sa.Connection, group: ProjectionGroup) -> None:
+        """Raise InvalidDefinition where a view's name belongs to anything but a generation of the same group."""
+        for view in group.views:  # those that are only read by others have no stable name
+            existing = self._named(connection, view.name)
+            if existing is not None and not existing.is_of(group.name):
+                raise _name_taken(view.name, existing, place=self.place)
+
+    def let_go(self, run: Run, layout: GenerationLayout, *, before: int, most: int) -> Mapping[str, int]:
+        """By the entries of deletions, which are in the order of time."""
+        with self.transaction() as connection:
+            runs.require_token(connection, run)
+            return horizon.let_go(connection, layout, before=before, most=most)
+
+    def retain(self, run: Run, layout: GenerationLayout, *, upto: int | None, most: int) -> Mapping[str, int]:
+        """By the index of each table's time."""
+        if layout.retained is None:
+            return {}
+        with self.transaction() as connection:
+            runs.require_token(connection, run)
+            if upto is not None:
+                retained.raise_floor(connection, layout.retained, upto=upto)
+            return retained.forget(connection, layout, most=most)
+
+    def retained(self, run: Run) -> Mapping[str, Any]:
+        """As the generation has counted them."""
+        space = self.dialect.name_space(generation_name(run.group, run.generation))
+        with self.looking() as connection:
+            return retained.standing(connection, retained_table(space), aside_table(space))
+
+    def settled(self, run: Run) -> Mapping[str, int]:
+        """As the generation has counted them."""
+        space = self.dialect.name_space(generation_name(run.group, run.generation))
+        with self.looking() as connection:
+            return horizon.settled(connection, passed_table(space))
+
+    @property
+    def outbox(self) -> Transactions:
+        """In the database of the runs."""
+        return self
+
+    def waiting(self) -> Mapping[str, Mapping[str, int]]:
+        """The rows that wait to be published, by group and topic."""
+        with self.looking() as connection:
+            return waiting(connection)
+
+    def final_results(self) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+        """What was given out as final, by group and view."""
+        with self.looking() as connection:
+            return finals.standing(connection)
+
+    def forget(self, run: Run) -> None:
+        """Drop a generation's tables and its row."""
+        with self.transaction() as connection:
+            self.remove(connection, run)
+
+    def remove(self, connection: sa.Connection, run: Run) -> None:
+        """Drop a generation's tables and forget it."""
+        self._drop_tables(connection, run)
+        runs.delete_run(connection, run)
+
+
+def _tries(attempts: int) -> Iterable[stamina.Attempt]:
+    """Tries for a view that a query holds, about a minute of them."""
+    return stamina.retry_context(on=ViewInUse, attempts=attempts, timeout=60.0, wait_initial=0.2, wait_max=2.0)
+
+
+def reference_indexes(layout: GenerationLayout) -> list[sa.Index]:
+    """The indexes by which a batch finds rows: foreign keys, groups, sides of a view, keys of persons."""
+    indexes: dict[str, sa.Index] = {}
+    for view in layout.views.values():
+        for table, parts, named in _looked_up(view):
+            name = _index_name(f"{table.name}$by_{'_'.join(named)}")
+            if name not in indexes:
+                indexes[name] = sa.Index(name, *parts)
+    for table, times in layout.retained.rows.values() if layout.retained else ():
+        column = next(iter(times))
+        name = _index_name(f"{table.name}$by_time_{column}")
+        indexes.setdefault(name, sa.Index(name, table.c[column]))
+    return list(indexes.values())
+
+
+def _index_name(name: str) -> str:
+    """The name, or its beginning with a digest where a database would cut it."""
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 13]}_{digest}"
+
+
+def _looked_up(view: ViewLayout) -> Iterator[tuple[sa.Table, Sequence[sa.ColumnElement[Any]], tuple[str, ...]]]:
+    if view.definition.final is not None:
+        yield view.view, [view.view.c[view.definition.final.on]], ("time", view.definition.final.on)
+    if view.definition.by:
+        for role in view.roles.values():
+            yield role.state, role.reached_by.parts(role.state), ("group", *view.definition.by)
+        return
+    walk = plan(view.definition)
+    for name, role in view.roles.items():
+        if role.key.nullable and role.row_key.columns.keys() != role.key.columns.keys():
+            yield role.state, role.key.parts(role.state), ("key", *role.key.columns)
+        for columns in walk.indexes(name):
+            yield role.state, [role.state.c[c] for c in columns], columns
+    if view.definition.unmatched:
+        for columns in (view.definition.root_key, *(side.columns for side in view.definition.unmatched)):
+            yield view.view, [view.view.c[c] for c in columns], columns
+
+
+def _loaded_twice(table: str, generation: str) -> KeyNotUnique:
+    """What nothing should lead to any more: the key is the last line of defence (docs/decisions/0043)."""
+    return KeyNotUnique(
+        f"a row of table {table!r} was loaded twice: tasks of a killed rebuild still wrote when the next one began",
+        remedy="rebuild again: it starts from the beginning",
+        place=generation,
+    )
+
+
+def _name_taken(name: str, existing: Named, *, place: str) -> InvalidDefinition:
+    owner = f", which shows {existing.generation}" if existing.generation else ""
+    return InvalidDefinition(
+        f"view {name!r} has the name of a {existing.kind} of this database{owner}",
+        remedy="rename the view, or keep the views in a database of their own",
+        place=place,
+    )

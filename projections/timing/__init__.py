@@ -1,1 +1,0 @@
-"""Time as data: windows as keys of groups, joins within bounds and as of a time, patterns over a partition's rows."""
