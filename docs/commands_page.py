@@ -7,9 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-import typer
-
-from factfold.cli.entry import application
+from factfold.cli.entry import whole_program
 from factfold.settings_file import SECRETS
 
 PAGE = Path(__file__).parent / "reference" / "commands.md"
@@ -34,7 +32,7 @@ A setting has one name: option, variable and key in [`factfold.toml`](../how-to/
 
 def page() -> str:
     """Return the page as the program is now."""
-    program = typer.main.get_command(application())
+    program = whole_program()
     return HEAD + "".join(_settings(program)) + "\n## Single commands\n" + "".join(_group(program, "factfold"))
 
 

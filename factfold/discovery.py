@@ -19,7 +19,11 @@ from pkgutil import walk_packages
 from types import ModuleType
 from typing import Any, Final, Literal
 
+import eventstore
+import projections
+from eventstore import Aggregate
 from eventstore.errors import DeclarationError
+from factfold import on_demand
 
 Kind = Literal["projections", "branches", "subscription", "queue", "process", "aggregate"]
 KINDS: Final[tuple[Kind, ...]] = ("projections", "branches", "subscription", "queue", "process", "aggregate")
@@ -116,15 +120,11 @@ def kind_of(value: object, package: str) -> Kind | None:
 
 @cache
 def _kinds() -> Mapping[type, Kind]:
-    from eventstore import Aggregate, Subscription
-    from eventstore.processes import Process
-    from projections import Branches, ProjectionGroup
-
     return {
-        ProjectionGroup: "projections",
-        Branches: "branches",
-        Subscription: "subscription",
-        Process: "process",
+        projections.ProjectionGroup: "projections",
+        projections.Branches: "branches",
+        eventstore.Subscription: "subscription",
+        on_demand.Process: "process",
         Aggregate: "aggregate",
     }
 

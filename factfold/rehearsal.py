@@ -11,6 +11,9 @@ import sqlalchemy as sa
 from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
 from projections import Environment, ProjectionGroup, Table, on, open_runner, rebuild, verify, view
+from projections.spark.lakehouse.store import DeltaTableStore
+from projections.spark.session import small_batch_session
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 
@@ -58,10 +61,6 @@ _GROUP = ProjectionGroup("rehearsal", [rehearsed])
 
 def rehearse(spark: SparkSession) -> None:
     """Keep a view in a SQLite file, and in Delta Lake, each from its first record to its verification."""
-    from projections.spark.lakehouse.store import DeltaTableStore
-    from projections.spark.session import small_batch_session
-    from projections.stores.sqlite import SqliteTableStore
-
     with TemporaryDirectory() as folder:
         for store in (SqliteTableStore(Path(folder) / "views.db"), DeltaTableStore(spark, f"delta:{folder}/views")):
             store.prepare()

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import eventstore
+import projections
 from eventstore.errors import InvalidSettings
 
 if TYPE_CHECKING:
@@ -100,10 +102,11 @@ def _of_table(table: str, settings: Mapping[str, Any], file: Path, text: str) ->
 
 
 def _models() -> Mapping[str, type[BaseModel]]:
-    from eventstore.settings import KafkaSettings, RegistrySettings
-    from projections.spark_settings import SparkSettings
-
-    return {"kafka": KafkaSettings, "registry": RegistrySettings, "spark": SparkSettings}
+    return {
+        "kafka": eventstore.KafkaSettings,
+        "registry": eventstore.RegistrySettings,
+        "spark": projections.SparkSettings,
+    }
 
 
 def _within_json(environment: Mapping[str, str]) -> set[str]:

@@ -10,7 +10,7 @@ from eventstore.extras import MissingExtra, explained
 def main() -> None:
     """Run the command line. Packages of extras that are not installed end it with exit code 1 and the remedy."""
     try:
-        from factfold.cli.entry import main as run
+        from factfold.cli.entry import main as run  # here, where a missing extra of the command line is explained
 
         run()
     except ImportError as error:

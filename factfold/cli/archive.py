@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import eventstore
+import projections
 from eventstore.errors import DeclarationError
 from factfold.cli.brokers import reached_settings
 from factfold.cli.comparisons import DIFFERS
@@ -21,12 +23,12 @@ from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.projections import Json, Memory
 from factfold.cli.signals import stop_on_signal
+from factfold.stack import delta_jars, spark_jars
 
 if TYPE_CHECKING:
     from projections import Archiver, ArchiveVerdict
     from projections.logs.archive import Extent
     from projections.spark.archive.appended import Appended
-    from projections.spark.archive.metrics import ArchiveMetrics
 
 app = typer.Typer(help="Archives: topics in columns next to Kafka, from which views are rebuilt.", no_args_is_help=True)
 
@@ -80,10 +82,8 @@ def run(
         archiver.run(topics, stop=stop, every=every, on_append=tell, metrics=metrics)
 
 
-def _metrics(archive: str) -> ArchiveMetrics:
-    from projections.spark.archive.metrics import ArchiveMetrics
-
-    return ArchiveMetrics(archive.rstrip("/").rpartition("/")[2])
+def _metrics(archive: str) -> projections.ArchiveMetrics:
+    return projections.ArchiveMetrics(archive.rstrip("/").rpartition("/")[2])
 
 
 @app.command()
@@ -120,10 +120,8 @@ def status(archive: Archive, memory: Memory = "1g", as_json: Json = False) -> No
 @app.command()
 def verify(topics: Topics, archive: Archive, memory: Memory = "1g", as_json: Json = False) -> None:
     """Compare the archive with what the topics still hold, record by record. Exit code 3 if one is missing."""
-    from projections import verify_archive
-
     with _archiver(archive, memory) as archiver:
-        verdicts = [verify_archive(archiver.log, archiver.archive, topic) for topic in topics]
+        verdicts = [projections.verify_archive(archiver.log, archiver.archive, topic) for topic in topics]
     if as_json:
         typer.echo(json.dumps([_as_json(verdict) for verdict in verdicts]))
     for verdict in () if as_json else verdicts:
@@ -159,15 +157,12 @@ def release(
     as_json: Json = False,
 ) -> None:
     """Let a topic delete old records, after checking that its archive holds all its records."""
-    from eventstore import Settings
-    from projections import release_topic
-
     retention_period, patience = parse_duration(retention), parse_duration(wait)
     if not yes:
         typer.confirm(f"Let {topic!r} delete its records after {retention}", abort=True, err=True)
     with _archiver(archive, memory) as archiver:
-        verdict, given = release_topic(
-            Settings(), archiver.log, archiver.archive, topic, retention=retention_period, patience=patience
+        verdict, given = projections.release_topic(
+            eventstore.Settings(), archiver.log, archiver.archive, topic, retention=retention_period, patience=patience
         )
     if as_json:
         typer.echo(json.dumps({**_as_json(verdict), "settings": dict(given)}))
@@ -186,12 +181,9 @@ def parse_duration(text: str) -> timedelta:
 def _archiver(
     archive: str, memory: str, *, max_offsets: int | None = None, incomplete: bool = False
 ) -> Iterator[Archiver]:
-    from factfold.stack import delta_jars, spark_jars
-    from projections import open_archiver
-
     jars = [*spark_jars(), *delta_jars()]
     settings = reached_settings(without_kafka="there is nothing to archive")
-    with open_archiver(settings, archive, jars=jars, memory=memory, incomplete=incomplete) as archiver:
+    with projections.open_archiver(settings, archive, jars=jars, memory=memory, incomplete=incomplete) as archiver:
         yield archiver if max_offsets is None else dataclasses.replace(archiver, max_offsets=max_offsets)
 
 

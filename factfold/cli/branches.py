@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import eventstore
+import projections
+from eventstore import Restarts
+from factfold import on_demand
 from factfold.cli.brokers import reached_settings
 from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition
@@ -22,6 +26,7 @@ from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.projections import Json, Memory
 from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.signals import stop_on_signal
+from factfold.stack import spark_jars
 
 if TYPE_CHECKING:
     from projections import Branches
@@ -79,23 +84,18 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Route the topic's records until a signal comes. Killed, it goes on from its Spark checkpoint."""
-    from eventstore import Restarts
-    from factfold.stack import spark_jars
-    from projections import RouterOptions, open_router
-    from projections.branching.router import router_outwaiting
-
     branches, stop = load_branches(definition), stop_on_signal()
     settings = reached_settings(without_kafka="factfold up evaluates branches in the event store")
-    options = RouterOptions(mode=mode.value, start=start.value, restarts=Restarts(limit=restarts))
+    options = projections.RouterOptions(mode=mode.value, start=start.value, restarts=Restarts(limit=restarts))
     if batch_seconds is not None:
         options = dataclasses.replace(options, batch_seconds=batch_seconds)
     with ExitStack() as opened:
         metrics = opened.enter_context(_served(branches, checkpoints, metrics_port, metrics_host))
         opening = partial(
-            open_router, settings, branches, checkpoints=checkpoints, options=options, jars=spark_jars(),
+            projections.open_router, settings, branches, checkpoints=checkpoints, options=options, jars=spark_jars(),
             master=master, memory=memory, metrics=metrics,
         )  # fmt: skip
-        outwaiting = router_outwaiting(branches, options.restarts, metrics)
+        outwaiting = on_demand.router_outwaiting(branches, options.restarts, metrics)
         router = outwaiting.once(lambda: opened.enter_context(opening()), stop=stop)
         if router is None:
             return
@@ -109,16 +109,11 @@ def run(
 def _served(
     branches: Branches, checkpoints: Path, port: int | None, host: str
 ) -> AbstractContextManager[RouterMetrics | None]:
-    def make() -> RouterMetrics:
-        from projections.branching.metrics import RouterMetrics
-
-        return RouterMetrics(branches.topic)
+    def make() -> projections.RouterMetrics:
+        return projections.RouterMetrics(branches.topic)
 
     def look(metrics: RouterMetrics) -> None:
-        from eventstore import Settings
-        from projections import branches_status
-
-        metrics.standing(branches_status(Settings(), branches, checkpoints=checkpoints))
+        metrics.standing(projections.branches_status(eventstore.Settings(), branches, checkpoints=checkpoints))
 
     return served_metrics(make, port, host, look=look)
 
@@ -126,22 +121,20 @@ def _served(
 @app.command()
 def status(definition: Definition, checkpoints: Checkpoints, as_json: Json = False) -> None:
     """Show how far the router has come and how many records each branch holds."""
-    from projections import branches_status
-
     branches = load_branches(definition)
     settings = reached_settings(without_kafka="there is no router: subscriptions evaluate branches themselves")
-    status = branches_status(settings, branches, checkpoints=checkpoints)
+    status = projections.branches_status(settings, branches, checkpoints=checkpoints)
     if not as_json:
         behind = "no batch has ended yet" if status.lag is None else f"{status.lag:,} offsets behind"
         typer.echo(f"{status.topic}: {behind}")
     _tell(status.counts, as_json=as_json, topic=status.topic, lag=status.lag)
 
 
-def load_branches(spec: str) -> Branches:
+def load_branches(spec: str) -> projections.Branches:
     """The branches that `module:name` names; DeclarationError says which half is wrong."""
-    from projections import Branches
-
-    return load_definition(spec, Branches, what="definition of branches", example="shop.payments:payment_branches")
+    return load_definition(
+        spec, projections.Branches, what="definition of branches", example="shop.payments:payment_branches"
+    )
 
 
 def _tell(counts: Mapping[str, int], *, as_json: bool, **facts: object) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+import eventstore
+from eventstore.errors import BrokerUnreachable
+from factfold import on_demand
+
 if TYPE_CHECKING:
-    from eventstore import Settings
+    pass
 
 _DEADLINE_SECONDS: Final = 3.0
 
@@ -16,21 +20,17 @@ def brokers_are_named() -> bool:
     return any(name in os.environ for name in ("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", "FACTFOLD_KAFKA"))
 
 
-def reached_settings(*, without_kafka: str) -> Settings:
+def reached_settings(*, without_kafka: str) -> eventstore.Settings:
     """Return the settings; BrokerUnreachable at once if none names a broker and the default address has none.
 
     Args:
         without_kafka: The end of the remedy: what the user may have meant.
     """
-    from eventstore import Settings
-    from eventstore.errors import BrokerUnreachable
-    from eventstore.kafka.admin import OffsetReader
-
-    settings = Settings()
+    settings = eventstore.Settings()
     if brokers_are_named():
         return settings
     try:
-        with OffsetReader(settings, deadline=_DEADLINE_SECONDS) as reader:
+        with on_demand.OffsetReader(settings, deadline=_DEADLINE_SECONDS) as reader:
             reader.names()
     except BrokerUnreachable as error:
         raise BrokerUnreachable(

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import cdc
 from cdc.connect.status import PAUSED, RUNNING, STOPPED
+from cdc.errors import SourceNotReady
+from factfold import on_demand
 from factfold.cli.connectors import (
     ConnectUrl,
     Json,
@@ -45,7 +48,7 @@ app.add_typer(offsets, name="offsets")
 
 
 @app.callback()
-def cdc() -> None:
+def _group() -> None:
     """Connectors that capture row changes and publish events."""
     log_to_stderr()
 
@@ -64,8 +67,6 @@ def apply(
 
     With --source-url and --kafka-bootstrap-servers, an outbox whose topics hold events of another service is refused.
     """
-    import cdc
-
     connectors, settings = list(declared(reference, stack)), None if kafka is None else brokers_at(kafka)
     with worker(connect_url, patience=timeout, stack=stack) as client, maybe_database(source_url) as source:
         for connector in connectors:
@@ -77,9 +78,7 @@ def apply(
 
 
 def _topics_not_seen(connector: Connector, *, looked: bool) -> tuple[str, ...]:
-    from cdc import OutboxSource
-
-    if looked or not isinstance(connector, OutboxSource):
+    if looked or not isinstance(connector, cdc.OutboxSource):
         return ()
     return ("whose events its topics hold was not looked at: give --source-url and --kafka-bootstrap-servers",)
 
@@ -93,8 +92,6 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Show what apply would do, and what a source lacks, secrets masked. Exit code 2 if apply would change anything."""
-    import cdc
-
     connectors = list(declared(reference, stack))
     with worker(connect_url, stack=stack) as client, maybe_database(source_url) as source:
         plans = cdc.plan(client, connectors, source=source)
@@ -107,15 +104,13 @@ def plan(
 @app.command()
 def grants(reference: Reference, stack: Stack = None, as_json: Json = False) -> None:
     """Print the SQL of role, rights and publication that each source needs. Nothing is executed."""
-    from cdc.connectors.postgres_connector import PostgresConnector
-
     connectors = list(declared(reference, stack))
     if as_json:
         typer.echo(json.dumps({one.name: _statements(one) for one in connectors}))
         return
     printed: set[str] = set()
     for one in connectors:
-        lines = _sql(one, printed) if isinstance(one, PostgresConnector) else [f"-- {one.name}: {_NO_SQL}"]
+        lines = _sql(one, printed) if isinstance(one, on_demand.PostgresConnector) else [f"-- {one.name}: {_NO_SQL}"]
         typer.echo("\n".join(lines))
 
 
@@ -123,18 +118,13 @@ _NO_SQL = "no SQL; it is known for sources of PostgreSQL only"
 
 
 def _statements(connector: Connector) -> list[str]:
-    import cdc
-    from cdc.connectors.postgres_connector import PostgresConnector
-
-    return list(cdc.grant_statements(connector)) if isinstance(connector, PostgresConnector) else []
+    return list(cdc.grant_statements(connector)) if isinstance(connector, on_demand.PostgresConnector) else []
 
 
 def _sql(connector: PostgresConnector, printed: set[str]) -> Iterator[str]:
     """The SQL of one source, for psql, without what was printed for another connector."""
-    from cdc.source.grants import grant_notes
-
     yield f"-- {connector.name}"
-    yield from grant_notes(connector)
+    yield from on_demand.grant_notes(connector)
     needed = [statement for statement in _statements(connector) if statement not in printed]
     printed.update(needed)
     yield from (f"{statement};" for statement in needed)
@@ -183,8 +173,6 @@ def _failed(client: ConnectClient) -> list[str]:
 
 
 def _restart(client: ConnectClient, name: str, source: Engine | None, *, timeout: float, as_json: bool) -> None:
-    import cdc
-
     own, notes = of_its_own(source, client.config(name))
     show(cdc.restart(client, name, source=own, timeout=timeout), as_json=as_json, did=["restarted"], notes=notes)
 
@@ -208,8 +196,6 @@ def resume(names: Names, connect_url: ConnectUrl = None, as_json: Json = False) 
 
 
 def _move(names: list[str], connect_url: str | None, state: State, *, as_json: bool) -> None:
-    import cdc
-
     with worker(connect_url) as client:
         for name in names:
             show(cdc.move(client, name, state), as_json=as_json)
@@ -232,8 +218,6 @@ def reset(
     as_json: Json = False,
 ) -> None:
     """Stop a connector and delete its offsets. Resumed, it takes a new initial snapshot."""
-    import cdc
-
     if not yes:
         typer.confirm(f"Forget how far {name!r} has come? It will take a new initial snapshot", abort=True, err=True)
     with worker(connect_url) as client:
@@ -256,8 +240,6 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete connectors. Their topics stay, and replication slots too without --drop-slot."""
-    import cdc
-
     if slots and source_url is None:
         raise typer.BadParameter("--drop-slot needs --source-url")
     with worker(connect_url) as client, maybe_database(source_url if slots else None) as source:
@@ -271,8 +253,6 @@ def delete(
 
 def _slot(name: str, config: Mapping[str, str], source: Engine | None) -> str | None:
     """Return the slot to drop; SourceNotReady, before anything is deleted, where it is not in that database."""
-    from cdc.errors import SourceNotReady
-
     own, notes = of_its_own(source, config)
     if own is not source:
         raise SourceNotReady(
@@ -284,9 +264,7 @@ def _slot(name: str, config: Mapping[str, str], source: Engine | None) -> str | 
 
 
 def _dropped(slot: str | None, source: Engine | None) -> str | None:
-    from cdc import drop_slot
-
-    return slot if slot is not None and source is not None and drop_slot(source, slot) else None
+    return slot if slot is not None and source is not None and cdc.drop_slot(source, slot) else None
 
 
 def _tell_deleted(name: str, *, deleted: bool, dropped: str | None, as_json: bool) -> None:

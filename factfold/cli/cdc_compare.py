@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import cdc
+import projections
+from cdc import compare_embedded
 from eventstore.errors import DeclarationError
 from factfold.cli.cdc_signals import app, brokers, schemas_of  # one app, which the modules of commands fill in turn
 from factfold.cli.comparison_display import as_plain, tell, watched
@@ -16,6 +19,7 @@ from factfold.cli.comparisons import DIFFERS
 from factfold.cli.completions import completes
 from factfold.cli.connectors import ConnectUrl, Json, Stack, database, declared, of_its_own, worker
 from factfold.cli.metrics import MetricsFile
+from factfold.cli.projections import load_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -80,8 +84,6 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare captured tables with the states made of them, row by row. Exit code 0 if equal, 3 if not."""
-    from cdc import compare_embedded
-
     comparisons: list[TableComparison] = []
     with ExitStack() as opened:
         states = _states(opened, views_url, groups)
@@ -99,7 +101,7 @@ def compare(
                 comparisons += comparison.of(source, chosen, signals)
     _require_compared(comparisons, groups)
     if metrics_file is not None:
-        from factfold.watching.results import write_compared
+        from factfold.watching.results import write_compared  # needs the extra metrics
 
         write_compared(str(metrics_file), comparisons)
     if as_json:
@@ -124,8 +126,6 @@ class _Comparison:
 
     def of(self, source: PostgresSource, tables: Sequence[str], signals: Signals | None) -> Sequence[TableComparison]:
         """Compare some tables of a source."""
-        import cdc
-
         return cdc.compare(
             self.engine,
             source,
@@ -148,21 +148,18 @@ def _given(reference: str | None, source_url: str | None) -> tuple[str, str]:
 
 
 def _states(opened: ExitStack, views_url: str, groups: list[str]) -> list[StateTable]:
-    from factfold.cli.projections import load_group
-    from projections import ComparedGroup
-
-    compared = [opened.enter_context(ComparedGroup(views_url, load_group(group))) for group in groups]
+    compared = [opened.enter_context(projections.ComparedGroup(views_url, load_group(group))) for group in groups]
     return [table for group in compared for table in group.tables]
 
 
 def _sources(
     connectors: Iterable[Connector], reference: str, engine: Engine, tables: list[str] | None
-) -> list[tuple[PostgresSource, list[str]]]:
+) -> list[tuple[cdc.PostgresSource, list[str]]]:
     """The sources of this database, each with the tables that are asked for; DeclarationError, InvalidConnector."""
-    from cdc import PostgresSource
-
     ours = [
-        one for one in connectors if isinstance(one, PostgresSource) and of_its_own(engine, one.config())[0] is not None
+        one
+        for one in connectors
+        if isinstance(one, cdc.PostgresSource) and of_its_own(engine, one.config())[0] is not None
     ]
     if not ours:
         raise DeclarationError(
@@ -176,11 +173,11 @@ def _sources(
     return [(one, names) for one, names in chosen if names]
 
 
-def _signals(opened: ExitStack, comparison: _Comparison, source: PostgresSource, connect_url: str | None) -> Signals:
-    from cdc.source.signals import Signals
-
+def _signals(
+    opened: ExitStack, comparison: _Comparison, source: PostgresSource, connect_url: str | None
+) -> cdc.Signals:
     client, settings = opened.enter_context(worker(connect_url, stack=comparison.stack)), comparison.settings
-    return Signals(comparison.engine, source, settings, client, schemas=schemas_of(settings))
+    return cdc.Signals(comparison.engine, source, settings, client, schemas=schemas_of(settings))
 
 
 def _require_compared(comparisons: Sequence[TableComparison], groups: list[str]) -> None:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import cdc
+from cdc.findings import size
+from factfold import on_demand
 from factfold.cli.cdc import app
 from factfold.cli.completions import completes
 from factfold.cli.connectors import (
@@ -32,6 +35,8 @@ from factfold.cli.connectors import (
 )
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
+from factfold.cli.projections import load_group
+from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,7 +45,6 @@ if TYPE_CHECKING:
 
     from cdc import Connector, ConnectorHealth, Finding
     from cdc.comparing.models import CapturedModel
-    from cdc.connectors.postgres_connector import PostgresConnector
     from cdc.operating.connector_metrics import ConnectorMetrics
     from cdc.source.catalogue import ReplicationSlot
 
@@ -55,8 +59,6 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show connectors, tasks, slots and the age of the last event. Exit code 0 if all run, 3 if not."""
-    import cdc
-
     with worker(connect_url) as client, maybe_database(source_url) as source:
         healths = cdc.healths(client, names or None, source=source)
     if as_json:
@@ -94,8 +96,6 @@ def _cells(one: ConnectorHealth) -> tuple[str, ...]:
 
 
 def _slot_cells(slot: ReplicationSlot | None) -> tuple[str, ...]:
-    from cdc.findings import size
-
     if slot is None:
         return ("-", "-", "-", "-")
     sizes = ("-" if count is None else size(count) for count in (slot.lag_bytes, slot.retained_bytes))
@@ -129,8 +129,6 @@ def doctor(
     """
     from contextlib import nullcontext
 
-    import cdc
-
     models = [model for group in groups or () for model in _models(group)]
     failed, settings = False, None if kafka is None else brokers_at(kafka)
     patient = nullcontext() if offline else worker(connect_url, patience=_PATIENCE, stack=stack)
@@ -146,10 +144,7 @@ def doctor(
 
 
 def _models(group: str) -> Sequence[CapturedModel]:
-    from factfold.cli.projections import load_group
-    from projections.stores.compared import captured_models
-
-    return captured_models(load_group(group))
+    return on_demand.captured_models(load_group(group))
 
 
 # Several connectors are looked at, and a worker validates each by connecting to its database.
@@ -200,9 +195,6 @@ def supervise(
 
     With --metrics-port, connectors are shown to Prometheus, and with --source-url their replication slots.
     """
-    import cdc
-    from factfold.cli.signals import stop_on_signal
-
     log_to_stderr(as_json=as_json)
     policy = cdc.RestartPolicy(attempts=attempts, healthy_after=healthy_after)
     stop = stop_on_signal()
@@ -217,14 +209,10 @@ def supervise(
 def _served(
     url: str | None, names: Sequence[str] | None, source: Engine | None, port: int | None, host: str
 ) -> AbstractContextManager[ConnectorMetrics | None]:
-    def make() -> ConnectorMetrics:
-        from cdc.operating.connector_metrics import ConnectorMetrics
-
-        return ConnectorMetrics()
+    def make() -> cdc.ConnectorMetrics:
+        return cdc.ConnectorMetrics()
 
     def look(metrics: ConnectorMetrics) -> None:
-        import cdc
-
         with worker(url) as client:  # of this thread's own
             metrics.standing(cdc.healths(client, names, source=source))
 
@@ -245,8 +233,6 @@ def rotate_password(
     as_json: Json = False,
 ) -> None:
     """Give connectors' roles new passwords, in the database and in the secrets file, without stopping writers."""
-    import cdc
-
     password = typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True) if ask else None
     with worker(connect_url, patience=timeout, stack=stack) as client, database(source_url) as source:
         for first, *others in _by_role(declared(reference, stack)):
@@ -257,12 +243,10 @@ def rotate_password(
                 show(status, as_json=as_json, did=["rotated"])
 
 
-def _by_role(connectors: Iterable[Connector]) -> list[list[PostgresConnector]]:
+def _by_role(connectors: Iterable[Connector]) -> list[list[on_demand.PostgresConnector]]:
     """Connectors that log in as one role get one password, whatever their references."""
-    from cdc.connectors.postgres_connector import PostgresConnector
-
-    groups: dict[tuple[str, int, str], list[PostgresConnector]] = {}
+    groups: dict[tuple[str, int, str], list[on_demand.PostgresConnector]] = {}
     for one in connectors:
-        if isinstance(one, PostgresConnector):
+        if isinstance(one, on_demand.PostgresConnector):
             groups.setdefault((one.host, one.port, one.user), []).append(one)
     return list(groups.values())

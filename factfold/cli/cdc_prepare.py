@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
+import cdc
+import eventstore
+from eventstore.errors import DeclarationError
+from factfold import on_demand
 from factfold.cli.cdc_compare import app  # one app, which the modules of commands fill in turn
 from factfold.cli.completions import completes
 from factfold.cli.connectors import (
@@ -32,7 +36,6 @@ if TYPE_CHECKING:
 
     from cdc import Connector, PreparedStep
     from cdc.preparing.steps import Outcome
-    from eventstore import Settings, SqlEventStore
 
 __all__ = ["app"]
 
@@ -117,8 +120,6 @@ def prepare(
     """
     import stamina
 
-    import cdc
-
     stamina.instrumentation.set_on_retry_hooks([])  # to wait for a new topic is part of its step
     connectors = list(declared(reference, stack))
     owned, named = [load_aggregate(one) for one in aggregates or ()], _metadata(tables or ())
@@ -178,8 +179,6 @@ def _metadata(specs: Sequence[str]) -> list[MetaData]:
 
 
 def _metadata_of(spec: str) -> MetaData:
-    from eventstore.errors import DeclarationError
-
     definition = load_definition(spec, object, what="declarative base", example="shop.customers:Base")
     metadata: Any = getattr(definition, "metadata", definition)
     if not hasattr(metadata, "sorted_tables"):
@@ -189,10 +188,8 @@ def _metadata_of(spec: str) -> MetaData:
     return cast("MetaData", metadata)
 
 
-def _settings(kafka: str | None) -> Settings:
-    from eventstore import Settings
-
-    return Settings() if kafka is None else brokers_at(kafka)
+def _settings(kafka: str | None) -> eventstore.Settings:
+    return eventstore.Settings() if kafka is None else brokers_at(kafka)
 
 
 def _maybe(opened: ExitStack, url: str | None) -> Engine | None:
@@ -213,11 +210,9 @@ def _store(
     schema: str | None,
     source_name: str | None,
     topic_prefix: str | None,
-) -> SqlEventStore | None:
-    from cdc import OutboxSource
-    from eventstore import SqlEventStore
-    from eventstore.topics import DEFAULT_SOURCE
-
-    if not any(isinstance(one, OutboxSource) for one in connectors):
+) -> eventstore.SqlEventStore | None:
+    if not any(isinstance(one, cdc.OutboxSource) for one in connectors):
         return None
-    return SqlEventStore(engine, schema=schema, source=source_name or DEFAULT_SOURCE, topic_prefix=topic_prefix)
+    return eventstore.SqlEventStore(
+        engine, schema=schema, source=source_name or on_demand.DEFAULT_SOURCE, topic_prefix=topic_prefix
+    )

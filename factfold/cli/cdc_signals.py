@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import cdc
+import eventstore
+from cdc.source.signal_table import not_declared
+from factfold import on_demand
 from factfold.cli.brokers import brokers_are_named
 from factfold.cli.cdc_operate import app  # one app, which three modules fill in turn
 from factfold.cli.connectors import ConnectUrl, Json, Reference, Stack, declared, maybe_database, worker
 from factfold.cli.signals import stop_on_signal
+from factfold.stack import LocalStack
 
 if TYPE_CHECKING:
     from cdc import PostgresSource
     from cdc.changes.change_records import Lookup
     from cdc.source.notifications import Notification
-    from cdc.source.signals import Signals
     from eventstore.settings import Settings
 
 __all__ = ["app"]
@@ -121,12 +125,10 @@ def notifications(
     as_json: Json = False,
 ) -> None:
     """Show a connector's notifications about its snapshots, the oldest first."""
-    from cdc.source.notifications import NotificationReader
-
     source = _source(reference, stack)
     stopped = stop_on_signal()
     topic, prefix, settings = _topic(source), source.topic_prefix, brokers()
-    with NotificationReader(settings, topic, connector=prefix, whole=True, schemas=schemas_of(settings)) as reader:
+    with cdc.NotificationReader(settings, topic, connector=prefix, whole=True, schemas=schemas_of(settings)) as reader:
         for one in reader.up_to_now():
             _tell(one, as_json=as_json)
         while follow and not stopped.is_set():
@@ -135,48 +137,37 @@ def notifications(
 
 
 @contextmanager
-def _signals(reference: str, source_url: str, connect_url: str | None, stack: str | None) -> Iterator[Signals]:
-    from cdc.source.signals import Signals
-
+def _signals(reference: str, source_url: str, connect_url: str | None, stack: str | None) -> Iterator[cdc.Signals]:
     with worker(connect_url, stack=stack) as client, maybe_database(source_url) as engine:
         if engine is None:
             raise typer.BadParameter("--source-url is empty")
         settings = brokers()
-        yield Signals(engine, _source(reference, stack), settings, client, schemas=schemas_of(settings))
+        yield cdc.Signals(engine, _source(reference, stack), settings, client, schemas=schemas_of(settings))
 
 
-def _source(reference: str, stack: str | None) -> PostgresSource:
-    from cdc import PostgresSource
-
-    sources = [one for one in declared(reference, stack) if isinstance(one, PostgresSource)]
+def _source(reference: str, stack: str | None) -> cdc.PostgresSource:
+    sources = [one for one in declared(reference, stack) if isinstance(one, cdc.PostgresSource)]
     if len(sources) != 1:
         raise typer.BadParameter(f"{reference!r} gives {len(sources)} sources of PostgreSQL. Name the one meant")
     return sources[0]
 
 
 def _topic(source: PostgresSource) -> str:
-    from cdc.source.signal_table import not_declared
-
     if source.notifications_topic is None:
         raise not_declared(source.name, "notifications_topic")
     return source.notifications_topic
 
 
-def brokers() -> Settings:
+def brokers() -> eventstore.Settings:
     """Settings of the brokers: the environment's, or the local stack's."""
-    from eventstore.settings import Settings
-    from factfold.stack import LocalStack
-
     if brokers_are_named():
-        return Settings()
-    return Settings.for_broker(LocalStack().info.bootstrap_servers)
+        return eventstore.Settings()
+    return eventstore.Settings.for_broker(LocalStack().info.bootstrap_servers)
 
 
 def schemas_of(settings: Settings) -> Lookup | None:
     """Where the schemas of Avro records are, if the settings name a registry."""
-    from eventstore.kafka.confluent_registry import configured_registry
-
-    registry = configured_registry(settings)
+    registry = on_demand.configured_registry(settings)
     return None if registry is None else registry.schema
 
 
@@ -192,14 +183,12 @@ def _progress(tables: list[str], *, quiet: bool) -> Iterator[Callable[[Notificat
     """Show the chunk at hand on a terminal, and a line for each table that is read."""
     from rich.console import Console
 
-    from cdc.source.notifications import Stage
-
     console = Console(stderr=True, quiet=quiet)
     done: list[str] = []
     with console.status(f"{len(tables)} tables: waiting for the connector") as shown:
 
         def listen(heard: Notification) -> None:
-            if heard.stage == Stage.TABLE_SCAN_COMPLETED and heard.table in tables:
+            if heard.stage == cdc.Stage.TABLE_SCAN_COMPLETED and heard.table in tables:
                 done.append(heard.table)
                 console.print(f"{heard.table}: {heard.status}, {len(done)} of {len(tables)} tables")
             chunk = f", chunk {heard.chunk} of {heard.chunks}" if heard.chunks else ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import typer
 
 from eventstore.delivery.masking import MASK
+from factfold import on_demand
 
 if TYPE_CHECKING:
     from projections import ProjectionGroup, ViewComparison, ViewVerdict
@@ -24,9 +25,7 @@ def without_personal(comparisons: Mapping[str, Compared], group: ProjectionGroup
 
     Keys stay, and of the other columns whether their values differ: terminals and logs are no place for the values.
     """
-    from projections.stores.behind_rows import reads_personal
-
-    personal = {view.name for view in group.all_views if reads_personal(view)}
+    personal = {view.name for view in group.all_views if on_demand.reads_personal(view)}
     return {name: _masked(one) if name in personal else one for name, one in comparisons.items()}
 
 

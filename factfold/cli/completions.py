@@ -8,6 +8,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from factfold.discovery import discovered, service_packages
+
 if TYPE_CHECKING:
     from factfold.discovery import Kind
 
@@ -16,8 +18,6 @@ def completes(*kinds: Kind) -> Callable[[str], list[str]]:
     """Return the completion of an argument: the definitions of these kinds in the packages of this folder."""
 
     def complete(incomplete: str) -> list[str]:
-        from factfold.discovery import discovered, service_packages
-
         with redirect_stdout(io.StringIO()):  # the shell would take what a module prints for words
             services = [discovered(package) for package in service_packages(Path())]
         targets = [definition.target for service in services for definition in service.of(*kinds)]
@@ -28,6 +28,4 @@ def completes(*kinds: Kind) -> Callable[[str], list[str]]:
 
 def complete_package(incomplete: str) -> list[str]:
     """Return the packages of this folder that may be a service."""
-    from factfold.discovery import service_packages
-
     return [package for package in service_packages(Path()) if package.startswith(incomplete)]

@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from eventstore.errors import DeclarationError
+import cdc
+import eventstore
+from cdc.connect.failures import short_trace
+from cdc.errors import InvalidConnector, SourceNotReady
+from eventstore.errors import DeclarationError, UnsupportedBackend
+from factfold import on_demand
+from factfold.stack import LocalStack
+from factfold.stack.errors import StackNotUp
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc import Connector, ConnectorStatus
-    from cdc.connect.client import ConnectClient
-    from cdc.errors import InvalidConnector
-    from eventstore import Settings
 
 # Someone is waiting at a terminal; commands that wait for a connector have the patience of their --timeout.
 PATIENCE: Final = 10.0
@@ -57,19 +61,14 @@ Reference = Annotated[
 
 
 @contextmanager
-def worker(url: str | None, *, patience: float = PATIENCE, stack: str | None = None) -> Iterator[ConnectClient]:
+def worker(url: str | None, *, patience: float = PATIENCE, stack: str | None = None) -> Iterator[cdc.ConnectClient]:
     """Open a client of the worker at a URL, or of a local stack's."""
-    from cdc import ConnectClient
-
-    with ConnectClient(_address(url, stack), patience=max(PATIENCE, patience)) as client:
+    with cdc.ConnectClient(_address(url, stack), patience=max(PATIENCE, patience)) as client:
         yield client
 
 
 def _address(url: str | None, stack: str | None) -> str:
     """The address of the worker: the given one, or a local stack's. A stack has no worker but its own."""
-    from factfold.stack import LocalStack
-    from factfold.stack.errors import StackNotUp
-
     if url is not None and stack is None:
         return url
     try:
@@ -100,19 +99,15 @@ def maybe_database(url: str | None) -> Iterator[Engine | None]:
         yield engine
 
 
-def brokers_at(servers: str) -> Settings:
+def brokers_at(servers: str) -> eventstore.Settings:
     """Return the settings of the environment for other brokers."""
-    from eventstore import Settings
-
-    settings = Settings()
+    settings = eventstore.Settings()
     return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap_servers": servers})})
 
 
 def of_its_own(source: Engine | None, config: Mapping[str, str]) -> tuple[Engine | None, tuple[str, ...]]:
     """Return a database if it is that of a connector with such a configuration, and else a note that it is not."""
-    from cdc.source.source_choice import not_of
-
-    if source is None or (reason := not_of(source, config)) is None:
+    if source is None or (reason := on_demand.not_of(source, config)) is None:
         return source, ()
     return None, (f"its source was not looked into: {reason}",)
 
@@ -128,12 +123,8 @@ def database(url: str) -> Iterator[Engine]:
 
 
 def _created(url: str) -> Engine:
-    from cdc.errors import SourceNotReady
-    from eventstore.backends.sql.engines import engine_for
-    from eventstore.errors import UnsupportedBackend
-
     with suppress(UnsupportedBackend, ValueError):
-        return engine_for(url)
+        return on_demand.engine_for(url)
     # Raised here and not above: its own words may hold the URL, and with it a password.
     raise SourceNotReady(
         "the source's URL cannot be read",
@@ -146,8 +137,7 @@ def declared(reference: str, stack: str | None = None) -> Iterable[Connector]:
     """Load what a .toml file declares, or what `module:attribute` names; with a stack, at the stack's addresses."""
     if stack is None:
         return _declared(reference)
-    from factfold.stack import LocalStack
-    from factfold.stack.connectors import in_stack
+    from factfold.stack.connectors import in_stack  # takes a fifth of a second, and few commands name a stack
 
     info = LocalStack(stack).info
     return [in_stack(connector, info) for connector in _declared(reference)]
@@ -155,8 +145,6 @@ def declared(reference: str, stack: str | None = None) -> Iterable[Connector]:
 
 def _declared(reference: str) -> Iterable[Connector]:
     if reference.endswith(".toml"):
-        import cdc
-
         return cdc.load(reference)
     definition = _loaded(reference)
     definition = definition() if callable(definition) else definition
@@ -184,7 +172,6 @@ def _loaded(reference: str) -> Any:
 
 def _unloaded(message: str, reference: str) -> InvalidConnector:
     # No fault of usage, whose exit code is 2: that is `plan`'s for changes.
-    from cdc.errors import InvalidConnector
 
     remedy = "name a .toml file, or module:attribute as Python imports it from here"
     return InvalidConnector(message, remedy=remedy, place=reference)
@@ -208,6 +195,4 @@ def described(status: ConnectorStatus) -> dict[str, Any]:
 
 def causes_of(status: ConnectorStatus) -> list[str]:
     """The causes of a failure in short, the root last; nothing where nothing FAILED."""
-    from cdc.connect.failures import short_trace
-
     return list(short_trace(status.failure[1])) if status.failure else []

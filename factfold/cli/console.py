@@ -9,12 +9,17 @@ from typing import Annotated, Final
 
 import typer
 
+from eventstore.extras import require_extra
 from factfold.cli.brokers import brokers_are_named
 from factfold.cli.completions import complete_package
 from factfold.cli.connectors import ConnectUrl, SourceUrl
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.signals import stop_on_signal
 from factfold.cli.store import Schema
 from factfold.cli.subscriptions import Database as InboxUrl
+from factfold.console.definitions import find_definitions
+from factfold.console.places import Places
+from factfold.console.sources import Sources
 
 PORT: Final = 8700
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -61,14 +66,8 @@ def console(
 
     The printed URL opens it, on this machine only unless --host names an address of its network. No page starts Spark.
     """
-    from eventstore.extras import require_extra
-    from factfold.cli.signals import stop_on_signal
-
     require_extra("console")
-    from factfold.console.definitions import find_definitions
-    from factfold.console.places import Places
-    from factfold.console.server import Server
-    from factfold.console.sources import Sources
+    from factfold.console.server import Server  # needs the extra, and this command's help does without it
 
     log_to_stderr(as_json=as_json)
     places = Places(

@@ -10,13 +10,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from eventstore import Aggregate
 from eventstore.errors import DeclarationError, FactfoldError
 from eventstore.extras import MissingExtra, explained
-
-if TYPE_CHECKING:
-    from eventstore import Aggregate
 
 T = TypeVar("T")
 
@@ -118,8 +116,6 @@ def _none_of(spec: str, name: str, what: str) -> str:
 
 def load_aggregate(spec: str) -> type[Aggregate]:
     """The aggregate that `module:name` names; DeclarationError as `load_definition`."""
-    from eventstore import Aggregate
-
     return load_class(spec, Aggregate, what="aggregate", example="shop.orders:Order")
 
 

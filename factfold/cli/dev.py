@@ -9,11 +9,16 @@ from typing import Annotated
 
 import typer
 
+from factfold import on_demand
 from factfold.cli.definitions import ModuleBroken
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny
 from factfold.cli.projections import Group, Memory, Views, load_group
 from factfold.cli.signals import stop_on_signal
-from factfold.development.preparing import Prepare
+from factfold.development.dev_loop import DevLoop
+from factfold.development.preparing import Prepare, prepare_new_store
+from factfold.development.turn import say
+from factfold.stack import delta_jars, spark_jars
+from factfold.stack.java import require_java
 
 
 def dev(
@@ -32,20 +37,13 @@ def dev(
     change is tried.
     """
     _check(group)
-    from factfold.development.dev_loop import DevLoop
-    from factfold.development.preparing import prepare_new_store
-    from factfold.development.turn import say
-    from factfold.stack import delta_jars, spark_jars
-    from factfold.stack.java import require_java
-    from projections.spark.shared_jvm import SharedJvm
-    from projections.stores.opening import delta_root
 
     require_java()
     stop = stop_on_signal()
     package = group.partition(":")[0].partition(".")[0]
     if prepared := prepare_new_store(package, {**os.environ, "FACTFOLD_VIEWS_URL": views_url}, prepare):
         say(f"prepared a new event store: {prepared}")
-    jars = [*spark_jars(), *delta_jars()] if delta_root(views_url) is not None else spark_jars()
+    jars = [*spark_jars(), *delta_jars()] if on_demand.delta_root(views_url) is not None else spark_jars()
     given = {
         "FACTFOLD_VIEWS_URL": views_url,
         "FACTFOLD_MASTER_KEYS": master_keys,
@@ -53,7 +51,7 @@ def dev(
     }
     variables = {name: value for name, value in given.items() if value is not None}
     say("starting Spark, once")
-    with SharedJvm(jars, memory=memory) as jvm:
+    with on_demand.SharedJvm(jars, memory=memory) as jvm:
         stop_on_signal(stop)
         DevLoop(group, jvm, folder.absolute(), memory, variables).run(stop=stop)
 

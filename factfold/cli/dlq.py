@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from eventstore.deadletters import by_cause
 from factfold.cli.dlq_homes import (
     Database,
     Definition,
@@ -71,8 +72,6 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """Show the open letters, grouped by their cause."""
-    from eventstore.deadletters import by_cause
-
     with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
         with shown_progress("reading") as tell:
             open_letters = list(opened.open(on_progress=tell))

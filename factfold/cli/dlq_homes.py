@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+import eventstore
+import projections
+from factfold import on_demand
+from factfold.cli.branches import load_branches
 from factfold.cli.brokers import reached_settings
 from factfold.cli.completions import completes
 from factfold.cli.given_options import chosen_by
@@ -106,12 +110,9 @@ def opened_letters(home: Home) -> Iterator[Letters]:
 
 @contextmanager
 def _set_aside(home: Home) -> Iterator[Letters]:
-    from projections.stores.letters import set_aside_letters
-    from projections.stores.opening import open_table_store
-
-    store = open_table_store(_url(home.views_url, "--views-url"))
+    store = on_demand.open_table_store(_url(home.views_url, "--views-url"))
     try:
-        with set_aside_letters(store, home.topic, group=home.group or "") as letters:
+        with projections.set_aside_letters(store, home.topic, group=home.group or "") as letters:
             yield letters
     finally:
         store.close()
@@ -125,26 +126,18 @@ def _url(url: str | None, option: str) -> str:
 
 @contextmanager
 def _of_store(home: Home) -> Iterator[Letters]:
-    from eventstore import SqlEventStore
-    from eventstore.backends.sql.engines import opened_engine
-    from eventstore.deadletters import store_letters
-
     with (
-        opened_engine(_url(home.database, "--inbox-url")) as engine,
-        SqlEventStore(engine if home.store_url is None else home.store_url, schema=home.schema) as store,
-        store_letters(store, home.topic, group=home.group or "", engine=engine) as letters,
+        on_demand.opened_engine(_url(home.database, "--inbox-url")) as engine,
+        eventstore.SqlEventStore(engine if home.store_url is None else home.store_url, schema=home.schema) as store,
+        on_demand.store_letters(store, home.topic, group=home.group or "", engine=engine) as letters,
     ):
         yield letters
 
 
 def _of_topic(home: Home) -> Letters:
-    from eventstore.deadletters import group_letters
-    from factfold.cli.branches import load_branches
-
     branches = None if home.branches is None else load_branches(home.branches)
     settings = reached_settings(without_kafka="letters are in the handler's database: TOPIC GROUP --inbox-url URL")
     if home.group is not None:
-        return group_letters(settings, home.topic, group=home.group)
-    from projections.branching.letters import branch_letters
+        return on_demand.group_letters(settings, home.topic, group=home.group)
 
-    return branch_letters(settings, branches or home.topic)
+    return projections.branch_letters(settings, branches or home.topic)

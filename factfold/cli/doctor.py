@@ -9,10 +9,20 @@ from typing import Annotated
 
 import typer
 
+import eventstore
 from cdc.findings import Finding, Severity, errors
-from eventstore.errors import FactfoldError
+from eventstore.errors import FactfoldError, StoreNotPrepared, StoreRestored, TopicMismatch
 from eventstore.shown_urls import shown_url
+from factfold import on_demand
 from factfold.cli.connectors import brokers_at
+from factfold.cli.store import existing_store
+from factfold.stack.artifacts import cached, check, missing
+from factfold.stack.errors import StackError
+from factfold.stack.folders import state_folder
+from factfold.stack.java import require_java
+from factfold.stack.ports import LOOPBACK, free_ports
+from factfold.stack.postgres import installed_wheel
+from factfold.stack.versions import versions
 
 # PostgreSQL's tree, the jars and a year of flights in Kafka and PostgreSQL, with room to breathe.
 _DISK_GB = 5
@@ -60,17 +70,12 @@ def _checked(name: str, check: Callable[[], str]) -> Finding:
 
 
 def _java() -> str:
-    from factfold.stack.java import require_java
-
     java = require_java()
     return f"Java {java.version} at {java.executable}"
 
 
 def _disk() -> str:
     import shutil
-
-    from factfold.stack.errors import StackError
-    from factfold.stack.folders import state_folder
 
     folder = next(parent for parent in (state_folder(), *state_folder().parents) if parent.exists())
     free = shutil.disk_usage(folder).free / 1e9
@@ -83,9 +88,6 @@ def _disk() -> str:
 
 
 def _downloads() -> str:
-    from factfold.stack.artifacts import cached, check, missing
-    from factfold.stack.versions import versions
-
     pinned = versions()
     lacking = missing(pinned.artifacts)
     for artifact in pinned.artifacts:
@@ -97,22 +99,15 @@ def _downloads() -> str:
 
 
 def _postgres() -> str:
-    from factfold.stack.postgres import installed_wheel
-
     return f"PostgreSQL in {installed_wheel()}"
 
 
 def _ports() -> str:
-    from factfold.stack.ports import LOOPBACK, free_ports
-
     free_ports(["any"])
     return f"{LOOPBACK} accepts listeners"
 
 
 def _store(url: str, schema: str | None) -> str:
-    from eventstore.errors import StoreNotPrepared, StoreRestored
-    from factfold.cli.store import existing_store
-
     with existing_store(url, schema) as store:
         version, place = store.version(), shown_url(store.engine.url)
         if not version.is_current:
@@ -133,17 +128,11 @@ def _store(url: str, schema: str | None) -> str:
 
 def _topics(url: str, schema: str | None, servers: str) -> str:
     """Compare the store's categories with their topics: partitions, which are fixed for life, policy, and owner."""
-    from eventstore import SqlEventStore
-    from eventstore.errors import TopicMismatch
-    from eventstore.kafka.admin import compare_topics
-    from eventstore.topic_owners import topic_owners
-    from eventstore.topics import event_topic
-
     settings = brokers_at(servers)
-    with SqlEventStore(url, schema=schema) as store:
-        expected = [event_topic(one.topic, partitions=one.partitions) for one in store.categories()]
-        compared = compare_topics(settings, expected, deadline=_BROKER_SECONDS)
-        owners = topic_owners(settings, [store])
+    with eventstore.SqlEventStore(url, schema=schema) as store:
+        expected = [on_demand.event_topic(one.topic, partitions=one.partitions) for one in store.categories()]
+        compared = on_demand.compare_topics(settings, expected, deadline=_BROKER_SECONDS)
+        owners = on_demand.topic_owners(settings, [store])
     owners.require_own()
     if compared.mismatches:
         problem = "; ".join(mismatch.message for mismatch in compared.mismatches)

@@ -3,43 +3,82 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
 from eventstore.errors import DeclarationError, FactfoldError
-from factfold.cli import (
-    archive,
-    branches,
-    cdc_prepare,
-    console,
-    dev,
-    dlq,
-    doctor,
-    erasure,
-    events,
-    histories,
-    new,
-    prepare,
-    processes,
-    relay,
-    schedule,
-    service_schema,
-    stack,
-    stream_states,
-    streams,
-    subscriptions,
-    trace,
-    up,
-    watch,
-)
+from factfold.cli.deferred import Deferred, Place
 from factfold.cli.failures import show, show_traceback
 from factfold.settings_file import use_settings_file
+
+# A new command or group is one entry: its name, its line in the list of commands, its module and its function there.
+_PLACES: Final = (
+    Place(
+        "new", "Create a project in the folder NAME: code, tests, Makefile, settings. It runs without servers.", "new"
+    ),
+    Place(
+        "console",
+        "Show a service in a browser: what runs and what is behind, events, views, connectors, dead letters.",
+        "console",
+    ),
+    Place(
+        "dev", "Build a group, verify and follow it, and do so again after each change of the project's files.", "dev"
+    ),
+    Place(
+        "up", "Run a service's projections, branches, subscriptions and processes together, until a signal comes.", "up"
+    ),
+    Place(
+        "trace",
+        "Show what a conversation led to, over every store and topic that is named, each step below its cause.",
+        "trace",
+    ),
+    Place(
+        "erase",
+        "Destroy the keys of a subject, for good: its events show placeholders; print what that does not reach.",
+        "erasure",
+    ),
+    Place(
+        "doctor",
+        "Check Java, disk, downloads, ports, an event store and its topics; exit code 1 when something must be done.",
+        "doctor",
+    ),
+    Place(
+        "prepare",
+        "Load Spark's classes once and keep them, 200 MB in the virtual environment: later starts take a third less.",
+        "prepare",
+    ),
+    Place("stack", "PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", "stack", "app"),
+    # With the commands of cdc, cdc_operate, cdc_signals and cdc_compare.
+    Place("cdc", "Connectors that capture row changes and publish events.", "cdc_prepare", "app"),
+    # With the commands of projections and generations.
+    Place("projections", "Views: build them from the log, keep them up to date, prove them.", "histories", "app"),
+    Place("archive", "Archives: topics in columns next to Kafka, from which views are rebuilt.", "archive", "app"),
+    Place("branches", "Branches: put each record of a topic into exactly one topic.", "branches", "app"),
+    Place("subscriptions", "Handlers that react to events.", "subscriptions", "app"),
+    Place("processes", "Process managers: what runs, what waits for what, what is stuck.", "processes", "app"),
+    Place("schedule", "Commands that are sent later: list, retry, cancel.", "schedule", "app"),
+    Place("dlq", "Dead letters: records and events that were given up.", "dlq", "app"),
+    # With the commands of schema.
+    Place("schema", "Schemas: can the code read what was written?", "service_schema", "app"),
+    Place("relay", "The event store published to Kafka without Kafka Connect.", "relay", "app"),
+    # Store's own, with the commands for single streams.
+    Place("store", "An event store and its tables.", "streams", "app"),
+    Place("keys", "Keys of personal fields.", "erasure", "keys"),
+    Place("events", "Events: look at them, and deliver some again.", "events", "app"),
+    Place("streams", "Streams: their events and their states.", "stream_states", "app"),
+    Place("watch", "Metrics of stores, dead letters and views, and files for Prometheus and Grafana.", "watch", "app"),
+)
 
 
 class _Commands(TyperGroup):
     """The commands; a missing option that is a setting, too, is an error with a remedy like any other."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for place in _PLACES:
+            self.add_command(Deferred(place))
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that the arguments name."""
@@ -57,7 +96,7 @@ class _Commands(TyperGroup):
 
 
 def application() -> typer.Typer:
-    """Put the groups together; their modules import at the top what is quick and the rest when they run."""
+    """Return the program. It imports the module of a command when that command runs."""
     app = typer.Typer(
         cls=_Commands,
         help="Event sourcing and change data capture, folded into materialized views.",
@@ -66,32 +105,14 @@ def application() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    # A new group is one line: a module of this package with an `app`.
-    app.add_typer(stack.app, name="stack")
-    app.add_typer(cdc_prepare.app, name="cdc")  # with the commands of cdc, cdc_operate, cdc_signals and cdc_compare
-    app.add_typer(histories.app, name="projections")  # with the commands of projections and generations
-    app.add_typer(archive.app, name="archive")
-    app.add_typer(branches.app, name="branches")
-    app.add_typer(subscriptions.app, name="subscriptions")
-    app.add_typer(processes.app, name="processes")
-    app.add_typer(schedule.app, name="schedule")
-    app.add_typer(dlq.app, name="dlq")
-    app.add_typer(service_schema.app, name="schema")  # with the commands of schema
-    app.add_typer(relay.app, name="relay")
-    app.add_typer(streams.app, name="store")  # store's own, with the commands for single streams
-    app.add_typer(erasure.keys, name="keys")
-    app.add_typer(events.app, name="events")
-    app.add_typer(stream_states.app, name="streams")
-    app.add_typer(watch.app, name="watch")
-    app.command("new")(new.new)
-    app.command("console")(console.console)
-    app.command("dev")(dev.dev)
-    app.command("up")(up.up)
-    app.command("trace")(trace.trace)
-    app.command("erase")(erasure.erase)
-    app.command("doctor")(doctor.doctor)
-    app.command("prepare")(prepare.prepare)
     return app
+
+
+def whole_program() -> Any:
+    """Return the program with each command imported, for those who read its options."""
+    program: Any = typer.main.get_command(application())
+    program.commands = {name: deferred.loaded() for name, deferred in program.commands.items()}
+    return program
 
 
 def _show_version(asked: bool) -> None:

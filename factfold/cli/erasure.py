@@ -10,6 +10,9 @@ from typing import Annotated
 
 import typer
 
+import eventstore
+from eventstore import MasterKeys
+from eventstore.erasure import OUT_OF_REACH
 from eventstore.errors import SubjectUnknown
 from factfold.cli.keys import KeyStoreOption, MasterKeysOption, load_key_store
 from factfold.cli.store import Database, Json, Schema, existing_store
@@ -32,8 +35,6 @@ def erase(
 
     Exit code 1 if the store has neither a key nor a stream of the subject. An erasure can be repeated.
     """
-    from eventstore.erasure import OUT_OF_REACH
-
     keys = None if key_store is None else load_key_store(key_store)
     if not yes:
         typer.confirm(f"Destroy the keys of {subject!r}? It cannot be undone", abort=True, err=True)
@@ -71,8 +72,6 @@ def new(
 @keys.command()
 def rotate(database: Database, master_keys: MasterKeysOption, schema: Schema = None, as_json: Json = False) -> None:
     """Wrap every data key by the first master key. The other master keys can then be removed."""
-    from eventstore import MasterKeys, SqlKeyStore
-
-    with SqlKeyStore(database, MasterKeys.parse(master_keys), schema=schema) as store:
+    with eventstore.SqlKeyStore(database, MasterKeys.parse(master_keys), schema=schema) as store:
         rotated = store.rotate()
     typer.echo(json.dumps({"rotated": rotated}) if as_json else f"{rotated:,} keys wrapped again")

@@ -11,7 +11,11 @@ from uuid import UUID
 
 import typer
 
+import eventstore
+import projections
 from eventstore.errors import DeclarationError, EventsNotFound
+from eventstore.inspection.stream_states import event_at
+from factfold import on_demand
 from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition
 from factfold.cli.entry_display import entry_as_json, print_entries, print_entry
@@ -39,7 +43,7 @@ from factfold.cli.subscriptions import Target, load_subscription
 
 if TYPE_CHECKING:
     from eventstore import SqlEventStore, Subscription
-    from eventstore.backends.sql.replaying import Replay, ReplayPlan, ReplayReport
+    from eventstore.backends.sql.replaying import ReplayPlan, ReplayReport
     from eventstore.inspection.entries import Entry
     from eventstore.inspection.selection import Selection
 
@@ -143,13 +147,11 @@ def replay(
 
     Every effect of the handler takes place again. Without --yes nothing is called and nothing changes.
     """
-    from eventstore.backends.sql.replaying import parse_position
-
     declared = load_subscription(subscription)
     chosen = selected(streams=streams, categories=categories, types=types, since=since, until=until,
                       correlation=correlation, from_version=from_version, to_version=to_version)  # fmt: skip
     _require_choice(chosen, everything=everything or after is not None)
-    reached = None if after is None else parse_position(after)
+    reached = None if after is None else on_demand.parse_position(after)
     with ExitStack() as opened:
         store = opened.enter_context(existing_store(database, schema, keys=named_keys(key_store, master_keys)))
         again = _replay(opened, store, declared, chosen, inbox_url, branches, after=reached)
@@ -171,14 +173,11 @@ def _watched() -> Iterator[Callable[[ReplayReport], None]]:
 
 
 def _in_store(event: str, database: str | None, schema: str | None, keys: KeyOptions) -> Entry:
-    from eventstore.inspection.store_log import StoreLog
-    from eventstore.inspection.stream_states import event_at
-
     if database is None:
         raise no_log()
     stream, _, version = event.rpartition("@")
     with existing_store(database, schema, keys=keys.of_store()) as store:
-        log = StoreLog(store)
+        log = on_demand.StoreLog(store)
         if stream and version.isdecimal():
             recorded = event_at(store, stream, version=int(version))
         else:
@@ -187,11 +186,8 @@ def _in_store(event: str, database: str | None, schema: str | None, keys: KeyOpt
 
 
 def _in_topic(event: str, topic: str, keys: KeyOptions) -> Entry:
-    from eventstore import Settings
-    from eventstore.kafka.entries import TopicLog
-
     place = _PLACE.fullmatch(event)
-    with keys.of_topics() as held, TopicLog(topic, Settings(), keys=held) as log:
+    with keys.of_topics() as held, on_demand.TopicLog(topic, eventstore.Settings(), keys=held) as log:
         if place is None:
             return log.find(_id(event, "2@17")) or _none(event, topic)
         if place["topic"] not in (None, topic):
@@ -227,22 +223,20 @@ def _require_choice(chosen: Selection, *, everything: bool) -> None:
 def _replay(
     opened: ExitStack, store: SqlEventStore, declared: Subscription[..., Any], chosen: Selection,
     inbox_url: str | None, branches: str | None, **more: Any,
-) -> Replay:  # fmt: skip
-    from eventstore.backends.sql.engines import opened_engine
-    from eventstore.backends.sql.replaying import Replay
+) -> on_demand.Replay:  # fmt: skip
 
     if inbox_url is not None:
-        more["engine"] = opened.enter_context(opened_engine(inbox_url))
+        more["engine"] = opened.enter_context(on_demand.opened_engine(inbox_url))
     if branches is not None:
         more |= _of_branch(store, declared, branches)
-    return Replay(store, declared, chosen, **more)
+    return on_demand.Replay(store, declared, chosen, **more)
 
 
 def _of_branch(store: SqlEventStore, declared: Subscription[..., Any], spec: str) -> dict[str, Any]:
     """The category and the predicate of the branch that a subscription reads; DeclarationError."""
-    from projections import Branches
-
-    branches = load_definition(spec, Branches, what="definition of branches", example="shop.payments:payment_branches")
+    branches = load_definition(
+        spec, projections.Branches, what="definition of branches", example="shop.payments:payment_branches"
+    )
     names = [name for name, topic in branches.topics.items() if topic in declared.chosen([topic])]
     if len(names) != 1:
         raise DeclarationError(

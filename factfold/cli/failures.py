@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from eventstore.delivery.masking import masked_traceback
 from eventstore.errors import FactfoldError
 
 
@@ -24,6 +25,4 @@ def show(failure: FactfoldError) -> None:
 
 def show_traceback(failure: FactfoldError) -> None:
     """Print an error's traceback and its causes' to stderr, without what a database quotes of parameters and rows."""
-    from eventstore.delivery.masking import masked_traceback
-
     typer.echo(masked_traceback(failure), err=True)

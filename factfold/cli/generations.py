@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import projections
+from factfold import on_demand
 from factfold.cli.comparisons import DIFFERS, as_plain, print_comparison, without_personal
 from factfold.cli.completions import completes
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny
@@ -78,13 +80,11 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show every generation: its progress, what its view topics lack, whether it is paused, which runner holds it."""
-    from projections.stores.generations import require_known
-
     name = None if group is None else _name_of(group)
     with opened_views(views_url) as store:
         generations = [row for row in store.generations() if name in (None, row["group"])]
     if name is not None:
-        require_known(name, generations)
+        on_demand.require_known(name, generations)
     if lag:
         with open_log(views_url) as log:
             add_lag(log, generations)
@@ -133,14 +133,12 @@ def finals(
     as_json: Json = False,
 ) -> None:
     """Show the final results of a view in the order they were given out, or the changes that came too late."""
-    from projections.stores.finals import require_finals, results_of
-
     name = _name_of(group)
     with opened_views(views_url) as store:
-        require_finals(store.final_results(), name, view)
+        on_demand.require_finals(store.final_results(), name, view)
         assert store.outbox is not None  # noqa: S101 - a store with final results is a database
         with store.outbox.looking() as connection:
-            for row in results_of(connection, name, view, late=late, after=after):
+            for row in on_demand.results_of(connection, name, view, late=late, after=after):
                 typer.echo(json.dumps(_as_plain(row)) if as_json else _row_line(row))
 
 
@@ -165,12 +163,10 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Compare the generation that was built with the serving one at equal offsets. Exit code 3 if a row differs."""
-    from projections import diff as compare
-
     definition = load_group(group)
     require_serving(views_url, definition.name)
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
-        comparisons = without_personal(compare(environment, definition), definition)
+        comparisons = without_personal(projections.diff(environment, definition), definition)
     if as_json:
         print_json(as_plain(comparisons))
     else:
@@ -190,11 +186,9 @@ def cutover(
     as_json: Json = False,
 ) -> None:
     """Let the new generation serve, once it has reached the offsets of the serving one, which stays."""
-    from projections import cut_over
-
     definition = load_group(group)
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
-        _tell_serving(cut_over(environment, definition), as_json=as_json)
+        _tell_serving(projections.cut_over(environment, definition), as_json=as_json)
 
 
 @app.command()
@@ -208,12 +202,10 @@ def rollback(
     as_json: Json = False,
 ) -> None:
     """Let the former generation of this definition serve again, once it is current."""
-    from projections import rollback as go_back
-
     definition = load_group(group)
     require_serving(views_url, definition.name)
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
-        _tell_serving(go_back(environment, definition), as_json=as_json)
+        _tell_serving(projections.rollback(environment, definition), as_json=as_json)
 
 
 def _tell_serving(run: Run, *, as_json: bool) -> None:
@@ -233,11 +225,9 @@ def drop(
     as_json: Json = False,
 ) -> None:
     """Delete generations that no longer serve. You cannot roll back to them afterwards."""
-    from projections.stores.generations import drop as remove
-
     with opened_views(views_url) as store:
         store.prepare()
-        dropped = remove(store, _name_of(group), generation=generation)
+        dropped = on_demand.drop(store, _name_of(group), generation=generation)
     if as_json:
         print_json({"group": _name_of(group), "dropped": dropped})
     else:
@@ -257,11 +247,9 @@ def resume(group: Name, views_url: Views, as_json: Json = False) -> None:
 
 
 def _set_paused(group: str, views_url: str, *, paused: bool, as_json: bool) -> None:
-    from projections.stores import generations
-
     with opened_views(views_url) as store:
         store.prepare()
-        run = (generations.pause if paused else generations.resume)(store, _name_of(group))
+        run = (on_demand.pause if paused else on_demand.resume)(store, _name_of(group))
     if as_json:
         print_json({"group": run.group, "generation": run.generation, "paused": paused})
     else:

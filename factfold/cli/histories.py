@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+import projections
 from eventstore.errors import DeclarationError
 from factfold.cli.generations import app
 from factfold.cli.projections import Group, Json, Views, load_group, print_json
@@ -23,9 +24,7 @@ def as_of(
     as_json: Json = False,
 ) -> None:
     """Show the rows of a history that were valid at a time, without Spark."""
-    from projections import rows_as_of
-
-    rows = rows_as_of(views_url, load_group(group), view, _moment(at)).to_pylist()
+    rows = projections.rows_as_of(views_url, load_group(group), view, _moment(at)).to_pylist()
     if as_json:
         print_json([_plain(row) for row in rows])
     for row in () if as_json else rows:

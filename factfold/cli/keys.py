@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import eventstore
+from eventstore import MasterKeys
+from eventstore.erasure import KeyStore
+from eventstore.errors import DeclarationError
 from factfold.cli.definitions import load_definition
 
 if TYPE_CHECKING:
-    from eventstore import MasterKeys, SqlKeyStore
-    from eventstore.erasure import KeyStore
+    pass
 
 _MASTER_KEYS = "name:base64[,name:base64…], the new one first."
 MasterKeysOption = Annotated[
@@ -40,14 +43,13 @@ KeyStoreOption = Annotated[
 
 
 @contextmanager
-def open_keys(master_keys: str | None, url: str | None) -> Iterator[SqlKeyStore | None]:
+def open_keys(master_keys: str | None, url: str | None) -> Iterator[eventstore.SqlKeyStore | None]:
     """The key store of an event store, None without master keys or without a store."""
     if master_keys is None or url is None:
         yield None
         return
-    from eventstore import MasterKeys, SqlKeyStore
 
-    with SqlKeyStore(url, MasterKeys.parse(master_keys)) as keys:
+    with eventstore.SqlKeyStore(url, MasterKeys.parse(master_keys)) as keys:
         yield keys
 
 
@@ -57,16 +59,12 @@ def named_keys(key_store: str | None, master_keys: str | None) -> KeyStore | Mas
         return load_key_store(key_store)
     if not master_keys:
         return None
-    from eventstore import MasterKeys
 
     return MasterKeys.parse(master_keys)
 
 
 def load_key_store(spec: str) -> KeyStore:
     """Return the key store that `module:name` names; DeclarationError where it is none."""
-    from eventstore.erasure import KeyStore
-    from eventstore.errors import DeclarationError
-
     key_store = load_definition(spec, object, what="key store", example="shop.keys:key_store")
     if isinstance(key_store, KeyStore) and not isinstance(key_store, type):
         return key_store

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import eventstore
 from eventstore.errors import DeclarationError, KeysMissing
+from factfold import on_demand
 from factfold.cli.archive import parse_duration
 from factfold.cli.keys import load_key_store, named_keys, open_keys
 from factfold.cli.store import existing_store
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from eventstore import MasterKeys, SqlEventStore
     from eventstore.erasure import KeyStore
     from eventstore.inspection.entries import Log
-    from eventstore.inspection.selection import Selection
 
 MaybeDatabase = Annotated[
     str | None,
@@ -88,11 +89,9 @@ def selected(
     correlation: str | None = None,
     from_version: int | None = None,
     to_version: int | None = None,
-) -> Selection:
+) -> on_demand.Selection:
     """The selection that options name; the errors of `Selection`, DeclarationError for what is no time."""
-    from eventstore.inspection.selection import Selection
-
-    return Selection(
+    return on_demand.Selection(
         streams=tuple(streams or ()),
         categories=tuple(categories or ()),
         types=tuple(types or ()),
@@ -154,15 +153,10 @@ def no_log() -> DeclarationError:
 
 
 def _store_log(opened: ExitStack, database: str, schema: str | None, keys: KeyOptions) -> tuple[SqlEventStore, Log]:
-    from eventstore.inspection.store_log import StoreLog
-
     store = opened.enter_context(existing_store(database, schema, keys=keys.of_store()))
-    return store, StoreLog(store)
+    return store, on_demand.StoreLog(store)
 
 
 def _topic(opened: ExitStack, topic: str, keys: KeyOptions) -> Log:
-    from eventstore import Settings
-    from eventstore.kafka.entries import TopicLog
-
     held = opened.enter_context(keys.of_topics())
-    return opened.enter_context(TopicLog(topic, Settings(), keys=held))
+    return opened.enter_context(on_demand.TopicLog(topic, eventstore.Settings(), keys=held))

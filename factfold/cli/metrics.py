@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
+from factfold import on_demand
+
 if TYPE_CHECKING:
     from eventstore.metrics import RunnerMetrics
 
@@ -48,13 +50,11 @@ def served_metrics(
     if port is None:
         yield None
         return
-    from eventstore.metrics import serve_metrics
-    from eventstore.metrics.serving import looking
 
     metrics = make()
-    with serve_metrics(metrics, port=port, host=host):
+    with on_demand.serve_metrics(metrics, port=port, host=host):
         if look is None:
             yield metrics
             return
-        with looking(metrics, lambda: look(metrics)):
+        with on_demand.looking(metrics, lambda: look(metrics)):
             yield metrics

@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
+from factfold.scaffolding import create_project
+
 
 def new(
     name: Annotated[str, typer.Argument(help="Name of the project and its package, such as shop.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Create a project in the folder NAME: code, tests, Makefile, settings. It runs without servers."""
-    from factfold.scaffolding import create_project
-
     here = Path.cwd()
     written = [str(file.relative_to(here)) for file in create_project(name, parent=here)]
     if as_json:

@@ -7,6 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from factfold import on_demand
+from factfold.stack import delta_jars
+from projections.errors import TableStoreUnavailable
+
 if TYPE_CHECKING:
     from projections import ProjectionGroup
     from projections.stores.port import TableStore
@@ -15,18 +19,13 @@ if TYPE_CHECKING:
 @contextmanager
 def opened_views(views_url: str) -> Iterator[TableStore[Any]]:
     """Open the table store of a URL; TableStoreUnavailable for a SQLite file that is not there. Delta needs Spark."""
-    from projections.stores.opening import delta_root, open_table_store, sqlite_path
-
-    if delta_root(views_url) is not None:
-        from factfold.stack import delta_jars
-        from projections.spark.lakehouse.opening import opened_lakehouse
-
-        with opened_lakehouse(views_url, jars=delta_jars()) as lakehouse:
+    if on_demand.delta_root(views_url) is not None:
+        with on_demand.opened_lakehouse(views_url, jars=delta_jars()) as lakehouse:
             yield lakehouse
         return
-    if (path := sqlite_path(views_url)) is not None:
+    if (path := on_demand.sqlite_path(views_url)) is not None:
         require_file(path)
-    store = open_table_store(views_url)
+    store = on_demand.open_table_store(views_url)
     try:
         yield store
     finally:
@@ -36,8 +35,6 @@ def opened_views(views_url: str) -> Iterator[TableStore[Any]]:
 def require_file(path: str) -> None:
     """Raise TableStoreUnavailable for a SQLite file that is missing, since its views are made of its own events."""
     if not Path(path).exists():
-        from projections.errors import TableStoreUnavailable
-
         raise TableStoreUnavailable(
             "there is no such file",
             remedy="check the URL, or create the event store: factfold store migrate",
@@ -47,9 +44,7 @@ def require_file(path: str) -> None:
 
 def require_serving(views_url: str, group: str) -> None:
     """Raise NoServingGeneration before Spark starts, if no generation of a group serves."""
-    from projections.stores.opening import delta_root
-
-    if delta_root(views_url) is None:  # which Spark alone reads
+    if on_demand.delta_root(views_url) is None:  # which Spark alone reads
         with opened_views(views_url) as store:
             store.prepare()  # the tables of a database that has no views yet
             store.serving_state(group)
@@ -57,11 +52,8 @@ def require_serving(views_url: str, group: str) -> None:
 
 def require_same_definition(views_url: str, group: ProjectionGroup) -> None:
     """Raise NoServingGeneration, or DefinitionChanged if the code's definition differs from the serving one."""
-    from projections.stores.opening import delta_root
-    from projections.stores.port import require_unchanged
-
-    if delta_root(views_url) is None:
+    if on_demand.delta_root(views_url) is None:
         with opened_views(views_url) as store:
             store.prepare()
             state = store.serving_state(group.name)
-        require_unchanged(group, state, state.built.get("columns", {}))
+        on_demand.require_unchanged(group, state, state.built.get("columns", {}))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eventstore import Restarts, StreamName
+from factfold import on_demand
 from factfold.cli.archive import parse_duration
 from factfold.cli.brokers import reached_settings
 from factfold.cli.completions import completes
@@ -28,9 +30,8 @@ from factfold.cli.tracing import Tracing, spans_if
 if TYPE_CHECKING:
     from eventstore import SqlEventStore
     from eventstore.messages import RecordedEvent
-    from eventstore.metrics import ProcessMetrics
     from eventstore.processes import Process
-    from eventstore.processes.administration import InstanceStatus, Processes
+    from eventstore.processes.administration import InstanceStatus
 
 app = typer.Typer(help="Process managers: what runs, what waits for what, what is stuck.", no_args_is_help=True)
 
@@ -85,9 +86,6 @@ def run(
 
     Start it several times to share the work.
     """
-    from eventstore import Restarts
-    from eventstore.processes.running import run_processes
-
     kinds, aggregates = [load_process(target) for target in targets], [load_aggregate(one) for one in commands or ()]
     stop = stop_on_signal()
     settings = reached_settings(without_kafka="processes read the event store: leave out --kafka") if kafka else None
@@ -97,7 +95,7 @@ def run(
     ):
         typer.echo(json.dumps({"state": "running"}) if as_json else "running", err=not as_json)
         sys.stdout.flush()
-        report = run_processes(
+        report = on_demand.run_processes(
             store, kinds, stop=stop, settings=settings, topics=_topics(topics or ()), commands=aggregates,
             restarts=Restarts(limit=restarts), metrics=metrics, spans=spans_if(tracing),
         )  # fmt: skip
@@ -105,10 +103,8 @@ def run(
     typer.echo(json.dumps(dataclasses.asdict(report)) if as_json else said)
 
 
-def _metrics(kinds: Sequence[type[Process]]) -> ProcessMetrics:
-    from eventstore.metrics import ProcessMetrics
-
-    return ProcessMetrics(" ".join(kind.category for kind in kinds) or "schedule")
+def _metrics(kinds: Sequence[type[Process]]) -> on_demand.ProcessMetrics:
+    return on_demand.ProcessMetrics(" ".join(kind.category for kind in kinds) or "schedule")
 
 
 @app.command(name="list")
@@ -213,22 +209,16 @@ def _topics(given: Sequence[str]) -> dict[str, str]:
     return dict(one.split("=", 1) for one in given)
 
 
-def load_process(spec: str) -> type[Process]:
+def load_process(spec: str) -> type[on_demand.Process]:
     """The process that `module:name` names; DeclarationError says which half is wrong."""
-    from eventstore.processes import Process
-
-    return load_class(spec, Process, what="process", example="shop.processes:Fulfilment")
+    return load_class(spec, on_demand.Process, what="process", example="shop.processes:Fulfilment")
 
 
-def _processes(store: SqlEventStore, *kinds: type[Process]) -> Processes:
-    from eventstore.processes.administration import Processes
-
-    return Processes(store, kinds)
+def _processes(store: SqlEventStore, *kinds: type[Process]) -> on_demand.Processes:
+    return on_demand.Processes(store, kinds)
 
 
 def _parts(stream: str) -> tuple[str, str]:
-    from eventstore import StreamName
-
     parsed = StreamName.parse(stream)
     return parsed.category, parsed.id
 

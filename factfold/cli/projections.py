@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import projections
 from eventstore.errors import DeclarationError
+from factfold import on_demand
 from factfold.cli.brokers import reached_settings
 from factfold.cli.comparisons import DIFFERS, as_plain, print_comparison, print_row, without_personal
 from factfold.cli.completions import completes
@@ -26,9 +28,13 @@ from factfold.cli.opened_views import require_file, require_same_definition
 from factfold.cli.rebuild_display import shown
 from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.signals import ended_by_signals, stop_on_signal
+from factfold.stack import delta_jars, spark_jars
+from factfold.stack.java import require_java
+from projections import NoServingGeneration
+from projections.lifecycle.restarts import Restarts
 
 if TYPE_CHECKING:
-    from projections import Environment, ProjectionGroup, RebuildReport, RunMetrics
+    from projections import Environment, ProjectionGroup, RebuildReport
     from projections.spark.live.incremental import BatchReport
 
 app = typer.Typer(help="Views: build them from the log, keep them up to date, prove them.", no_args_is_help=True)
@@ -61,7 +67,7 @@ Archived = Annotated[
 
 
 @app.callback()
-def projections() -> None:
+def _group() -> None:
     """Views: build them from the log, keep them up to date, prove them."""
     log_to_stderr()
 
@@ -91,11 +97,10 @@ def rebuild(
     may differ. A rebuild that was killed goes on from what it had committed.
     """
     definition = load_group(group)
-    from projections import rebuild as build  # after what needs no Spark: it takes a second to import
 
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
         with shown(definition.name) as on_progress:
-            report = build(environment, definition, cut_over=cut_over, on_progress=on_progress)
+            report = projections.rebuild(environment, definition, cut_over=cut_over, on_progress=on_progress)
     if report.comparison is not None:
         report = dataclasses.replace(report, comparison=without_personal(report.comparison, definition))
     if as_json:
@@ -150,14 +155,12 @@ def run(
     After a cut-over it goes on with the generation that serves now.
     """
     definition, stop = load_group(group), stop_on_signal()
-    from projections import Follower, NoServingGeneration
-    from projections.lifecycle.restarts import Restarts
 
     with ExitStack() as opened:
         metrics = opened.enter_context(served_metrics(partial(_metrics, definition), metrics_port, metrics_host))
         environment = opened.enter_context(opened_environment(views_url, memory, master_keys, keys_url, archive))
         stop_on_signal(stop)
-        follower = Follower(
+        follower = projections.Follower(
             environment=environment,
             group=definition,
             policy=Restarts(limit=restarts),
@@ -173,17 +176,13 @@ def run(
             work(stop=stop)
 
 
-def _metrics(definition: ProjectionGroup) -> RunMetrics:
-    from projections import RunMetrics
-
-    return RunMetrics(definition.name)
+def _metrics(definition: ProjectionGroup) -> projections.RunMetrics:
+    return projections.RunMetrics(definition.name)
 
 
 def _build(environment: Environment, definition: ProjectionGroup) -> None:
-    from projections import rebuild as build
-
     with ended_by_signals(), shown(definition.name) as on_progress:
-        build(environment, definition, on_progress=on_progress)
+        projections.rebuild(environment, definition, on_progress=on_progress)
 
 
 def _print_following(*, as_json: bool) -> None:
@@ -218,13 +217,12 @@ def verify(
     """Compare each view with a recomputation from the log. Exit code 3 if a row differs."""
     definition = load_group(group)
     require_same_definition(views_url, definition)
-    from projections import verify as compare
 
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
         began = time.perf_counter()
-        verdicts = without_personal(compare(environment, definition), definition)
+        verdicts = without_personal(projections.verify(environment, definition), definition)
     if metrics_file is not None:
-        from factfold.watching.results import write_verified
+        from factfold.watching.results import write_verified  # needs the extra metrics
 
         write_verified(str(metrics_file), definition.name, verdicts, seconds=time.perf_counter() - began)
     if as_json:
@@ -238,25 +236,18 @@ def verify(
         raise typer.Exit(DIFFERS)
 
 
-def load_group(spec: str) -> ProjectionGroup:
+def load_group(spec: str) -> projections.ProjectionGroup:
     """The group that `module:name` names; DeclarationError says which half is wrong."""
-    from projections import ProjectionGroup
-
-    return load_definition(spec, ProjectionGroup, what="projection group", example="shop.views:shop")
+    return load_definition(spec, projections.ProjectionGroup, what="projection group", example="shop.views:shop")
 
 
 @contextmanager
 def opened_environment(
     views_url: str, memory: str, master_keys: str | None, keys_url: str | None, archive: str | None
-) -> Iterator[Environment]:
+) -> Iterator[projections.Environment]:
     """The environment that a command's options describe."""
-    from factfold.stack import delta_jars, spark_jars
-    from factfold.stack.java import require_java
-    from projections import Environment
-    from projections.stores.opening import delta_root, sqlite_path
-
     require_java()
-    embedded = sqlite_path(views_url)
+    embedded = on_demand.sqlite_path(views_url)
     if embedded and archive is not None:
         raise DeclarationError(
             "an archive is of Kafka's topics, and these views are read from an event store in their own file",
@@ -266,11 +257,11 @@ def opened_environment(
     with open_keys(master_keys, keys_url or (views_url if embedded else None)) as keys:
         if embedded:
             require_file(embedded)
-            environment = Environment.embedded(embedded, jars=spark_jars(), memory=memory, keys=keys)
+            environment = projections.Environment.embedded(embedded, jars=spark_jars(), memory=memory, keys=keys)
         else:
-            needs_delta = archive is not None or delta_root(views_url) is not None
+            needs_delta = archive is not None or on_demand.delta_root(views_url) is not None
             jars = [*spark_jars(), *delta_jars()] if needs_delta else spark_jars()
-            environment = Environment.open(
+            environment = projections.Environment.open(
                 reached_settings(without_kafka="views are in the event store's file: --views-url sqlite:///shop.db"),
                 views_url=views_url,
                 jars=jars,

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import eventstore
+from factfold import on_demand
 from factfold.cli.brokers import reached_settings
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
@@ -46,7 +48,6 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Publish events and schemas until a signal comes. Start it twice, and the second one stands by."""
-    from eventstore.relay import Relay
 
     def tell(state: str) -> None:
         typer.echo(json.dumps({"state": state}) if as_json else state, err=not as_json)
@@ -57,7 +58,7 @@ def run(
     # What is imported by now stays to the end; looking through it again and again took 6 of 20 µs an event.
     gc.freeze()
     with _store(database, schema) as store, _served(store, schema, metrics_port, metrics_host) as metrics:
-        relay = Relay(store, settings, ignored_slots=ignored_slots or (), metrics=metrics)
+        relay = on_demand.Relay(store, settings, ignored_slots=ignored_slots or (), metrics=metrics)
         report = relay.run(stop=stop, once=once, on_state=tell)
     counts = dataclasses.asdict(report)
     typer.echo(json.dumps(counts) if as_json else ", ".join(f"{count:,} {name}" for name, count in counts.items()))
@@ -66,16 +67,11 @@ def run(
 def _served(
     store: SqlEventStore, schema: str | None, port: int | None, host: str
 ) -> AbstractContextManager[RelayMetrics | None]:
-    def make() -> RelayMetrics:
-        from eventstore.metrics import RelayMetrics
-
-        return RelayMetrics(schema or "store")
+    def make() -> on_demand.RelayMetrics:
+        return on_demand.RelayMetrics(schema or "store")
 
     def look(metrics: RelayMetrics) -> None:
-        from eventstore import Settings
-        from eventstore.relay import relay_status
-
-        metrics.behind(relay_status(store, Settings()))
+        metrics.behind(on_demand.relay_status(store, eventstore.Settings()))
 
     return served_metrics(make, port, host, look=look)
 
@@ -83,11 +79,8 @@ def _served(
 @app.command()
 def status(database: Database, schema: Schema = None, as_json: Json = False) -> None:
     """Show which relay publishes, and how many events each topic lacks. Exit code 3 if no relay publishes."""
-    from eventstore import Settings
-    from eventstore.relay import relay_status
-
     with _store(database, schema) as store:
-        status = relay_status(store, Settings())
+        status = on_demand.relay_status(store, eventstore.Settings())
     if as_json:
         typer.echo(json.dumps(_described(status)))
     else:
@@ -98,10 +91,8 @@ def status(database: Database, schema: Schema = None, as_json: Json = False) -> 
         raise typer.Exit(3)
 
 
-def _store(database: str, schema: str | None) -> SqlEventStore:
-    from eventstore import SqlEventStore
-
-    return SqlEventStore(database, schema=schema)
+def _store(database: str, schema: str | None) -> eventstore.SqlEventStore:
+    return eventstore.SqlEventStore(database, schema=schema)
 
 
 def _described(status: RelayStatus) -> dict[str, object]:

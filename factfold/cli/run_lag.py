@@ -6,24 +6,27 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import eventstore
+from factfold import on_demand
+
 if TYPE_CHECKING:
-    from eventstore import Settings
-    from projections.spark.reading.kafka_source import OpenKafkaLog
-    from projections.spark.reading.store_source import OpenStoreLog
+    from projections.spark.reading.kafka_source import KafkaLog, OpenKafkaLog
+    from projections.spark.reading.store_source import OpenStoreLog, StoreLog
 
 
-def open_log(views_url: str, settings: Settings | None = None) -> OpenKafkaLog | OpenStoreLog:
+def open_log(views_url: str, settings: eventstore.Settings | None = None) -> OpenKafkaLog | OpenStoreLog:
     """Open the log that the views of a URL are made from: their own SQLite file, or Kafka."""
-    from projections.stores.opening import sqlite_path
+    return log_of(views_url, settings).open()
 
-    if embedded := sqlite_path(views_url):
+
+def log_of(views_url: str, settings: eventstore.Settings | None = None) -> KafkaLog | StoreLog:
+    """Return the log that the views of a URL are made from."""
+    if embedded := on_demand.sqlite_path(views_url):
+        # It loads Spark, and the event store's log of the same name is the one that is loaded on demand.
         from projections.spark.reading.store_source import StoreLog
 
-        return StoreLog(embedded).open()
-    from eventstore import Settings
-    from projections.spark.reading.kafka_source import KafkaLog
-
-    return KafkaLog(settings or Settings()).open()
+        return StoreLog(embedded)
+    return on_demand.KafkaLog(settings or eventstore.Settings())
 
 
 def add_lag(log: OpenKafkaLog | OpenStoreLog, rows: Iterable[dict[str, Any]]) -> None:
@@ -36,11 +39,8 @@ def add_lag(log: OpenKafkaLog | OpenStoreLog, rows: Iterable[dict[str, Any]]) ->
 
 
 def _add(log: OpenKafkaLog | OpenStoreLog, row: dict[str, Any]) -> None:
-    from projections.declaring.group import ERASURES
-    from projections.lifecycle.lag import waited_seconds, waiting_offsets
-
-    topics = [topic for topic in row["progress"] if topic != ERASURES]
+    topics = [topic for topic in row["progress"] if topic != on_demand.ERASURES]
     ends = log.end_offsets(topics) if topics else {}
-    seconds = waited_seconds(log, row["progress"], ends, now=datetime.now(UTC))
-    row["lag"] = waiting_offsets(row["progress"], ends)
+    seconds = on_demand.waited_seconds(log, row["progress"], ends, now=datetime.now(UTC))
+    row["lag"] = on_demand.waiting_offsets(row["progress"], ends)
     row["lag_seconds"] = None if seconds is None else round(seconds, 3)

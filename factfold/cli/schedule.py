@@ -10,6 +10,7 @@ from uuid import UUID
 
 import typer
 
+from factfold import on_demand
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.shown_values import as_json as as_json_values
 from factfold.cli.shown_values import printable
@@ -17,7 +18,6 @@ from factfold.cli.store import Database, Json, Schema, existing_store
 
 if TYPE_CHECKING:
     from eventstore.backends.sql.process_rows import Scheduled
-    from eventstore.scheduling import Schedule
 
 app = typer.Typer(help="Commands that are sent later: list, retry, cancel.", no_args_is_help=True)
 
@@ -66,11 +66,9 @@ def cancel(command_id: CommandId, database: Database, schema: Schema = None, as_
 
 
 @contextmanager
-def _schedule(database: str, schema: str | None) -> Iterator[Schedule]:
-    from eventstore.scheduling import Schedule
-
+def _schedule(database: str, schema: str | None) -> Iterator[on_demand.Schedule]:
     with existing_store(database, schema) as store:
-        yield Schedule(store)
+        yield on_demand.Schedule(store)
 
 
 def _tell(one: Scheduled) -> None:

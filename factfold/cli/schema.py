@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import eventstore
+from eventstore.errors import DeclarationError
+from eventstore.schema_check import check_schemas, read_schemas, write_schemas
+from factfold import on_demand
 from factfold.cli.completions import completes
 from factfold.cli.definitions import load_aggregate
 from factfold.cli.given_options import chosen_by
@@ -18,7 +22,6 @@ from factfold.cli.store import Json, Schema, existing_store
 
 if TYPE_CHECKING:
     from eventstore import Aggregate
-    from eventstore.kafka import ConfluentRegistry
     from eventstore.schema_check import SchemaCheck
     from eventstore.schema_registry import RegisteredSchema
 
@@ -75,8 +78,6 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Show stored events that the code cannot read. Exit code 1 if there are any."""
-    from eventstore.schema_check import check_schemas, read_schemas
-
     owners = _load(aggregates)
     if against is Against.REGISTRY:
         with _registry(registry) as asked:
@@ -98,8 +99,6 @@ def check(
 @app.command()
 def write(aggregates: Aggregates, file: SchemasFile = Path("schemas.json"), as_json: Json = False) -> None:
     """Add the code's schemas to a file to commit. Schemas in the file stay."""
-    from eventstore.schema_check import write_schemas
-
     added = write_schemas(file, _load(aggregates))
     typer.echo(json.dumps({"file": str(file), "added": added}) if as_json else f"{file}: {added} schemas added")
 
@@ -124,18 +123,14 @@ def register(
         typer.echo(f"{schema.name}, version {schema.version}: id {schema.id}")
 
 
-def _registry(url: str | None) -> ConfluentRegistry:
+def _registry(url: str | None) -> on_demand.ConfluentRegistry:
     """Open the registry of the environment, at an address that may be given instead."""
-    from eventstore import Settings
-    from eventstore.errors import DeclarationError
-    from eventstore.kafka import ConfluentRegistry
-
     given = {} if url is None else {"registry": {"url": url}}
-    settings = Settings(**given).registry  # user and password are added from the environment
+    settings = eventstore.Settings(**given).registry  # user and password are added from the environment
     if settings is None:
         raise DeclarationError("no registry is named", remedy="say --registry-url URL, or set FACTFOLD_REGISTRY__URL")
     # The user of this command may register schemas, even if the services of this environment may not.
-    return ConfluentRegistry(settings.model_copy(update={"auto_register": True}))
+    return on_demand.ConfluentRegistry(settings.model_copy(update={"auto_register": True}))
 
 
 def _load(specs: list[str]) -> list[type[Aggregate]]:

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import eventstore
+import projections
+from eventstore import Aggregate
 from eventstore.errors import DeclarationError
+from factfold import on_demand
 from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition, load_module
 from factfold.cli.logs_to_read import MaybeDatabase
@@ -16,7 +20,7 @@ from factfold.cli.schema import app
 from factfold.cli.store import Json, Schema, Source, existing_store
 
 if TYPE_CHECKING:
-    from eventstore.asyncapi import Routed, Service
+    pass
 
 __all__ = ["app"]
 
@@ -45,28 +49,21 @@ def asyncapi(
 
     With --store-url, topics and partitions are those of the store's categories.
     """
-    from eventstore.asyncapi import asyncapi as described
-    from eventstore.topics import DEFAULT_SOURCE
-
-    named = source or DEFAULT_SOURCE
+    named = source or on_demand.DEFAULT_SOURCE
     topics, partitions = ({}, {}) if database is None else _of_store(database, schema)
     own = {"title": title or named.rstrip("/").rpartition("/")[2], "version": version, "source": named}
-    document = described(
+    document = on_demand.asyncapi(
         _service(targets, own | {"topics": topics, "partitions": partitions, "servers": servers or ()})
     )
     typer.echo(json.dumps(document, indent=2) if as_json else _yaml(document), nl=as_json)
 
 
-def _service(targets: list[str], own: Mapping[str, Any]) -> Service:
-    from eventstore import Aggregate, Subscription
-    from eventstore.asyncapi import Service
-    from projections import Branches
-
+def _service(targets: list[str], own: Mapping[str, Any]) -> on_demand.Service:
     definitions = [one for target in targets for one in _declared(target)]
-    return Service(
+    return on_demand.Service(
         aggregates=[one for one in definitions if isinstance(one, type) and issubclass(one, Aggregate)],
-        subscriptions=[one for one in definitions if isinstance(one, Subscription)],
-        routed=[_routed(one) for one in definitions if isinstance(one, Branches)],
+        subscriptions=[one for one in definitions if isinstance(one, eventstore.Subscription)],
+        routed=[_routed(one) for one in definitions if isinstance(one, projections.Branches)],
         **own,
     )
 
@@ -90,19 +87,15 @@ def _declared(target: str) -> Iterator[Any]:
 
 
 def _is_described(definition: object) -> bool:
-    from eventstore import Aggregate, Subscription
-    from eventstore.processes import Process
-    from projections import Branches
-
     if isinstance(definition, type):
-        return issubclass(definition, Aggregate) and definition is not Process and bool(definition.event_types)
-    return isinstance(definition, Subscription | Branches)
+        return (
+            issubclass(definition, Aggregate) and definition is not on_demand.Process and bool(definition.event_types)
+        )
+    return isinstance(definition, eventstore.Subscription | projections.Branches)
 
 
-def _routed(branches: Any) -> Routed:
-    from eventstore.asyncapi import Routed
-
-    return Routed(
+def _routed(branches: Any) -> on_demand.Routed:
+    return on_demand.Routed(
         aggregate=branches.aggregate,
         topic=branches.topic,
         topics=branches.topics,

@@ -7,14 +7,15 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from eventstore.errors import InvalidEventData
+from eventstore.fields.plain_json import dump_plain, load_plain
+
 if TYPE_CHECKING:
     from eventstore.deadletters.letters import Contents
 
 
 def contents_as_json(contents: Contents) -> dict[str, Any]:
     """A letter and what its record holds; the payload is what an edit begins with."""
-    from eventstore.fields.plain_json import dump_plain
-
     payload = None if contents.payload is None else json.loads(dump_plain(contents.payload))
     others = {name: value for name, value in dataclasses.asdict(contents).items() if name not in ("letter", "payload")}
     return {**dataclasses.asdict(contents.letter), "payload": payload, **others}
@@ -22,9 +23,6 @@ def contents_as_json(contents: Contents) -> dict[str, Any]:
 
 def edited_payload(text: str, *, place: str) -> Mapping[str, Any]:
     """Read a payload that was edited as text. Raises InvalidEventData."""
-    from eventstore.errors import InvalidEventData
-    from eventstore.fields.plain_json import load_plain
-
     try:
         payload = load_plain(text)
     except InvalidEventData:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from eventstore.delivery.masking import shown_payload
+from factfold import on_demand
 from factfold.cli.entry_display import entry_as_json
 from factfold.cli.shown_values import as_json
 
@@ -19,10 +21,7 @@ if TYPE_CHECKING:
 
 def masked_entries(store: SqlEventStore, events: Iterable[RecordedEvent]) -> list[Entry]:
     """Return events of a store as entries, personal values masked, whether they are sealed or open."""
-    from eventstore.delivery.masking import shown_payload
-    from eventstore.inspection.store_log import StoreLog
-
-    log = StoreLog(store)
+    log = on_demand.StoreLog(store)
     shown = (replace(one, data=shown_payload(store.schema(one.schema_id), one.data)) for one in events)
     return [log.entry(one) for one in shown]
 

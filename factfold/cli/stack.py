@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from factfold.stack import LocalStack
+from factfold.stack.health import tail
+from factfold.stack.local import known_server
+from factfold.stack.postgres import create_database, psql_command
+from factfold.stack.state import SERVERS
+
 if TYPE_CHECKING:
-    from factfold.stack import LocalStack, StackInfo
+    from factfold.stack import StackInfo
 
 app = typer.Typer(help="PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", no_args_is_help=True)
 
@@ -33,9 +39,6 @@ def up(
     ),
 ) -> None:
     """Start the servers that do not run and wait until all answer."""
-    from factfold.stack import LocalStack
-    from factfold.stack.state import SERVERS
-
     began = time.monotonic()
     stack = LocalStack(name, ports=_ports(port or []))
     info = stack.up([*SERVERS, "registry"] if registry else SERVERS)
@@ -48,8 +51,6 @@ def up(
 @app.command()
 def status(name: Name = "default", as_json: Json = False) -> None:
     """Show each server's state. Exit code 0 if all are up, 3 if not."""
-    from factfold.stack import LocalStack
-
     stack = LocalStack(name)
     described = _described(stack)
     if as_json:
@@ -68,10 +69,6 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing what is added.")] = False,
 ) -> None:
     """Print the end of a server's log."""
-    from factfold.stack import LocalStack
-    from factfold.stack.health import tail
-    from factfold.stack.local import known_server
-
     log = LocalStack(name).info.log(known_server(server))
     typer.echo(tail(log, lines=lines))
     if follow:
@@ -86,9 +83,6 @@ def createdb(
     as_json: Json = False,
 ) -> None:
     """Create a database in the stack's PostgreSQL if it is missing."""
-    from factfold.stack import LocalStack
-    from factfold.stack.postgres import create_database
-
     created = create_database(LocalStack(name).info, database)
     if as_json:
         _print_json({"database": database, "created": created})
@@ -104,8 +98,6 @@ def env(
 ) -> None:
     """Print the variables that other commands read, password included: eval "$(factfold stack env shop)"."""
     import shlex
-
-    from factfold.stack import LocalStack
 
     variables = _variables(LocalStack(name).info, database)
     if as_json:
@@ -125,9 +117,6 @@ def psql(
 ) -> None:
     """Open psql in a database of the stack's PostgreSQL: factfold stack psql shop -- -c "SELECT 1"."""
     import os
-
-    from factfold.stack import LocalStack
-    from factfold.stack.postgres import psql_command
 
     given = list(arguments or ())
     if database.startswith("-"):  # nothing stood before --
@@ -159,15 +148,11 @@ def down(
     purge: Annotated[bool, typer.Option("--purge", help="Remove data, logs and secrets too.")] = False,
 ) -> None:
     """Stop the servers that `up` started. Data stays without --purge."""
-    from factfold.stack import LocalStack
-
     stopped = LocalStack(name).down(purge=purge)
     typer.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
 
 
 def _ports(texts: list[str]) -> dict[str, int]:
-    from factfold.stack.local import known_server
-
     ports = {}
     for text in texts:
         server, _, number = text.partition("=")

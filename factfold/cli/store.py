@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+import eventstore
+from eventstore.errors import StoreNotPrepared
+from factfold import on_demand
 from factfold.cli.keys import KeyStoreOption, MasterKeysIfAny, named_keys
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.progress import late_bar
@@ -169,11 +172,8 @@ def renumber(
 @app.command()
 def tenants(database: Database, as_json: Json = False) -> None:
     """List the tenants that have a store in a database. Exit code 3 if the tables of one are not up to date."""
-    from eventstore import tenant_store, tenants
-    from eventstore.backends.sql.engines import engine_for
-
-    engine = engine_for(database)
-    versions = {tenant: tenant_store(engine, tenant).version() for tenant in tenants(engine)}
+    engine = on_demand.engine_for(database)
+    versions = {tenant: eventstore.tenant_store(engine, tenant).version() for tenant in eventstore.tenants(engine)}
     engine.dispose()
     if as_json:
         typer.echo(json.dumps({tenant: dataclasses.asdict(version) for tenant, version in versions.items()}))
@@ -192,10 +192,7 @@ def existing_store(
     source: str | None = None,
 ) -> SqlEventStore:
     """Open a store that a command looks into; StoreNotPrepared for a SQLite file that is not there."""
-    from eventstore.backends.sql.engines import url_of
-    from eventstore.errors import StoreNotPrepared
-
-    url = url_of(database)
+    url = on_demand.url_of(database)
     if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
         raise StoreNotPrepared(
             "there is no such file",
@@ -212,9 +209,6 @@ def _open(
     *,
     source: str | None = None,
     topic_prefix: str | None = None,
-) -> SqlEventStore:
-    from eventstore import SqlEventStore
-    from eventstore.topics import DEFAULT_SOURCE
-
-    named = DEFAULT_SOURCE if source is None else source
-    return SqlEventStore(database, schema=schema, keys=keys, source=named, topic_prefix=topic_prefix)
+) -> eventstore.SqlEventStore:
+    named = on_demand.DEFAULT_SOURCE if source is None else source
+    return eventstore.SqlEventStore(database, schema=schema, keys=keys, source=named, topic_prefix=topic_prefix)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eventstore.inspection.stream_states import event_at, stream_state
+from factfold import on_demand
 from factfold.cli.completions import completes
 from factfold.cli.definitions import load_aggregate
 from factfold.cli.entry_display import entry_as_json, print_entries
@@ -51,8 +53,6 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show a stream's events up to a version, and with its aggregate its state there and what the event changed."""
-    from eventstore.inspection.stream_states import event_at, stream_state
-
     kind = None if aggregate is None else load_aggregate(aggregate)
     keys = KeyOptions(show_personal, master_keys, key_store)
     with existing_store(database, schema, keys=keys.of_store()) as store:
@@ -71,9 +71,7 @@ def show(
 
 
 def _described(store: SqlEventStore, event: RecordedEvent, *, last: int) -> dict[str, Any]:
-    from eventstore.inspection.store_log import StoreLog
-
-    log = StoreLog(store)
+    log = on_demand.StoreLog(store)
     first = max(0, event.version - last + 1)
     events = store.read_stream(event.stream, from_version=first, to_version=event.version)
     return {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eventstore import STREAM_EXISTS
 from factfold.cli.store import Database, Json, Schema, app, existing_store
 
 if TYPE_CHECKING:
@@ -84,8 +85,6 @@ def _ask(what: str, *, yes: bool) -> None:
 
 def _seen(head: int | None, expected: int | None) -> ExpectedVersion:
     """What is expected of the stream: what was said, else what was shown; the store refuses one without events."""
-    from eventstore import STREAM_EXISTS
-
     if expected is not None:
         return expected
     return STREAM_EXISTS if head is None else head

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import eventstore
+from eventstore import Restarts
+from factfold import on_demand
 from factfold.cli.brokers import reached_settings
 from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition
@@ -70,14 +73,12 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Deliver events to a handler until a signal comes. Start it several times to share the load."""
-    from eventstore import Restarts, run_subscription
-
     declared, stop, spans = load_subscription(subscription), stop_on_signal(), spans_if(tracing)
     settings = reached_settings(without_kafka="factfold up lets subscriptions read the event store")
     with ExitStack() as opened:
         metrics = opened.enter_context(_served(declared, metrics_port, metrics_host))
         engine, keys = opened.enter_context(_engine(database)), opened.enter_context(open_keys(master_keys, keys_url))
-        report = run_subscription(
+        report = eventstore.run_subscription(
             declared, stop=stop, settings=settings, engine=engine, keys=keys, restarts=Restarts(limit=restarts),
             on_open=partial(_print_following, as_json=as_json), on_batch=partial(_tell, as_json=as_json),
             metrics=metrics, around=[] if spans is None else [spans.handling],
@@ -88,15 +89,11 @@ def run(
 def _served(
     declared: Subscription[..., Any], port: int | None, host: str
 ) -> AbstractContextManager[SubscriptionMetrics | None]:
-    def make() -> SubscriptionMetrics:
-        from eventstore.metrics import SubscriptionMetrics
-
-        return SubscriptionMetrics(declared.group)
+    def make() -> on_demand.SubscriptionMetrics:
+        return on_demand.SubscriptionMetrics(declared.group)
 
     def look(metrics: SubscriptionMetrics) -> None:
-        from eventstore import Settings
-
-        metrics.look(declared, Settings())
+        metrics.look(declared, eventstore.Settings())
 
     return served_metrics(make, port, host, look=look)
 
@@ -111,10 +108,7 @@ def _print_following(*, as_json: bool) -> None:
 @app.command("list")
 def list_groups(as_json: Json = False) -> None:
     """List the consumer groups of the cluster: state, members and lag in the topics that each has read."""
-    from eventstore import Settings
-    from eventstore.kafka.groups import group_statuses
-
-    groups = group_statuses(Settings())
+    groups = on_demand.group_statuses(eventstore.Settings())
     if as_json:
         shown = [
             {"group": one.name, "state": one.state, "members": one.members, "topics": sorted(one.topics),
@@ -135,12 +129,11 @@ def list_groups(as_json: Json = False) -> None:
 @app.command()
 def lag(topic: Topic, group: Group, as_json: Json = False) -> None:
     """Show how far a group is behind: records and seconds, by partition, its retry topics included."""
-    from eventstore import Settings
-    from eventstore.kafka.groups import read_topics, require_group, subscription_lag
-
-    settings = Settings()
-    require_group(settings, group)
-    lag = subscription_lag(settings, read_topics(settings, topic.split(","), group=group), group=group)
+    settings = eventstore.Settings()
+    on_demand.require_group(settings, group)
+    lag = on_demand.subscription_lag(
+        settings, on_demand.read_topics(settings, topic.split(","), group=group), group=group
+    )
     if as_json:
         parts = [dataclasses.asdict(partition) for partition in lag.partitions]
         typer.echo(json.dumps({"records": lag.records, "seconds": lag.seconds, "partitions": parts}))
@@ -168,15 +161,12 @@ def reset(
 
     Events in the inbox are not handled again, wherever the group is. --forget empties the inbox.
     """
-    from eventstore import Settings
-    from eventstore.kafka.groups import reset_group
-
     if forget and database is None:
         raise typer.BadParameter("--forget needs --inbox-url, where the inbox is")
     topics, start = topic.split(","), parse_start(to)
     if len(topics) > 1 and isinstance(start, dict):
         raise typer.BadParameter(f"{to!r} does not say of which topic: reset one topic at a time")
-    moved = {one: reset_group(Settings(), one, group=group, to=start) for one in topics}
+    moved = {one: on_demand.reset_group(eventstore.Settings(), one, group=group, to=start) for one in topics}
     if forget:
         typer.echo(f"{sum(_forget(database, one, group) for one in topics):,} events forgotten")
     for one, offsets in moved.items():
@@ -199,11 +189,9 @@ def parse_start(text: str) -> Start:
     return moment
 
 
-def load_subscription(spec: str) -> Subscription[..., Any]:
+def load_subscription(spec: str) -> eventstore.Subscription[..., Any]:
     """The subscription that `module:name` names; DeclarationError says which half is wrong."""
-    from eventstore import Subscription
-
-    return load_definition(spec, Subscription, what="subscription", example="shop.fraud:review")
+    return load_definition(spec, eventstore.Subscription, what="subscription", example="shop.fraud:review")
 
 
 def _tell(report: DeliveryReport, *, as_json: bool) -> None:
@@ -213,10 +201,8 @@ def _tell(report: DeliveryReport, *, as_json: bool) -> None:
 
 
 def _forget(database: str | None, topic: str, group: str) -> int:
-    from eventstore.inbox import Inbox
-
     with _engine(database) as engine:
-        return 0 if engine is None else Inbox(engine, group, topic=topic).forget_all()
+        return 0 if engine is None else on_demand.Inbox(engine, group, topic=topic).forget_all()
 
 
 @contextmanager
@@ -224,7 +210,6 @@ def _engine(url: str | None) -> Iterator[Engine | None]:
     if url is None:
         yield None
         return
-    from eventstore.backends.sql.engines import opened_engine
 
-    with opened_engine(url) as engine:
+    with on_demand.opened_engine(url) as engine:
         yield engine

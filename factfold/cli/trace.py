@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from factfold import on_demand
 from factfold.cli.entry_display import console_of_stdout
 from factfold.cli.keys import KeyStoreOption, KeysUrl, MasterKeysIfAny
 from factfold.cli.logs import log_to_stderr
@@ -44,16 +45,14 @@ def trace(
     as_json: Json = False,
 ) -> None:
     """Show what a conversation led to, over every store and topic that is named, each step below its cause."""
-    from eventstore.backends.sql.engines import opened_engine
-    from eventstore.backends.sql.reactions import SqlInboxes
-    from eventstore.inspection.tracing import trace as traced
-
     log_to_stderr()
     keys = KeyOptions(show_personal, master_keys, key_store, keys_url)
     with ExitStack() as opened, opened_logs(databases or [], schema, topics or [], keys) as (stores, logs):
-        engines = [opened.enter_context(opened_engine(url)) for url in handlers or () if url not in (databases or ())]
-        inboxes = [SqlInboxes(engine) for engine in (*(store.engine for store in stores), *engines)]
-        conversation = traced(correlation, logs, inboxes=inboxes)
+        engines = [
+            opened.enter_context(on_demand.opened_engine(url)) for url in handlers or () if url not in (databases or ())
+        ]
+        inboxes = [on_demand.SqlInboxes(engine) for engine in (*(store.engine for store in stores), *engines)]
+        conversation = on_demand.trace(correlation, logs, inboxes=inboxes)
     if as_json:
         typer.echo(json.dumps(trace_as_json(conversation)))
     else:

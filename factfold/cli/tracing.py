@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from factfold import on_demand
+
 if TYPE_CHECKING:
-    from eventstore.spans import Spans
+    pass
 
 Tracing = Annotated[
     bool,
@@ -18,10 +20,9 @@ Tracing = Annotated[
 ]  # fmt: skip
 
 
-def spans_if(asked: bool) -> Spans | None:
+def spans_if(asked: bool) -> on_demand.Spans | None:
     """Spans by the tracer provider of the process, if they are asked for. Else None, and nothing is imported."""
     if not asked:
         return None
-    from eventstore.spans import Spans
 
-    return Spans()
+    return on_demand.Spans()

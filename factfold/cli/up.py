@@ -14,7 +14,11 @@ from eventstore.errors import DeclarationError
 from factfold.cli.completions import complete_package
 from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.signals import stop_on_signal
-from factfold.development.preparing import Prepare
+from factfold.development.parts import LeftOut, Part, parts_of
+from factfold.development.preparing import Prepare, prepare_new_store
+from factfold.development.screen import Lines, screen
+from factfold.development.supervising import Supervisor
+from factfold.discovery import discovered, service_packages
 
 if TYPE_CHECKING:
     from factfold.discovery import Discovery
@@ -41,11 +45,6 @@ def up(
     A new event store in SQLite is prepared first. Each part is a process with a log of its own and starts again after a
     failure. Exit code 1 if one was given up.
     """
-    from factfold.development.parts import LeftOut, Part, parts_of
-    from factfold.development.preparing import prepare_new_store
-    from factfold.development.screen import Lines, screen
-    from factfold.development.supervising import Supervisor
-
     stop = stop_on_signal()
     service = _service(package)
     planned = parts_of(service, os.environ)
@@ -68,8 +67,6 @@ def up(
 
 def _service(package: str | None) -> Discovery:
     """The definitions of a package; DeclarationError if there are none to run."""
-    from factfold.discovery import discovered, service_packages
-
     names = [package] if package else service_packages(Path())
     packages = [
         one for one in map(discovered, names) if one.failures or len(one.definitions) > len(one.of("aggregate"))

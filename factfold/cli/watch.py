@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+import eventstore
+from factfold import on_demand
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.logs_to_read import MaybeDatabase
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort
+from factfold.cli.opened_views import opened_views
 from factfold.cli.projections import Json
+from factfold.cli.run_lag import log_of
 from factfold.cli.signals import stop_on_signal
-from factfold.cli.store import Schema
+from factfold.cli.store import Schema, existing_store
 
 if TYPE_CHECKING:
     from cdc.changes.change_records import Lookup
     from eventstore import Settings
-    from factfold.watching.metrics import WatchMetrics
+    from factfold.watching.metrics import WatchMetrics  # needs the extra metrics, and `watch files` does not
 
 app = typer.Typer(
     help="Metrics of stores, dead letters and views, and files for Prometheus and Grafana.", no_args_is_help=True
@@ -66,9 +70,6 @@ def run(
 
     It looks at the store of --store-url and the views of --views-url. Their runners need not run.
     """
-    from eventstore import Settings
-    from eventstore.metrics import serve_metrics
-    from eventstore.metrics.serving import looking
     from factfold.watching.metrics import WatchMetrics
 
     if database is None and views_url is None and not kafka:
@@ -77,12 +78,12 @@ def run(
     asked = kafka if kafka is not None else not all(url.startswith("sqlite") for url in named)
     stop, metrics = stop_on_signal(), WatchMetrics()
     with ExitStack() as opened:
-        looks = _looks(opened, metrics, Settings() if asked else None, database, schema, views_url)
+        looks = _looks(opened, metrics, eventstore.Settings() if asked else None, database, schema, views_url)
         port = opened.enter_context(
-            serve_metrics(metrics, port=_PORT if metrics_port is None else metrics_port, host=metrics_host)
+            on_demand.serve_metrics(metrics, port=_PORT if metrics_port is None else metrics_port, host=metrics_host)
         )
         for look in looks:
-            opened.enter_context(looking(metrics, look, every=every))
+            opened.enter_context(on_demand.looking(metrics, look, every=every))
         fields = {"state": "watching", "port": port}
         typer.echo(
             json.dumps(fields) if as_json else f"metrics at http://{metrics_host}:{port}/metrics", err=not as_json
@@ -117,9 +118,7 @@ def _looks(
     views_url: str | None,
 ) -> list[Callable[[], None]]:
     """Each in a thread of its own: a broker that is away must not hide the store."""
-    from factfold.cli.opened_views import opened_views
-    from factfold.cli.store import existing_store
-    from factfold.watching.looking import Letters, look_at_store, look_at_views
+    from factfold.watching.looking import Letters, look_at_store, look_at_views  # the same extra
 
     store = None if database is None else opened.enter_context(existing_store(database, schema))
     looks: list[Callable[[], None]] = [partial(Letters(settings, store).look, metrics)]
@@ -134,23 +133,13 @@ def _looks(
 
 
 def _open_log(views_url: str, settings: Settings | None) -> Callable[[], Any] | None:
-    from projections.stores.opening import sqlite_path
-
-    if embedded := sqlite_path(views_url):
-        from projections.spark.reading.store_source import StoreLog
-
-        return StoreLog(embedded).open
-    if settings is None:
+    if settings is None and on_demand.sqlite_path(views_url) is None:
         return None
-    from projections.spark.reading.kafka_source import KafkaLog
-
-    return KafkaLog(settings).open
+    return log_of(views_url, settings).open
 
 
 def _schemas(opened: ExitStack, settings: Settings | None) -> Lookup | None:
     """Schemas of changelogs in Avro, if the settings name a registry."""
     if settings is None or settings.registry is None:
         return None
-    from eventstore.kafka.confluent_registry import ConfluentRegistry
-
-    return opened.enter_context(ConfluentRegistry(settings.registry)).schema
+    return opened.enter_context(on_demand.ConfluentRegistry(settings.registry)).schema

@@ -1,4 +1,4 @@
-"""What readings import, imported by one thread before several of them read.
+"""What readings load on demand, imported by one thread before several of them read.
 
 Threads that import modules which import each other, such as those of `eventstore.backends.sql`, see them half made.
 """
@@ -11,27 +11,8 @@ from typing import Final
 
 _READ_BY: Final = (
     "cdc.connect.client",
-    "cdc.operating.connector_health",
-    "cdc.source.notifications",
-    "cdc.source.source_choice",
-    "eventstore.backends.sql.letters",
-    "eventstore.backends.sql.reactions",
-    "eventstore.backends.sql.source",
     "eventstore.backends.sql.sqlite",
-    "eventstore.backends.sql.watching",
-    "eventstore.deadletters.causes",
-    "eventstore.inspection.store_log",
-    "eventstore.inspection.stream_states",
-    "eventstore.inspection.tracing",
     "eventstore.kafka.groups",
-    "eventstore.processes.administration",
-    "eventstore.scheduling",
-    "eventstore.schema_check",
-    "factfold.cli.connectors",
-    "factfold.cli.logs_to_read",
-    "factfold.cli.opened_views",
-    "factfold.cli.run_lag",
-    "factfold.cli.store",
     "projections.branching.router",
     "projections.lifecycle.lag",
     "projections.spark.reading.kafka_source",

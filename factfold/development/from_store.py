@@ -8,12 +8,19 @@ from collections.abc import Sequence
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+from eventstore.backends.sql.source import StoreSource
+from eventstore.delivery import Subscriber
 from eventstore.errors import DeclarationError, FactfoldError
+from factfold.cli.failures import show
+from factfold.cli.logs import log_to_stderr
+from factfold.cli.signals import stop_on_signal
+from factfold.cli.store import existing_store
+from factfold.cli.subscriptions import load_subscription
 from factfold.discovery import Discovery, discovered
+from projections import branch_source
 
 if TYPE_CHECKING:
     from eventstore import SqlEventStore, Subscription
-    from eventstore.backends.sql.source import StoreSource
 
 
 def source_of(store: SqlEventStore, discovery: Discovery, subscription: Subscription[..., Any]) -> StoreSource:
@@ -21,9 +28,6 @@ def source_of(store: SqlEventStore, discovery: Discovery, subscription: Subscrip
 
     Raises DeclarationError if the topic belongs to no aggregate and to no branches of the package.
     """
-    from eventstore.backends.sql.source import StoreSource
-    from projections import branch_source
-
     topic = subscription.topic
     for branches in discovery.of("branches"):
         if topic in branches.value.topics.values():
@@ -41,10 +45,6 @@ def source_of(store: SqlEventStore, discovery: Discovery, subscription: Subscrip
 
 def run(package: str, target: str, *, stop: Event) -> None:
     """Deliver a subscription's events from the store that FACTFOLD_STORE_URL names until ``stop`` is set."""
-    from eventstore.delivery import Subscriber
-    from factfold.cli.store import existing_store
-    from factfold.cli.subscriptions import load_subscription
-
     subscription, settings = load_subscription(target), os.environ
     discovery = discovered(package)
     with existing_store(
@@ -61,10 +61,6 @@ def run(package: str, target: str, *, stop: Event) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the subscription that ``arguments`` name, and return the exit code."""
-    from factfold.cli.failures import show
-    from factfold.cli.logs import log_to_stderr
-    from factfold.cli.signals import stop_on_signal
-
     package, target = arguments
     log_to_stderr()
     try:

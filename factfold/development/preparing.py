@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+import eventstore
+from factfold import on_demand
+from factfold.cli.definitions import load_definition
 from factfold.development.parts import STORE_URL, VIEWS_URL, is_embedded
 from factfold.discovery import discovered
 
@@ -32,14 +35,15 @@ def prepare_new_store(package: str, settings: Mapping[str, str], function: str |
     Returns:
         The file, or None if nothing was to do.
     """
-    from eventstore import SqlEventStore
-    from eventstore.topics import DEFAULT_SOURCE
-    from factfold.cli.definitions import load_definition
-
     if not is_embedded(settings):
         return None
-    url, source = settings.get(STORE_URL) or settings[VIEWS_URL], settings.get("FACTFOLD_STORE_SOURCE", DEFAULT_SOURCE)
-    with SqlEventStore(url, source=source, topic_prefix=settings.get("FACTFOLD_STORE_TOPIC_PREFIX")) as store:
+    url, source = (
+        settings.get(STORE_URL) or settings[VIEWS_URL],
+        settings.get("FACTFOLD_STORE_SOURCE", on_demand.DEFAULT_SOURCE),
+    )
+    with eventstore.SqlEventStore(
+        url, source=source, topic_prefix=settings.get("FACTFOLD_STORE_TOPIC_PREFIX")
+    ) as store:
         if store.version().installed is not None:
             return None
         own = function and load_definition(function, FunctionType, what="function", example="shop.demo:prepare")

@@ -18,7 +18,16 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
+import projections
 from eventstore.errors import FactfoldError
+from factfold import on_demand
+from factfold.cli.comparisons import print_row, without_personal
+from factfold.cli.failures import show
+from factfold.cli.logs import log_to_stderr
+from factfold.cli.projections import load_group, opened_environment
+from factfold.cli.rebuild_display import shown
+from factfold.cli.signals import stop_on_signal
+from projections.errors import DefinitionChanged
 
 if TYPE_CHECKING:
     from projections import BatchReport, Environment, ProjectionGroup
@@ -65,9 +74,6 @@ def changed_views(group: ProjectionGroup, file: Path) -> list[str]:
 
 def take_turn(environment: Environment, group: ProjectionGroup, *, stop: Event) -> None:
     """Build what is not built, compare, and apply batches until ``stop`` is set."""
-    from projections import Follower
-    from projections.errors import DefinitionChanged
-
     turn = Turn.of(environment.store, group)
     try:
         equal = turn.serves and _verify(environment, turn.group)
@@ -79,29 +85,22 @@ def take_turn(environment: Environment, group: ProjectionGroup, *, stop: Event) 
         _verify(environment, turn.group)
     if not stop.is_set():
         say("following; save a file to build again, Ctrl-C to end")
-        Follower(environment=environment, group=turn.group, on_batch=_tell_batch).run(stop=stop)
+        projections.Follower(environment=environment, group=turn.group, on_batch=_tell_batch).run(stop=stop)
 
 
 def _rebuild(environment: Environment, group: ProjectionGroup) -> None:
-    from factfold.cli.rebuild_display import shown
-    from projections import rebuild
-    from projections.stores.generations import drop
-
     if environment.store.states(group.name):
-        drop(environment.store, group.name)  # the retired generations of earlier turns
+        on_demand.drop(environment.store, group.name)  # the retired generations of earlier turns
     begun = time.monotonic()
     with shown(group.name) as on_progress:
-        report = rebuild(environment, group, cut_over=True, on_progress=on_progress)
+        report = projections.rebuild(environment, group, cut_over=True, on_progress=on_progress)
     rows = ", ".join(f"{view.name} {report.rows[view.name]:,} rows" for view in group.views)
     say(f"built in {time.monotonic() - begun:.1f} s: {rows}")
 
 
 def _verify(environment: Environment, group: ProjectionGroup) -> bool:
-    from factfold.cli.comparisons import print_row, without_personal
-    from projections import verify
-
     begun = time.monotonic()
-    verdicts = without_personal(verify(environment, group), group)
+    verdicts = without_personal(projections.verify(environment, group), group)
     differing = [name for name, verdict in verdicts.items() if not verdict.equal]
     outcome = f"views differ from their recomputation: {', '.join(differing)}" if differing else "live = recomputed"
     say(f"verified in {time.monotonic() - begun:.1f} s: {outcome}")
@@ -124,11 +123,6 @@ def say(line: str) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Take a turn with the group that ``arguments`` name, and return the exit code."""
-    from factfold.cli.failures import show
-    from factfold.cli.logs import log_to_stderr
-    from factfold.cli.projections import load_group, opened_environment
-    from factfold.cli.signals import stop_on_signal
-
     (spec, memory), stop = arguments, stop_on_signal()
     log_to_stderr()
     _quiet()

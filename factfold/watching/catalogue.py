@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import cdc
+import projections
+from factfold import on_demand
+
 if TYPE_CHECKING:
     from eventstore.metrics import Family, Metrics
 
 
 def served_at() -> dict[str, type[Metrics]]:
     """The metrics of each command."""
-    from cdc.operating.connector_metrics import ConnectorMetrics
-    from eventstore.metrics import ProcessMetrics, RelayMetrics, SubscriptionMetrics
+    # Both need the extra metrics.
     from factfold.watching.metrics import WatchMetrics
     from factfold.watching.results import CompareMetrics, VerifyMetrics
-    from projections.branching.metrics import RouterMetrics
-    from projections.lifecycle.metrics import RunMetrics
-    from projections.spark.archive.metrics import ArchiveMetrics
 
     return {
-        "projections run": RunMetrics,
-        "branches run": RouterMetrics,
-        "subscriptions run": SubscriptionMetrics,
-        "processes run": ProcessMetrics,
-        "relay run": RelayMetrics,
-        "archive run": ArchiveMetrics,
-        "cdc supervise": ConnectorMetrics,
+        "projections run": projections.RunMetrics,
+        "branches run": projections.RouterMetrics,
+        "subscriptions run": on_demand.SubscriptionMetrics,
+        "processes run": on_demand.ProcessMetrics,
+        "relay run": on_demand.RelayMetrics,
+        "archive run": projections.ArchiveMetrics,
+        "cdc supervise": cdc.ConnectorMetrics,
         "watch run": WatchMetrics,
         "projections verify": VerifyMetrics,
         "cdc compare": CompareMetrics,
@@ -39,12 +39,13 @@ def families() -> dict[str, Family]:
 
 def table() -> str:
     """The table of metrics for the documentation, by command."""
-    from eventstore.metrics.families import RUNNER
-
     lines = ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
-    lines += ["| **every command that runs** | | | |", *map(_row, RUNNER)]
+    lines += ["| **every command that runs** | | | |", *map(_row, on_demand.RUNNER)]
     for command, metrics in served_at().items():
-        lines += [f"| **`factfold {command}`** | | | |", *(_row(one) for one in metrics.families if one not in RUNNER)]
+        lines += [
+            f"| **`factfold {command}`** | | | |",
+            *(_row(one) for one in metrics.families if one not in on_demand.RUNNER),
+        ]
     return "\n".join(lines)
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from eventstore.backends.sql.watching import newest_events, scheduled_standing, stored_letters
+from eventstore.processes.administration import Processes
+from eventstore.topics import DEAD_LETTERS, settled_topic
+from factfold import on_demand
 from factfold.watching.metrics import WatchMetrics
+from projections.declaring.group import ERASURES
 
 if TYPE_CHECKING:
     from cdc.changes.change_records import Lookup
@@ -17,9 +22,6 @@ if TYPE_CHECKING:
 
 def look_at_store(metrics: WatchMetrics, store: SqlEventStore) -> None:
     """Show fence, newest events, processes and scheduled commands of a store."""
-    from eventstore.backends.sql.watching import newest_events, scheduled_standing
-    from eventstore.processes.administration import Processes
-
     name = store.tables.schema or store.engine.url.database or "store"
     metrics.fence(name, store.fence())
     metrics.newest_events(name, newest_events(store))
@@ -40,8 +42,6 @@ class Letters:
         metrics.letters({**self._of_store(), **self._of_topics()})
 
     def _of_store(self) -> Mapping[tuple[str, str, str], int]:
-        from eventstore.backends.sql.watching import stored_letters
-
         if self._store is None:
             return {}
         counts, home = stored_letters(self._store.engine), self._store.engine.url.database or "store"
@@ -50,10 +50,8 @@ class Letters:
     def _of_topics(self) -> Mapping[tuple[str, str, str], int]:
         if self._settings is None:
             return {}
-        from eventstore.kafka.admin import OffsetReader
-        from eventstore.topics import DEAD_LETTERS, settled_topic
 
-        with OffsetReader(self._settings) as reader:
+        with on_demand.OffsetReader(self._settings) as reader:
             names = set(reader.names())
             homes = sorted(name for name in names if name.endswith(f".{DEAD_LETTERS}"))
             settled = {name: settled_topic(name).name for name in homes}
@@ -68,9 +66,7 @@ class Letters:
 
 
 def _open_letters(settings: Settings, name: str) -> int:
-    from eventstore.deadletters.topic import TopicLetters
-
-    with TopicLetters(settings, name, roads={}, default="topic") as letters:
+    with on_demand.TopicLetters(settings, name, roads={}, default="topic") as letters:
         return sum(1 for _ in letters.open())
 
 
@@ -93,22 +89,19 @@ def look_at_views(
     schemas: Lookup | None = None,
 ) -> None:
     """Show of each group which generation serves, and by the log what it lacks and how fresh it is."""
-    from projections.lifecycle.freshness import applied_commits
-
     serving = store.states(None, "serving")
     metrics.views(serving)
     if open_log is None:
         return
     with open_log() as log:
         lags = {state.run.group: _lag(log, state) for state in serving}
-        commits = {state.run.group: applied_commits(log, state.progress, schemas=schemas) for state in serving}
+        commits = {
+            state.run.group: on_demand.applied_commits(log, state.progress, schemas=schemas) for state in serving
+        }
     metrics.progress(lags, commits)
 
 
 def _lag(log: OpenLog, state: RunState) -> dict[str, int]:
-    from projections.declaring.group import ERASURES
-    from projections.lifecycle.lag import waiting_offsets
-
     topics = [topic for topic in state.progress if topic != ERASURES]
-    waiting = waiting_offsets(state.progress, log.end_offsets(topics)) if topics else {}
+    waiting = on_demand.waiting_offsets(state.progress, log.end_offsets(topics)) if topics else {}
     return {topic: waiting.get(topic, 0) for topic in topics}

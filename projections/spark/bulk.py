@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.connections import Connections
@@ -127,8 +128,6 @@ def read_whole(
 
 def _complete(staged: DataFrame, table: Table) -> DataFrame:
     """Refuse what only an earlier record could complete, and drop tombstones of keys that have no record left."""
-    from pyspark.sql import functions as F
-
     columns = [*table.stored, *POSITION]
     deleted = F.col("_deleted")
     if isinstance(table, EventStream):
@@ -151,15 +150,11 @@ def _complete(staged: DataFrame, table: Table) -> DataFrame:
 
 
 def _refuse_row(kind: str, table: Table) -> Column:
-    from pyspark.sql import functions as F
-
     located = {"topic": F.lit(table.topic), "partition": F.lit(-1), "offset": F.col("_offset")}
     return refuse(kind, F.col(table.key[0]).cast("string"), place=located)
 
 
 def sliced_rows(frame: DataFrame, table: AnyTable) -> DataFrame:
     """The rows that a slice of the whole table would hold: no deleted ones, unless they end a version."""
-    from pyspark.sql import functions as F
-
     rows = frame if "_deleted" in table.sliced else frame.where(~F.col("_deleted"))
     return rows.select(*table.sliced)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import Window
+from pyspark.sql import functions as F
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.declaring.event_versions import EventVersions
@@ -92,9 +94,6 @@ def no_more_than_bearable(bad: DataFrame) -> pa.Table:
 
 def behind_gaps(records: DataFrame, known: DataFrame) -> DataFrame:
     """The records of streams in ``known`` that come after a missing version: their places, and a column `_fault`."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     version = version_text().try_cast("bigint")
     places = records.select("topic", "partition", "offset", stream_of_key().alias("stream"), version.alias("version"))
     newer = places.join(known, "stream").where(F.col("version") > F.col("at"))

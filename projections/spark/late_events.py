@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.connections import Connections
@@ -32,8 +33,6 @@ def with_floor(raw: Rows, floor: int | None) -> Rows:
 
 def floored(raw: DataFrame, floor: int | None) -> DataFrame:
     """The same of many."""
-    from pyspark.sql import functions as F
-
     return raw.withColumn(FLOOR, F.lit(floor).cast("bigint"))
 
 

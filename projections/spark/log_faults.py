@@ -7,6 +7,8 @@ import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from eventstore.schema_registry import RegisteredSchema
 from projections.connections import Connections
 from projections.declaring.event_versions import EventVersions
@@ -80,8 +82,6 @@ def with_gaps(records: DataFrame) -> DataFrame:
 
     Not deleted ones: compaction takes their events away one by one.
     """
-    from pyspark.sql import functions as F
-
     version = version_text().try_cast("bigint")
     deleted = F.col("value").isNull().alias("deleted")
     events = records.select(stream_of_key().alias("stream"), version.alias("version"), deleted)

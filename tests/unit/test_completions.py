@@ -10,12 +10,11 @@ from pathlib import Path
 
 import click
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from docs.commands_page import commands
 from factfold.cli.completions import complete_package, completes
-from factfold.cli.entry import application
+from factfold.cli.entry import application, whole_program
 
 # Key stores, tables, connectors and functions that prepare a store are values of any kind.
 OF_ANY_KIND = {"key_store", "tables", "reference", "prepare"}
@@ -32,7 +31,7 @@ class Order(Aggregate):
 
 NAMING_A_DEFINITION = [
     pytest.param(parameter, id=f"{' '.join(words)} {parameter.name}")
-    for words, command in commands(typer.main.get_command(application()))
+    for words, command in commands(whole_program())
     for parameter in command.params
     if "module:" in (getattr(parameter, "help", "") or "").lower() and parameter.name not in OF_ANY_KIND
 ]

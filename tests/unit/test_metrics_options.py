@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import typer
 
 from docs.commands_page import commands
 from eventstore.metrics import MetricsPortTaken, RunnerMetrics, serve_metrics
-from factfold.cli.entry import application
+from factfold.cli.entry import whole_program
 from factfold.cli.metrics import served_metrics
 
 RUN_FOR_LONG = {
@@ -18,7 +17,7 @@ RUN_FOR_LONG = {
 
 @pytest.fixture(scope="module")
 def found():
-    return {" ".join(words): command for words, command in commands(typer.main.get_command(application()))}
+    return {" ".join(words): command for words, command in commands(whole_program())}
 
 
 def options(command):

@@ -105,6 +105,17 @@ def test_a_command_whose_extra_is_missing_ends_with_cause_and_remedy() -> None:
     )
 
 
+def test_every_command_loads_without_any_extra_but_that_of_the_command_line() -> None:
+    absent = [package for extra, packages in EXTRAS.items() if extra != "cli" for package in packages]
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({absent!r}));"
+        "from factfold.cli.entry import whole_program; print(len(whole_program().commands))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert int(ran.stdout) > 20
+
+
 def test_a_missing_extra_is_an_import_error_too() -> None:
     assert issubclass(MissingExtra, ImportError)
     other = ModuleNotFoundError("No module named 'shop'", name="shop")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 
-from factfold.cli.entry import application
+from factfold.cli.entry import application, whole_program
 from tests.unit.test_documentation import PAGES, blocks
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def _texts(package: str) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def program() -> Any:
-    return typer.main.get_command(application())
+    return whole_program()
 
 
 def unknown_commands(text: str, program: Any) -> Iterator[str]:
@@ -119,3 +119,9 @@ def test_a_documented_command_has_its_options(place: str, program: Any) -> None:
     stop = next((number for number, word in enumerate(words) if word in ("--", "|", ">", "&&")), len(words))
     given = {word.partition("=")[0] for word in words[:stop] if word.startswith("--")}
     assert given <= options(command) | {"--debug", "--help"}
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself(program: Any) -> None:
+    listed: Any = typer.main.get_command(application())
+    own = {name: " ".join(command.help.partition("\n\n")[0].split()) for name, command in program.commands.items()}
+    assert {name: command.help for name, command in listed.commands.items()} == own

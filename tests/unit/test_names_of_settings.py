@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from docs.commands_page import commands
-from factfold.cli.entry import application
+from factfold.cli.entry import whole_program
 from factfold.settings_file import PLAIN, SECRETS, use_settings_file
 
 TABLES = ("kafka", "registry", "spark")
@@ -19,7 +18,7 @@ TABLES = ("kafka", "registry", "spark")
 
 def options() -> Iterator[Any]:
     """Every option of every command."""
-    for _, command in commands(typer.main.get_command(application())):
+    for _, command in commands(whole_program()):
         yield from (parameter for parameter in command.params if parameter.param_type_name == "option")
 
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 from typer.testing import CliRunner, Result
 
 import cdc
-from factfold.cli.entry import application
+from factfold.cli.entry import application, whole_program
 from factfold.scaffolding import ProjectRefused, create_project
 from factfold.settings_file import use_settings_file
 from tests.unit.test_names_of_settings import READ
@@ -108,7 +107,7 @@ def test_a_service_of_the_compose_file_runs_a_command_with_all_that_it_requires(
 ) -> None:
     factfold, group, name, target = compose["services"][service]["command"].split()
     assert factfold == "factfold"
-    command: Any = typer.main.get_command(application()).commands[group].commands[name]  # type: ignore[attr-defined]
+    command: Any = whole_program().commands[group].commands[name]
     given = compose["services"][service]["environment"]
     required = [one for one in command.params if one.required and one.param_type_name == "option"]
     assert {one.envvar for one in required} <= set(given)

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import cdc
+from cdc.errors import CdcError
+from factfold.cli.connectors import causes_of, of_its_own, worker
 from factfold.console.page import Action, Outcome, Page, Query, chosen, required
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.connector_health import HEALTH, SLOTS, SNAPSHOTS, HealthShown, SnapshotStep
@@ -77,8 +80,6 @@ def _detail(look: Look, lines: tuple[ConnectorLine, ...], name: str) -> Detail:
 @contextmanager
 def _patient(sources: Sources) -> Iterator[ConnectClient]:
     """A client that waits for rebalances, which that of the pages does not. Raises NotConfigured."""
-    from factfold.cli.connectors import worker
-
     with worker(sources.clients.connect.url, patience=ACTION_SECONDS) as client:
         yield client
 
@@ -89,17 +90,12 @@ def _restart(sources: Sources, fields: Query) -> Outcome:
 
 
 def _restarted(sources: Sources, client: ConnectClient, name: str) -> Outcome:
-    import cdc
-    from factfold.cli.connectors import of_its_own
-
     source, notes = of_its_own(sources.clients.source, client.config(name))
     return _outcome(cdc.restart(client, name, source=source, timeout=ACTION_SECONDS), "restarted", *notes)
 
 
 def _restart_failed(sources: Sources, fields: Query) -> Outcome:
     """Restart each connector with a part that FAILED; one that does not come up does not hold the others back."""
-    from cdc.errors import CdcError
-
     lines, restarted = list[str](), 0
     with _patient(sources) as client:
         failed = [name for name, (_, status) in client.overview().items() if status.failure is not None]
@@ -115,8 +111,6 @@ def _restart_failed(sources: Sources, fields: Query) -> Outcome:
 
 def _move(state: str, did: str) -> Callable[[Sources, Query], Outcome]:
     def run(sources: Sources, fields: Query) -> Outcome:
-        import cdc
-
         name = required(fields, "name")
         with _patient(sources) as client:
             return _outcome(cdc.move(client, name, state, timeout=ACTION_SECONDS), did)  # type: ignore[arg-type]
@@ -125,8 +119,6 @@ def _move(state: str, did: str) -> Callable[[Sources, Query], Outcome]:
 
 
 def _outcome(status: ConnectorStatus, did: str, *notes: str) -> Outcome:
-    from factfold.cli.connectors import causes_of
-
     return Outcome(f"{did} {status.name}: {status.summary()}", details=(*causes_of(status), *notes))
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from eventstore.deadletters.letters import operator
+from eventstore.fields.plain_json import dump_plain
 from factfold.cli.shown_letters import edited_payload
 from factfold.console.page import Action, FieldWrong, Outcome, Page, Query, required
 from factfold.console.parts import Part, Problem
@@ -195,8 +197,6 @@ def _edit(opened: Letters, ids: list[str], fields: Query) -> Settled:
 
 
 def _operator() -> str:
-    from eventstore.deadletters.letters import operator
-
     return f"{operator()} by the console"
 
 
@@ -220,8 +220,6 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterato
 
 
 def _written(values: Mapping[str, Any], name: str) -> str:
-    from eventstore.fields.plain_json import dump_plain
-
     return dump_plain(values[name]) if name in values else "(absent)"
 
 

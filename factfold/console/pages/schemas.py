@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from eventstore.schema_check import check_schemas
 from factfold.console.definitions import Definitions
 from factfold.console.page import NotFound, Page, Query
 from factfold.console.parts import Problem
@@ -111,8 +112,6 @@ def _declared_schemas(definitions: Definitions) -> list[RegisteredSchema]:
 
 
 def _check(definitions: Definitions, stored: Sequence[RegisteredSchema]) -> SchemaCheck:
-    from eventstore.schema_check import check_schemas
-
     return check_schemas([*definitions.aggregates.values(), *definitions.processes.values()], stored)
 
 

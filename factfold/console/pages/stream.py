@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from eventstore.identifiers import StreamName
 from factfold.console.page import Page, Query, whole_number
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.store import STORE
@@ -85,8 +86,6 @@ def streams(look: Look, query: Query) -> Streams:
 
 def _named(look: Look, query: Query, find: str | None) -> tuple[str, int | None] | Problem | None:
     """The stream and version that an address names, or what was typed: a stream, a place in it, or an event's id."""
-    from eventstore.identifiers import StreamName
-
     stream, at = query.get("stream", "").strip(), whole_number(query, "at")
     if find is not None:
         if (event_id := _id(find)) is not None:

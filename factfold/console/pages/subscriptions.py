@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from eventstore.inbox import Inbox
+from eventstore.processes.administration import Processes
+from eventstore.scheduling import Schedule
+from factfold import on_demand
 from factfold.console.page import Action, FieldWrong, NotFound, Outcome, Page, Query, chosen, declared, required
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.members import PLAN, STANDING, place_of
@@ -25,10 +29,9 @@ from factfold.console.trends import Trend
 
 if TYPE_CHECKING:
     from eventstore.backends.sql.process_rows import Scheduled
-    from eventstore.inbox import Inbox
     from eventstore.kafka.groups import GroupStanding, Move
     from eventstore.processes import Process
-    from eventstore.processes.administration import InstanceStatus, Processes
+    from eventstore.processes.administration import InstanceStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +149,14 @@ def _process(look: Look, processes: tuple[ProcessState, ...], name: str, query: 
 
 def _reset(sources: Sources, fields: Query) -> Outcome:
     """Move a group to the offsets that were shown, and let its inbox forget if that was asked for."""
-    from eventstore.kafka.groups import reset_group
-
     group, topic = required(fields, "group"), required(fields, "topic")
     known, names = sources.definitions.subscriptions.values(), sources.clients.offsets.names()
     if not any(one.group == group and topic in one.chosen(names) for one in known):
         raise NotFound(f"group {group[:80]!r} with topic {topic[:80]!r} is not declared here", remedy="choose another")
     inbox = _inbox(sources, group, topic) if fields.get("forget") else None
-    moved = reset_group(sources.clients.settings, topic, group=group, to=place_of(required(fields, "offsets")))
+    moved = on_demand.reset_group(
+        sources.clients.settings, topic, group=group, to=place_of(required(fields, "offsets"))
+    )
     lines = [f"{topic}[{partition}]: {offset}" for partition, offset in sorted(moved.items())]
     if inbox is not None:
         lines.append(f"{inbox.forget_all():,} events forgotten by the inbox")
@@ -161,8 +164,6 @@ def _reset(sources: Sources, fields: Query) -> Outcome:
 
 
 def _inbox(sources: Sources, group: str, topic: str) -> Inbox:
-    from eventstore.inbox import Inbox
-
     database = sources.clients.database
     if database is None:
         raise FieldWrong("the handlers' database is not configured", remedy="set inbox_url, or FACTFOLD_INBOX_URL")
@@ -171,8 +172,6 @@ def _inbox(sources: Sources, group: str, topic: str) -> Inbox:
 
 def _repair(act: Callable[[Processes, str, str], InstanceStatus], did: str) -> Callable[[Sources, Query], Outcome]:
     def run(sources: Sources, fields: Query) -> Outcome:
-        from eventstore.processes.administration import Processes
-
         name, instance = required(fields, "process"), required(fields, "instance")
         status = act(Processes(sources.clients.store, [_kind(sources, name)]), name, instance)
         lines = [f"waits for {status.waits_for}", *([f"problem: {status.problem}"] if status.problem else [])]
@@ -190,8 +189,6 @@ def _of_command(act: str, did: str) -> Callable[[Sources, Query], Outcome]:
     """Retry or cancel a command that was scheduled without a process."""
 
     def run(sources: Sources, fields: Query) -> Outcome:
-        from eventstore.scheduling import Schedule
-
         command = _command_id(required(fields, "command"))
         if getattr(Schedule(sources.clients.store), act)(command):
             return Outcome(f"{did} command {command}")

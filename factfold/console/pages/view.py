@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from factfold import on_demand
 from factfold.console.jobs import JobState
 from factfold.console.page import Action, NotFound, Outcome, Page, Query, chosen, declared, required, whole_number
 from factfold.console.parts import Part, Problem
@@ -174,24 +175,18 @@ def _about(group: str) -> str:
 
 
 def _pause(sources: Sources, fields: Query) -> Outcome:
-    from projections.stores import generations
-
-    run = generations.pause(sources.clients.views, required(fields, "group"))
+    run = on_demand.pause(sources.clients.views, required(fields, "group"))
     return Outcome(f"generation {run.generation} of {run.group} is paused from its next batch on")
 
 
 def _resume(sources: Sources, fields: Query) -> Outcome:
-    from projections.stores import generations
-
-    run = generations.resume(sources.clients.views, required(fields, "group"))
+    run = on_demand.resume(sources.clients.views, required(fields, "group"))
     return Outcome(f"generation {run.generation} of {run.group} goes on")
 
 
 def _drop(sources: Sources, fields: Query) -> Outcome:
-    from projections.stores import generations
-
     group, _ = required(fields, "group"), required(fields, "generation")  # an empty one drops no other
-    dropped = generations.drop(sources.clients.views, group, generation=whole_number(fields, "generation"))
+    dropped = on_demand.drop(sources.clients.views, group, generation=whole_number(fields, "generation"))
     return Outcome(f"dropped generation {', '.join(map(str, dropped))} of {group}")
 
 

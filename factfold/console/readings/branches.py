@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import projections
 from eventstore.errors import FactfoldError
 from factfold.console.parts import Problem
 from factfold.console.sources import Clients, Reading
@@ -55,13 +56,10 @@ def _state(clients: Clients, target: str, branches: Branches) -> BranchesState:
 
 
 def _status(clients: Clients, branches: Branches) -> dict[str, Any]:
-    from projections import branches_status
-    from projections.branching.router import branch_counts
-
     if clients.places.checkpoints is None:
         unknown = Problem("the routers' checkpoints are not configured", "set checkpoints in factfold.toml")
-        return {"counts": branch_counts(clients.settings, branches), "problem": unknown}
-    status = branches_status(clients.settings, branches, checkpoints=clients.places.checkpoints)
+        return {"counts": projections.branch_counts(clients.settings, branches), "problem": unknown}
+    status = projections.branches_status(clients.settings, branches, checkpoints=clients.places.checkpoints)
     clients.trends.note(f"branches {branches.topic}", status.lag)
     return {"lag": status.lag, "counts": status.counts}
 

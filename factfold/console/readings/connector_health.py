@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from cdc import health
+from cdc.operating.connector_health import committed_offsets
+from cdc.source.catalogue import slot_facts, typed_errors
+from cdc.source.notifications import NotificationReader
+from cdc.source.source_choice import not_of
+from factfold.cli.connectors import of_its_own
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
@@ -49,9 +55,6 @@ class SnapshotStep:
 
 def read_slots(clients: Clients) -> dict[str, ReplicationSlot]:
     """Return the replication slot of each connector that reads the database which is configured, by name."""
-    from cdc.source.catalogue import slot_facts, typed_errors
-    from cdc.source.source_choice import not_of
-
     source = clients.source
     if source is None:
         return {}
@@ -67,10 +70,6 @@ def read_slots(clients: Clients) -> dict[str, ReplicationSlot]:
 
 def read_health(clients: Clients, name: str) -> HealthShown:
     """Look at one connector. Raises UnknownConnector."""
-    from cdc import health
-    from cdc.operating.connector_health import committed_offsets
-    from factfold.cli.connectors import of_its_own
-
     config = clients.connect.config(name)
     source, notes = of_its_own(clients.source, config)
     state, offsets = health(clients.connect, name, source=source), committed_offsets(clients.connect, name)
@@ -82,8 +81,6 @@ def read_health(clients: Clients, name: str) -> HealthShown:
 
 def read_snapshots(clients: Clients, name: str) -> tuple[SnapshotStep, ...] | None:
     """Return what a connector said of its snapshots, the newest first; None if it writes no such topic."""
-    from cdc.source.notifications import NotificationReader
-
     config = clients.connect.config(name)
     topic = config.get(_NOTIFICATIONS)
     if topic is None or not clients.places.kafka:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cdc.connect.status import is_well
+from factfold.cli.connectors import causes_of
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
@@ -53,9 +55,6 @@ def read_connectors(clients: Clients) -> tuple[ConnectorState, ...]:
 
 
 def _state(info: ConnectorInfo, status: ConnectorStatus) -> ConnectorState:
-    from cdc.connect.status import is_well
-    from factfold.cli.connectors import causes_of
-
     config = info.config
     tables = next((config[name] for name in _TABLES if name in config), "")
     return ConnectorState(

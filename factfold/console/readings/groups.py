@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.errors import TopicMissing
+from factfold.cli.run_lag import add_lag
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
@@ -55,8 +56,6 @@ def declared_groups(definitions: Definitions) -> tuple[GroupState, ...]:
 
 
 def _rows(clients: Clients) -> list[dict[str, Any]]:
-    from factfold.cli.run_lag import add_lag
-
     rows = clients.views.standing()
     for row in rows:
         try:

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import projections
+from eventstore.backends.sql.letters import letter_places
+from eventstore.deadletters import by_cause, store_letters
 from eventstore.errors import FactfoldError
+from eventstore.topics import DEAD_LETTERS, dead_letter_topic_of, settled_topic
+from factfold import on_demand
 from factfold.cli.shown_letters import contents_as_json
 from factfold.console.page import chosen
 from factfold.console.parts import Problem
@@ -43,8 +48,6 @@ class Home:
     @property
     def letters_topic(self) -> str | None:
         """The topic with the letters; None if they are in a database."""
-        from eventstore.topics import DEAD_LETTERS, dead_letter_topic_of
-
         if self.kind == "branches":
             return f"{self.topic}.{DEAD_LETTERS}"
         return dead_letter_topic_of(self.topic, self.group) if self.kind == "topic" else None
@@ -117,8 +120,6 @@ def read_homes(clients: Clients) -> Homes:
 
 
 def _topics(clients: Clients) -> Homes:
-    from eventstore.topics import DEAD_LETTERS
-
     existing = set(clients.offsets.names())
     declared = dict.fromkeys(_declared(clients.definitions, existing))
     homes = tuple(home for home in declared if home.letters_topic in existing)
@@ -136,17 +137,15 @@ def _declared(definitions: Definitions, existing: Collection[str]) -> Iterator[H
 
 
 def _inboxes(clients: Clients) -> Homes:
-    from eventstore.backends.sql.letters import letter_places
-
     places = letter_places(clients.store, engine=clients.database)
     return Homes(tuple(Home("inbox", topic, group) for topic, group in places))
 
 
 def _set_aside(clients: Clients) -> Homes:
-    from projections.stores.letters import set_aside_topics
-
     groups = [state.run.group for state in clients.views.states(None, SERVING)]
-    return Homes(tuple(Home("views", each, name) for name in groups for each in set_aside_topics(clients.views, name)))
+    return Homes(
+        tuple(Home("views", each, name) for name in groups for each in on_demand.set_aside_topics(clients.views, name))
+    )
 
 
 def known_home(clients: Clients, key: str) -> Home:
@@ -157,19 +156,15 @@ def known_home(clients: Clients, key: str) -> Home:
 def opened_home(clients: Clients, home: Home) -> AbstractContextManager[Letters]:
     """Open the letters of a home over the clients that are open already. Raises LetterMissing."""
     if home.kind == "views":
-        from projections.stores.letters import set_aside_letters
-
-        return set_aside_letters(clients.views, home.topic, group=home.group)
-    from eventstore.deadletters import group_letters, store_letters
+        return projections.set_aside_letters(clients.views, home.topic, group=home.group)
 
     if home.kind == "inbox":
         return store_letters(clients.store, home.topic, group=home.group, engine=clients.database)
     if home.kind == "topic":
-        return group_letters(clients.settings, home.topic, group=home.group)
-    from projections.branching.letters import branch_letters
+        return on_demand.group_letters(clients.settings, home.topic, group=home.group)
 
     declared = (one for one in clients.definitions.branches.values() if one.topic == home.topic)
-    return branch_letters(clients.settings, next(declared, home.topic))
+    return projections.branch_letters(clients.settings, next(declared, home.topic))
 
 
 def read_letters(clients: Clients, home: Home) -> OpenLetters:
@@ -183,16 +178,12 @@ def read_letters(clients: Clients, home: Home) -> OpenLetters:
 
 
 def _ends(clients: Clients, topic: str) -> object:
-    from eventstore.topics import settled_topic
-
     offsets = clients.offsets
     names = [topic, *offsets.existing([settled_topic(topic).name])]
     return offsets.end_offsets(names), offsets.beginning_offsets(names)
 
 
 def _read(clients: Clients, home: Home) -> OpenLetters:
-    from eventstore.deadletters import by_cause
-
     with opened_home(clients, home) as opened:
         open_letters = list(islice(opened.open(), LETTERS_READ + 1))
         actions = list(opened.actions())[-ACTIONS_SHOWN:]

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from factfold import on_demand
+from factfold.cli.subscriptions import parse_start
 from factfold.console.page import FieldWrong
 from factfold.console.sources import Clients, Reading
 
@@ -16,22 +18,16 @@ if TYPE_CHECKING:
 
 def read_standing(clients: Clients, group: str) -> GroupStanding:
     """Return the state of a group and its members."""
-    from eventstore.kafka.groups import group_standing
-
-    return group_standing(clients.settings, group)
+    return on_demand.group_standing(clients.settings, group)
 
 
 def read_plan(clients: Clients, group: str, topic: str, to: str) -> tuple[Move, ...]:
     """Return what a reset would do to each partition of a topic. Raises FieldWrong for no place."""
-    from eventstore.kafka.groups import reset_plan
-
-    return reset_plan(clients.settings, topic, group=group, to=place_of(to))
+    return on_demand.reset_plan(clients.settings, topic, group=group, to=place_of(to))
 
 
 def place_of(text: str) -> Start:
     """Return the place that a text means, as `subscriptions reset --to` takes it. Raises FieldWrong."""
-    from factfold.cli.subscriptions import parse_start
-
     try:
         return parse_start(text)
     except typer.BadParameter as error:

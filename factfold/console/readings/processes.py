@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from eventstore.backends.sql.watching import overdue_of_processes
+from eventstore.identifiers import StreamName
+from eventstore.processes.administration import Processes
+from eventstore.processes.records import ENDED
+from eventstore.scheduling import Schedule
 from factfold.cli.shown_processes import status_as_json, step_as_json
 from factfold.console.sources import Clients, Reading
 
@@ -40,9 +45,6 @@ class ProcessState:
 
 def read_processes(clients: Clients) -> tuple[ProcessState, ...]:
     """Return every process of the store and of the definitions, by name."""
-    from eventstore.backends.sql.watching import overdue_of_processes
-    from eventstore.processes.administration import Processes
-
     processes, overdue = Processes(clients.store), overdue_of_processes(clients.store)
     counts, stuck = processes.stats(), processes.instances(stuck=STUCK_AFTER, limit=_LIMIT)
     targets = {kind.category: target for target, kind in clients.definitions.processes.items()}
@@ -81,18 +83,12 @@ class InstanceShown:
 
 def read_instances(clients: Clients, process: str, ended: bool) -> Instances:
     """Return the instances of a process that have not ended, or all."""
-    from eventstore.processes.administration import Processes
-
     instances = Processes(clients.store).instances(process, ended=ended, limit=_LIMIT + 1)
     return Instances(tuple(status_as_json(one) for one in instances[:_LIMIT]), len(instances) > _LIMIT)
 
 
 def read_instance(clients: Clients, process: str, instance: str) -> InstanceShown:
     """Return an instance with its last steps. Raises ProcessUnknown."""
-    from eventstore.identifiers import StreamName
-    from eventstore.processes.administration import Processes
-    from eventstore.processes.records import ENDED
-
     status = Processes(clients.store).show(process, instance)
     steps = clients.store.read_stream(StreamName(process, instance), backwards=True, limit=_STEPS + 1)
     plain_steps = [step_as_json(step) for step in steps]
@@ -102,8 +98,6 @@ def read_instance(clients: Clients, process: str, instance: str) -> InstanceShow
 
 def read_scheduled(clients: Clients) -> tuple[Scheduled, ...]:
     """Return commands that were scheduled without a process, those set aside first."""
-    from eventstore.scheduling import Schedule
-
     return tuple(Schedule(clients.store).pending(limit=_LIMIT))
 
 

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from eventstore.backends.sql.reactions import SqlInboxes
+from eventstore.backends.sql.replaying import parse_position
 from eventstore.errors import EventsNotFound, FactfoldError
+from eventstore.inspection.stream_states import event_at, stream_state
+from eventstore.inspection.tracing import trace
 from eventstore.shown_urls import shown_url
 from factfold.cli.entry_display import entry_as_json
+from factfold.cli.logs_to_read import selected
 from factfold.cli.shown_streams import masked_entries, trace_as_json
 from factfold.console.sources import Clients, Reading
 
@@ -43,8 +48,6 @@ class Search:
     @property
     def selection(self) -> Selection:
         """The selection of it. Raises InvalidIdentifier, InvalidBound, DeclarationError."""
-        from factfold.cli.logs_to_read import selected
-
         selection = selected(
             categories=[self.category] if self.category else (), types=[self.type] if self.type else (),
             since=self.since, until=self.until, correlation=self.correlation,
@@ -91,8 +94,6 @@ class TraceShown:
 
 def read_events(clients: Clients, search: Search, before: str | None) -> SearchResult:
     """Return the newest events of a search, or those before a position."""
-    from eventstore.backends.sql.replaying import parse_position
-
     place = None if before is None else parse_position(before)
     newest = clients.store.read_selected(search.selection, before=place, newest_first=True, limit=EVENTS_SHOWN + 1)
     events = list(newest)
@@ -114,8 +115,6 @@ def read_place(clients: Clients, event_id: str) -> tuple[str, int]:
 
 def read_timeline(clients: Clients, stream: str, at: int | None) -> Timeline:
     """Return the part of a stream around a version, its end without. Raises EventsNotFound."""
-    from eventstore.inspection.stream_states import event_at
-
     store = clients.store
     event = event_at(store, stream, version=at)
     head = store.head(stream)
@@ -130,8 +129,6 @@ def read_state(clients: Clients, target: str, stream: str, version: int) -> tupl
 
     Raises StateTooLong, EventsNotFound, KeysMissing.
     """
-    from eventstore.inspection.stream_states import stream_state
-
     if version >= FOLDED:
         raise StateTooLong(
             f"version {version:,} is the fold of more than {FOLDED:,} events",
@@ -145,9 +142,6 @@ def read_state(clients: Clients, target: str, stream: str, version: int) -> tupl
 
 def read_trace(clients: Clients, correlation: str) -> TraceShown:
     """Return what a conversation led to, by the store and the inboxes that are configured. Raises EventsNotFound."""
-    from eventstore.backends.sql.reactions import SqlInboxes
-    from eventstore.inspection.tracing import trace
-
     log = _Beginning(clients.store)
     engines = [clients.store.engine, *([clients.database] if clients.database is not None else [])]
     conversation = trace(correlation, [log], inboxes=[SqlInboxes(engine) for engine in engines])

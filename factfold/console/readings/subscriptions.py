@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from eventstore.backends.sql.source import stored_lag
 from eventstore.errors import FactfoldError
+from eventstore.topics import retry_topic_of
+from factfold import on_demand
 from factfold.console.parts import Problem
 from factfold.console.sources import Clients, Reading
 
@@ -46,9 +49,6 @@ Declared = Mapping[str, "Subscription[..., Any]"]
 
 
 def _of_kafka(clients: Clients, declared: Declared) -> tuple[SubscriptionState, ...]:
-    from eventstore.kafka.groups import subscription_lags
-    from eventstore.topics import retry_topic_of
-
     existing = set(clients.offsets.names())
     chosen = {target: one.chosen(existing) for target, one in declared.items()}
     asked: dict[str, list[str]] = {}
@@ -56,7 +56,7 @@ def _of_kafka(clients: Clients, declared: Declared) -> tuple[SubscriptionState, 
         topics = [topic for topic in chosen[target] if topic in existing]
         retried = [retry_topic_of(topic, one.group) for topic in topics]
         asked.setdefault(one.group, []).extend([] if one.share else topics + [t for t in retried if t in existing])
-    lags = subscription_lags(clients.settings, asked)
+    lags = on_demand.subscription_lags(clients.settings, asked)
     return tuple(
         _state(target, one, chosen[target], lags[one.group], _missing(one, chosen[target], existing))
         for target, one in declared.items()
@@ -86,8 +86,6 @@ def _of_store(clients: Clients, declared: Declared) -> tuple[SubscriptionState, 
 
 
 def _in_store(clients: Clients, target: str, one: Subscription[..., Any]) -> SubscriptionState:
-    from eventstore.backends.sql.source import stored_lag
-
     try:
         categories = _categories(clients, one)
         lag = stored_lag(clients.store, one.group, categories, engine=clients.database)

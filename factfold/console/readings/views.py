@@ -7,9 +7,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from cdc.errors import UndecodableChange
 from eventstore.delivery.masking import MASK
+from eventstore.topics import partition_of
+from factfold import on_demand
 from factfold.console.page import declared
 from factfold.console.sources import Clients, Reading
+from projections.declaring.group import ERASURES
+from projections.declaring.tables import ChangelogTable
+from projections.stores.record_keys import key_decoder, key_text
 
 if TYPE_CHECKING:
     from projections import ProjectionGroup
@@ -50,28 +56,24 @@ class Why:
 
 def read_rows(clients: Clients, group: str, generation: int, view: str) -> ShownRows:
     """Return the first rows of a view."""
-    from projections.stores.behind_rows import COUNTED, view_rows
-
-    result = view_rows(clients.views, group, generation, view)
+    result = on_demand.view_rows(clients.views, group, generation, view)
     _, definition = clients.definitions.group(group) or (None, None)
     key, masked = _masking(clients, definition, group, view)
     masked = masked or (definition is not None and _was_personal(clients, definition, generation))
-    return ShownRows(result.columns, key, _masked(result, key, masked), result.total, result.total >= COUNTED, masked)
+    return ShownRows(
+        result.columns, key, _masked(result, key, masked), result.total, result.total >= on_demand.COUNTED, masked
+    )
 
 
 def _masking(clients: Clients, declared: ProjectionGroup | None, group: str, view: str) -> tuple[tuple[str, ...], bool]:
     """The key of a view, and whether its values may be of a person; a group that is not declared follows erasures."""
-    from projections.stores.behind_rows import reads_personal
-
     definition = None if declared is None else next((one for one in declared.all_views if one.name == view), None)
     if definition is None:
         return (), _follows_erasures(clients.views.states(group))
-    return definition.key, reads_personal(definition)
+    return definition.key, on_demand.reads_personal(definition)
 
 
 def _follows_erasures(states: Iterable[RunState]) -> bool:
-    from projections.declaring.group import ERASURES
-
     return any(ERASURES in state.progress for state in states)
 
 
@@ -93,10 +95,8 @@ def _masked(result: ViewRows, key: tuple[str, ...], masked: bool) -> tuple[tuple
 
 def read_why(clients: Clients, group: str, generation: int, view: str, *key: tuple[str, str]) -> tuple[Why, ...]:
     """Return what a row of a view was made of. Raises NotFound if the console does not know its group's definition."""
-    from projections.stores.behind_rows import rows_behind
-
     _, definition = declared(clients.definitions.group(group), f"group {group!r}", place=group)
-    rows = rows_behind(clients.views, definition, generation, view, dict(key))
+    rows = on_demand.rows_behind(clients.views, definition, generation, view, dict(key))
     masked = _was_personal(clients, definition, generation)
     return tuple(_why(clients, definition, row, masked=masked) for row in rows)
 
@@ -119,8 +119,6 @@ def _partition(clients: Clients, group: ProjectionGroup, row: SourceRow) -> int 
 
     The partition of a change is the connector's choice: the records of its offset are compared with the row's key.
     """
-    from eventstore.topics import partition_of
-
     if not clients.places.kafka:
         return 0
     assert row.topic is not None  # noqa: S101 - a view's row has no record
@@ -130,16 +128,11 @@ def _partition(clients: Clients, group: ProjectionGroup, row: SourceRow) -> int 
 
 
 def _partition_of_change(clients: Clients, group: ProjectionGroup, row: SourceRow, topic: str) -> int | None:
-    from cdc.errors import UndecodableChange
-    from eventstore.kafka.entries import TopicLog
-    from projections.declaring.tables import ChangelogTable
-    from projections.stores.record_keys import key_decoder, key_text
-
     table = group.names.get(row.table)
     if not isinstance(table, ChangelogTable) or row.offset is None:
         return None
     decode, own = key_decoder(table), tuple(key_text(row.values[column]) for column in table.key)
-    with TopicLog(topic, clients.settings) as log:
+    with on_demand.TopicLog(topic, clients.settings) as log:
         for record in log.records_at(row.offset):
             with suppress(UndecodableChange):
                 if record.key is not None and decode(record.key, record.place) == own:

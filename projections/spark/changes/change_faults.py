@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from cdc.changes.rules import FIELD_EPOCH
 from projections.declaring.tables import ChangelogTable, VersionTable
 from projections.spark.changes.absent import absent_columns, listed
@@ -39,8 +41,6 @@ def prepare_unreadable(parser: RecordParser) -> Callable[[DataFrame], DataFrame]
 
 def prepare_misfits(table: ChangelogTable | VersionTable, parser: RecordParser) -> Callable[[DataFrame], DataFrame]:
     """The step from raw records that can all be parsed to those that `typed_columns` would refuse, likewise."""
-    from pyspark.sql import functions as F
-
     versions = isinstance(table, VersionTable)
     parsed = parsed_columns(table, parser, times=TIMES if versions else ())
     faults = [*_of_key(table, parser), *_of_row(table, parser), *_of_change(versions=versions)]
@@ -59,8 +59,6 @@ def _rows_of(faults: Column) -> Column:
     A filter would be moved below the parsed columns, and parse a record once for each of its questions: in Avro, by
     three writers' schemas, planning that took a minute.
     """
-    from pyspark.sql import functions as F
-
     return F.explode(F.array_compact(F.array(faults))).alias(FAULT)
 
 
@@ -69,16 +67,12 @@ def _fault_unless_truncated(kind: str) -> Column:
 
 
 def _of_key(table: ChangelogTable | VersionTable, parser: RecordParser) -> Iterator[Column]:
-    from pyspark.sql import functions as F
-
     for c in table.key:
         missing = typed(F.col("k")[c], table.columns[c], parser.form("k", c)).isNull()
         yield F.when(missing, no_row(_fault_unless_truncated, otherwise=fault("bad_value", F.lit(c))))
 
 
 def _of_row(table: ChangelogTable | VersionTable, parser: RecordParser) -> Iterator[Column]:
-    from pyspark.sql import functions as F
-
     mark = placeholder()
     for c in table.payload:
         text, kind = F.col("v.after")[c], table.columns[c]
@@ -87,8 +81,6 @@ def _of_row(table: ChangelogTable | VersionTable, parser: RecordParser) -> Itera
 
 
 def _of_change(*, versions: bool) -> Iterator[Column]:
-    from pyspark.sql import functions as F
-
     sent, said = ~F.col("_tombstone"), F.col("v")[FIELD_EPOCH]
     applied = is_change()
     yield F.when(sent & ~applied, no_row(_fault_unless_truncated, otherwise=fault("bad_json")))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
 from cdc.changes.rules import OP_DELETE, OP_SNAPSHOT
 from projections.declaring.tables import ChangelogTable, set_at
 from projections.spark.changes.absent import ABSENT, absent_columns, is_absent, listed
@@ -50,9 +53,6 @@ def prepare_lacking(table: ChangelogTable, parser: RecordParser) -> Callable[[Da
 
     Their places, and a column `_fault`. All of a key at once: without the newest, the one before would be the newest.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     (parsed, typed), order = _changes(table, parser, []), F.struct("_epoch", "_pos", "_offset")
     of_rows = F.col("_tombstone") | F.col("v.op").isin(*APPLIED)  # a TRUNCATE has no key
     of_key, of_life = Window.partitionBy(*table.key), Window.partitionBy(*table.key, "_epoch")
@@ -74,36 +74,26 @@ def prepare_lacking(table: ChangelogTable, parser: RecordParser) -> Callable[[Da
 
 def _is_whole() -> Column:
     """Whether a change lacks no column."""
-    from pyspark.sql import functions as F
-
     return ~F.col("_tombstone") & (F.length(ABSENT) == 0)
 
 
 def _is_read_again() -> Column:
     """Whether a change is a whole row that a snapshot read, which is newer than every record before it."""
-    from pyspark.sql import functions as F
-
     return _is_whole() & (F.col("_op") == OP_SNAPSHOT) & (F.col("_pos") < 0)
 
 
 def _row() -> Column:
     """The change whose values count; the place of the row is that of the last one."""
-    from pyspark.sql import functions as F
-
     return F.when(_is_filled(), F.col("again")).otherwise(F.col("last")).alias("row")
 
 
 def _is_filled() -> Column:
-    from pyspark.sql import functions as F
-
     last, again = F.col("last"), F.col("again")
     later = (again["_offset"] > last["_offset"]) & (again["_epoch"] == last["_epoch"])
     return (F.length(last[ABSENT]) > 0) & F.coalesce(later, F.lit(False))
 
 
 def _aggregates(table: ChangelogTable, known: list[str]) -> list[Column]:
-    from pyspark.sql import functions as F
-
     order = F.struct("_epoch", "_pos", "_offset")
     applied = ~F.col("_tombstone")
     place = ("_op", "_epoch", "_pos", "_offset", "partition", ABSENT)
@@ -119,8 +109,6 @@ def _aggregates(table: ChangelogTable, known: list[str]) -> list[Column]:
 
 
 def _last_known(column: str, order: Column) -> Column:
-    from pyspark.sql import functions as F
-
     here = (F.col("_op") != OP_DELETE) & ~F.col(missing(column)) & ~is_absent(column)
     known = F.struct(F.col(column).alias("value"), F.col("_pos").alias("at"), F.col("_epoch").alias("life"))
     return F.max_by(F.when(here, known), F.when(here, order))
@@ -128,15 +116,11 @@ def _last_known(column: str, order: Column) -> Column:
 
 def _known(column: str) -> Column:
     """The last value that a record of the same life of the source had; one of an earlier life says nothing."""
-    from pyspark.sql import functions as F
-
     known = F.col(f"known_{column}")
     return F.when(known["life"] == F.col("last")["_epoch"], known)
 
 
 def _column(name: str, known: list[str]) -> Column:
-    from pyspark.sql import functions as F
-
     value = F.col("row")[name]
     if name not in known:
         return value.alias(name)
@@ -145,8 +129,6 @@ def _column(name: str, known: list[str]) -> Column:
 
 
 def _staging(table: ChangelogTable, known: list[str]) -> list[Column]:
-    from pyspark.sql import functions as F
-
     row, last = F.col("row"), F.col("last")
     is_deletion = F.coalesce(last["_op"], F.lit(OP_DELETE)) == OP_DELETE
     # A tombstone has the position of the record of its key before it. It is old if that record is old.
@@ -168,8 +150,6 @@ def _staging(table: ChangelogTable, known: list[str]) -> list[Column]:
 
 def _whole_or_deleted(table: ChangelogTable, deleted: Column) -> Column:
     """Whether the row is deleted; one that is not, and lacks a column, fails the query."""
-    from pyspark.sql import functions as F
-
     row = F.col("row")
     place = {"topic": F.lit(table.topic), "partition": row["partition"], "offset": row["_offset"]}
     refused = refuse("column_absent", listed(row[ABSENT]), place=place).cast("boolean")

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.fields.conversions import Convert
@@ -41,8 +42,6 @@ def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataF
     Its second argument holds the state rows of the streams in the range (key, state columns, ``_pos``), or is None
     where there is no state yet. Events at or below the stored version are passed over.
     """
-    from pyspark.sql import functions as F
-
     decode, key = decoder.prepare(), key_column(table)
     ddl = ", ".join(["_stream string", *(f"`{c}` {table.columns[c].opened}" for c in table.payload)])
     payload = [_stored(c, table.columns[c]) for c in table.payload]
@@ -67,16 +66,12 @@ def _by_stream(decoded: DataFrame) -> DataFrame:
 
 
 def _with_stored(decoded: DataFrame, table: EventTable, stored: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
     stream = F.concat(F.lit(f"{table.aggregate.category}-"), F.col(table.key[0])).alias("_stream")
     state = opened_up(stored, table.columns).select(stream, F.struct("_pos", *table.payload).alias("_stored"))
     return decoded.join(state, "_stream", "left")
 
 
 def _stored(name: str, column: ColumnType) -> Column:
-    from pyspark.sql import functions as F
-
     return as_stored(F.col(name), column.shape).alias(name) if column.shape else F.col(name)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from projections.declaring.streams import EventStream
 from projections.declaring.tables import EVENT_TIME
 from projections.faults import FORGOTTEN, MESSAGES, TOO_LATE
@@ -27,8 +29,6 @@ def prepare_facts(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame]
     promise, ``_late`` is 2 for a row of late events only, which is to be left out, and 1 for a row of which some events
     are late. The records alone decide this, in every batch alike.
     """
-    from pyspark.sql import functions as F
-
     decode = _prepared(stream, decoder, bind=bool(stream.personal))
     relevant = F.col("_type").isNull() | F.col("_type").isin([event.name for event in stream.events])
     by = ["_stream"] if stream.id_column is None else ["_stream", "_version"]
@@ -43,8 +43,6 @@ def prepare_late(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame],
 
     They are too late by the stream's promise, or from before the floor: their places, and a column `_fault`.
     """
-    from pyspark.sql import functions as F
-
     decode = _prepared(stream, decoder, keep=[FLOOR])
     time = _event_time(stream, dict(_fields(stream, decoder)))
     detail = F.concat(time.cast("string"), F.lit(", recorded "), F.coalesce("ce_time", F.lit("at an unknown time")))
@@ -62,15 +60,11 @@ def prepare_late(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame],
 
 
 def _said(kind: str, detail: Column) -> Column:
-    from pyspark.sql import functions as F
-
     words = F.lit(MESSAGES[kind].format(detail=""))
     return F.struct(F.lit(kind).alias("kind"), F.concat(words, detail).alias("message"))
 
 
 def _is_too_late(stream: EventStream, decoder: Decoder) -> Column:
-    from pyspark.sql import functions as F
-
     assert stream.retain is not None  # noqa: S101 - the callers ask of such streams alone
     time = _event_time(stream, dict(_fields(stream, decoder)))
     return F.unix_micros(_recorded()) - F.unix_micros(time) > stream.retain.late_micros
@@ -78,8 +72,6 @@ def _is_too_late(stream: EventStream, decoder: Decoder) -> Column:
 
 def prepare_timeless(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
     """The step from raw records that can be decoded to those without a time: their places, and a column `_fault`."""
-    from pyspark.sql import functions as F
-
     decode, time = _prepared(stream, decoder), _event_time(stream, dict(_fields(stream, decoder)))
     lacking = _lacking(stream, time)
     mine = F.col("_type").isin([event.name for event in stream.events])
@@ -101,8 +93,6 @@ def _needs_record_time(stream: EventStream) -> bool:
 
 def _aggregates(columns: Sequence[Column], order: Column, late: Column) -> list[Column]:
     """The first event of a key as a struct, and what tells whether there is another; not of those that are late."""
-    from pyspark.sql import functions as F
-
     deleted = F.col("_type").isNull()
     earliest = F.struct(late.alias("late"), deleted.alias("deleted"), order.alias("order"), "_at_offset")
     counts = ~deleted & ~late
@@ -118,8 +108,6 @@ def _aggregates(columns: Sequence[Column], order: Column, late: Column) -> list[
 
 
 def _identity(stream: EventStream) -> list[Column]:
-    from pyspark.sql import functions as F
-
     aggregate, version = identity(stream.aggregate), F.col("_version").cast("bigint")
     numbered = [] if stream.version_column is None else [version.alias(stream.version_column)]
     if stream.id_column is None:
@@ -130,8 +118,6 @@ def _identity(stream: EventStream) -> list[Column]:
 
 def _values(stream: EventStream, decoder: Decoder) -> list[Column]:
     """The events' fields, and the event time where it is the record's."""
-    from pyspark.sql import functions as F
-
     fields = dict(_fields(stream, decoder))
     time = _event_time(stream, fields)
     place = {"topic": F.col("topic"), "partition": F.col("partition"), "offset": F.col("_at_offset")}
@@ -146,31 +132,23 @@ def _fields(stream: EventStream, decoder: Decoder) -> Iterator[tuple[str, Column
 
 
 def _event_time(stream: EventStream, fields: Mapping[str, Column]) -> Column:
-    from pyspark.sql import functions as F
-
     if stream.time in fields:
         return fields[stream.time]
     return _recorded() if stream.timed_by_record else F.lit(None)
 
 
 def _recorded() -> Column:
-    from pyspark.sql import functions as F
-
     return F.try_to_timestamp(F.col("ce_time"))
 
 
 def _lacking(stream: EventStream, time: Column) -> Column:
     """What a record lacks of the times that are needed of it; null where it has them."""
-    from pyspark.sql import functions as F
-
     header = F.lit("header ce_time")
     own = F.when(time.isNull(), header if stream.timed_by_record else F.lit(f"field {stream.time}"))
     return own if stream.retain is None else own.when(_recorded().isNull(), header)
 
 
 def _result(stream: EventStream) -> list[Column]:
-    from pyspark.sql import functions as F
-
     row, last = F.col("row"), F.col("last")
     place = {"topic": F.lit(stream.topic), "partition": row["partition"], "offset": F.col("_offset")}
     second = refuse("second_event", row[stream.key[0]], place=place).cast("bigint")

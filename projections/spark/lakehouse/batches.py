@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.connections import Connections
@@ -221,6 +222,4 @@ def _result(place: DeltaViewPlace, reach: Reach) -> DataFrame:
 
 
 def _nothing(stored: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
     return stored.limit(0).withColumn("_deleted", F.lit(False))

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+
 from projections.declaring.columns import ColumnType
 from projections.declaring.tables import EventTable, Table, set_at
 from projections.spark.exchange import in_table_order
@@ -54,8 +56,6 @@ class Staged:
 
         The same condition as `projections.stores.gaps`.
         """
-        from pyspark.sql import functions as F
-
         if not isinstance(self.table, EventTable):
             return []
         known = F.coalesce(F.col(_was("_pos")), F.lit(-1))
@@ -69,8 +69,6 @@ class Staged:
 
         EventsMissing, UndecodableRecord, OlderThanHorizon.
         """
-        from pyspark.sql import functions as F
-
         if self.gaps:
             raise events_missing(self.table.topic, self.gaps[0])
         rows = self.joined.rows
@@ -84,23 +82,17 @@ class Staged:
 
     def _placed(self, rows: DataFrame) -> DataFrame:
         """A tombstone alone takes the position of its key's stored row; without one there is nothing to delete."""
-        from pyspark.sql import functions as F
-
         alone = F.col("_pos").isNull()
         placed = {c: F.when(alone, F.col(_was(c))).otherwise(F.col(c)) for c in ("_epoch", "_pos")}
         return rows.withColumns(placed).where(F.col("_pos").isNotNull())
 
     def _deleted_at_once(self, rows: DataFrame) -> DataFrame:
         """By the first of a stream's tombstones, though those of its last events come in the next batch."""
-        from pyspark.sql import functions as F
-
         last = F.greatest("_pos", _was("_pos"))  # which leaves nulls out
         return rows.withColumn("_pos", F.when(F.col("_deleted"), last).otherwise(F.col("_pos")))
 
     def _passed_over(self, rows: DataFrame) -> DataFrame:
         """Let a row that is there know the tombstone of an old deletion, which stands right behind it."""
-        from pyspark.sql import functions as F
-
         ours, theirs = (F.struct(*(F.col(name(p)).alias(p) for p in ("_epoch", "_pos"))) for name in (str, _was))
         follows = F.col("_offset") >= F.col(_was("_offset"))
         passed = F.col("_deleted") & ~F.col(_was("_deleted")) & (ours < theirs) & follows
@@ -108,15 +100,11 @@ class Staged:
         return rows.withColumns({c: F.when(passed, known).otherwise(F.col(c)) for c, known in again.items()})
 
     def _is_newer(self) -> Column:
-        from pyspark.sql import functions as F
-
         ours, theirs = F.struct(*POSITION), F.struct(*(F.col(_was(p)).alias(p) for p in POSITION))
         return F.col(_was("_pos")).isNull() | (ours > theirs)
 
     def _columns(self) -> list[Column]:
         """What the batch did not set after the stored row is taken from it: declared columns, unavailable values."""
-        from pyspark.sql import functions as F
-
         stored_parts = {
             part: self._is_taken_from_stored(c) for c in self.table.sometimes_unset for part in self.table.parts(c)
         }
@@ -126,21 +114,15 @@ class Staged:
         ]
 
     def _is_taken_from_stored(self, column: str) -> Column:
-        from pyspark.sql import functions as F
-
         at = F.col(set_at(column))
         return self._is_of_known_life() & (at.isNull() | (at <= F.col(_was("_pos"))))
 
     def _is_of_known_life(self) -> Column:
         """Whether the row is stored already; two lives of a source say nothing of each other."""
-        from pyspark.sql import functions as F
-
         return F.col(_was("_pos")).isNotNull() & (F.col("_epoch") == F.col(_was("_epoch")))
 
     def _require_known(self, rows: DataFrame) -> None:
         """A row that is new in its life has every value; else its earlier record is missing."""
-        from pyspark.sql import functions as F
-
         unset = {c: F.col(set_at(c)).isNull() for c in self.table.sometimes_unset}
         if not unset:
             return

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from projections.declaring.views import Unmatched, View
 from projections.spark.lakehouse.materialized import Materialized, all_of, materialized, union, within
 from projections.spark.lakehouse.places import DeltaViewPlace
@@ -37,8 +39,6 @@ def change_of(place: DeltaViewPlace, result: DataFrame, stored: DataFrame, reach
 
     KeyNotUnique where the function returned a key twice, null, or one of no row that it was given.
     """
-    from pyspark.sql import functions as F
-
     view, key = place.definition, place.definition.key
     mine = materialized(_determined(view, result, reach)).rows
     require_unique(place, mine)
@@ -71,8 +71,6 @@ def _root_nullable(view: View, reach: Reach) -> bool:
 
 def require_unique(place: DeltaViewPlace, rows: DataFrame) -> None:
     """Raise KeyNotUnique for a key that comes twice, or that is null where it must not be."""
-    from pyspark.sql import functions as F
-
     view = place.definition
     nulls = [F.col(c).isNull() for c in view.key]
     null: Column = F.lit(False)
@@ -87,8 +85,6 @@ def require_unique(place: DeltaViewPlace, rows: DataFrame) -> None:
 
 def _require_affected(view: View, rows: DataFrame, reach: Reach) -> None:
     """A row under another key than its root's would never be retracted."""
-    from pyspark.sql import functions as F
-
     part = view.root_key
     mine = rows.where(F.col(part[0]).isNotNull()) if view.unmatched else rows
     nullable = _root_nullable(view, reach)
@@ -98,8 +94,6 @@ def _require_affected(view: View, rows: DataFrame, reach: Reach) -> None:
 
 def _determined(view: View, result: DataFrame, reach: Reach) -> DataFrame:
     """Without rows of sides that were only looked up: whether they stand alone depends on rows that the slices lack."""
-    from pyspark.sql import functions as F
-
     if not view.unmatched:
         return result
     alone: Column = F.col(view.root_key[0]).isNull()

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from projections.declaring.any_table import AnyTable
 from projections.declaring.views import View
 from projections.planning.planner import ViewPlan
@@ -149,7 +151,5 @@ class Reach:
 
 def _pointers(rows: DataFrame, columns: Sequence[str], key: Sequence[str]) -> DataFrame:
     """Foreign keys of rows, those without a null, as keys of the table they point to."""
-    from pyspark.sql import functions as F
-
     held = rows.where(all_of([F.col(c).isNotNull() for c in columns]))
     return held.select(*(F.col(c).alias(k) for c, k in zip(columns, key, strict=True)))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -55,8 +56,6 @@ class Inlet:
         self._properties.clearProperty(self._name)
 
     def _frame(self, spark: SparkSession) -> DataFrame:
-        from pyspark.sql import functions as F
-
         arrays = ", ".join(f"`{name}` array<{form.travels}>" for name, form in self._forms.items())
         text = F.reflect(F.lit("java.lang.System"), F.lit("getProperty"), F.lit(self._name))
         # Projections of their own: inlined into each column, the text would be looked up and parsed once for each.
@@ -77,8 +76,6 @@ def _is_known(kind: pa.DataType) -> bool:
 
 
 def _form(kind: pa.DataType) -> _Form:
-    from pyspark.sql import functions as F
-
     if pa.types.is_binary(kind):
         return _Form("string", _encoded, F.unbase64)
     if pa.types.is_timestamp(kind):

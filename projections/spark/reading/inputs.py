@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from eventstore.schema_registry import RegisteredSchema
 from projections.declaring.event_versions import EventVersions
 from projections.declaring.streams import EventStream
@@ -85,8 +87,6 @@ def needs_stored_state(table: Table) -> bool:
 
 def keys_of(raw: DataFrame, table: EventTable) -> DataFrame:
     """The distinct keys of the streams that raw event records belong to."""
-    from pyspark.sql import functions as F
-
     text = F.col("key").cast("string")
     stream = F.regexp_replace(text, "@[0-9]+$", "")
     return raw.select(F.substring(stream, len(table.aggregate.category) + 2, 1 << 20).alias(table.key[0])).distinct()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
 from projections.connections import Connections
 from projections.logs.offsets import OffsetRange
@@ -76,8 +77,6 @@ def without(rows: DataFrame, aside: SetAside) -> DataFrame:
     Not an anti-join: Spark moves filters below one, and a filter over what a decoder refuses would fail the query for
     the very records that are left out. Here key and value depend on both sides, so that no such filter can pass.
     """
-    from pyspark.sql import functions as F
-
     places = few_rows(rows.sparkSession, aside.faults.select(["partition", "offset"])).withColumn("_bad", F.lit(True))
     joined = rows.join(F.broadcast(places), ["partition", "offset"], "left")
     good = F.col("_bad").isNull()

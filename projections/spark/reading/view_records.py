@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
 from projections.declaring.tables import RECORD_KEY, ViewTopicTable
 from projections.spark.changes.semantic_types import of_text
 from projections.spark.failures import FAULT, fault, refuse_fault
@@ -36,16 +38,12 @@ def prepare_misfits(table: ViewTopicTable) -> Callable[[DataFrame], DataFrame]:
 
 def newest(raw: DataFrame) -> DataFrame:
     """The last record of each key."""
-    from pyspark.sql import functions as F
-
     last = F.max_by(F.struct(*_PLACE, "value"), F.col("offset")).alias("last")
     return gathered(raw, ["key"]).agg(last).select("key", "last.*")
 
 
 def _parsed() -> list[Column]:
     """`k` and `v`, the values of key and row as text by their columns; null for what is no JSON object."""
-    from pyspark.sql import functions as F
-
     key, value = (F.col(side).cast("string") for side in ("key", "value"))
     return [
         *(F.col(name) for name in _PLACE),
@@ -57,8 +55,6 @@ def _parsed() -> list[Column]:
 
 
 def _typed(table: ViewTopicTable) -> list[Column | str]:
-    from pyspark.sql import functions as F
-
     misfit = _fault(table)
     deleted = F.when(misfit.isNotNull(), refuse_fault(misfit).cast("boolean")).otherwise(F.col("_tombstone"))
     return [
@@ -73,15 +69,11 @@ def _typed(table: ViewTopicTable) -> list[Column | str]:
 
 
 def _fault(table: ViewTopicTable) -> Column:
-    from pyspark.sql import functions as F
-
     return F.coalesce(*_faults(table))
 
 
 def _faults(table: ViewTopicTable) -> Iterator[Column]:
     """What a record may be refused for, the first that is not null."""
-    from pyspark.sql import functions as F
-
     is_row = F.col("_tombstone") | F.col("v").isNotNull()
     yield F.when(F.col("k").isNull() | ~is_row, fault("no_row"))
     for side, names in (("k", table.key), ("v", table.payload)):
@@ -94,13 +86,9 @@ def _faults(table: ViewTopicTable) -> Iterator[Column]:
 
 def _may_be_null(table: ViewTopicTable, side: str, name: str) -> Column:
     """A column that is not there at all is not declared as the view has it."""
-    from pyspark.sql import functions as F
-
     return F.map_contains_key(F.col(side), table.record_name(name)) & F.lit(side == "v" or name in table.nullable)
 
 
 def _value(side: str, table: ViewTopicTable, name: str) -> Column:
-    from pyspark.sql import functions as F
-
     text, column = F.col(side)[table.record_name(name)], table.columns[name]
     return F.unhex(text) if column.kind == "binary" else of_text(text, column)

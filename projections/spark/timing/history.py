@@ -6,6 +6,9 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
 from projections.declaring.event_versions import FROM, TO
 from projections.declaring.timing.validity import CURRENT, Validity
 
@@ -26,8 +29,6 @@ class History:
 
     def __call__(self, versions: DataFrame) -> DataFrame:
         """The versions of each key, which are handed with their times."""
-        from pyspark.sql import functions as F
-
         columns = [column for column in versions.columns if column not in (FROM, TO)]
         start, end = F.col(FROM).alias(self.validity.start), F.col(TO).alias(self.validity.end)
         rows = versions if self.validity.keep is None else self._young(versions, self.validity.keep)
@@ -38,9 +39,6 @@ class History:
 
         Not before now: a batch, a rebuild and a comparison at other times would have other rows.
         """
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
         changed = F.greatest(F.unix_micros(FROM), F.unix_micros(TO))
         newest = versions.withColumn("_newest", F.max(changed).over(Window.partitionBy(*self._key)))
         return newest.where(F.col(TO).isNull() | (F.unix_micros(TO) + keep >= F.col("_newest")))

@@ -1,0 +1,101 @@
+from cdc.connectors.postgres_connector import PostgresConnector as PostgresConnector
+from cdc.source.grants import grant_notes as grant_notes
+from cdc.source.source_choice import not_of as not_of
+from eventstore.asyncapi import (
+    Routed as Routed,
+    Service as Service,
+    asyncapi as asyncapi,
+)
+from eventstore.backends.sql.engines import (
+    engine_for as engine_for,
+    opened_engine as opened_engine,
+    url_of as url_of,
+)
+from eventstore.backends.sql.reactions import SqlInboxes as SqlInboxes
+from eventstore.backends.sql.replaying import (
+    Replay as Replay,
+    parse_position as parse_position,
+)
+from eventstore.deadletters import (
+    group_letters as group_letters,
+    store_letters as store_letters,
+)
+from eventstore.deadletters.topic import TopicLetters as TopicLetters
+from eventstore.inbox import Inbox as Inbox
+from eventstore.inspection.selection import Selection as Selection
+from eventstore.inspection.store_log import StoreLog as StoreLog
+from eventstore.inspection.tracing import trace as trace
+from eventstore.kafka import ConfluentRegistry as ConfluentRegistry
+from eventstore.kafka.admin import (
+    OffsetReader as OffsetReader,
+    compare_topics as compare_topics,
+)
+from eventstore.kafka.confluent_registry import configured_registry as configured_registry
+from eventstore.kafka.entries import TopicLog as TopicLog
+from eventstore.kafka.groups import (
+    group_standing as group_standing,
+    group_statuses as group_statuses,
+    read_topics as read_topics,
+    require_group as require_group,
+    reset_group as reset_group,
+    reset_plan as reset_plan,
+    subscription_lag as subscription_lag,
+    subscription_lags as subscription_lags,
+)
+from eventstore.metrics import (
+    ProcessMetrics as ProcessMetrics,
+    RelayMetrics as RelayMetrics,
+    SubscriptionMetrics as SubscriptionMetrics,
+    serve_metrics as serve_metrics,
+)
+from eventstore.metrics.families import RUNNER as RUNNER
+from eventstore.metrics.serving import looking as looking
+from eventstore.processes import Process as Process
+from eventstore.processes.administration import Processes as Processes
+from eventstore.processes.running import run_processes as run_processes
+from eventstore.relay import (
+    Relay as Relay,
+    relay_status as relay_status,
+)
+from eventstore.scheduling import Schedule as Schedule
+from eventstore.spans import Spans as Spans
+from eventstore.topic_owners import topic_owners as topic_owners
+from eventstore.topics import (
+    DEFAULT_SOURCE as DEFAULT_SOURCE,
+    event_topic as event_topic,
+)
+from projections.branching.router import router_outwaiting as router_outwaiting
+from projections.declaring.group import ERASURES as ERASURES
+from projections.lifecycle.freshness import applied_commits as applied_commits
+from projections.lifecycle.lag import (
+    waited_seconds as waited_seconds,
+    waiting_offsets as waiting_offsets,
+)
+from projections.spark.class_archive import make_class_archive as make_class_archive
+from projections.spark.lakehouse.opening import opened_lakehouse as opened_lakehouse
+from projections.spark.reading.kafka_source import KafkaLog as KafkaLog
+from projections.spark.shared_jvm import SharedJvm as SharedJvm
+from projections.stores.behind_rows import (
+    COUNTED as COUNTED,
+    reads_personal as reads_personal,
+    rows_behind as rows_behind,
+    view_rows as view_rows,
+)
+from projections.stores.compared import captured_models as captured_models
+from projections.stores.finals import (
+    require_finals as require_finals,
+    results_of as results_of,
+)
+from projections.stores.generations import (
+    drop as drop,
+    pause as pause,
+    require_known as require_known,
+    resume as resume,
+)
+from projections.stores.letters import set_aside_topics as set_aside_topics
+from projections.stores.opening import (
+    delta_root as delta_root,
+    open_table_store as open_table_store,
+    sqlite_path as sqlite_path,
+)
+from projections.stores.port import require_unchanged as require_unchanged
