@@ -16,59 +16,72 @@ from factfold.settings_file import use_settings_file
 # A new command or group is one entry: its name, its line in the list of commands, its module and its function there.
 _PLACES: Final = (
     Place(
-        "new", "Create a project in the folder NAME: code, tests, Makefile, settings. It runs without servers.", "new"
+        "new",
+        "Create a project in the folder NAME: code, tests, Makefile, settings. It runs without servers.",
+        "service.new",
     ),
     Place(
         "console",
         "Show a service in a browser: what runs and what is behind, events, views, connectors, dead letters.",
-        "console",
+        "service.console",
     ),
     Place(
-        "dev", "Build a group, verify and follow it, and do so again after each change of the project's files.", "dev"
+        "dev",
+        "Build a group, verify and follow it, and do so again after each change of the project's files.",
+        "service.dev",
     ),
     Place(
-        "up", "Run a service's projections, branches, subscriptions and processes together, until a signal comes.", "up"
+        "up",
+        "Run a service's projections, branches, subscriptions and processes together, until a signal comes.",
+        "service.up",
     ),
     Place(
         "trace",
         "Show what a conversation led to, over every store and topic that is named, each step below its cause.",
-        "trace",
+        "events.trace",
     ),
     Place(
         "erase",
         "Destroy the keys of a subject, for good: its events show placeholders; print what that does not reach.",
-        "erasure",
+        "events.erasure",
     ),
     Place(
         "doctor",
         "Check Java, disk, downloads, ports, an event store and its topics; exit code 1 when something must be done.",
-        "doctor",
+        "service.doctor",
     ),
     Place(
         "prepare",
         "Load Spark's classes once and keep them, 200 MB in the virtual environment: later starts take a third less.",
-        "prepare",
+        "service.prepare",
     ),
-    Place("stack", "PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", "stack", "app"),
+    Place("stack", "PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", "service.stack", "app"),
     # With the commands of cdc, cdc_operate, cdc_signals and cdc_compare.
-    Place("cdc", "Connectors that capture row changes and publish events.", "cdc_prepare", "app"),
+    Place("cdc", "Connectors that capture row changes and publish events.", "cdc.prepare", "app"),
     # With the commands of projections and generations.
-    Place("projections", "Views: build them from the log, keep them up to date, prove them.", "histories", "app"),
-    Place("archive", "Archives: topics in columns next to Kafka, from which views are rebuilt.", "archive", "app"),
-    Place("branches", "Branches: put each record of a topic into exactly one topic.", "branches", "app"),
-    Place("subscriptions", "Handlers that react to events.", "subscriptions", "app"),
-    Place("processes", "Process managers: what runs, what waits for what, what is stuck.", "processes", "app"),
-    Place("schedule", "Commands that are sent later: list, retry, cancel.", "schedule", "app"),
-    Place("dlq", "Dead letters: records and events that were given up.", "dlq", "app"),
+    Place("projections", "Views: build them from the log, keep them up to date, prove them.", "views.histories", "app"),
+    Place(
+        "archive", "Archives: topics in columns next to Kafka, from which views are rebuilt.", "views.archive", "app"
+    ),
+    Place("branches", "Branches: put each record of a topic into exactly one topic.", "views.branches", "app"),
+    Place("subscriptions", "Handlers that react to events.", "events.subscriptions", "app"),
+    Place("processes", "Process managers: what runs, what waits for what, what is stuck.", "service.processes", "app"),
+    Place("schedule", "Commands that are sent later: list, retry, cancel.", "service.schedule", "app"),
+    Place("dlq", "Dead letters: records and events that were given up.", "letters.dlq", "app"),
     # With the commands of schema.
-    Place("schema", "Schemas: can the code read what was written?", "service_schema", "app"),
-    Place("relay", "The event store published to Kafka without Kafka Connect.", "relay", "app"),
+    Place("schema", "Schemas: can the code read what was written?", "events.service_schema", "app"),
+    Place("relay", "The event store published to Kafka without Kafka Connect.", "service.relay", "app"),
     # Store's own, with the commands for single streams.
-    Place("store", "An event store and its tables.", "streams", "app"),
-    Place("keys", "Keys of personal fields.", "erasure", "keys"),
-    Place("events", "Events: look at them, and deliver some again.", "events", "app"),
-    Place("streams", "Streams: their events and their states.", "stream_states", "app"),
-    Place("watch", "Metrics of stores, dead letters and views, and files for Prometheus and Grafana.", "watch", "app"),
+    Place("store", "An event store and its tables.", "events.streams", "app"),
+    Place("keys", "Keys of personal fields.", "events.erasure", "keys"),
+    Place("events", "Events: look at them, and deliver some again.", "events.events", "app"),
+    Place("streams", "Streams: their events and their states.", "events.stream_states", "app"),
+    Place(
+        "watch",
+        "Metrics of stores, dead letters and views, and files for Prometheus and Grafana.",
+        "service.watch",
+        "app",
+    ),
 )
 
 

@@ -57,7 +57,7 @@ class Clients(Closing):
     @property
     def store(self) -> SqlEventStore:
         """The event store, without keys: personal values stay sealed."""
-        from factfold.cli.store import existing_store
+        from factfold.cli.events.store import existing_store
 
         url = _required(self.places.store_url, "the event store", "store_url", "FACTFOLD_STORE_URL")
         return self._hold("store", lambda: self._opened.enter_context(existing_store(url, self.places.store_schema)))
@@ -80,7 +80,7 @@ class Clients(Closing):
     @property
     def source(self) -> Engine | None:
         """The database of the connectors, None if it is not configured: then slots are not looked at."""
-        from factfold.cli.connectors import maybe_database
+        from factfold.cli.cdc.connectors import maybe_database
 
         url = self.places.source_url
         return self._hold("source", lambda: self._opened.enter_context(maybe_database(url)))
@@ -113,7 +113,7 @@ class Clients(Closing):
     @property
     def log(self) -> OpenKafkaLog | OpenStoreLog:
         """The log that the views are made from: their own SQLite file, or Kafka."""
-        from factfold.cli.run_lag import open_log
+        from factfold.cli.views.run_lag import open_log
         from projections.stores.opening import sqlite_path
 
         url = _required(self.places.views_url, "the views", "views_url", "FACTFOLD_VIEWS_URL")
@@ -146,7 +146,7 @@ class Clients(Closing):
 
 
 def _opened_views(opened: ExitStack, url: str) -> SqlTableStore:
-    from factfold.cli.opened_views import opened_views
+    from factfold.cli.views.opened_views import opened_views
     from projections.stores.opening import delta_root
 
     if delta_root(url) is not None:

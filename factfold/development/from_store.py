@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import Subscriber
 from eventstore.errors import DeclarationError, FactfoldError
+from factfold.cli.events.store import existing_store
+from factfold.cli.events.subscriptions import load_subscription
 from factfold.cli.failures import show
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.signals import stop_on_signal
-from factfold.cli.store import existing_store
-from factfold.cli.subscriptions import load_subscription
 from factfold.discovery import Discovery, discovered
 from projections import branch_source
 

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 import projections
 from eventstore.errors import FactfoldError
 from factfold import on_demand
-from factfold.cli.comparisons import print_row, without_personal
+from factfold.cli.cdc.comparisons import print_row, without_personal
 from factfold.cli.failures import show
 from factfold.cli.logs import log_to_stderr
-from factfold.cli.projections import load_group, opened_environment
-from factfold.cli.rebuild_display import shown
 from factfold.cli.signals import stop_on_signal
+from factfold.cli.views.projections import load_group, opened_environment
+from factfold.cli.views.rebuild_display import shown
 from projections.errors import DefinitionChanged
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.topic_settings import limit_retention
 from eventstore.topics import TopicRecord, TopicSpec, event_topic
-from factfold.cli import archive as cli_archive
 from factfold.cli.entry import application
+from factfold.cli.views import archive as cli_archive
 from projections import Archiver, rebuild, release_topic, rollback, verify
 from projections.errors import ArchiveDiffers, ArchiveMoved, ArchiveUnusable, OffsetsLost
 from projections.logs.offsets import OffsetRange

@@ -18,8 +18,8 @@ from eventstore.errors import ForeignRecord, TopicNotRelayed
 from eventstore.kafka.admin import end_offsets, ensure_topics
 from eventstore.relay import Relay
 from eventstore.topics import branch_topic
-from factfold.cli import doctor
 from factfold.cli.entry import application
+from factfold.cli.service import doctor
 from tests.crates import crate_store, fill, topic_of
 
 

@@ -21,7 +21,7 @@ import psutil
 import pytest
 import sqlalchemy
 
-from factfold.cli.stack import _variables
+from factfold.cli.service.stack import _variables
 from factfold.stack import LocalStack
 from factfold.stack.errors import ArtifactError, ServerFailed
 from factfold.stack.folders import cache_folder

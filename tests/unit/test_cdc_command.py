@@ -19,7 +19,7 @@ from cdc.connect.status import TaskStatus
 from cdc.errors import InvalidConnector
 from cdc.source.grants import grant_notes
 from eventstore.errors import DeclarationError
-from factfold.cli import cdc_operate as command_line
+from factfold.cli.cdc.apply import operate as command_line
 from factfold.stack.state import StackInfo
 
 SHOP = PostgresSource(
@@ -154,7 +154,7 @@ def overview(name: str, state: str) -> dict[str, Any]:
 
 def test_a_supervisor_s_log_may_be_json(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = threading.Event()
-    monkeypatch.setattr("factfold.cli.cdc_operate.stop_on_signal", lambda: stopped)
+    monkeypatch.setattr("factfold.cli.cdc.operate.stop_on_signal", lambda: stopped)
     monkeypatch.setattr(cdc.Supervisor, "look", lambda self: (structlog.get_logger().warning("looked"), stopped.set()))
     try:
         result = run("supervise", "--json", "--connect-url", WORKER)

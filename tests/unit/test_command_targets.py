@@ -9,11 +9,11 @@ import pytest
 from cdc.errors import InvalidConnector
 from eventstore.errors import DeclarationError
 from eventstore.extras import MissingExtra
-from factfold.cli.connectors import declared
+from factfold.cli.cdc.connectors import declared
 from factfold.cli.definitions import ModuleBroken, load_aggregate
-from factfold.cli.processes import load_process
-from factfold.cli.projections import load_group
-from factfold.cli.subscriptions import load_subscription
+from factfold.cli.events.subscriptions import load_subscription
+from factfold.cli.service.processes import load_process
+from factfold.cli.views.projections import load_group
 
 BROKEN = "import a_package_that_is_not_here\n"
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from cdc import PostgresSource, TableComparison
 from cdc.errors import InvalidConnector
 from eventstore.errors import DeclarationError
-from factfold.cli import cdc_compare as command_line
-from factfold.cli.comparison_display import as_plain, tell
+from factfold.cli.cdc.apply import compare as command_line
+from factfold.cli.cdc.comparison_display import as_plain, tell
 
 FOUND = TableComparison(
     "public.items",

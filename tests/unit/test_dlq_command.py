@@ -15,8 +15,9 @@ from eventstore.deadletters.causes import Cause
 from eventstore.deadletters.letters import Action, Contents, Letter, Settled
 from eventstore.delivery import Subscriber
 from eventstore.errors import InvalidEventData
-from factfold.cli import dlq, progress
+from factfold.cli import progress
 from factfold.cli.entry import application
+from factfold.cli.letters import dlq
 from tests.ledger import Payment
 from tests.unit.test_documented_json import documented, fields
 
@@ -135,7 +136,7 @@ PLACES = {"FACTFOLD_INBOX_URL": "sqlite:///inbox.db", "FACTFOLD_VIEWS_URL": "sql
 )
 def test_a_variable_gives_the_address_of_a_home_and_chooses_none(monkeypatch, options, kind):
     asked = []
-    monkeypatch.setattr("factfold.cli.dlq.opened_letters", lambda home: asked.append(home))
+    monkeypatch.setattr("factfold.cli.letters.dlq.opened_letters", lambda home: asked.append(home))
     CliRunner().invoke(application(), ["dlq", "list", "payment", "books", *options], env=PLACES)
     assert asked[0].kind == kind
     assert {asked[0].database, asked[0].views_url} >= set(options[1:]) & {"sqlite:///other.db"}

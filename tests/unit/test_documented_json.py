@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from cdc import TableComparison
-from factfold.cli.comparison_display import as_plain
-from factfold.cli.projections import print_json
+from factfold.cli.cdc.comparison_display import as_plain
+from factfold.cli.views.projections import print_json
 from projections.lifecycle.comparing import ViewComparison
 from projections.lifecycle.rebuild import RebuildReport
 from projections.lifecycle.verifying import ViewVerdict

@@ -22,7 +22,7 @@ from eventstore import ANY, Dispatcher, MasterKeys, Metadata, NewEvent, Position
 from eventstore.errors import DeclarationError, EventsNotFound, FactfoldError, InvalidIdentifier, KeysMissing
 from eventstore.inspection import Entry
 from factfold.cli.entry import application
-from factfold.cli.entry_display import print_entries, print_entry
+from factfold.cli.events.entry_display import print_entries, print_entry
 from tests.unit.guestbook import Customer, Order
 
 GUESTBOOK = "tests.unit.guestbook"

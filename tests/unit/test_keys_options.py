@@ -9,8 +9,8 @@ import pytest
 
 from eventstore import SqlEventStore, SqlKeyStore
 from eventstore.errors import DeclarationError
-from factfold.cli import projections as command_line
 from factfold.cli.keys import open_keys
+from factfold.cli.views import projections as command_line
 
 MASTER = "one:" + "A" * 43 + "="
 
@@ -49,7 +49,7 @@ def test_the_file_of_the_embedded_road_holds_its_own_keys(
             assert seen[0].erasures() == 0, "the keys are open for as long as the environment is"
 
     monkeypatch.setattr("projections.Environment", Opened, raising=False)
-    monkeypatch.setattr("factfold.cli.projections.spark_jars", list)
+    monkeypatch.setattr("factfold.cli.views.projections.spark_jars", list)
     given = own if keys_url else None
     with command_line.opened_environment(views, "1g", MASTER, given, None):
         (keys,) = seen

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 import sample_app.views
 from eventstore import NO_STREAM, SqlEventStore
 from eventstore.errors import BrokerUnreachable
-from factfold.cli import generations as cli_generations
-from factfold.cli import projections as cli_projections
 from factfold.cli.entry import application
-from factfold.cli.rebuild_display import shown
+from factfold.cli.views import generations as cli_generations
+from factfold.cli.views import projections as cli_projections
+from factfold.cli.views.rebuild_display import shown
 from projections.errors import (
     DefinitionChanged,
     FactfoldError,

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from eventstore import Subscription
 from eventstore.errors import DeclarationError
 from factfold.cli.entry import application, main
-from factfold.cli.subscriptions import load_subscription, parse_start
+from factfold.cli.events.subscriptions import load_subscription, parse_start
 
 
 def test_places_to_move_a_group_to_are_read():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import cdc
 from cdc.errors import CdcError
-from factfold.cli.connectors import causes_of, of_its_own, worker
+from factfold.cli.cdc.connectors import causes_of, of_its_own, worker
 from factfold.console.page import Action, Outcome, Page, Query, chosen, required
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.connector_health import HEALTH, SLOTS, SNAPSHOTS, HealthShown, SnapshotStep

@@ -13,7 +13,7 @@ from cdc.operating.connector_health import committed_offsets
 from cdc.source.catalogue import slot_facts, typed_errors
 from cdc.source.notifications import NotificationReader
 from cdc.source.source_choice import not_of
-from factfold.cli.connectors import of_its_own
+from factfold.cli.cdc.connectors import of_its_own
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:

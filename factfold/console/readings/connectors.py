@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cdc.connect.status import is_well
-from factfold.cli.connectors import causes_of
+from factfold.cli.cdc.connectors import causes_of
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:

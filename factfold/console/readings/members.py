@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from factfold import on_demand
-from factfold.cli.subscriptions import parse_start
+from factfold.cli.events.subscriptions import parse_start
 from factfold.console.page import FieldWrong
 from factfold.console.sources import Clients, Reading
 

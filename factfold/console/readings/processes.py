@@ -12,7 +12,7 @@ from eventstore.identifiers import StreamName
 from eventstore.processes.administration import Processes
 from eventstore.processes.records import ENDED
 from eventstore.scheduling import Schedule
-from factfold.cli.shown_processes import status_as_json, step_as_json
+from factfold.cli.service.shown_processes import status_as_json, step_as_json
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from eventstore.errors import EventsNotFound, FactfoldError
 from eventstore.inspection.stream_states import event_at, stream_state
 from eventstore.inspection.tracing import trace
 from eventstore.shown_urls import shown_url
-from factfold.cli.entry_display import entry_as_json
-from factfold.cli.logs_to_read import selected
-from factfold.cli.shown_streams import masked_entries, trace_as_json
+from factfold.cli.events.entry_display import entry_as_json
+from factfold.cli.events.logs_to_read import selected
+from factfold.cli.events.shown_streams import masked_entries, trace_as_json
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:

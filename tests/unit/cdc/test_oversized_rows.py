@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from cdc.connect.failures import remedy_for, short_trace
 from cdc.source.oversized_rows import OversizedRow, advice_on
-from factfold.cli import cdc_operate as command_line
+from factfold.cli.cdc.apply import operate as command_line
 
 PRODUCER = """org.apache.kafka.common.KafkaException: Cannot execute transactional method because we are \
 in an error state

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 import projections
-from factfold.cli import generations as cli_generations
-from factfold.cli import projections as cli_projections
 from factfold.cli.entry import application
+from factfold.cli.views import generations as cli_generations
+from factfold.cli.views import projections as cli_projections
 from factfold.console import jobs as jobs_module
 from factfold.console.jobs import Jobs
 from factfold.console.places import Places

@@ -26,7 +26,8 @@ from eventstore.errors import (
     TopicMissing,
 )
 from eventstore.restarts import PASSING
-from factfold.cli import branches, projections, subscriptions
+from factfold.cli.events import subscriptions
+from factfold.cli.views import branches, projections
 from projections.lifecycle import restarts as of_projections
 
 PASS = [BrokerRefused, BrokerUnreachable, RegistryUnreachable, StoreUnavailable]

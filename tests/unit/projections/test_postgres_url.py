@@ -9,7 +9,7 @@ import psycopg.conninfo
 import pytest
 
 from eventstore.backends.sql.engines import engine_for
-from factfold.cli.connectors import _created as database_of_a_source
+from factfold.cli.cdc.connectors import _created as database_of_a_source
 from projections.stores.postgres import PostgresTableStore
 
 SAID = {

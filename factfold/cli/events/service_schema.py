@@ -1,0 +1,116 @@
+"""`factfold schema asyncapi`: a service as an AsyncAPI document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import eventstore
+import projections
+from eventstore import Aggregate
+from eventstore.errors import DeclarationError
+from factfold import on_demand
+from factfold.cli.completions import completes
+from factfold.cli.definitions import load_definition, load_module
+from factfold.cli.events.logs_to_read import MaybeDatabase
+from factfold.cli.events.schema import app
+from factfold.cli.events.store import Json, Schema, Source, existing_store
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["app"]
+
+
+@app.command()
+def asyncapi(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            help="Aggregates, subscriptions and branches, each as module:name. A module means all that it declares.",
+            metavar="TARGET...",
+            autocompletion=completes("aggregate", "subscription", "queue", "branches"),
+        ),
+    ],
+    title: Annotated[str | None, typer.Option("--title", help="The service's name. Default: from the source.")] = None,
+    version: Annotated[str, typer.Option("--version", help="The version of the document.")] = "1.0.0",
+    source: Source = None,
+    database: MaybeDatabase = None,
+    schema: Schema = None,
+    servers: Annotated[
+        list[str] | None, typer.Option("--server", help="host:port of a Kafka broker to name. May be repeated.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Describe a service's topics, events, commands, branches and subscriptions as AsyncAPI 3.0, in YAML.
+
+    With --store-url, topics and partitions are those of the store's categories.
+    """
+    named = source or on_demand.DEFAULT_SOURCE
+    topics, partitions = ({}, {}) if database is None else _of_store(database, schema)
+    own = {"title": title or named.rstrip("/").rpartition("/")[2], "version": version, "source": named}
+    document = on_demand.asyncapi(
+        _service(targets, own | {"topics": topics, "partitions": partitions, "servers": servers or ()})
+    )
+    typer.echo(json.dumps(document, indent=2) if as_json else _yaml(document), nl=as_json)
+
+
+def _service(targets: list[str], own: Mapping[str, Any]) -> on_demand.Service:
+    definitions = [one for target in targets for one in _declared(target)]
+    return on_demand.Service(
+        aggregates=[one for one in definitions if isinstance(one, type) and issubclass(one, Aggregate)],
+        subscriptions=[one for one in definitions if isinstance(one, eventstore.Subscription)],
+        routed=[_routed(one) for one in definitions if isinstance(one, projections.Branches)],
+        **own,
+    )
+
+
+def _declared(target: str) -> Iterator[Any]:
+    """What a target names: one definition, or each that a module has under a name."""
+    named = {"what": "definition", "example": "shop.orders:Order"}
+    if ":" in target:
+        definition = load_definition(target, object, **named)
+        if not _is_described(definition):
+            raise DeclarationError(
+                f"{target!r} is a {type(definition).__name__}", remedy="name an aggregate, a subscription or branches"
+            )
+        yield definition
+        return
+    seen: set[int] = set()
+    for definition in vars(load_module(target, target, **named)).values():
+        if _is_described(definition) and id(definition) not in seen:
+            seen.add(id(definition))
+            yield definition
+
+
+def _is_described(definition: object) -> bool:
+    if isinstance(definition, type):
+        return (
+            issubclass(definition, Aggregate) and definition is not on_demand.Process and bool(definition.event_types)
+        )
+    return isinstance(definition, eventstore.Subscription | projections.Branches)
+
+
+def _routed(branches: Any) -> on_demand.Routed:
+    return on_demand.Routed(
+        aggregate=branches.aggregate,
+        topic=branches.topic,
+        topics=branches.topics,
+        predicates={name: str(predicate) for name, predicate in branches.predicates.items()},
+        dead_letter_topic=branches.dead_letter_topic,
+    )
+
+
+def _of_store(database: str, schema: str | None) -> tuple[dict[str, str], dict[str, int]]:
+    with existing_store(database, schema) as store:
+        categories = store.categories()
+    return {one.name: one.topic for one in categories}, {one.topic: one.partitions for one in categories}
+
+
+def _yaml(document: Mapping[str, Any]) -> str:
+    import yaml
+
+    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))

@@ -1,0 +1,107 @@
+"""`factfold trace`: a conversation as a tree of commands, events and reactions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from factfold import on_demand
+from factfold.cli.events.entry_display import console_of_stdout
+from factfold.cli.events.logs_to_read import Databases, KeyOptions, ShowPersonal, Topics, opened_logs
+from factfold.cli.events.shown_streams import trace_as_json
+from factfold.cli.events.store import Json, Schema
+from factfold.cli.keys import KeyStoreOption, KeysUrl, MasterKeysIfAny
+from factfold.cli.logs import log_to_stderr
+from factfold.cli.shown_values import as_pairs, as_utc, printable
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+    from eventstore.inspection.tracing import Step, Trace
+
+
+def trace(
+    correlation: Annotated[str, typer.Argument(help="The correlation id of the conversation.")],
+    databases: Databases = None,
+    topics: Topics = None,
+    handlers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--inbox-url",
+            envvar="FACTFOLD_INBOX_URL",
+            help="A database with an inbox, to say what groups did. May be repeated.",
+        ),
+    ] = None,
+    schema: Schema = None,
+    data: Annotated[bool, typer.Option("--data", help="The fields of each event too.")] = False,
+    show_personal: ShowPersonal = False,
+    master_keys: MasterKeysIfAny = None,
+    key_store: KeyStoreOption = None,
+    keys_url: KeysUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a conversation led to, over every store and topic that is named, each step below its cause."""
+    log_to_stderr()
+    keys = KeyOptions(show_personal, master_keys, key_store, keys_url)
+    with ExitStack() as opened, opened_logs(databases or [], schema, topics or [], keys) as (stores, logs):
+        engines = [
+            opened.enter_context(on_demand.opened_engine(url)) for url in handlers or () if url not in (databases or ())
+        ]
+        inboxes = [on_demand.SqlInboxes(engine) for engine in (*(store.engine for store in stores), *engines)]
+        conversation = on_demand.trace(correlation, logs, inboxes=inboxes)
+    if as_json:
+        typer.echo(json.dumps(trace_as_json(conversation)))
+    else:
+        _tell(conversation, data=data)
+
+
+def _tell(conversation: Trace, *, data: bool) -> None:
+    from rich.text import Text
+    from rich.tree import Tree
+
+    events = conversation.events
+    logs = list(dict.fromkeys(entry.log for entry in events))
+    head = (
+        f"{conversation.correlation_id}: {len(events):,} events, {as_utc(events[0].time)} to {as_utc(events[-1].time)}"
+    )
+    root = Tree(Text(head, style="bold"))
+    branches: list[Tree] = [root]
+    for step in conversation.steps:
+        del branches[step.depth + 1 :]
+        branch = branches[-1].add(_label(step, logs=logs, data=data))
+        branches.append(branch)
+        for line in _reactions(step):
+            branch.add(line)
+    console = console_of_stdout()
+    console.print(root, no_wrap=True, overflow="ellipsis")
+    for number, log in enumerate(logs, 1) if len(logs) > 1 else ():
+        typer.echo(f"[{number}] {log}")
+
+
+def _label(step: Step, *, logs: list[str], data: bool) -> Any:
+    from rich.text import Text
+
+    if step.entry is None:
+        missing = f"  for event {step.missing_cause}, which is in none of these" if step.missing_cause else ""
+        name = printable(step.name or "(name not recorded)")
+        return Text.assemble(("command ", "dim"), (name, "bold"), printable(f"  {step.id}{missing}"))
+    entry, event = step.entry, step.entry.event
+    number = f"  [{logs.index(entry.log) + 1}]" if len(logs) > 1 else ""
+    place = entry.place if event is None else printable(f"{event.stream}@{event.version}")
+    time = as_utc(entry.happened)
+    fields = f"  {as_pairs(entry.data)}" if data else ""
+    return Text.assemble(
+        ("event ", "dim"), (printable(step.name or ""), "bold"), f"  {place}  ", (time, "dim"), number, fields
+    )
+
+
+def _reactions(step: Step) -> Iterator[Any]:
+    from rich.text import Text
+
+    for one in step.reactions:
+        what = "handled by" if one.outcome == "handled" else "given up by"
+        yield Text.assemble((f"{what} ", "dim"), one.group, (f"  {as_utc(one.time)}", "dim"))

@@ -1,0 +1,143 @@
+"""The home of dead letters that a command's options name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+import eventstore
+import projections
+from factfold import on_demand
+from factfold.cli.brokers import reached_settings
+from factfold.cli.completions import completes
+from factfold.cli.given_options import chosen_by
+from factfold.cli.views.branches import load_branches
+
+if TYPE_CHECKING:
+    from eventstore.deadletters import Letters
+
+Topic = Annotated[str, typer.Argument(help="The topic whose records were given up.")]
+Group = Annotated[
+    str | None,
+    typer.Argument(help="The group that gave them up: a subscription's or a projection's. None for branches."),
+]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--inbox-url",
+        envvar="FACTFOLD_INBOX_URL",
+        help="SQLAlchemy URL of the handler's database, for a subscription that reads a store.",
+    ),
+]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--store-url",
+        envvar="FACTFOLD_STORE_URL",
+        help="SQLAlchemy URL of that store, if it is in another database.",
+    ),
+]
+Schema = Annotated[
+    str | None,
+    typer.Option("--store-schema", envvar="FACTFOLD_STORE_SCHEMA", help="That store's database schema (PostgreSQL)."),
+]
+Views = Annotated[
+    str | None,
+    typer.Option(
+        "--views-url",
+        envvar="FACTFOLD_VIEWS_URL",
+        help="SQLAlchemy URL of a projection's views, for the records it has set aside.",
+    ),
+]
+
+
+class HomeKind(StrEnum):
+    """Where dead letters are."""
+
+    TOPIC = "topic"
+    INBOX = "inbox"
+    VIEWS = "views"
+
+
+Kind = Annotated[
+    HomeKind | None,
+    typer.Option(
+        "--home",
+        callback=chosen_by({"database": HomeKind.INBOX, "views_url": HomeKind.VIEWS}, otherwise=HomeKind.TOPIC),
+        help="Where the letters are. Default: where --inbox-url or --views-url says, else in a topic.",
+    ),
+]
+Definition = Annotated[
+    str | None,
+    typer.Option(
+        "--branches",
+        help="The definition of the branches, to replay letters into them.",
+        autocompletion=completes("branches"),
+    ),
+]
+
+
+class Home(NamedTuple):
+    """What the options say of the home."""
+
+    topic: str
+    group: str | None
+    kind: HomeKind | None
+    database: str | None = None
+    store_url: str | None = None
+    schema: str | None = None
+    views_url: str | None = None
+    branches: str | None = None
+
+
+@contextmanager
+def opened_letters(home: Home) -> Iterator[Letters]:
+    """Open the letters in their home. Raises BadParameter if the options name none."""
+    if home.group is None and home.kind is not HomeKind.TOPIC:
+        raise typer.BadParameter("name the group behind the topic")
+    with ExitStack() as stack:
+        if home.kind is HomeKind.VIEWS:
+            yield stack.enter_context(_set_aside(home))
+        elif home.kind is HomeKind.INBOX:
+            yield stack.enter_context(_of_store(home))
+        else:
+            yield stack.enter_context(_of_topic(home))
+
+
+@contextmanager
+def _set_aside(home: Home) -> Iterator[Letters]:
+    store = on_demand.open_table_store(_url(home.views_url, "--views-url"))
+    try:
+        with projections.set_aside_letters(store, home.topic, group=home.group or "") as letters:
+            yield letters
+    finally:
+        store.close()
+
+
+def _url(url: str | None, option: str) -> str:
+    if url is None:
+        raise typer.BadParameter(f"give {option}, where the letters are")
+    return url
+
+
+@contextmanager
+def _of_store(home: Home) -> Iterator[Letters]:
+    with (
+        on_demand.opened_engine(_url(home.database, "--inbox-url")) as engine,
+        eventstore.SqlEventStore(engine if home.store_url is None else home.store_url, schema=home.schema) as store,
+        on_demand.store_letters(store, home.topic, group=home.group or "", engine=engine) as letters,
+    ):
+        yield letters
+
+
+def _of_topic(home: Home) -> Letters:
+    branches = None if home.branches is None else load_branches(home.branches)
+    settings = reached_settings(without_kafka="letters are in the handler's database: TOPIC GROUP --inbox-url URL")
+    if home.group is not None:
+        return on_demand.group_letters(settings, home.topic, group=home.group)
+
+    return projections.branch_letters(settings, branches or home.topic)

@@ -1,0 +1,62 @@
+"""`factfold dev`: one group, built, compared and followed again after each change of its code."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from factfold import on_demand
+from factfold.cli.definitions import ModuleBroken
+from factfold.cli.keys import KeysUrl, MasterKeysIfAny
+from factfold.cli.signals import stop_on_signal
+from factfold.cli.views.projections import Group, Memory, Views, load_group
+from factfold.development.dev_loop import DevLoop
+from factfold.development.preparing import Prepare, prepare_new_store
+from factfold.development.turn import say
+from factfold.stack import delta_jars, spark_jars
+from factfold.stack.java import require_java
+
+
+def dev(
+    group: Group,
+    views_url: Views,
+    memory: Memory = "1g",
+    master_keys: MasterKeysIfAny = None,
+    keys_url: KeysUrl = None,
+    prepare: Prepare = None,
+    folder: Annotated[Path, typer.Option("--folder", help="The project's folder, whose files are watched.")] = Path(),
+) -> None:
+    """Build a group, verify and follow it, and do so again after each change of the project's files.
+
+    A new event store in SQLite is prepared first. Spark starts once. A changed definition becomes a new generation
+    under a version of its own, without a question: use a database for development. An error is shown, and the next
+    change is tried.
+    """
+    _check(group)
+
+    require_java()
+    stop = stop_on_signal()
+    package = group.partition(":")[0].partition(".")[0]
+    if prepared := prepare_new_store(package, {**os.environ, "FACTFOLD_VIEWS_URL": views_url}, prepare):
+        say(f"prepared a new event store: {prepared}")
+    jars = [*spark_jars(), *delta_jars()] if on_demand.delta_root(views_url) is not None else spark_jars()
+    given = {
+        "FACTFOLD_VIEWS_URL": views_url,
+        "FACTFOLD_MASTER_KEYS": master_keys,
+        "FACTFOLD_KEYS_URL": keys_url,
+    }
+    variables = {name: value for name, value in given.items() if value is not None}
+    say("starting Spark, once")
+    with on_demand.SharedJvm(jars, memory=memory) as jvm:
+        stop_on_signal(stop)
+        DevLoop(group, jvm, folder.absolute(), memory, variables).run(stop=stop)
+
+
+def _check(group: str) -> None:
+    """Refuse a wrong target before Spark starts; code that fails otherwise may be mended while the command runs."""
+    with suppress(ModuleBroken):
+        load_group(group)

@@ -1,0 +1,164 @@
+"""`factfold doctor`: what this machine has and lacks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+import eventstore
+from cdc.findings import Finding, Severity, errors
+from eventstore.errors import FactfoldError, StoreNotPrepared, StoreRestored, TopicMismatch
+from eventstore.shown_urls import shown_url
+from factfold import on_demand
+from factfold.cli.cdc.connectors import brokers_at
+from factfold.cli.events.store import existing_store
+from factfold.stack.artifacts import cached, check, missing
+from factfold.stack.errors import StackError
+from factfold.stack.folders import state_folder
+from factfold.stack.java import require_java
+from factfold.stack.ports import LOOPBACK, free_ports
+from factfold.stack.postgres import installed_wheel
+from factfold.stack.versions import versions
+
+# PostgreSQL's tree, the jars and a year of flights in Kafka and PostgreSQL, with room to breathe.
+_DISK_GB = 5
+# Someone is waiting at a terminal.
+_BROKER_SECONDS = 5.0
+
+
+def doctor(
+    store: Annotated[
+        str | None,
+        typer.Option("--store-url", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of an event store to look at."),
+    ] = None,
+    schema: Annotated[
+        str | None, typer.Option("--store-schema", envvar="FACTFOLD_STORE_SCHEMA", help="The store's database schema.")
+    ] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            "--kafka-bootstrap-servers",
+            envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS",
+            help="Brokers with the topics of that store.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check Java, disk, downloads, ports, an event store and its topics; exit code 1 when something must be done."""
+    findings = [_checked(name, check) for name, check in _CHECKS.items()]
+    if store is not None:
+        findings.append(_checked("store", lambda: _store(store, schema)))
+        if kafka is not None and findings[-1].severity is Severity.OK:
+            findings.append(_checked("topics", lambda: _topics(store, schema, kafka)))
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
+    else:
+        _print(findings)
+    if errors(findings):
+        raise typer.Exit(1)
+
+
+def _checked(name: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding.ok(name, check())
+    except FactfoldError as failure:
+        return Finding.error(name, failure.message, failure.remedy)
+
+
+def _java() -> str:
+    java = require_java()
+    return f"Java {java.version} at {java.executable}"
+
+
+def _disk() -> str:
+    import shutil
+
+    folder = next(parent for parent in (state_folder(), *state_folder().parents) if parent.exists())
+    free = shutil.disk_usage(folder).free / 1e9
+    if free < _DISK_GB:
+        raise StackError(
+            f"{free:.1f} GB are free at {folder}, {_DISK_GB} are required",
+            remedy="free disk or set FACTFOLD_HOME",
+        )
+    return f"{free:.0f} GB free at {folder}"
+
+
+def _downloads() -> str:
+    pinned = versions()
+    lacking = missing(pinned.artifacts)
+    for artifact in pinned.artifacts:
+        if artifact not in lacking:
+            check(cached(artifact), expected=pinned.sha256.get(artifact.filename))
+    here = len(pinned.artifacts) - len(lacking)
+    later = f", {len(lacking)} will be fetched by the next `factfold stack up`" if lacking else ""
+    return f"{here} files present and as their checksums say{later}"
+
+
+def _postgres() -> str:
+    return f"PostgreSQL in {installed_wheel()}"
+
+
+def _ports() -> str:
+    free_ports(["any"])
+    return f"{LOOPBACK} accepts listeners"
+
+
+def _store(url: str, schema: str | None) -> str:
+    with existing_store(url, schema) as store:
+        version, place = store.version(), shown_url(store.engine.url)
+        if not version.is_current:
+            raise StoreNotPrepared(
+                f"the tables are at version {version.installed or 'none'}, this release needs {version.newest}",
+                remedy="factfold store migrate",
+                place=place,
+            )
+        if ahead := store.restored():
+            raise StoreRestored(
+                f"events are {ahead:,} transactions ahead of this cluster: they came from another one, "
+                "and readers do not see them yet",
+                remedy="factfold store renumber",
+                place=place,
+            )
+    return f"version {version.installed} at {place}"
+
+
+def _topics(url: str, schema: str | None, servers: str) -> str:
+    """Compare the store's categories with their topics: partitions, which are fixed for life, policy, and owner."""
+    settings = brokers_at(servers)
+    with eventstore.SqlEventStore(url, schema=schema) as store:
+        expected = [on_demand.event_topic(one.topic, partitions=one.partitions) for one in store.categories()]
+        compared = on_demand.compare_topics(settings, expected, deadline=_BROKER_SECONDS)
+        owners = on_demand.topic_owners(settings, [store])
+    owners.require_own()
+    if compared.mismatches:
+        problem = "; ".join(mismatch.message for mismatch in compared.mismatches)
+        remedies = dict.fromkeys(mismatch.remedy for mismatch in compared.mismatches)
+        raise TopicMismatch(problem, remedy="; ".join(remedies), place=servers)
+    later = f", {len(compared.missing)} not made yet: {', '.join(compared.missing)}" if compared.missing else ""
+    several = "; ".join(
+        f"{topic} has events of several sources ({', '.join(sorted(sources))})"
+        for topic, sources in owners.sources.items()
+        if len(sources) > 1
+    )
+    shared = f"; {several}: let readers name the one they mean (source=)" if several else ""
+    return f"{len(expected) - len(compared.missing)} topics as their categories say{later}{shared}"
+
+
+_CHECKS: dict[str, Callable[[], str]] = {
+    "java": _java,
+    "disk": _disk,
+    "postgres": _postgres,
+    "downloads": _downloads,
+    "ports": _ports,
+}
+
+
+def _print(findings: list[Finding]) -> None:
+    for finding in findings:
+        typer.echo(f"{finding.severity:<5} {finding.check:<10} {finding.result}")
+        if finding.remedy:
+            typer.echo(f"      remedy: {finding.remedy}")

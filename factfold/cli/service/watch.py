@@ -1,0 +1,145 @@
+"""`factfold watch`: metrics of what is no single runner's, and the files for Prometheus and Grafana."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+import eventstore
+from factfold import on_demand
+from factfold.cli.events.logs_to_read import MaybeDatabase
+from factfold.cli.events.store import Schema, existing_store
+from factfold.cli.logs import log_to_stderr
+from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort
+from factfold.cli.signals import stop_on_signal
+from factfold.cli.views.opened_views import opened_views
+from factfold.cli.views.projections import Json
+from factfold.cli.views.run_lag import log_of
+
+if TYPE_CHECKING:
+    from cdc.changes.change_records import Lookup
+    from eventstore import Settings
+    from factfold.watching.metrics import WatchMetrics  # needs the extra metrics, and `watch files` does not
+
+app = typer.Typer(
+    help="Metrics of stores, dead letters and views, and files for Prometheus and Grafana.", no_args_is_help=True
+)
+
+# Prometheus' own exporters have ports from 9100, and 9464 is the one that OpenTelemetry's exporter for it uses.
+_PORT: Final = 9464
+
+MaybeViews = Annotated[
+    str | None,
+    typer.Option("--views-url", envvar="FACTFOLD_VIEWS_URL", help="Where the views are, as for projections run."),
+]
+WithKafka = Annotated[
+    bool | None,
+    typer.Option(
+        "--kafka/--no-kafka",
+        help="Look at Kafka: dead-letter topics, and what waits for views. Default: unless all you name is SQLite.",
+        show_default=False,
+    ),
+]
+
+
+@app.callback()
+def watching() -> None:
+    """Metrics of stores, dead letters and views, and files for Prometheus and Grafana."""
+    log_to_stderr()
+
+
+@app.command()
+def run(
+    database: MaybeDatabase = None,
+    schema: Schema = None,
+    views_url: MaybeViews = None,
+    kafka: WithKafka = None,
+    every: Annotated[float, typer.Option("--every", min=1, help="Seconds between two looks.")] = 15.0,
+    metrics_port: MetricsPort = _PORT,
+    metrics_host: MetricsHost = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Serve metrics of a store, of dead letters and of the freshness of views until a signal comes.
+
+    It looks at the store of --store-url and the views of --views-url. Their runners need not run.
+    """
+    from factfold.watching.metrics import WatchMetrics
+
+    if database is None and views_url is None and not kafka:
+        raise typer.BadParameter("name what to watch: --store-url, --views-url or --kafka")
+    named = [url for url in (database, views_url) if url is not None]
+    asked = kafka if kafka is not None else not all(url.startswith("sqlite") for url in named)
+    stop, metrics = stop_on_signal(), WatchMetrics()
+    with ExitStack() as opened:
+        looks = _looks(opened, metrics, eventstore.Settings() if asked else None, database, schema, views_url)
+        port = opened.enter_context(
+            on_demand.serve_metrics(metrics, port=_PORT if metrics_port is None else metrics_port, host=metrics_host)
+        )
+        for look in looks:
+            opened.enter_context(on_demand.looking(metrics, look, every=every))
+        fields = {"state": "watching", "port": port}
+        typer.echo(
+            json.dumps(fields) if as_json else f"metrics at http://{metrics_host}:{port}/metrics", err=not as_json
+        )
+        sys.stdout.flush()
+        stop.wait()
+
+
+@app.command()
+def files(
+    folder: Annotated[Path, typer.Argument(help="The folder, made if it is missing.")],
+    as_json: Json = False,
+) -> None:
+    """Write the alert rules for Prometheus and the dashboard for Grafana into a folder. Existing files are replaced."""
+    from importlib.resources import files as package_files
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for file in sorted((package_files("factfold") / "watching" / "files").iterdir(), key=lambda one: one.name):
+        target = folder / file.name
+        target.write_text(file.read_text("utf-8"), "utf-8")
+        written.append(str(target))
+    typer.echo(json.dumps({"files": written}) if as_json else "\n".join(written))
+
+
+def _looks(
+    opened: ExitStack,
+    metrics: WatchMetrics,
+    settings: Settings | None,
+    database: str | None,
+    schema: str | None,
+    views_url: str | None,
+) -> list[Callable[[], None]]:
+    """Each in a thread of its own: a broker that is away must not hide the store."""
+    from factfold.watching.looking import Letters, look_at_store, look_at_views  # the same extra
+
+    store = None if database is None else opened.enter_context(existing_store(database, schema))
+    looks: list[Callable[[], None]] = [partial(Letters(settings, store).look, metrics)]
+    if store is not None:
+        looks.append(partial(look_at_store, metrics, store))
+    if views_url is not None:
+        views = opened.enter_context(opened_views(views_url))
+        looks.append(
+            partial(look_at_views, metrics, views, _open_log(views_url, settings), schemas=_schemas(opened, settings))
+        )
+    return looks
+
+
+def _open_log(views_url: str, settings: Settings | None) -> Callable[[], Any] | None:
+    if settings is None and on_demand.sqlite_path(views_url) is None:
+        return None
+    return log_of(views_url, settings).open
+
+
+def _schemas(opened: ExitStack, settings: Settings | None) -> Lookup | None:
+    """Schemas of changelogs in Avro, if the settings name a registry."""
+    if settings is None or settings.registry is None:
+        return None
+    return opened.enter_context(on_demand.ConfluentRegistry(settings.registry)).schema
