@@ -1,4 +1,1 @@
-from eventstore.personal.marks import (
-    Personal as Personal,
-    Sealed as Sealed,
-)
+from eventstore.personal.marks import Sealed as Sealed

@@ -1,4 +1,4 @@
-"""Names that may not be, packages that must be, and what the wheel carries."""
+"""Names that may not be, packages that must be, what the wheel carries, and the code of a new project."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from factfold.scaffolding import create_project
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("eventstore", "cdc", "projections", "factfold")
@@ -51,13 +53,26 @@ def wheel(tmp_path_factory):
     return zipfile.ZipFile(built).namelist()
 
 
+@pytest.mark.builds
 def test_the_wheel_holds_the_four_packages_and_nothing_else(wheel):
     top = {name.split("/")[0] for name in wheel}
     assert {name for name in top if not name.endswith(".dist-info")} == set(PACKAGES)
 
 
+@pytest.mark.builds
 def test_the_wheel_holds_every_file_of_the_packages(wheel):
     files = {
         str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.*") if path.is_file()
     }
     assert {name for name in files if "__pycache__" not in name} - set(wheel) == set()
+
+
+@pytest.mark.builds
+@pytest.mark.parametrize("name", ["shop", "a", "z" * 40])
+def test_the_code_of_a_new_project_is_sorted_formatted_and_without_a_finding(tmp_path, name):
+    create_project(name, parent=tmp_path)
+    options = ["--isolated", "--no-cache", "--line-length", "120", "."]
+    for words in (["check", "--select", "E,F,I,B,UP"], ["format", "--check"]):
+        ruff = [sys.executable, "-m", "ruff", *words, *options]
+        ran = subprocess.run(ruff, cwd=tmp_path / name, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stdout

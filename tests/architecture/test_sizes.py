@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import statistics
 from pathlib import Path
 
@@ -14,26 +15,29 @@ def sources():
     return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
-def functions(path):
+@functools.cache
+def functions():
     """Name and length of each function, from its def to its last line."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    return {f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": node.end_lineno - node.lineno + 1 for node in found}
+    return {
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": node.end_lineno - node.lineno + 1
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
 
 
+@functools.cache
 def file_lengths():
     return {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
 
 
 def test_half_of_all_functions_have_at_most_eight_lines():
-    lengths = [length for path in sources() for length in functions(path).values()]
-    assert len(lengths) > 1_000
-    assert statistics.median(lengths) <= 8
+    assert len(functions()) > 1_000
+    assert statistics.median(functions().values()) <= 8
 
 
 def test_no_function_has_more_than_sixty_lines():
-    long = {name: length for path in sources() for name, length in functions(path).items() if length > 60}
-    assert long == {}
+    assert {name: length for name, length in functions().items() if length > 60} == {}
 
 
 def test_nine_files_of_ten_have_at_most_three_hundred_lines():

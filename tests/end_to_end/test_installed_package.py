@@ -20,6 +20,8 @@ import pytest
 
 from tests.unit.test_documentation import ROOT, blocks
 
+pytestmark = pytest.mark.builds
+
 LIGHT = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 

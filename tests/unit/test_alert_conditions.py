@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.promql import Series, evaluate
+from tests.rows import each_row
 
 NOW = 1_000_000.0
 ALERTS = Path(__file__).parents[2] / "factfold" / "watching" / "files" / "factfold-alerts.yaml"
@@ -188,7 +188,7 @@ def test_every_alert_has_samples():
     assert {alert for alert, _, _ in CASES} == set(RULES)
 
 
-@pytest.mark.parametrize(("alert", "fires", "silent"), CASES, ids=[alert for alert, _, _ in CASES])
+@each_row(("alert", "fires", "silent"), CASES, ids=[alert for alert, _, _ in CASES])
 def test_an_alert_fires_on_its_samples_and_on_no_others(alert, fires, silent):
     expression = RULES[alert]["expr"]
     assert evaluate(expression, fires, at=NOW)
@@ -196,7 +196,7 @@ def test_an_alert_fires_on_its_samples_and_on_no_others(alert, fires, silent):
     assert evaluate(expression, [], at=NOW) == {}
 
 
-@pytest.mark.parametrize(("alert", "fires"), [(alert, fires) for alert, fires, _ in CASES])
+@each_row(("alert", "fires"), [(alert, fires) for alert, fires, _ in CASES])
 def test_an_alert_that_fires_has_the_labels_that_its_words_show(alert, fires):
     found = evaluate(RULES[alert]["expr"], fires, at=NOW)
     words = str(RULES[alert]["annotations"])

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
-from typer.testing import CliRunner
 
 from eventstore.errors import BrokerUnreachable, DeclarationError
 from factfold.cli.brokers import reached_settings
-from factfold.cli.entry import application
 from projections.errors import TableStoreUnavailable
+from tests.commands import factfold
 
 COMMANDS = [
     ("subscriptions", "run", "tests.integration.booking:book"),
@@ -40,7 +39,7 @@ def no_broker(monkeypatch):
 def test_a_command_ends_at_once_and_names_the_setting(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     began = time.monotonic()
-    failure = CliRunner().invoke(application(), command).exception
+    failure = factfold(*command).exception
     assert isinstance(failure, BrokerUnreachable)
     assert failure.message == "no setting names a Kafka broker, and localhost:9092 has none"
     assert "bootstrap_servers of [kafka] in factfold.toml" in failure.remedy
@@ -56,9 +55,7 @@ def test_a_named_broker_is_not_asked_before_the_command_needs_it(monkeypatch):
 
 def test_a_misspelt_file_of_views_is_not_created(tmp_path):
     missing = tmp_path / "shpo.db"
-    done = CliRunner().invoke(
-        application(), ["projections", "rebuild", "sample_app.views:shop_views", "--views-url", f"sqlite:///{missing}"]
-    )
+    done = factfold("projections", "rebuild", "sample_app.views:shop_views", "--views-url", f"sqlite:///{missing}")
     assert isinstance(done.exception, TableStoreUnavailable)
     assert "factfold store migrate" in done.exception.remedy
     assert not missing.exists()
@@ -66,7 +63,7 @@ def test_a_misspelt_file_of_views_is_not_created(tmp_path):
 
 def test_a_missing_option_that_is_a_setting_names_the_setting(monkeypatch):
     monkeypatch.delenv("FACTFOLD_VIEWS_URL", raising=False)
-    failure = CliRunner().invoke(application(), ["projections", "status"]).exception
+    failure = factfold("projections", "status").exception
     assert isinstance(failure, DeclarationError)
     assert failure.message == "the option --views-url is missing"
     assert failure.remedy == "give it, or set FACTFOLD_VIEWS_URL (views_url in factfold.toml)"

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import responses
 import structlog
-from typer.testing import CliRunner
 
 import cdc
 from cdc import ConnectorStatus, MirrorHeartbeat, PostgresSource, grant_statements
@@ -19,8 +18,8 @@ from cdc.connect.status import TaskStatus
 from cdc.errors import InvalidConnector
 from cdc.source.grants import grant_notes
 from eventstore.errors import DeclarationError
-from factfold.cli.cdc.apply import operate as command_line
 from factfold.stack.state import StackInfo
+from tests.commands import factfold
 
 SHOP = PostgresSource(
     name="shop", host="db", database="shop", user="shop_cdc", password="${file:/secrets/shop.properties:password}",
@@ -32,7 +31,7 @@ HEARTS = MirrorHeartbeat(
 
 
 def run(*words: str) -> Any:
-    return CliRunner().invoke(command_line.app, words, catch_exceptions=False)
+    return factfold("cdc", *words, catch_exceptions=False)
 
 
 STACK = StackInfo("here", Path("/stacks/here"), {"postgres": 5433, "kafka": 9, "connect": 8}, "hush", {})
@@ -61,10 +60,8 @@ def test_the_rights_that_a_source_needs_are_printed_to_be_run_by_hand(monkeypatc
 
 
 def prepare(*options: str) -> Any:
-    from factfold.cli.entry import application
-
     words = ["cdc", "prepare", "shop_here:sources", "--source-url", "postgresql://shop@127.0.0.1:9/shop"]
-    return CliRunner().invoke(application(), [*words, "--connect-url", WORKER, *options], catch_exceptions=False)
+    return factfold(*words, "--connect-url", WORKER, *options, catch_exceptions=False)
 
 
 def test_aggregates_without_an_outbox_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

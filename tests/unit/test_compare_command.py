@@ -7,13 +7,13 @@ import sys
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from cdc import PostgresSource, TableComparison
 from cdc.errors import InvalidConnector
 from eventstore.errors import DeclarationError
 from factfold.cli.cdc.apply import compare as command_line
 from factfold.cli.cdc.comparison_display import as_plain, tell
+from tests.commands import factfold
 
 FOUND = TableComparison(
     "public.items",
@@ -126,7 +126,7 @@ def test_a_database_that_no_source_reads_is_refused() -> None:
 @pytest.mark.usefixtures("sources")
 def test_a_group_is_asked_for() -> None:
     words = ["compare", "shop_here:sources", "--source-url", "sqlite://", "--views-url", "sqlite://"]
-    ran = CliRunner().invoke(command_line.app, words)
+    ran = factfold("cdc", *words)
     assert (ran.exit_code, "--group" in ran.output) == (2, True)
 
 

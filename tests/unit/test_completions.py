@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import click
 import pytest
-from typer.testing import CliRunner
 
 from docs.commands_page import commands
 from factfold.cli.completions import complete_package, completes
-from factfold.cli.entry import application, whole_program
+from tests.commands import factfold, program
+from tests.rows import each_row
 
 # Key stores, tables, connectors and functions that prepare a store are values of any kind.
 OF_ANY_KIND = {"key_store", "tables", "reference", "prepare"}
@@ -30,8 +27,8 @@ class Order(Aggregate):
 
 
 NAMING_A_DEFINITION = [
-    pytest.param(parameter, id=f"{' '.join(words)} {parameter.name}")
-    for words, command in commands(whole_program())
+    (f"{' '.join(words)} {parameter.name}", parameter)
+    for words, command in commands(program())
     for parameter in command.params
     if "module:" in (getattr(parameter, "help", "") or "").lower() and parameter.name not in OF_ANY_KIND
 ]
@@ -41,7 +38,7 @@ NAMING_A_DEFINITION = [
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("projects")
     with contextlib.chdir(folder):
-        assert CliRunner().invoke(application(), ["new", "teahouse"]).exit_code == 0
+        assert factfold("new", "teahouse").exit_code == 0
     return folder / "teahouse"
 
 
@@ -52,8 +49,8 @@ def folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return project
 
 
-@pytest.mark.parametrize("parameter", NAMING_A_DEFINITION)
-def test_an_argument_that_names_a_definition_is_completed(parameter: click.Parameter, folder: Path) -> None:
+@each_row(("place", "parameter"), NAMING_A_DEFINITION)
+def test_an_argument_that_names_a_definition_is_completed(place: str, parameter: click.Parameter, folder: Path) -> None:
     offered = parameter.shell_complete(click.Context(click.Command("any")), "teahouse")
     assert offered
     assert all(one.value.startswith("teahouse") for one in offered)
@@ -80,6 +77,5 @@ def test_a_shell_gets_words_alone_also_of_modules_that_print_or_fail(folder: Pat
         "COMP_WORDS": "factfold schema check teahouse.noisy:",
         "COMP_CWORD": "3",
     }
-    factfold = Path(sys.executable).with_name("factfold")
-    done = subprocess.run([factfold], env=os.environ | asked, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["teahouse.noisy:Order"], "")
+    done = factfold(env=asked)
+    assert (done.exit_code, done.stdout.split(), done.stderr) == (0, ["teahouse.noisy:Order"], "")

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,11 +15,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from rich.console import Console
-from typer.testing import CliRunner
 
 from eventstore import NO_STREAM, RecordedEvent, SqlEventStore, subscription
 from eventstore.errors import DeclarationError
-from factfold.cli.entry import application
 from factfold.development import supervising
 from factfold.development.from_store import source_of
 from factfold.development.parts import LeftOut, Part, parts_of
@@ -34,6 +31,7 @@ from factfold.scaffolding import create_project
 from factfold.settings_file import use_settings_file
 from projections import ProjectionGroup, Table, view
 from projections.stores.sqlite import SqliteTableStore
+from tests.commands import factfold
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -343,7 +341,7 @@ def test_up_delivers_events_until_a_signal_comes(shop, capfd):
 
     ending = threading.Thread(target=end)
     ending.start()
-    result = CliRunner().invoke(application(), ["up", "--json"])
+    result = factfold("up", "--json")
     ending.join()
     engine.dispose()
     assert result.exit_code == 0, result.output
@@ -354,7 +352,7 @@ def test_up_delivers_events_until_a_signal_comes(shop, capfd):
 
 def test_up_without_anything_to_run_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(application(), ["up"])
+    result = factfold("up")
     assert isinstance(result.exception, DeclarationError)
     assert "in 0 packages of this folder" in result.exception.message
 
@@ -396,21 +394,12 @@ def test_a_store_on_a_server_is_left_to_who_prepares_servers():
 def test_a_new_project_runs_with_one_command(tmp_path, monkeypatch):
     create_project("corner_shop", parent=tmp_path)
     monkeypatch.chdir(tmp_path / "corner_shop")
+    monkeypatch.syspath_prepend(tmp_path / "corner_shop")
     settings = {}
     use_settings_file(settings)
-    done = subprocess.run(
-        [sys.executable, "-c", ONCE],
-        env={**os.environ, **settings, "PYTHONPATH": f"{ROOT}{os.pathsep}."},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout == "corner_shop.db\n['customers', 'reviews']\n", done.stderr
-
-
-ONCE = """
-import os, sqlalchemy as sa
-from factfold.development.preparing import prepare_new_store
-print(prepare_new_store("corner_shop", os.environ, os.environ["FACTFOLD_PREPARE"]))
-tables = sa.inspect(sa.create_engine(os.environ["FACTFOLD_STORE_URL"])).get_table_names()
-print([one for one in ("customers", "reviews") if one in tables])
-"""
+    assert prepare_new_store("corner_shop", settings, settings["FACTFOLD_PREPARE"]) == "corner_shop.db"
+    engine = sa.create_engine(settings["FACTFOLD_STORE_URL"])
+    assert {"customers", "reviews"} <= set(sa.inspect(engine).get_table_names())
+    engine.dispose()
+    for module in [module for module in sys.modules if module.partition(".")[0] == "corner_shop"]:
+        del sys.modules[module]

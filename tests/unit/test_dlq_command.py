@@ -7,7 +7,6 @@ import json
 
 import pytest
 import sqlalchemy as sa
-from typer.testing import CliRunner
 
 from eventstore import ANY, SqlEventStore, subscription
 from eventstore.backends.sql.source import StoreSource
@@ -16,8 +15,8 @@ from eventstore.deadletters.letters import Action, Contents, Letter, Settled
 from eventstore.delivery import Subscriber
 from eventstore.errors import InvalidEventData
 from factfold.cli import progress
-from factfold.cli.entry import application
 from factfold.cli.letters import dlq
+from tests.commands import factfold
 from tests.ledger import Payment
 from tests.unit.test_documented_json import documented, fields
 
@@ -41,7 +40,7 @@ def run(tmp_path):
 
     def invoke(command, *options, json_=True, **more):
         arguments = ["dlq", command, "payment", "books", "--inbox-url", url, *options]
-        return CliRunner().invoke(application(), [*arguments, "--json"] if json_ else arguments, **more)
+        return factfold(*([*arguments, "--json"] if json_ else arguments), **more)
 
     return invoke
 
@@ -137,7 +136,7 @@ PLACES = {"FACTFOLD_INBOX_URL": "sqlite:///inbox.db", "FACTFOLD_VIEWS_URL": "sql
 def test_a_variable_gives_the_address_of_a_home_and_chooses_none(monkeypatch, options, kind):
     asked = []
     monkeypatch.setattr("factfold.cli.letters.dlq.opened_letters", lambda home: asked.append(home))
-    CliRunner().invoke(application(), ["dlq", "list", "payment", "books", *options], env=PLACES)
+    factfold("dlq", "list", "payment", "books", *options, env=PLACES)
     assert asked[0].kind == kind
     assert {asked[0].database, asked[0].views_url} >= set(options[1:]) & {"sqlite:///other.db"}
 
@@ -152,7 +151,7 @@ def test_a_variable_gives_the_address_of_a_home_and_chooses_none(monkeypatch, op
     ],
 )
 def test_a_command_without_one_home_or_one_choice_is_written_wrongly(arguments, cause):
-    done = CliRunner().invoke(application(), ["dlq", *arguments])
+    done = factfold("dlq", *arguments)
     assert done.exit_code == 2
     assert cause in done.output
 
@@ -174,8 +173,8 @@ class LeftOpen:
 def test_letters_that_stay_open_are_told_by_the_exit_code_and_their_reasons(monkeypatch):
     monkeypatch.setattr(dlq, "opened_letters", lambda home: LeftOpen())
     arguments = ["dlq", "replay", "payment", "books", "--all"]
-    as_text = CliRunner().invoke(application(), arguments)
-    as_json = CliRunner().invoke(application(), [*arguments, "--json"])
+    as_text = factfold(*arguments)
+    as_json = factfold(*arguments, "--json")
     assert (as_text.exit_code, as_json.exit_code) == (3, 3)
     assert "1 replayed, 1 of the chosen letters stay open\n  0@1: the letter does not hold the record" in as_text.output
     assert json.loads(as_json.stdout)["left"] == {"0@1": "the letter does not hold the record"}

@@ -23,6 +23,7 @@ import pytest
 from sqlalchemy import Engine
 
 from eventstore import SqlEventStore
+from tests.rows import each_row
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -59,11 +60,14 @@ def program(page, *kinds):
 
 
 def pages_with(kind):
-    found = [page for page in PAGES if any(block.kind == kind for block in blocks(page))]
-    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in found]
+    return [page for page in PAGES if any(block.kind == kind for block in blocks(page))]
 
 
-@pytest.mark.parametrize("page", pages_with(HERE))
+def place(page):
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", pages_with(HERE), ids=place)
 def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = f"page_{re.sub(r'[^a-z0-9]', '_', page.stem.lower())}"
@@ -80,7 +84,7 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
             value.dispose()
 
 
-@pytest.mark.parametrize("page", pages_with(ON_SERVERS))
+@each_row("page", pages_with(ON_SERVERS), ids=place)
 def test_python_that_needs_servers_compiles_and_imports_what_there_is(page):
     text = program(page, ON_SERVERS)
     its_own = set(re.findall(r"^# (\w+)/\w+\.py$", text, re.MULTILINE))
@@ -90,12 +94,12 @@ def test_python_that_needs_servers_compiles_and_imports_what_there_is(page):
         assert [name.name for name in node.names if not hasattr(module, name.name)] == []
 
 
-@pytest.mark.parametrize("page", pages_with(PEER))
+@pytest.mark.parametrize("page", pages_with(PEER), ids=place)
 def test_python_of_other_projects_compiles(page):
     assert ast.parse(program(page, PEER), str(page)).body
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
+@each_row("page", PAGES, ids=place)
 def test_every_link_to_a_file_leads_somewhere(page):
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     local = [link for link in links if "://" not in link]

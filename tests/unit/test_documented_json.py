@@ -20,6 +20,7 @@ from projections.lifecycle.rebuild import RebuildReport
 from projections.lifecycle.verifying import ViewVerdict
 from projections.spark.live.incremental import BatchReport
 from projections.stores.port import DifferingRow
+from tests.commands import factfold
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/use-the-commands-from-programs.md"
 
@@ -62,9 +63,6 @@ def test_the_keys_of_looks_are_those_of_the_page(served_by_command):
 @pytest.fixture
 def served_by_command(tmp_path):
     """What a command prints of a generation that serves."""
-    from typer.testing import CliRunner
-
-    from factfold.cli.entry import application
     from projections.stores.sqlite import SqliteTableStore
     from tests.conformance.ticket_batches import served
 
@@ -74,9 +72,7 @@ def served_by_command(tmp_path):
     store.close()
 
     def run(command):
-        told = CliRunner().invoke(
-            application(), ["projections", command, "--json", "--views-url", f"sqlite:///{store.path}"]
-        )
+        told = factfold("projections", command, "--json", "--views-url", f"sqlite:///{store.path}")
         return json.loads(told.stdout)
 
     return run

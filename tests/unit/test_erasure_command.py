@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, event
 from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.backends.sql.database import Database
 from eventstore.errors import DeclarationError, KeysMissing, SubjectUnknown
-from factfold.cli.entry import application
+from tests.commands import factfold
 
 KEY = os.urandom(32)
 MASTER = MasterKeys({"one": KEY})
@@ -47,7 +47,7 @@ def elsewhere(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlEventSto
 
 
 def run(*words: str, **environment: str) -> Result:
-    return CliRunner().invoke(application(), list(words), env=environment)
+    return factfold(*words, env=environment)
 
 
 def names(store: SqlEventStore) -> list[str]:

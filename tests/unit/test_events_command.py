@@ -16,13 +16,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from eventstore import ANY, Dispatcher, MasterKeys, Metadata, NewEvent, Position, RecordedEvent, SqlEventStore
 from eventstore.errors import DeclarationError, EventsNotFound, FactfoldError, InvalidIdentifier, KeysMissing
 from eventstore.inspection import Entry
-from factfold.cli.entry import application
 from factfold.cli.events.entry_display import print_entries, print_entry
+from tests.commands import factfold
 from tests.unit.guestbook import Customer, Order
 
 GUESTBOOK = "tests.unit.guestbook"
@@ -55,7 +55,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(url: str, *words: str) -> Result:
-    return CliRunner().invoke(application(), [*words, "--store-url", url])
+    return factfold(*words, "--store-url", url)
 
 
 def lines(url: str, *words: str) -> list[dict[str, Any]]:
@@ -129,7 +129,7 @@ def test_a_selection_that_cannot_be_is_refused(
 def test_a_command_without_store_and_topic_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FACTFOLD_STORE_URL", raising=False)
     for words in (["events", "tail"], ["events", "show", EVENT], ["trace", "talk"]):
-        found = CliRunner().invoke(application(), words).exception
+        found = factfold(*words).exception
         assert isinstance(found, DeclarationError)
         assert "--store-url" in found.remedy
 

@@ -10,6 +10,7 @@ from doctest import DocTestParser
 
 import pytest
 
+from tests.rows import each_row
 from tests.unit.test_site import ENTRIES, ERRORS
 
 FLAGS = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -76,7 +77,7 @@ def mistakes(docstring):
                 yield f"{ast.unparse(call)}: {refusals[0]}"
 
 
-@pytest.mark.parametrize("entry", VALUES)
+@each_row("entry", VALUES)
 def test_a_documented_name_has_an_example_that_calls_what_exists(entry):
     docstring = VALUES[entry].__doc__
     assert statements(docstring), f"the docstring of {entry} has no section `Examples:` with a line of >>>"

@@ -95,7 +95,3 @@ def test_docstrings_are_read_of_documented_names_and_their_public_members(tmp_pa
     found = problems(of_messages(tmp_path / "store.py", tmp_path, {"Store"}))
     assert {(2, "kept"), (2, "a semicolon in a message or docstring"), (5, "nobody")} <= set(found)
     assert not [line for line, _ in found if line in (8, 12)]
-
-
-def test_the_pages_and_messages_of_this_checkout_are_plain():
-    assert [f"{one.place}:{one.line}: {one.problem}" for one in language.checked()] == []

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from typer.testing import CliRunner
 
 from eventstore.errors import StoreNotPrepared
-from factfold.cli.entry import application
+from tests.commands import factfold
 
 LOOKS = [
     ("events", "tail"),
@@ -24,7 +23,7 @@ LOOKS = [
 @pytest.mark.parametrize("words", LOOKS, ids=" ".join)
 def test_a_file_that_is_not_there_is_not_made(words, tmp_path):
     path = tmp_path / "nope.db"
-    done = CliRunner().invoke(application(), [*words, "--store-url", f"sqlite:///{path}"])
+    done = factfold(*words, "--store-url", f"sqlite:///{path}")
     assert isinstance(done.exception, StoreNotPrepared), done.output
     assert "there is no such file" in done.exception.message
     assert not path.exists()

@@ -6,8 +6,8 @@ import pytest
 
 from docs.commands_page import commands
 from eventstore.metrics import MetricsPortTaken, RunnerMetrics, serve_metrics
-from factfold.cli.entry import whole_program
 from factfold.cli.metrics import served_metrics
+from tests.commands import program
 
 RUN_FOR_LONG = {
     "archive run", "branches run", "cdc supervise", "processes run", "projections run", "relay run",
@@ -17,7 +17,7 @@ RUN_FOR_LONG = {
 
 @pytest.fixture(scope="module")
 def found():
-    return {" ".join(words): command for words, command in commands(whole_program())}
+    return {" ".join(words): command for words, command in commands(program())}
 
 
 def options(command):

@@ -7,8 +7,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from eventstore.extras import EXTRAS, MissingExtra, explained
 
 TAKE = """
@@ -24,14 +22,8 @@ with open_subscriber(take, settings=Settings()):
 """
 ON_KAFKA = "from projections import Environment; from eventstore import Settings"
 POSTGRES = "'postgresql://ann:secret@host/shop'"
+# In this order: one process runs them, and what a later one loads may be what an earlier one lacks.
 ENTRIES = {
-    "postgres": [
-        f"from eventstore import SqlEventStore; SqlEventStore({POSTGRES})",
-        f"from eventstore import AsyncSqlEventStore; AsyncSqlEventStore({POSTGRES})",
-        f"from projections.stores.opening import open_table_store; open_table_store({POSTGRES})",
-        f"{ON_KAFKA}; Environment.open(Settings(), views_url={POSTGRES})",
-    ],
-    "async": ["from eventstore import AsyncSqlEventStore; AsyncSqlEventStore('sqlite:///shop.db')"],
     "kafka": [
         "from eventstore.relay import Relay",
         "from eventstore.inspection import TopicLog",
@@ -43,7 +35,6 @@ ENTRIES = {
         "from eventstore.kafka import ConfluentRegistry",
         "from eventstore.kafka.confluent_registry import configured_registry",
     ],
-    "cdc": ["from cdc import ConnectClient"],
     "spark": [
         "from projections import Environment; Environment.embedded('shop.db')",
         "from projections import rebuild",
@@ -51,57 +42,75 @@ ENTRIES = {
         "from projections import verify",
         "from projections.spark.session import open_session",
     ],
+    "postgres": [
+        f"from eventstore import SqlEventStore; SqlEventStore({POSTGRES})",
+        f"from eventstore import AsyncSqlEventStore; AsyncSqlEventStore({POSTGRES})",
+        f"from projections.stores.opening import open_table_store; open_table_store({POSTGRES})",
+        f"{ON_KAFKA}; Environment.open(Settings(), views_url={POSTGRES})",
+    ],
+    "async": ["from eventstore import AsyncSqlEventStore; AsyncSqlEventStore('sqlite:///shop.db')"],
+    "cdc": ["from cdc import ConnectClient"],
     "metrics": ["from eventstore.metrics import serve_metrics", "from projections import RunMetrics"],
     "cli": ["from factfold.stack import LocalStack; LocalStack()"],
 }
 
-# Runs one entry after another; of each it prints the error, and its class.
+# Runs one entry after another; of each it prints the extra, the error's class and what it says.
 PROGRAM = """
 import sys
 
-sys.modules.update(dict.fromkeys({absent!r}))  # None there: an import says that there is no such module
-for entry in {entries!r}:
+for extra, absent, entries in {rows!r}:
+    sys.modules.update(dict.fromkeys(absent))  # None there: an import says that there is no such module
+    for entry in entries:
+        try:
+            exec(entry, {{"__name__": "__main__"}})
+        except BaseException as error:
+            said = (getattr(error, "message", error), getattr(error, "remedy", None))
+            print(extra, type(error).__name__, *said, sep=" | ")
+        else:
+            print(extra, "nothing was refused", entry, None, sep=" | ")
+    for name in absent:
+        del sys.modules[name]
+"""
+ROWS = [(extra, EXTRAS[extra], entries) for extra, entries in ENTRIES.items()]
+
+
+def test_each_entry_names_the_extra_that_is_missing() -> None:
+    program = PROGRAM.format(rows=ROWS)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.count("\n") == sum(map(len, ENTRIES.values()))
+    wrong = []
+    for line in ran.stdout.splitlines():
+        extra, kind, message, remedy = line.split(" | ")
+        absent = {f"the package {package} is not installed" for package in EXTRAS[extra]}
+        if (kind, remedy, message in absent) != ("MissingExtra", f"pip install 'factfold[{extra}]'", True):
+            wrong.append(line)
+    assert wrong == []
+
+
+# By the package that is missing: the words of a command, and the extra that it names.
+ENDED = {
+    "typer": ([], "cli"),
+    "starlette": (["console"], "console"),
+    "confluent_kafka": (["subscriptions", "lag", "order", "g"], "kafka"),
+}
+COMMANDS = f"""
+import sys
+from factfold.cli import main
+for package, (words, _) in {ENDED!r}.items():
+    sys.modules[package], sys.argv = None, ["factfold", *words]
     try:
-        exec(entry, {{"__name__": "__main__"}})
+        main()
     except SystemExit as ended:
-        print("exit", ended.code)
-    except BaseException as error:
-        print(type(error).__name__, getattr(error, "message", error), getattr(error, "remedy", None), sep=" | ")
-    else:
-        print("nothing was refused")
+        sys.stderr.write(f"{{ended.code}}\\n")
+    del sys.modules[package]
 """
 
 
-def refusals(extra: str) -> list[str]:
-    program = PROGRAM.format(absent=EXTRAS[extra], entries=ENTRIES[extra])
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return ran.stdout.splitlines()
-
-
-@pytest.mark.parametrize("extra", sorted(ENTRIES))
-def test_each_entry_names_the_extra_that_is_missing(extra: str) -> None:
-    for line in refusals(extra):
-        kind, message, remedy = line.split(" | ")
-        assert (kind, remedy) == ("MissingExtra", f"pip install 'factfold[{extra}]'")
-        assert message in {f"the package {package} is not installed" for package in EXTRAS[extra]}
-
-
-def test_the_command_without_its_extra_ends_with_cause_and_remedy() -> None:
-    program = "import sys; sys.modules['typer'] = None; from factfold.cli import main; main()"
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert ran.returncode == 1
-    assert ran.stderr == "error: the package typer is not installed\n  remedy: pip install 'factfold[cli]'\n"
-
-
 def test_a_command_whose_extra_is_missing_ends_with_cause_and_remedy() -> None:
-    program = (
-        "import sys; sys.modules['confluent_kafka'] = None; from factfold.cli import main;"
-        "sys.argv = ['factfold', 'subscriptions', 'lag', 'order', 'g']; main()"
-    )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert ran.returncode == 1
-    assert ran.stderr == (
-        "error: the package confluent_kafka is not installed\n  remedy: pip install 'factfold[kafka]'\n"
+    ran = subprocess.run([sys.executable, "-c", COMMANDS], capture_output=True, text=True, check=True)
+    assert ran.stderr == "".join(
+        f"error: the package {package} is not installed\n  remedy: pip install 'factfold[{extra}]'\n1\n"
+        for package, (_, extra) in ENDED.items()
     )
 
 
@@ -129,16 +138,23 @@ def test_every_extra_that_can_be_missing_is_known() -> None:
     assert set(EXTRAS) == set(declared) - {"all", "dev", "parquet"}
 
 
-@pytest.mark.parametrize(
-    ("absent", "module"),
-    [
-        (("httpx2", "authlib"), "projections.spark.reading.kafka_source"),
-        (("confluent_kafka", "requests", "httpx2"), "projections.spark.reading.store_source"),
-        (("confluent_kafka", "requests", "httpx2"), "projections.lifecycle.rebuild"),
-        (("confluent_kafka", "requests", "httpx2"), "projections.lifecycle.runner"),
-        (("confluent_kafka", "pyspark"), "cdc.connectors.outbox"),
-    ],
-)
-def test_what_an_extra_is_not_for_does_without_it(absent: tuple[str, ...], module: str) -> None:
-    program = f"import sys; sys.modules.update(dict.fromkeys({absent!r})); import {module}"
+# In this order: the next row lacks less, and what is loaded stays.
+NOT_FOR = [
+    (("confluent_kafka", "requests", "httpx2", "authlib", "pyspark"), "cdc.connectors.outbox"),
+    (("confluent_kafka", "requests", "httpx2", "authlib"), "projections.spark.reading.store_source"),
+    (("confluent_kafka", "requests", "httpx2", "authlib"), "projections.lifecycle.rebuild"),
+    (("confluent_kafka", "requests", "httpx2", "authlib"), "projections.lifecycle.runner"),
+    (("httpx2", "authlib"), "projections.spark.reading.kafka_source"),
+]
+
+
+def test_what_an_extra_is_not_for_does_without_it() -> None:
+    program = f"""
+import importlib, sys
+for absent, module in {NOT_FOR!r}:
+    sys.modules.update(dict.fromkeys(absent))
+    importlib.import_module(module)
+    for name in absent:
+        del sys.modules[name]
+"""
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import typer
 
-from factfold.cli.entry import application, whole_program
+from factfold.cli.entry import application
+from tests.commands import program
+from tests.rows import each_row
 from tests.unit.test_documentation import PAGES, blocks
 
 ROOT = Path(__file__).parents[2]
@@ -35,23 +37,19 @@ def texts(package: str) -> list[tuple[str, str]]:
 
 def _texts(package: str) -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / package).rglob("*.py")):
+        file = path.relative_to(ROOT)
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.JoinedStr):
-                yield place, "".join(str(one.value) if isinstance(one, ast.Constant) else "…" for one in node.values)
+                text = "".join(str(one.value) if isinstance(one, ast.Constant) else "…" for one in node.values)
+                yield f"{file}:{node.lineno}", text
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield place, node.value
+                yield f"{file}:{node.lineno}", node.value
 
 
-@pytest.fixture(scope="module")
-def program() -> Any:
-    return whole_program()
-
-
-def unknown_commands(text: str, program: Any) -> Iterator[str]:
+def unknown_commands(text: str) -> Iterator[str]:
     """The commands that a text names and the program does not have."""
     for first, second in COMMAND.findall(text):
-        found = program.commands.get(first)
+        found = program().commands.get(first)
         if found is None:
             yield first
         elif second and second != "on" and hasattr(found, "commands") and second not in found.commands:
@@ -64,14 +62,14 @@ def options(command: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_text_names_commands_that_exist(package: str, program: Any) -> None:
-    found = [(place, name) for place, text in texts(package) for name in unknown_commands(text, program)]
+def test_a_text_names_commands_that_exist(package: str) -> None:
+    found = [(place, name) for place, text in texts(package) for name in unknown_commands(text)]
     assert found == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_text_names_options_that_exist(package: str, program: Any) -> None:
-    known = options(program) | FOREIGN | {"--debug", "--help", "--version", "--install-completion"}
+def test_a_text_names_options_that_exist(package: str) -> None:
+    known = options(program()) | FOREIGN | {"--debug", "--help", "--version", "--install-completion"}
     found = [(place, name) for place, text in texts(package) for name in OPTION.findall(text) if name not in known]
     assert found == []
 
@@ -91,8 +89,8 @@ def test_no_text_names_what_is_only_in_the_repository(package: str) -> None:
         ("factfold cdc prepare connectors.toml", []),
     ],
 )
-def test_the_check_finds_a_command_that_does_not_exist(text: str, unknown: list[str], program: Any) -> None:
-    assert list(unknown_commands(text, program)) == unknown
+def test_the_check_finds_a_command_that_does_not_exist(text: str, unknown: list[str]) -> None:
+    assert list(unknown_commands(text)) == unknown
 
 
 def documented() -> Iterator[tuple[str, list[str]]]:
@@ -110,9 +108,9 @@ def documented() -> Iterator[tuple[str, list[str]]]:
 DOCUMENTED = dict(documented())
 
 
-@pytest.mark.parametrize("place", DOCUMENTED)
-def test_a_documented_command_has_its_options(place: str, program: Any) -> None:
-    command, words = program, DOCUMENTED[place]
+@each_row("place", DOCUMENTED)
+def test_a_documented_command_has_its_options(place: str) -> None:
+    command, words = program(), DOCUMENTED[place]
     while hasattr(command, "commands"):
         assert words[0] in command.commands, f"{words[0]} is no command"
         command, words = command.commands[words[0]], words[1:]
@@ -121,7 +119,7 @@ def test_a_documented_command_has_its_options(place: str, program: Any) -> None:
     assert given <= options(command) | {"--debug", "--help"}
 
 
-def test_the_list_of_commands_says_what_each_says_of_itself(program: Any) -> None:
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
     listed: Any = typer.main.get_command(application())
-    own = {name: " ".join(command.help.partition("\n\n")[0].split()) for name, command in program.commands.items()}
+    own = {name: " ".join(command.help.partition("\n\n")[0].split()) for name, command in program().commands.items()}
     assert {name: command.help for name, command in listed.commands.items()} == own

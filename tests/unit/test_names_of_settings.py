@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from docs.commands_page import commands
-from factfold.cli.entry import whole_program
 from factfold.settings_file import PLAIN, SECRETS, use_settings_file
+from tests.commands import program
+from tests.rows import each_row
 
 TABLES = ("kafka", "registry", "spark")
 
 
 def options() -> Iterator[Any]:
     """Every option of every command."""
-    for _, command in commands(whole_program()):
+    for _, command in commands(program()):
         yield from (parameter for parameter in command.params if parameter.param_type_name == "option")
 
 
@@ -46,12 +47,12 @@ def test_the_commands_have_settings() -> None:
     assert {"--store-url", "--source-url", "--views-url", "--inbox-url", "--kafka-bootstrap-servers"} <= set(SETTINGS)
 
 
-@pytest.mark.parametrize("option", SETTINGS)
+@each_row("option", SETTINGS)
 def test_an_option_has_the_same_variable_in_every_command(option: str) -> None:
     assert len(SETTINGS[option]) == 1, f"{option} reads {SETTINGS[option]}"
 
 
-@pytest.mark.parametrize("option", SETTINGS)
+@each_row("option", SETTINGS)
 def test_the_variable_is_the_name_of_the_option(option: str) -> None:
     ((own, *_),) = SETTINGS[option]
     assert own.removeprefix("FACTFOLD_").replace("__", "_") == option.removeprefix("--").replace("-", "_").upper()
@@ -62,7 +63,7 @@ def test_a_variable_belongs_to_one_option() -> None:
     assert sorted(owners) == sorted(set(owners))
 
 
-@pytest.mark.parametrize("option", SETTINGS)
+@each_row("option", SETTINGS)
 def test_the_file_has_the_setting_under_that_name(option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ((own, *_),) = SETTINGS[option]
     table, key = key_of(option)

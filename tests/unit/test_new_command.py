@@ -5,24 +5,23 @@ from __future__ import annotations
 import ast
 import json
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import cdc
-from factfold.cli.entry import application, whole_program
 from factfold.scaffolding import ProjectRefused, create_project
 from factfold.settings_file import use_settings_file
+from tests.commands import factfold, program
 from tests.unit.test_names_of_settings import READ
 
 
 def run(*words: str) -> Result:
-    return CliRunner().invoke(application(), words)
+    return factfold(*words)
 
 
 @pytest.fixture
@@ -58,16 +57,6 @@ def test_no_file_has_a_placeholder_left_and_every_file_can_be_read(folder: Path)
         assert "${name}" not in text
         readers.get(file.suffix, str)(text)
     assert {"ticket_desk", "tests"} <= {file.parent.name for file in own}
-
-
-@pytest.mark.parametrize("name", ["shop", "a", "z" * 40])
-def test_the_code_is_sorted_formatted_and_without_a_finding(folder: Path, name: str) -> None:
-    create_project(name, parent=folder)
-    ruff = [sys.executable, "-m", "ruff"]
-    options = ["--isolated", "--no-cache", "--line-length", "120", "."]
-    for words in (["check", "--select", "E,F,I,B,UP"], ["format", "--check"]):
-        ran = subprocess.run([*ruff, *words, *options], cwd=folder / name, capture_output=True, text=True)
-        assert ran.returncode == 0, ran.stdout
 
 
 def test_the_connectors_can_be_declared_and_capture_the_topics_that_the_views_read(folder: Path) -> None:
@@ -107,7 +96,7 @@ def test_a_service_of_the_compose_file_runs_a_command_with_all_that_it_requires(
 ) -> None:
     factfold, group, name, target = compose["services"][service]["command"].split()
     assert factfold == "factfold"
-    command: Any = whole_program().commands[group].commands[name]
+    command: Any = program().commands[group].commands[name]  # type: ignore[attr-defined]
     given = compose["services"][service]["environment"]
     required = [one for one in command.params if one.required and one.param_type_name == "option"]
     assert {one.envvar for one in required} <= set(given)

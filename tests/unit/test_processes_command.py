@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from eventstore.processes.administration import InstanceStatus, ProcessCount
 from eventstore.processes.worker import WorkReport
-from factfold.cli.entry import application
+from tests.commands import factfold
 from tests.unit.eventstore.fulfilled import fill_with_orders
 from tests.unit.test_documented_json import documented, fields
 
@@ -24,7 +23,7 @@ def run(tmp_path):
 
     def invoke(*arguments, json_=True):
         options = ["--json"] if json_ else []
-        return CliRunner().invoke(application(), ["processes", *arguments, "--store-url", url, *options])
+        return factfold("processes", *arguments, "--store-url", url, *options)
 
     return invoke
 

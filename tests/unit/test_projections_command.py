@@ -13,12 +13,10 @@ from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
 import sample_app.views
 from eventstore import NO_STREAM, SqlEventStore
 from eventstore.errors import BrokerUnreachable
-from factfold.cli.entry import application
 from factfold.cli.views import generations as cli_generations
 from factfold.cli.views import projections as cli_projections
 from factfold.cli.views.rebuild_display import shown
@@ -35,6 +33,7 @@ from projections.lifecycle.rebuild import RebuildReport
 from projections.lifecycle.restarts import Restarts
 from projections.stores.port import runner_of
 from projections.stores.sqlite import SqliteTableStore
+from tests.commands import factfold
 from tests.conformance.test_generations import built
 from tests.conformance.ticket_batches import GROUP, served
 from tests.integration.tickets import Ticket
@@ -55,7 +54,7 @@ def projections(store):
 
     def run(*arguments):
         given = ["projections", *arguments, "--views-url", f"sqlite:///{store.path}"]
-        result = CliRunner().invoke(application(), given)
+        result = factfold(*given)
         if isinstance(result.exception, FactfoldError):
             raise result.exception
         assert result.exit_code == 0, result.output
@@ -197,7 +196,7 @@ def running(monkeypatch):
             monkeypatch.setattr(Follower, work, lambda self, *, stop: follow(stop))
         monkeypatch.setattr("projections.rebuild", build, raising=False)
         given = ["projections", "run", "tests.conformance.ticket_batches:GROUP", "--views-url", "sqlite:///views.db"]
-        return CliRunner().invoke(application(), [*given, *options], catch_exceptions=False)
+        return factfold(*given, *options, catch_exceptions=False)
 
     return run
 
@@ -260,7 +259,7 @@ def test_a_database_without_views_is_told_from_one_that_fails(tmp_path):
     with closing(sqlite3.connect(tmp_path / "empty.db")) as database:
         database.execute("create table others (id)")
     words = ["projections", "verify", "sample_app.views:shop_views", "--views-url", f"sqlite:///{tmp_path}/empty.db"]
-    done = CliRunner().invoke(application(), words)
+    done = factfold(*words)
     assert isinstance(done.exception, NoServingGeneration)
 
 
@@ -285,7 +284,7 @@ def test_another_definition_than_the_one_that_serves_is_told_before_spark_starts
 
 def test_looking_into_a_file_that_is_not_there_makes_none(tmp_path):
     path = tmp_path / "views.db"
-    looked = CliRunner().invoke(application(), ["projections", "list", "--views-url", f"sqlite:///{path}"])
+    looked = factfold("projections", "list", "--views-url", f"sqlite:///{path}")
     assert isinstance(looked.exception, TableStoreUnavailable)
     assert not path.exists()
 
@@ -311,7 +310,7 @@ def rebuilding(monkeypatch):
             "--views-url",
             "sqlite:///views.db",
         ]
-        return CliRunner().invoke(application(), [*given, *options], catch_exceptions=False), asked
+        return factfold(*given, *options, catch_exceptions=False), asked
 
     return run
 

@@ -6,13 +6,12 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from typer.testing import CliRunner
 
 from eventstore import SqlEventStore
 from eventstore.backends.sql.process_rows import Scheduled
 from eventstore.processes.worker import ProcessWorker
 from eventstore.scheduling import Schedule
-from factfold.cli.entry import application
+from tests.commands import factfold
 from tests.conformance.process_shop import Exploding, explode
 from tests.unit.eventstore.fulfilment import Order
 from tests.unit.test_documented_json import documented, fields
@@ -30,7 +29,7 @@ def run(tmp_path):
         ProcessWorker(store, commands=[Exploding]).run_once()
 
     def invoke(*arguments):
-        return CliRunner().invoke(application(), ["schedule", *arguments, "--store-url", url])
+        return factfold("schedule", *arguments, "--store-url", url)
 
     return invoke
 

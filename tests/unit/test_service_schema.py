@@ -13,14 +13,13 @@ import pytest
 import sqlalchemy as sa
 import yaml
 from fastavro import parse_schema
-from typer.testing import CliRunner
 
 from eventstore import Aggregate, RecordedEvent, SqlEventStore, command, event, subscription
 from eventstore.aggregates.command_schemas import command_schema
 from eventstore.asyncapi import Routed, Service, asyncapi
 from eventstore.errors import DeclarationError, FactfoldError
 from eventstore.processes import Process, starts
-from factfold.cli.entry import application
+from tests.commands import factfold
 from tests.unit.guestbook import Customer, Order, ship
 
 GUESTBOOK = "tests.unit.guestbook"
@@ -222,7 +221,7 @@ def test_schemas_that_a_command_refers_to_are_parts_of_the_document() -> None:
 
 
 def run(*words: str) -> Any:
-    done = CliRunner().invoke(application(), ["schema", "asyncapi", *words])
+    done = factfold("schema", "asyncapi", *words)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.output

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from eventstore import Settings
 from eventstore.errors import InvalidSettings
-from factfold.cli.entry import application, main
+from factfold.cli.entry import main
 from factfold.settings_file import use_settings_file
 from projections.spark_settings import SparkSettings
+from tests.commands import factfold
 
 WHOLE = """\
 store_url = "sqlite:///shop.db"
@@ -185,7 +185,7 @@ def test_a_command_takes_its_settings_from_the_file(folder: Path) -> None:
     with SqlEventStore("sqlite:///shop.db") as store:
         store.create_tables()
     (folder / "factfold.toml").write_text('store_url = "sqlite:///shop.db"')
-    ran = CliRunner().invoke(application(), ["store", "status", "--json"])
+    ran = factfold("store", "status", "--json")
     assert ran.exit_code == 0, ran.output
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
@@ -21,9 +20,8 @@ SHIPPED, CANCELLED = Order.Shipped(carrier="Post"), Order.Cancelled(reason="scor
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    with SqlEventStore(f"sqlite:///{tmp_path / 'shop.db'}") as store:
-        store.create_tables()
+def shop(store_url: str) -> Iterator[Shop]:
+    with SqlEventStore(store_url) as store:
         shop = Shop(store)
         shop.send("sku", InventoryItem.receive, title="Tea", quantity=5)
         place_order(shop.dispatcher, "o1", customer_id=1, sku="sku", quantity=2, amount=Decimal(20))

@@ -25,9 +25,8 @@ PAYMENT = Payment.Received(
 
 
 @pytest.fixture
-def store(tmp_path):
-    with SqlEventStore(f"sqlite:///{tmp_path}/events.db") as opened:
-        opened.create_tables()
+def store(store_url):
+    with SqlEventStore(store_url) as opened:
         opened.append(
             "order-o1", [Order.Placed(customer_id=1, sku="s", quantity=1, amount=Decimal("950"))], expected=ANY
         )

@@ -27,6 +27,7 @@ from eventstore.inbox import _check_supported
 from eventstore.shown_urls import shown_url
 from projections.stores.opening import open_table_store
 from projections.stores.postgres import PostgresTableStore
+from tests.rows import each_row
 
 SENTINEL = "s3cr3t"
 PARAMETERS = f"password={SENTINEL}&sslpassword={SENTINEL}&connect_timeout=1"
@@ -51,7 +52,7 @@ SHOWN: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", SHOWN)
+@each_row("what", SHOWN)
 def test_a_url_is_shown_without_its_secrets(what: str) -> None:
     url, shown = SHOWN[what]
     assert shown_url(url) == shown
@@ -100,7 +101,7 @@ def _driver_error() -> Any:
     return SimpleNamespace(orig=ValueError("locked"))
 
 
-@pytest.mark.parametrize("what", PLACES)
+@each_row("what", PLACES)
 def test_no_error_that_names_a_database_shows_what_opens_it(what: str) -> None:
     with pytest.raises(FactfoldError) as refused:
         PLACES[what]()

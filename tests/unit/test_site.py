@@ -7,11 +7,11 @@ import re
 from collections import Counter
 from pathlib import Path
 
-import pytest
 import yaml
 
 from docs.commands_page import PAGE, page
 from docs.documented import entries
+from tests.rows import each_row
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = entries(ROOT)
@@ -46,7 +46,7 @@ def of_errors():
     return {name for module in ERRORS for name in vars(importlib.import_module(module))}
 
 
-@pytest.mark.parametrize("package", DOCUMENTED)
+@each_row("package", DOCUMENTED)
 def test_the_reference_has_every_public_name(package):
     names = importlib.import_module(package).__all__
     assert [name for name in names if f"{package}.{name}" not in ENTRIES and name not in of_errors()] == []
@@ -62,7 +62,7 @@ def test_the_reference_has_only_names_that_exist():
     assert set(ERRORS) <= set(ENTRIES)
 
 
-@pytest.mark.parametrize("page_of_docs", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda path: path.stem)
+@each_row("page_of_docs", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda path: path.stem)
 def test_a_page_imports_only_documented_names(page_of_docs):
     text = page_of_docs.read_text("utf-8")
     code = "\n".join(re.findall(r"^```python[^\n]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))

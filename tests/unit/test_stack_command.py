@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from eventstore.errors import FactfoldError
 from factfold.cli import failures
-from factfold.cli.entry import application, main
+from factfold.cli.entry import main
 from factfold.stack.errors import ServerFailed
+from tests.commands import factfold
 
 
 @pytest.fixture(autouse=True)
@@ -23,23 +24,13 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*words: str) -> Result:
-    return CliRunner().invoke(application(), words)
+    return factfold(*words)
 
 
 def test_help_names_every_group() -> None:
     shown = run("--help").output
     assert "stack" in shown
     assert "doctor" in shown
-
-
-def test_help_loads_no_server_client_and_no_stack() -> None:
-    program = (
-        "import sys; from factfold.cli.entry import application; application();"
-        "heavy = {'pyspark', 'confluent_kafka', 'sqlalchemy', 'requests', 'psutil', 'factfold.stack.local'};"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ran.stdout == "[]\n"
 
 
 def test_an_error_is_cause_remedy_and_place_and_exit_code_1(

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from eventstore import ANY, Aggregate, SqlEventStore, event
 from eventstore.backends.sql.migrating import NEWEST
@@ -20,7 +20,7 @@ from eventstore.errors import (
 )
 from eventstore.store import FenceStatus
 from factfold.cli import progress
-from factfold.cli.entry import application
+from tests.commands import factfold
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def url(tmp_path: Path) -> str:
 
 
 def run(*words: str) -> Result:
-    return CliRunner().invoke(application(), ["store", *words])
+    return factfold("store", *words)
 
 
 def test_a_store_is_made_and_told_of(url: str) -> None:
@@ -150,7 +150,7 @@ def noted(url: str) -> str:
 
 def answered(answer: str, *words: str) -> Result:
     """What a command does after an answer, which the runner repeats in front of what the command says."""
-    return CliRunner().invoke(application(), ["store", *words], input=answer)
+    return factfold("store", *words, input=answer)
 
 
 def test_a_stream_is_archived_and_taken_out_again(noted: str) -> None:
@@ -219,12 +219,12 @@ def test_a_bar_is_shown_once_it_takes_longer_than_two_seconds(
 def test_doctor_looks_at_a_store_where_it_is_told_of_one(url: str) -> None:
     doctor = ["doctor", "--json", "--store-url", url]
     file = Path(url.removeprefix("sqlite:///"))
-    found = json.loads(CliRunner().invoke(application(), doctor).output)[-1]
+    found = json.loads(factfold(*doctor).output)[-1]
     assert (found["check"], found["severity"], found["result"]) == ("store", "error", "there is no such file")
     assert not file.exists()
     file.touch()
-    found = json.loads(CliRunner().invoke(application(), doctor).output)[-1]
+    found = json.loads(factfold(*doctor).output)[-1]
     assert (found["check"], found["severity"]) == ("store", "error")
     assert "factfold store migrate" in found["remedy"]
     run("migrate", "--store-url", url)
-    assert json.loads(CliRunner().invoke(application(), doctor).output)[-1]["severity"] == "ok"
+    assert json.loads(factfold(*doctor).output)[-1]["severity"] == "ok"

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from eventstore import Subscription
 from eventstore.errors import DeclarationError
-from factfold.cli.entry import application, main
+from factfold.cli.entry import main
 from factfold.cli.events.subscriptions import load_subscription, parse_start
+from tests.commands import factfold
 
 
 def test_places_to_move_a_group_to_are_read():
@@ -46,7 +46,7 @@ def test_a_name_that_leads_to_no_subscription_is_refused(spec, cause):
 
 
 def test_an_inbox_is_forgotten_only_where_its_database_is_named():
-    done = CliRunner().invoke(application(), ["subscriptions", "reset", "t", "g", "--to", "end", "--forget"])
+    done = factfold("subscriptions", "reset", "t", "g", "--to", "end", "--forget")
     assert done.exit_code == 2
     assert "--inbox-url" in done.output
 

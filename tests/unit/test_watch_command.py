@@ -11,26 +11,18 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from typer.testing import CliRunner
 
-from eventstore import ANY, NewEvent, SqlEventStore, subscription
+from eventstore import ANY, NewEvent, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import Subscriber
 from eventstore.processes.administration import Processes
-from factfold.cli.entry import application
 from factfold.watching.looking import Letters, _topic_and_group, look_at_store
 from factfold.watching.metrics import WatchMetrics
+from tests.commands import factfold
 from tests.conformance.process_shop import Reminder, Shop
 from tests.ledger import Payment
 from tests.scraping import scraped
 from tests.waiting import wait_until
-
-
-@pytest.fixture
-def store(tmp_path):
-    with SqlEventStore(f"sqlite:///{tmp_path}/shop.db") as store:
-        store.create_tables()
-        yield store
 
 
 @pytest.fixture
@@ -93,9 +85,7 @@ def test_dead_letters_of_a_store_are_shown_until_they_are_settled(store, metrics
     labels = {"home": store.engine.url.database, "topic": "payment", "group": "books"}
     Letters(None, store).look(metrics)
     assert sampled(metrics, "dead_letters_open", **labels) == 1
-    discarded = CliRunner().invoke(
-        application(), ["dlq", "discard", "payment", "books", "--inbox-url", str(store.engine.url), "--all", "--yes"]
-    )
+    discarded = factfold("dlq", "discard", "payment", "books", "--inbox-url", str(store.engine.url), "--all", "--yes")
     assert discarded.exit_code == 0, discarded.output
     Letters(None, store).look(metrics)
     assert sampled(metrics, "dead_letters_open", **labels) is None
@@ -120,7 +110,7 @@ def test_the_topic_of_dead_letters_is_one_that_exists(home, topic, group):
 
 def test_the_files_for_prometheus_and_grafana_are_written(tmp_path):
     folder = tmp_path / "new" / "watching"
-    done = CliRunner().invoke(application(), ["watch", "files", str(folder), "--json"])
+    done = factfold("watch", "files", str(folder), "--json")
     written = [Path(file) for file in json.loads(done.output)["files"]]
     assert [file.name for file in written] == ["factfold-alerts.yaml", "factfold-dashboard.json"]
     assert all(file.read_text(encoding="utf-8") for file in written)
@@ -142,6 +132,6 @@ def test_the_command_watches_until_it_is_stopped(store):
 
 
 def test_nothing_to_watch_is_refused():
-    done = CliRunner().invoke(application(), ["watch", "run", "--no-kafka"])
+    done = factfold("watch", "run", "--no-kafka")
     assert done.exit_code == 2
     assert "--store-url" in done.output

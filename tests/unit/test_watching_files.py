@@ -14,7 +14,8 @@ import yaml
 from eventstore.metrics import Kind
 from factfold.watching.catalogue import families, served_at, table
 from factfold.watching.dashboard import FILE, text
-from tests.unit.test_named_commands import program, unknown_commands
+from tests.rows import each_row
+from tests.unit.test_named_commands import unknown_commands
 
 ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "factfold" / "watching" / "files" / "factfold-alerts.yaml"
@@ -36,8 +37,6 @@ def queries():
     panels = json.loads(FILE.read_text(encoding="utf-8"))["panels"]
     return [target["expr"] for panel in panels for target in panel.get("targets", ())]
 
-
-__all__ = ["program"]  # a fixture
 
 EXPRESSIONS = [*(rule["expr"] for rule in rules()), *queries()]
 
@@ -70,7 +69,7 @@ def test_a_name_has_one_meaning_wherever_it_is_served():
             assert FAMILIES[family.name] is family
 
 
-@pytest.mark.parametrize("command", served_at())
+@each_row("command", served_at())
 def test_what_is_declared_is_what_a_registry_exports(command):
     metrics = served_at()[command]
     named = {"self", "labels", "runner"} ^ set(inspect.signature(metrics.__init__).parameters)
@@ -79,26 +78,26 @@ def test_what_is_declared_is_what_a_registry_exports(command):
     assert exported == {family.name for family in metrics.families}
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
+@each_row("expression", EXPRESSIONS)
 def test_each_query_names_metrics_that_are_exported_and_their_labels(expression):
     labels = {label for family in own(expression) for label in family.labels} | {"le", "job", "instance"}
     named = {label.strip() for part in GROUPED.findall(expression) for label in part.split(",") if label.strip()}
     assert named | set(MATCHED.findall(expression)) <= labels
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
+@each_row("expression", EXPRESSIONS)
 def test_each_counter_is_looked_at_by_its_increase(expression):
     for metric in METRIC.findall(expression):
         if metric.endswith(("_total", "_bucket")):
             assert re.search(rf"(rate|increase)\({metric}\b", expression), metric
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
+@each_row("expression", EXPRESSIONS)
 def test_each_query_parses(expression):
     promql_parser.parse(expression.replace("$__rate_interval", "1m"))
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+@each_row("rule", rules(), ids=lambda rule: rule["alert"])
 def test_each_alert_says_how_bad_it_is_and_what_to_do(rule):
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
     assert re.fullmatch(r"Factfold[A-Za-z]+", rule["alert"])
@@ -107,7 +106,7 @@ def test_each_alert_says_how_bad_it_is_and_what_to_do(rule):
     assert rule["annotations"]["runbook"]
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+@each_row("rule", rules(), ids=lambda rule: rule["alert"])
 def test_each_alert_shows_labels_that_its_metrics_have(rule):
     shown = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
     labels = {label for family in own(rule["expr"]) for label in family.labels} | {"job", "instance"}
@@ -116,9 +115,9 @@ def test_each_alert_shows_labels_that_its_metrics_have(rule):
     assert shown <= labels
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
-def test_each_runbook_names_commands_that_exist(rule, program):
-    assert not list(unknown_commands(rule["annotations"]["runbook"], program))
+@each_row("rule", rules(), ids=lambda rule: rule["alert"])
+def test_each_runbook_names_commands_that_exist(rule):
+    assert not list(unknown_commands(rule["annotations"]["runbook"]))
 
 
 def test_alerts_have_names_of_their_own():

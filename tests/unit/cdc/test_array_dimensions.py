@@ -12,6 +12,7 @@ from sqlalchemy.dialects import postgresql as pg
 
 from cdc import ChangeDecoder
 from cdc.errors import UndecodableChange, UnsupportedEncoding
+from tests.rows import each_row
 
 
 class Mood(Enum):
@@ -57,23 +58,23 @@ def decoded(kind: Any, value: Any, **changes: Any) -> Any:
     return None if found.after is None else found.after["a"]
 
 
-@pytest.mark.parametrize(("kind", "inner"), SENT, ids=str)
+@each_row(("kind", "inner"), SENT, ids=str)
 def test_an_array_of_arrays_is_refused_with_its_column(kind: Any, inner: str | None) -> None:
     with pytest.raises(UndecodableChange, match="column 'a' of table it"):
         decoded(kind, [inner, inner])
 
 
-@pytest.mark.parametrize(("kind", "inner"), SENT, ids=str)
+@each_row(("kind", "inner"), SENT, ids=str)
 def test_an_empty_array_and_null_are_as_they_came(kind: Any, inner: str | None) -> None:
     assert (decoded(kind, []), decoded(kind, None)) == ([], None)
 
 
-@pytest.mark.parametrize("kind", [kind for kind, inner in SENT if inner is not None], ids=str)
+@each_row("kind", [kind for kind, inner in SENT if inner is not None], ids=str)
 def test_nulls_alone_are_an_array_where_inner_arrays_do_not_come_as_null(kind: Any) -> None:
     assert decoded(kind, [None, None]) == [None, None]
 
 
-@pytest.mark.parametrize("kind", [kind for kind, inner in SENT if inner is None], ids=str)
+@each_row("kind", [kind for kind, inner in SENT if inner is None], ids=str)
 def test_nulls_alone_are_an_array_where_it_is_declared_with_one_dimension(kind: Any) -> None:
     assert decoded(kind, [None, None], dimensions=1) == [None, None]
 
@@ -83,8 +84,8 @@ def test_a_text_like_the_name_of_a_java_class_is_itself_where_one_dimension_is_d
     assert decoded(sa.Text(), ["[Ljava.lang", "a [LString;@1", None]) == ["[Ljava.lang", "a [LString;@1", None]
 
 
-@pytest.mark.parametrize("dimensions", [2, 3])
-@pytest.mark.parametrize(("kind", "inner"), SENT, ids=str)
+@each_row("dimensions", [2, 3])
+@each_row(("kind", "inner"), SENT, ids=str)
 def test_more_than_one_dimension_is_refused_when_it_is_declared(kind: Any, inner: str | None, dimensions: int) -> None:
     with pytest.raises(UnsupportedEncoding, match=f"an array of {dimensions} dimensions") as refused:
         decoder(kind, dimensions=dimensions)

@@ -13,6 +13,7 @@ from cdc.identifiers import TableName
 from cdc.source.captured_columns import captured_columns, of_columns, of_values
 from cdc.source.catalogue import ColumnFacts, PublicationFacts, TableFacts
 from cdc.source.source_health import of_membership, of_table
+from tests.rows import each_row
 from tests.unit.cdc.declared import postgres
 
 AVRO = ApicurioAvro(registry_url="http://registry:8080/apis/registry/v3")
@@ -60,7 +61,7 @@ def test_a_type_whose_values_do_not_arrive_is_named(
 WELL = ["int4", "text", "uuid", "numeric", "date", "timestamptz", "timetz", "bytea", "bool", "jsonb", "inet"]
 
 
-@pytest.mark.parametrize("facts", [*map(column, [*WELL, "timestamp", "time", "bit"]), *map(array, WELL)], ids=str)
+@each_row("facts", [*map(column, [*WELL, "timestamp", "time", "bit"]), *map(array, WELL)], ids=str)
 def test_a_type_whose_values_arrive_has_no_finding(facts: ColumnFacts) -> None:
     assert by_type(facts) == []
 

@@ -73,23 +73,25 @@ STATEMENTS = (
 )
 
 
-@pytest.mark.parametrize("statements", STATEMENTS, ids="; ".join)
 @pytest.mark.parametrize("key", KEYS)
-def test_a_key_that_is_spelled_otherwise_leaves_no_row_behind(engine, key, statements):
+def test_a_key_that_is_spelled_otherwise_leaves_no_row_behind(engine, key):
     parts = ["part"] if key == "composite" else []
-    named = [sa.Column(name, sa.Text, primary_key=True) for name in ("id", *parts)]
-    table = declared(*named)
+    table = declared(*(sa.Column(name, sa.Text, primary_key=True) for name in ("id", *parts)))
     with engine.begin() as connection:
         connection.exec_driver_sql(f"CREATE TABLE k {KEYS[key]}")
     capture(engine, table, topic="t")
-    for statement in ["INSERT INTO k (id, v) VALUES ('a', 1)", *statements]:
-        if parts:
-            statement = statement.replace("(id, v)", "(id, part, v)").replace("', ", "', 'x', ")
-            statement = statement.replace("'A', 'x', v = 2", "'A', part = 'x ', v = 2")
-        with engine.begin() as connection:
-            connection.exec_driver_sql(statement)
-    told = rows_of_topic(engine)
-    assert told == rows_of_table(engine, table)
+    wrong = {}
+    for statements in STATEMENTS:
+        for statement in ["DELETE FROM k", "INSERT INTO k (id, v) VALUES ('a', 1)", *statements]:
+            if parts:
+                statement = statement.replace("(id, v)", "(id, part, v)").replace("', ", "', 'x', ")
+                statement = statement.replace("'A', 'x', v = 2", "'A', part = 'x ', v = 2")
+            with engine.begin() as connection:
+                connection.exec_driver_sql(statement)
+        told, stored = rows_of_topic(engine), rows_of_table(engine, table)
+        if told != stored:
+            wrong["; ".join(statements)] = f"{told}, the table has {stored}"
+    assert wrong == {}
 
 
 MOMENT = dt.datetime(2024, 1, 2, 3, 4, 5, 6)
@@ -136,11 +138,11 @@ def test_a_row_is_looked_up_by_the_index_of_its_key(engine):
     capture(engine, declared(sa.Column("id", sa.Text, primary_key=True)), topic="t")
     with engine.begin() as connection:
         connection.exec_driver_sql(
-            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)"
             " INSERT INTO k SELECT 'key' || i, i FROM n"
         )
-        # A scan a row would take 400 million steps, and these some hundreds a row.
+        # A scan a row would take 25 million steps, and these some hundreds a row.
         steps = []
         connection.connection.driver_connection.set_progress_handler(lambda: steps.append(1) and None, 1000)
         connection.exec_driver_sql("UPDATE k SET id = upper(id)")
-    assert len(steps) < 20_000
+    assert len(steps) < 5_000

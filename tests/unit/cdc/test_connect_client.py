@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from cdc.connect.client import ConnectClient
 from cdc.errors import ConnectRejected, ConnectUnavailable, InvalidConnector, UnknownConnector
+from tests.rows import each_row
 
 URL = "http://connect:8083"
 
@@ -340,9 +341,10 @@ def test_another_service_that_speaks_json_is_recognised(
 REDIRECTS = [301, 302, 303, 307, 308]
 
 
-@pytest.mark.parametrize("status", REDIRECTS)
-@pytest.mark.parametrize("target", ["http://elsewhere:80/connectors", "https://connect:8083/", "/other", ""])
+@each_row("status", REDIRECTS)
+@each_row("target", ["http://elsewhere:80/connectors", "https://connect:8083/", "/other", ""])
 def test_no_redirect_takes_headers_to_another_host(answers: responses.RequestsMock, status: int, target: str) -> None:
+    answers.reset()
     answers.get(f"{URL}/connectors", status=status, headers={"Location": target})
     with ConnectClient(URL, headers={"X-Api-Key": "secret-word"}) as client:
         with pytest.raises(ConnectRejected, match="which is not followed") as refused:

@@ -8,6 +8,7 @@ import pytest
 
 from cdc.connectors.encodings import ApicurioAvro, Encoding, JsonWithSchemas, PlainJson
 from cdc.errors import UnsupportedEncoding
+from tests.rows import each_row
 from tests.unit.cdc.declared import mongodb, mysql, postgres, sqlserver
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -50,8 +51,8 @@ def test_values_a_reader_could_not_know_are_refused_without_schemas(key: str, va
     assert "JsonWithSchemas" in refused.value.remedy
 
 
-@pytest.mark.parametrize("encoding", WITH_SCHEMA, ids=["json", "avro"])
-@pytest.mark.parametrize(("key", "value"), AMBIGUOUS)
+@each_row("encoding", WITH_SCHEMA, ids=["json", "avro"])
+@each_row(("key", "value"), AMBIGUOUS)
 def test_any_mode_goes_where_keys_and_values_carry_a_schema(encoding: Encoding, key: str, value: str) -> None:
     assert postgres(encoding=encoding, extra={key: value}).config()[key] == value
 
@@ -143,9 +144,9 @@ CONVERTERS = [
 ]
 
 
-@pytest.mark.parametrize("declare", [postgres, mysql, sqlserver, mongodb])
-@pytest.mark.parametrize("part", ["key", "value"])
-@pytest.mark.parametrize("converter", [*CONVERTERS, "com.example.Converter"])
+@each_row("declare", [postgres, mysql, sqlserver, mongodb])
+@each_row("part", ["key", "value"])
+@each_row("converter", [*CONVERTERS, "com.example.Converter"])
 def test_a_converter_whose_records_nobody_reads_is_refused(declare: Any, part: str, converter: str) -> None:
     with pytest.raises(UnsupportedEncoding, match=f"has a {part}.converter") as refused:
         declare(extra={f"{part}.converter": converter})

@@ -15,6 +15,7 @@ from cdc.errors import LiteralSecret
 from cdc.operating.planning import MASK, masked
 from cdc.transforms import Custom, Flatten, InsertField, InsertHeader
 from eventstore.errors import InvalidIdentifier
+from tests.rows import each_row
 from tests.unit.cdc.declared import DEBEZIUM, MIRRORS, REFERENCE, mirror, mongodb, postgres
 
 SECRET = "s3nt1nel"
@@ -42,7 +43,7 @@ def test_the_lists_have_secrets_of_every_kind() -> None:
     assert len(OF_CLIENTS) > 5
 
 
-@pytest.mark.parametrize("key", [*LISTED, *OF_CONVERTERS])
+@each_row("key", [*LISTED, *OF_CONVERTERS])
 def test_what_a_list_calls_a_password_is_masked_behind_any_prefix(key: str) -> None:
     for prefix in PREFIXES:
         assert masked(f"{prefix}{key}", SECRET) == MASK
@@ -59,8 +60,8 @@ def test_a_login_in_any_url_is_masked() -> None:
     assert masked("key.converter.schema.registry.url", "http://registry") == "http://registry"
 
 
-@pytest.mark.parametrize("field", ["extra", "unchecked"])
-@pytest.mark.parametrize("declare", [*DEBEZIUM, *MIRRORS])
+@each_row("field", ["extra", "unchecked"])
+@each_row("declare", [*DEBEZIUM, *MIRRORS])
 def test_a_secret_among_further_settings_takes_a_reference_unless_asked_for(declare: Any, field: str) -> None:
     for key in secrets_of(declare()):
         assert declare(**{field: {key: REFERENCE}}).config()[key] == REFERENCE
@@ -76,8 +77,8 @@ def test_a_secret_among_further_settings_takes_a_reference_unless_asked_for(decl
         assert SECRET not in repr(allowed)
 
 
-@pytest.mark.parametrize("text", NO_REFERENCES)
-@pytest.mark.parametrize("declare", DEBEZIUM)
+@each_row("text", NO_REFERENCES)
+@each_row("declare", DEBEZIUM)
 def test_a_password_that_is_no_reference_is_refused(declare: Any, text: str) -> None:
     if declare is mongodb and not text:
         return  # its connection string may hold the login, or there is none
@@ -85,7 +86,7 @@ def test_a_password_that_is_no_reference_is_refused(declare: Any, text: str) -> 
         declare(password=text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "host",
     [
         "",
@@ -101,7 +102,7 @@ def test_a_password_that_is_no_reference_is_refused(declare: Any, text: str) -> 
         "[::1]/x",
     ],
 )
-@pytest.mark.parametrize("declare", [one for one in DEBEZIUM if one is not mongodb])
+@each_row("declare", [one for one in DEBEZIUM if one is not mongodb])
 def test_a_host_that_is_more_than_a_host_is_refused_unseen(declare: Any, host: str) -> None:
     with pytest.raises(InvalidIdentifier) as refused:
         declare(host=host)

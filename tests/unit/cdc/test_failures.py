@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cdc.connect.failures import MAX_LINE, remedy_for, short_message, short_trace
+from tests.rows import each_row
 
 TRACE = """org.apache.kafka.connect.errors.ConnectException: Tolerance exceeded in error handler
 \tat org.apache.kafka.connect.runtime.errors.RetryWithToleranceOperator.execAndHandleError(X.java:260)
@@ -62,7 +61,7 @@ def test_connect_s_heading_and_advertisement_are_left_out() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "remedy"),
     [
         ('FATAL: password authentication failed for user "x"', "check the user, and the password"),

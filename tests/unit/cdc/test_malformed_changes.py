@@ -10,15 +10,14 @@ import pytest
 
 from cdc import ChangeDecoder, decode_message
 from cdc.errors import UndecodableChange
+from tests.rows import each_row
 from tests.unit.cdc.malformed_changes import ITEMS, MALFORMED, registered, written
 
 AT = "items[0]@7"
 DECODER = ChangeDecoder(ITEMS, schemas=registered)
 
 
-@pytest.mark.parametrize(
-    ("encoding", "what"), [(encoding, what) for encoding, records in MALFORMED.items() for what in records]
-)
+@each_row(("encoding", "what"), [(encoding, what) for encoding, records in MALFORMED.items() for what in records])
 def test_what_is_no_change_of_a_row_is_refused_with_its_place(encoding: str, what: str) -> None:
     with pytest.raises(UndecodableChange) as refused:
         DECODER.decode(*MALFORMED[encoding][what], offset=7, place=AT)

@@ -14,6 +14,7 @@ from cdc.operating.planning import unread
 from cdc.source.catalogue import TableFacts
 from cdc.source.source_health import of_table
 from cdc.transforms import Custom, Flatten, InsertField, Mask, Transform, compiled
+from tests.rows import each_row
 from tests.unit.cdc.declared import CHANGELOGS, outbox, postgres
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -24,8 +25,8 @@ IN_JSON: list[Encoding] = [PlainJson(), JsonWithSchemas()]
 ITEMS = TableName.parse("public.items")
 
 
-@pytest.mark.parametrize("encoding", IN_JSON, ids=["plain", "with schemas"])
-@pytest.mark.parametrize("declare", CHANGELOGS)
+@each_row("encoding", IN_JSON, ids=["plain", "with schemas"])
+@each_row("declare", CHANGELOGS)
 def test_json_is_written_without_defaults_in_the_place_of_nulls(declare: Any, encoding: Encoding) -> None:
     config = declare(encoding=encoding).config()
 
@@ -33,9 +34,9 @@ def test_json_is_written_without_defaults_in_the_place_of_nulls(declare: Any, en
         assert config[f"{part}.converter.replace.null.with.default"] == "false"
 
 
-@pytest.mark.parametrize("part", ["key", "value"])
-@pytest.mark.parametrize("encoding", IN_JSON, ids=["plain", "with schemas"])
-@pytest.mark.parametrize("declare", CHANGELOGS)
+@each_row("part", ["key", "value"])
+@each_row("encoding", IN_JSON, ids=["plain", "with schemas"])
+@each_row("declare", CHANGELOGS)
 def test_a_setting_that_turns_defaults_on_again_is_refused(declare: Any, encoding: Encoding, part: str) -> None:
     key = f"{part}.converter.replace.null.with.default"
 

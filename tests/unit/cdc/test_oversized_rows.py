@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import responses
-from typer.testing import CliRunner
 
 from cdc.connect.failures import remedy_for, short_trace
 from cdc.source.oversized_rows import OversizedRow, advice_on
-from factfold.cli.cdc.apply import operate as command_line
+from tests.commands import factfold
 
 PRODUCER = """org.apache.kafka.common.KafkaException: Cannot execute transactional method because we are \
 in an error state
@@ -117,7 +116,7 @@ def test_the_status_says_so_below_the_causes_of_the_connector(as_json: bool) -> 
         worker.get("http://connect:8083/connectors", json={"shop": answered(PRODUCER)})
         worker.get("http://connect:8083/connectors/shop/offsets", json={"offsets": []})
         words = ["status", "--connect-url", "http://connect:8083", *(["--json"] if as_json else [])]
-        told = CliRunner().invoke(command_line.app, words, catch_exceptions=False)
+        told = factfold("cdc", *words, catch_exceptions=False)
     assert told.exit_code == 3
     wanted = advice_on(PRODUCER, POSTGRES)
     if as_json:

@@ -17,6 +17,7 @@ from cdc.errors import UndecodableChange, UnsupportedEncoding
 from tests.recordings import traps
 from tests.recordings.every_type import CASES, ROWS, TypeCase, Value
 from tests.recordings.reading import Recording, recordings
+from tests.rows import each_row
 
 ENCODINGS = tuple(recordings())
 # Bytes as text: standard base64, URL-safe base64, hexadecimal. A reader could take one for the other.
@@ -89,8 +90,8 @@ def rows_of(recording: Recording, case: TypeCase) -> Iterator[tuple[str, Any]]:
             yield name, change.after[case.name]
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("case", [case for case in CASES if case.name != "vbits"], ids=lambda case: case.name)
+@each_row("encoding", ENCODINGS)
+@each_row("case", [case for case in CASES if case.name != "vbits"], ids=lambda case: case.name)
 def test_a_value_comes_out_as_it_went_in_from_snapshot_and_stream(case: TypeCase, encoding: str) -> None:
     if case.name == "raw" and encoding in BYTES_AS_TEXT:
         with pytest.raises(UnsupportedEncoding, match="base64 or hexadecimal"):
@@ -161,7 +162,7 @@ def test_an_array_whose_absence_comes_as_null_is_refused_without_full_identity(k
         ChangeDecoder(table)
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@each_row("encoding", ENCODINGS)
 def test_with_full_identity_such_an_array_is_there_after_an_update_of_another_column(encoding: str) -> None:
     table = Table(
         "apart_whole", MetaData(), Column("id", Integer, primary_key=True), Column("label", Text),

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from cdc import ChangeDecoder, capture
 from cdc.errors import InvalidConnector, UndecodableChange
 from eventstore.backends.sql.sqlite_log import SqliteLog
+from tests.rows import each_row
 from tests.unit.cdc.schema_changes import CASES, ITEMS, OLD, WHOLE, WRITTEN, Change, flattened, in_json, registered
 
 
@@ -27,8 +28,8 @@ def value_of(row: Any) -> dict[str, Any]:
     return {"id": 1, **{name: row[name] for name in ("name", "tier")}, "rate": Decimal(row["rate"])}
 
 
-@pytest.mark.parametrize("encoding", WRITTEN)
-@pytest.mark.parametrize("case", CASES)
+@each_row("encoding", WRITTEN)
+@each_row("case", CASES)
 def test_each_record_is_read_whole_or_refused_with_the_columns_that_it_lacks(encoding: str, case: str) -> None:
     for change in CASES[case][0]:
         if not change.lacks:

@@ -12,13 +12,14 @@ import cdc
 from cdc import transforms
 from cdc.errors import InvalidConnector
 from cdc.transforms import Filter, Flatten, RecordPredicate, Transform
+from tests.rows import each_row
 
 DECLARATIONS = [
     *(value for value in vars(transforms).values() if inspect.isclass(value) and issubclass(value, Transform)),
     *(getattr(cdc, name) for name in cdc.__all__ if name.endswith("Source") or name.startswith("Mirror")),
 ]
 SEVERAL = [
-    pytest.param(declaration, field.name, id=f"{declaration.__name__}.{field.name}")
+    (declaration, field.name)
     for declaration in DECLARATIONS
     if dataclasses.is_dataclass(declaration)
     for field in dataclasses.fields(declaration)
@@ -34,7 +35,7 @@ def required(declaration: Any) -> dict[str, Any]:
     return {f.name: (texts[f.name],) if str(f.type).startswith("tuple[") else "shop" for f in fields}
 
 
-@pytest.mark.parametrize(("declaration", "field"), SEVERAL)
+@each_row(("declaration", "field"), SEVERAL)
 def test_one_text_is_refused_with_the_tuple_to_write(declaration: Any, field: str) -> None:
     secrets = (
         {"allow_literal_secrets": True} if "allow_literal_secrets" in inspect.signature(declaration).parameters else {}
@@ -45,7 +46,7 @@ def test_one_text_is_refused_with_the_tuple_to_write(declaration: Any, field: st
 
 
 def test_all_declarations_are_looked_at() -> None:
-    names = {parameter.id for parameter in SEVERAL}
+    names = {f"{declaration.__name__}.{field}" for declaration, field in SEVERAL}
     assert {"Flatten.fields", "Mask.fields", "PostgresSource.tables", "MirrorCheckpoint.groups"} <= names
     assert {"PostgresSource.transforms", "OutboxSource.transforms", "MirrorSource.topics"} <= names
 

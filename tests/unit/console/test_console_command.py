@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 from contextlib import closing, contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from typer.testing import CliRunner
 
-from factfold.cli.entry import application
+from tests.commands import factfold
 from tests.unit.console.conftest import TEASHOP
 from tests.waiting import wait_until
 
+ROOT = Path(__file__).parents[3]
+
 
 @contextmanager
-def running(*arguments, cwd=None):
+def running(*arguments, cwd):
     """The command's process, and the URL that it printed."""
     command = [sys.executable, "-m", "factfold", "console", *arguments, "--port", "0", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes) as process:
         try:
             yield process, json.loads(process.stdout.readline())["url"]
         finally:
@@ -39,14 +43,20 @@ def answer(url, path, **headers):
             return found.status, dict(found.getheaders()), found.read().decode()
 
 
-def test_the_printed_url_opens_the_pages_and_a_signal_ends_the_process(shop):
+def test_the_printed_url_opens_what_the_file_of_the_folder_names_and_a_signal_ends_the_process(shop):
     url = f"sqlite:///{shop}"
-    with running(TEASHOP, "--store-url", url, "--views-url", url) as (process, printed):
+    (shop.parent / "factfold.toml").write_text(f'store_url = "{url}"\nviews_url = "{url}"\n')
+    with running(TEASHOP, cwd=shop.parent) as (process, printed):
         parts = urlsplit(printed)
         assert parts.hostname == "127.0.0.1"
         status, headers, _ = answer(printed, f"{parts.path}?{parts.query}")
         assert status == 303
         cookie = headers["set-cookie"].partition(";")[0]
+
+        def watched():
+            return json.loads(answer(printed, "/api/overview", Cookie=cookie)[2])["watched"]
+
+        assert ("event store", "well") in [(one["name"], one["health"]) for one in wait_until(watched)]
         status, _, text = answer(printed, "/view", Cookie=cookie)
         assert (status, "order_details" in text) == (200, True)
         assert answer(printed, "/")[0] == 401
@@ -55,40 +65,17 @@ def test_the_printed_url_opens_the_pages_and_a_signal_ends_the_process(shop):
         assert parts.query.removeprefix("token=") not in process.stderr.read()
 
 
-def test_settings_come_from_the_file_of_the_folder(shop):
-    (shop.parent / "factfold.toml").write_text(f'store_url = "sqlite:///{shop}"\n')
-    with running(cwd=shop.parent) as (_, printed):
-        _, headers, _ = answer(printed, urlsplit(printed)._replace(scheme="", netloc="").geturl())
-        cookie = headers["set-cookie"].partition(";")[0]
-
-        def watched():
-            return json.loads(answer(printed, "/api/overview", Cookie=cookie)[2])["watched"]
-
-        (store,) = wait_until(watched)
-        assert (store["name"], store["health"]) == ("event store", "well")
-
-
 def test_a_port_that_is_taken_is_refused_with_what_to_do():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        result = CliRunner().invoke(application(), ["console", "--port", str(taken.getsockname()[1])])
+        result = factfold("console", "--port", str(taken.getsockname()[1]))
     assert "cannot listen on 127.0.0.1" in str(result.exception)
     assert "--port 0" in result.exception.remedy
 
 
 @pytest.mark.parametrize("target", ["no_such_package", "tests.unit.console.teashop:nothing"])
 def test_a_target_that_names_nothing_is_refused(target):
-    result = CliRunner().invoke(application(), ["console", target, "--port", "0"])
+    result = factfold("console", target, "--port", "0")
     assert result.exit_code == 1
     assert "nothing" in str(result.exception) or "no_such_package" in str(result.exception)
-
-
-def test_without_its_packages_the_command_says_what_to_install():
-    program = (
-        "import sys; sys.modules['starlette'] = None; from factfold.cli import main;"
-        "sys.argv = ['factfold', 'console']; main()"
-    )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert ran.returncode == 1
-    assert ran.stderr == "error: the package starlette is not installed\n  remedy: pip install 'factfold[console]'\n"

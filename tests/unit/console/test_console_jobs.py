@@ -9,10 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from typer.testing import CliRunner
 
 import projections
-from factfold.cli.entry import application
 from factfold.cli.views import generations as cli_generations
 from factfold.cli.views import projections as cli_projections
 from factfold.console import jobs as jobs_module
@@ -21,6 +19,7 @@ from factfold.console.places import Places
 from projections import ViewComparison, ViewVerdict
 from projections.lifecycle.rebuild import RebuildReport
 from projections.stores.port import DifferingRow
+from tests.commands import factfold
 from tests.unit.console.test_console_edges import NAME
 from tests.waiting import wait_until
 
@@ -74,7 +73,7 @@ def answers(monkeypatch):
 @pytest.mark.parametrize("command", ["verify", "diff", "rebuild"])
 def test_a_comparison_shows_keys_and_no_value_of_a_view_with_personal_columns(answers, command, options):
     target = "tests.unit.console.test_console_edges:MEMBERS"
-    result = CliRunner().invoke(application(), ["projections", command, target, "--views-url", "x", *options])
+    result = factfold("projections", command, target, "--views-url", "x", *options)
     assert result.exit_code == 3, result.output
     assert "p1" in result.stdout
     assert "*** (differs)" in result.stdout

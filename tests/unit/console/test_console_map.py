@@ -12,6 +12,7 @@ from factfold.console.drawing import draw
 from factfold.console.graph import Graph, add_connectors, add_groups
 from factfold.console.readings.connectors import _state
 from factfold.console.readings.groups import GroupState
+from tests.rows import each_row
 from tests.unit.console.conftest import cells
 
 
@@ -87,7 +88,7 @@ def test_an_edge_inherits_the_longest_delay_before_it():
     assert found[(b, c)] == 4.0
 
 
-@pytest.mark.parametrize("order", list(permutations(range(5))))
+@each_row("order", list(permutations(range(5))))
 def test_delays_in_a_circle_do_not_depend_on_the_order_of_its_edges(order):
     edges = [("in", "a", 7.0), ("a", "b", 4.0), ("b", "c", 1.0), ("c", "a", None), ("c", "out", 2.0)]
     graph = Graph()

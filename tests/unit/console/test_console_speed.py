@@ -21,7 +21,7 @@ from tests.unit.console.stub_connect import connect_worker
 from tests.waiting import wait_until
 
 LIMIT_SECONDS = 0.3
-ASKED = 9
+ASKED = 5
 PAGES = {
     "/": large.VIEWS + large.CONNECTORS,
     "/map": large.VIEWS,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import uuid
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
@@ -17,6 +19,7 @@ from eventstore.fields.field_types import Compilation
 from eventstore.fields.upcasting import Cast, Drop, Rename
 from eventstore.schema_check import check_schemas
 from projections.spark.events.upcasting import Reading
+from tests.rows import each_row
 
 WIDE = Annotated[Decimal, Digits(38, 10)]
 WIDER = Annotated[Decimal, Digits(38, 0)]
@@ -31,7 +34,7 @@ def avro(hint: Any) -> Any:
     return compile_type(hint, "x", Compilation("test", {})).avro
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "to", "expected"),
     [
         (2**53, float, 2.0**53),
@@ -43,14 +46,29 @@ def avro(hint: Any) -> Any:
         ("9" * 38, WIDER, Decimal(10**38 - 1)),
         ("0" * 5000 + "7", int, 7),
         ("1." + "0" * 50, WIDER, Decimal(1)),
+        (True, int, 1),
+        (3, float, 3.0),
+        (3, Decimal, Decimal(3)),
+        (-3, str, "-3"),
+        (Decimal("0.0000"), str, "0.0000"),
+        (Decimal("12.5000"), Annotated[Decimal, Digits(4, 1)], Decimal("12.5")),
+        (dt.date(2024, 2, 29), dt.datetime, dt.datetime(2024, 2, 29, tzinfo=dt.UTC)),
+        ("+007", int, 7),
+        ("-12.50", Decimal, Decimal("-12.5")),
+        ("2024-02-29", dt.date, dt.date(2024, 2, 29)),
+        ("0000000A-0000-0000-0000-000000000000", uuid.UUID, uuid.UUID("0000000a-0000-0000-0000-000000000000")),
+        (uuid.UUID(int=1), str, "00000000-0000-0000-0000-000000000001"),
+        (None, int, None),
+        ("same", str, "same"),
+        (3, int | None, 3),
     ],
 )
-def test_a_cast_is_exact_to_the_last_digit(value: Any, to: Any, expected: Any) -> None:
+def test_a_cast_says_the_same_in_another_type_to_the_last_digit(value: Any, to: Any, expected: Any) -> None:
     found = cast_plain(value, avro(to))
     assert (found, type(found)) == (expected, type(expected))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "to"),
     [
         (2**53 + 1, float),
@@ -61,9 +79,23 @@ def test_a_cast_is_exact_to_the_last_digit(value: Any, to: Any, expected: Any) -
         ("9" * 39, WIDER),
         (Decimal(10) ** 28, WIDE),
         ("9" * 5000, int),
+        ("1.5", int),
+        ("7\n", int),
+        ("٣", int),
+        (str(2**63), int),
+        ("1e3", Decimal),
+        ("0.00001", Decimal),
+        (10**14, Decimal),
+        (Decimal("12.55"), Annotated[Decimal, Digits(4, 1)]),
+        ("2024-02-30", dt.date),
+        ("0000-01-01", dt.date),
+        ("not-a-uuid", uuid.UUID),
+        (1.5, int),
+        (1.5, str),
+        ([], str),
     ],
 )
-def test_a_cast_that_would_round_is_refused(value: Any, to: Any) -> None:
+def test_a_value_that_would_be_rounded_cut_or_guessed_is_not_cast(value: Any, to: Any) -> None:
     with pytest.raises(ValueError, match=r"[a-z]"):
         cast_plain(value, avro(to))
 

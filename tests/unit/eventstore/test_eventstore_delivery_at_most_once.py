@@ -60,9 +60,8 @@ def test_the_error_of_a_handler_that_hangs_says_that_records_are_lost():
 
 
 @pytest.fixture
-def store(tmp_path):
-    with SqlEventStore(f"sqlite:///{tmp_path}/shop.db") as store:
-        store.create_tables()
+def store(store_url):
+    with SqlEventStore(store_url) as store:
         for amount in (1, 2, 3):
             store.append("payment-1", [Payment.Received(amount=amount)], expected=ANY)
         yield store

@@ -14,7 +14,7 @@ from eventstore import ANY, SqlEventStore, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import AsyncSubscriber, Subscriber
 from eventstore.errors import BrokerUnreachable, CheckpointMoved, DeclarationError, HandlerHung
-from tests.ledger import LEDGER, METADATA, Payment, amounts
+from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.handlers import deliver
 from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, recorded
 
@@ -171,10 +171,8 @@ async def test_coroutines_work_at_once_on_one_loop():
 
 
 @pytest.fixture
-def store(tmp_path):
-    with SqlEventStore(f"sqlite:///{tmp_path}/shop.db") as store:
-        store.create_tables()
-        METADATA.create_all(store.engine)
+def store(store_url):
+    with SqlEventStore(store_url) as store:
         for amount in range(20):
             store.append(f"payment-{amount % 3}", [Payment.Received(amount=amount)], expected=ANY)
         yield store

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 from uuid import uuid4, uuid5
 
@@ -14,13 +12,6 @@ from eventstore import ANY, Accepted, Dispatcher, Metadata, NewEvent, Refusal, S
 from eventstore.errors import CommandIdTaken, EventIdTaken, Refused, WrongExpectedVersion
 from eventstore.snapshots import Snapshots
 from tests.unit.eventstore.counter import Counter
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlEventStore]:
-    with SqlEventStore(f"sqlite:///{tmp_path / 'events.db'}") as store:
-        store.create_tables()
-        yield store
 
 
 def test_an_accepted_command_returns_what_was_recorded(store: SqlEventStore) -> None:

@@ -16,6 +16,7 @@ from eventstore.event_types import event_type_of
 from eventstore.fields.upcasting import Cast, Default
 from eventstore.schema_check import check_schemas
 from eventstore.snapshots import Snapshots
+from tests.rows import each_row
 
 
 class Colour(Enum):
@@ -114,8 +115,8 @@ def findings(written: Any, today: Any) -> list[Any]:
     return list(check_schemas([box(today)], kept).misfits)
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize(
+@each_row("place", PLACES)
+@each_row(
     ("written", "today", "words"),
     [
         (Colour, Fewer, "it may be 'blue' there, which no member of Fewer is today"),
@@ -134,8 +135,8 @@ def test_schema_check_names_a_text_that_no_member_or_another_one_is_read_from(
     assert (finding.place, finding.problem) == (f"box.made.x{place.strip()}", words)
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize(
+@each_row("place", PLACES)
+@each_row(
     ("written", "today"),
     [
         (Colour, More),

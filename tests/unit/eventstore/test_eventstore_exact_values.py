@@ -35,6 +35,7 @@ from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.snapshots import StateShape
 from eventstore.store import EventStore
+from tests.rows import each_row
 
 Name = NewType("Name", str)
 
@@ -128,7 +129,7 @@ NUL = [
 ]
 
 
-@pytest.mark.parametrize(("field", "value"), NUL)
+@each_row(("field", "value"), NUL)
 def test_a_text_with_nul_is_refused_by_field_and_nothing_of_its_append_is_stored(
     store: EventStore, field: str, value: Any
 ) -> None:
@@ -243,15 +244,15 @@ ROUNDED = [
 ]
 
 
-@pytest.mark.parametrize("place", range(4))
-@pytest.mark.parametrize(("hint", "value"), FINE)
+@each_row("place", range(4))
+@each_row(("hint", "value"), FINE)
 def test_a_value_that_fits_comes_back_equal(hint: Any, value: Any, place: int) -> None:
     wrapped, wrap = PLACES[place]
     assert come_back(wrapped(hint), wrap(value)) == wrap(value)
 
 
-@pytest.mark.parametrize("place", range(4))
-@pytest.mark.parametrize(("hint", "value"), ROUNDED)
+@each_row("place", range(4))
+@each_row(("hint", "value"), ROUNDED)
 def test_a_value_that_would_be_rounded_cut_or_taken_apart_is_refused_by_field(
     hint: Any, value: Any, place: int
 ) -> None:

@@ -15,6 +15,7 @@ from eventstore.errors import InvalidIdentifier, PartitionsFixed, UnknownSchema
 from eventstore.store import Category, FenceStatus
 from eventstore.testing.fixed import FixedClock
 from tests.ledger import Payment
+from tests.rows import each_row
 from tests.unit.eventstore.counter import Counter
 
 Store = MemoryEventStore | SqlEventStore
@@ -48,7 +49,7 @@ def test_the_store_in_memory_has_every_method_of_the_one_in_a_database() -> None
     assert ours.keys() <= real.keys()
 
 
-@pytest.mark.parametrize("name", sorted(public(MemoryEventStore)))
+@each_row("name", sorted(public(MemoryEventStore)))
 def test_a_method_takes_the_same_parameters(name: str) -> None:
     real, ours = (inspect.signature(public(kind)[name]).parameters for kind in (SqlEventStore, MemoryEventStore))
     expected = {known: one.kind for known, one in real.items() if known not in PARAMETERS.get(name, ())}

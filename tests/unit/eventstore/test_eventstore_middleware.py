@@ -16,13 +16,6 @@ from tests.unit.eventstore.counter import Counter
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-@pytest.fixture
-def store(tmp_path):
-    with SqlEventStore(f"sqlite:///{tmp_path}/events.db") as store:
-        store.create_tables()
-        yield store
-
-
 def noting(name, into):
     def middleware(command, send):
         into.append(f"{name} before {command.name}")

@@ -8,6 +8,7 @@ commit, or behind it before anybody hears of it; then whoever called does it aga
 
 from __future__ import annotations
 
+import os
 import tempfile
 import uuid
 from collections import defaultdict
@@ -423,10 +424,11 @@ def test_the_model_sees_a_planted_fault(faulty: type[Histories]) -> None:
         run_state_machine_as_test(faulty, settings=_UNTIL_FOUND)
 
 
-_SETTINGS = settings(max_examples=30, stateful_step_count=25, deadline=None)
+_EXAMPLES = 15 + int(os.environ.get("FACTFOLD_EXAMPLES", "0"))
+_SETTINGS = settings(max_examples=_EXAMPLES, stateful_step_count=25, deadline=None)
 _UNTIL_FOUND = settings(
     max_examples=1_000, stateful_step_count=50, deadline=None, derandomize=True, report_multiple_bugs=False,
     phases=[Phase.generate],
 )  # fmt: skip
-TestHistories = Histories.TestCase
+TestHistories = pytest.mark.kills(Histories.TestCase)
 TestHistories.settings = _SETTINGS

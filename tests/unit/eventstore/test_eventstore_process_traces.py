@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,9 +15,8 @@ from tests.unit.eventstore.fulfilment import Item, Order, Payment
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    with SqlEventStore(f"sqlite:///{tmp_path / 'shop.db'}") as store:
-        store.create_tables()
+def shop(store_url: str) -> Iterator[Shop]:
+    with SqlEventStore(store_url) as store:
         yield Shop(store)
 
 

@@ -48,9 +48,8 @@ class Payment(Aggregate):
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlEventStore]:
-    with SqlEventStore(f"sqlite:///{tmp_path / 'shop.db'}") as opened:
-        opened.create_tables()
+def store(store_url: str) -> Iterator[SqlEventStore]:
+    with SqlEventStore(store_url) as opened:
         METADATA.create_all(opened.engine)
         for stream in ("order-o1", "order-o2"):
             opened.append(stream, [Order.Placed(amount=n) for n in (1, 2, 3)], expected=ANY)

@@ -17,6 +17,7 @@ from eventstore.fields.upcasting import Cast, Default, Drop, Rename
 from eventstore.kafka import ConfluentRegistry
 from eventstore.schema_check import check_schemas, read_schemas, write_schemas
 from factfold.cli.entry import main
+from tests.rows import each_row
 from tests.shipments import REGISTRY, First, Second, Shipment
 
 
@@ -101,7 +102,7 @@ def test_upcasters_keep_the_promise_of_every_version() -> None:
 MISSING, NULL = "it has no value there", "it may be null there"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "today", "place", "problem"),
     [
         ({}, {"x": int}, "x", MISSING),
@@ -146,7 +147,7 @@ def test_what_could_not_be_read_is_named(written: Any, today: Any, place: str, p
     assert problems(written, today) == [(f"box.made.{place}", problem)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "today"),
     [
         ({"x": int, "gone": str}, {"x": int}),

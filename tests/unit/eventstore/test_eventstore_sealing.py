@@ -18,6 +18,7 @@ from eventstore.errors import InvalidSeal
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroDecoder, encode_value
 from eventstore.schema_registry import RegisteredSchema
+from tests.rows import each_row
 
 MASTER = MasterKeys({"one": os.urandom(32)})
 
@@ -88,7 +89,7 @@ def test_the_value_of_another_person_in_the_same_event_does_not_open(keys: Memor
         disclosed(keys, schema, {**values, "recipient": values["note"], "note": values["recipient"]})
 
 
-@pytest.mark.parametrize("place", range(60))
+@each_row("place", range(60))
 def test_no_changed_byte_goes_unnoticed(keys: MemoryKeys, place: int) -> None:
     schema, values = sealed(keys)
     changed = bytearray(values["greeting"])

@@ -19,6 +19,7 @@ from eventstore.event_types import EventType, event, event_type_of
 from eventstore.fields.field_types import Digits
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
+from tests.rows import each_row
 
 CustomerId = NewType("CustomerId", int)
 
@@ -184,7 +185,7 @@ def _example(**changes: Any) -> Any:
     return Everything(**{**values, **changes})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value"),
     [
         ("text", 3),

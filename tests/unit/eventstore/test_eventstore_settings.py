@@ -10,6 +10,7 @@ from pydantic import SecretStr, ValidationError
 
 from eventstore.errors import InvalidSettings
 from eventstore.settings import KafkaSettings, RegistrySettings, Settings
+from tests.rows import each_row
 
 SECRET = 'sen"tinel\\'
 
@@ -130,15 +131,16 @@ EVERY = {
 }
 
 
-@pytest.mark.parametrize("name", [*EVERY, "FACTFOLD_KAFKA", "FACTFOLD_REGISTRY", "FACTFOLD_KAFKA__PASSWORD"])
-@pytest.mark.parametrize("text", ["sentinel", "http://ada:sentinel@r:1", '{"a": ["sentinel"]}', '{"sentinel'])
-def test_no_setting_is_shown_when_it_is_wrong(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
-    monkeypatch.setenv(name, text)
+@each_row("name", [*EVERY, "FACTFOLD_KAFKA", "FACTFOLD_REGISTRY", "FACTFOLD_KAFKA__PASSWORD"])
+@each_row("text", ["sentinel", "http://ada:sentinel@r:1", '{"a": ["sentinel"]}', '{"sentinel'])
+def test_no_setting_is_shown_when_it_is_wrong(name: str, text: str) -> None:
     refused = None
-    try:
-        Settings()
-    except InvalidSettings as error:
-        refused = error
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv(name, text)
+        try:
+            Settings()
+        except InvalidSettings as error:
+            refused = error
     if refused is not None:  # a user's name, a host and a file may be any text
         assert "FACTFOLD_" in refused.message
         assert "\n" not in refused.message

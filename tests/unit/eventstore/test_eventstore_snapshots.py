@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
-from eventstore import ANY, Accepted, Aggregate, Dispatcher, Refusal, SqlEventStore, command, event
+from eventstore import ANY, Accepted, Aggregate, Dispatcher, Refusal, command, event
 from eventstore.errors import DeclarationError, StoreUnavailable, UnsupportedFieldType
 from eventstore.snapshots import Snapshots, shape_of
 from tests.unit.eventstore.counter import Counter
@@ -56,13 +56,6 @@ class Basket(Aggregate):
         self.total += e.price
         self.mood = Mood.BAD if self.total > 100 else Mood.GOOD
         self.owner, self.opened, self.raw, self.note = e.owner, datetime(2026, 1, 2, tzinfo=UTC), b"\0x", e.sku
-
-
-@pytest.fixture
-def store(tmp_path):
-    with SqlEventStore(f"sqlite:///{tmp_path}/events.db") as store:
-        store.create_tables()
-        yield store
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from eventstore import (
     MemoryEventStore,
     Metadata,
     RecordedEvent,
-    SqlEventStore,
     command,
     event,
     subscription,
@@ -59,13 +58,6 @@ def recorder():
     found = Recorder()
     yield found
     found.provider.shutdown()
-
-
-@pytest.fixture
-def store(tmp_path):
-    with SqlEventStore(f"sqlite:///{tmp_path}/shop.db") as store:
-        store.create_tables()
-        yield store
 
 
 def traced_dispatcher(store, recorder, *more):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from threading import Event, Timer
 
 import pytest
@@ -26,13 +24,6 @@ class Counter(Aggregate):
 
     def on_counted(self, event: Counted) -> None:
         self.counted.append(event.by)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlEventStore]:
-    with SqlEventStore(f"sqlite:///{tmp_path / 'events.db'}") as opened:
-        opened.create_tables()
-        yield opened
 
 
 def count(store: SqlEventStore, stream: str, *numbers: int) -> None:

@@ -5,20 +5,12 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Aggregate, SqlEventStore, event, subscription
+from eventstore import ANY, Aggregate, event, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import Subscriber
 from eventstore.errors import CheckpointMoved, DeclarationError
-from tests.ledger import LEDGER, METADATA, Payment, amounts
+from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.test_eventstore_store_source import booking, dead_letters, deliver, receive
-
-
-@pytest.fixture
-def store(tmp_path):
-    with SqlEventStore(f"sqlite:///{tmp_path}/shop.db") as store:
-        store.create_tables()
-        METADATA.create_all(store.engine)
-        yield store
 
 
 class Refund(Aggregate):

@@ -11,11 +11,12 @@ from eventstore import SqlEventStore, tenant_store, tenants
 from eventstore.backends.sql.tenants import tenant_schema
 from eventstore.errors import InvalidIdentifier, UnsupportedBackend
 from eventstore.identifiers import MAX_TENANT_LENGTH
+from tests.rows import each_row
 
 URL = "postgresql+psycopg://shop@127.0.0.1:1/shop"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "tenant",
     [
         "", " ", "Acme", "1acme", "_acme", "acme-order", "acme.order", "acme order", "ácme", "acme\n", "acme\0", "%",

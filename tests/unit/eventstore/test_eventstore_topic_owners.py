@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
@@ -23,10 +22,9 @@ class Order(Aggregate):
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlEventStore]:
+def store(store_url: str) -> Iterator[SqlEventStore]:
     """A store of the default source with two events of the category order, whose topic is `order`."""
-    with SqlEventStore(f"sqlite:///{tmp_path}/one.db") as store:
-        store.create_tables()
+    with SqlEventStore(store_url) as store:
         for number in (1, 2):
             store.append(f"order-{number}", [Order.Placed(sku="tea")], expected=NO_STREAM)
         yield store

@@ -24,6 +24,7 @@ from eventstore.schema_registry import RegisteredSchema
 from eventstore.snapshots import AggregateSnapshot, StateShape
 from projections.spark.events.plain_values import plain_values
 from projections.spark.events.python_avro import Kinds
+from tests.rows import each_row
 
 
 class Day(Enum):
@@ -145,7 +146,7 @@ def decoded(kind: EventType, sent: Any) -> Any:
     return AvroDecoder({kind.schema_id: kind.registered}.__getitem__).decode(kind.encode(sent))[1]
 
 
-@pytest.mark.parametrize("pair", HELD, ids=named)
+@each_row("pair", HELD, ids=named)
 def test_every_value_of_a_pair_comes_back_as_itself(pair: Any) -> None:
     paid = event_class(fields_of(pair))
     kind = event_type_of(paid)
@@ -153,7 +154,7 @@ def test_every_value_of_a_pair_comes_back_as_itself(pair: Any) -> None:
         require_same(vars(kind.from_plain(decoded(kind, paid(**values)))), values)
 
 
-@pytest.mark.parametrize("pair", HELD, ids=named)
+@each_row("pair", HELD, ids=named)
 def test_every_value_of_a_pair_comes_back_from_a_snapshot_as_itself(pair: Any) -> None:
     hints = fields_of(pair)
     bill: Any = type("Bill", (Aggregate,), {"__annotations__": hints, "__module__": __name__, **dict.fromkeys(hints)})
@@ -165,26 +166,26 @@ def test_every_value_of_a_pair_comes_back_from_a_snapshot_as_itself(pair: Any) -
         require_same(restored.state(), values)
 
 
-def from_arrow(schema: RegisteredSchema, plain: dict[str, Any]) -> dict[str, Any]:
-    """Values as a Python worker gets them from Spark, made plain."""
-    kinds = Kinds()
-    columns = {field["name"]: kinds.of(field["type"]) for field in schema.schema["fields"]}
-    rows = {name: (kind.convert or (lambda value: value))(plain[name]) for name, kind in columns.items()}
-    arrow = {n: pa.array([row], columns[n].arrow).to_pylist(maps_as_pydicts="strict")[0] for n, row in rows.items()}
+def from_arrow(schema: RegisteredSchema, plain: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as a Python worker gets them from Spark, made plain."""
+    kinds, columns = Kinds(), {}
+    for field in schema.schema["fields"]:
+        name, kind = field["name"], kinds.of(field["type"])
+        sent = [(kind.convert or (lambda value: value))(row[name]) for row in plain]
+        columns[name] = pa.array(sent, kind.arrow).to_pylist(maps_as_pydicts="strict")
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     convert = plain_values(schema)
-    found: dict[str, Any] = arrow if convert is None else convert(arrow)
-    return found
+    return rows if convert is None else [convert(row) for row in rows]
 
 
-@pytest.mark.parametrize("pair", HELD, ids=named)
+@each_row("pair", HELD, ids=named)
 def test_every_value_of_a_pair_comes_back_from_spark_as_itself_whatever_the_order_of_types_is_today(pair: Any) -> None:
     another = next(hint for hint in (bool, float, bytes) if hint not in pair)
     paid, turned = event_class(fields_of(pair)), event_class(fields_of((pair[1], another, pair[0])))
     kind, today = event_type_of(paid), event_type_of(turned)
-    for values in cases(pair):
-        plain = decoded(kind, paid(**values))
-        arrived = from_arrow(kind.registered, plain)
-        require_same(arrived, plain)
+    plain = [decoded(kind, paid(**values)) for values in cases(pair)]
+    for values, sent, arrived in zip(cases(pair), plain, from_arrow(kind.registered, plain), strict=True):
+        require_same(arrived, sent)
         require_same(vars(kind.from_plain(arrived)), values)
         require_same(vars(today.from_plain(arrived)), values)
 
@@ -195,11 +196,11 @@ def test_keys_that_spark_names_types_by_are_keys_like_others(hint: Any, value: A
     kind = event_type_of(paid)
     plain = decoded(kind, paid(odd=value))
     require_same(vars(kind.from_plain(plain)), {"odd": value})
-    require_same(vars(kind.from_plain(from_arrow(kind.registered, plain))), {"odd": value})
+    require_same(vars(kind.from_plain(from_arrow(kind.registered, [plain])[0])), {"odd": value})
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("pair", REFUSED, ids=named)
+@each_row("place", PLACES)
+@each_row("pair", REFUSED, ids=named)
 def test_a_pair_of_one_written_form_is_refused_when_the_class_is_made(pair: Any, place: str) -> None:
     with pytest.raises(UnsupportedFieldType, match=r"field odd.* of .*Paid holds"):
         event_class({"odd": PLACES[place][0](Union[pair])})  # noqa: UP007 - of a variable

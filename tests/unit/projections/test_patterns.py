@@ -19,6 +19,7 @@ from projections.declaring.timing.operands import PREVIOUS, is_plain, previous, 
 from projections.declaring.timing.patterns import Pattern, as_pattern, label
 from projections.errors import InvalidDefinition, InvalidPredicate, PatternTooWide
 from tests.conformance import pattern_oracle
+from tests.rows import each_row
 
 EXAMPLES = int(os.environ.get("FACTFOLD_EXAMPLES", "0"))
 SECOND = 1_000_000
@@ -97,7 +98,7 @@ TABLE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", TABLE)
+@each_row("case", TABLE)
 def test_a_pattern_matches(case):
     pattern, text, expected = TABLE[case]
     rows = rows_from(text)
@@ -141,7 +142,7 @@ SEES = {
 x = label("x")
 
 
-@pytest.mark.parametrize("case", SEES)
+@each_row("case", SEES)
 def test_a_condition_sees_the_rows_before(case):
     condition, values, expected = SEES[case]
     pattern = x.then(label("y", condition).zero_or_more()).within("1 day")
@@ -220,7 +221,7 @@ def of_type_of_an_event():
     return of_type(Card.Used)
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@each_row("case", REFUSED)
 def test_a_pattern_that_cannot_work_is_refused_with_a_remedy(case):
     declare, words = REFUSED[case]
     with pytest.raises(InvalidDefinition) as caught:
@@ -332,15 +333,17 @@ def is_of_rows_alone(pattern):
     return all(one.condition is not None for one in pattern.labels.values()) and all(map(is_plain, pattern.conditions))
 
 
+@pytest.mark.kills
 @given(pattern=patterns().filter(is_of_rows_alone), steps=PARTITIONS)
-@settings(max_examples=60 + 50 * EXAMPLES, deadline=None)
+@settings(max_examples=20 + 10 * EXAMPLES, deadline=None)
 def test_rows_of_which_nothing_is_true_may_be_left_out(pattern, steps):
     rows = timed(steps)
     assert found(pattern, rows, kept=any) == pattern_oracle.matches(pattern, rows)
 
 
+@pytest.mark.kills
 @given(pattern=patterns(), steps=PARTITIONS)
-@settings(max_examples=150 + 50 * EXAMPLES, deadline=None)
+@settings(max_examples=40 + 10 * EXAMPLES, deadline=None)
 def test_every_pattern_matches_what_a_plain_matcher_finds(pattern, steps):
     rows = timed(steps)
     assert found(pattern, rows) == pattern_oracle.matches(pattern, rows)

@@ -15,6 +15,7 @@ from projections.declaring.event_fields import FieldKind, check_predicate, field
 from projections.declaring.matching import matcher
 from projections.errors import InvalidPredicate, UnknownField
 from tests.integration.payments_of_every_kind import Currency, Method, Payment
+from tests.rows import each_row
 
 RECEIVED = "payment.received"
 NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
@@ -25,7 +26,7 @@ def meaning(predicate, data, name=RECEIVED):
     return matcher(predicate)(name, data)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("predicate", "data", "expected"),
     [
         (field("amount") > 900, {"amount": Decimal("900.0001")}, True),
@@ -53,12 +54,12 @@ def test_a_predicate_means_what_it_says(predicate, data, expected):
     assert meaning(predicate, data) is expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     "predicate",
     [field("amount") > 900, field("note") != "x", field("count").is_in([1]), field("address.country") == "DE",
      field("note").starts_with(""), field("amount") > field("count"), ~(field("amount") > 900)],
 )  # fmt: skip
-@pytest.mark.parametrize("data", [{}, dict.fromkeys(["amount", "note", "count", "address"])])
+@each_row("data", [{}, dict.fromkeys(["amount", "note", "count", "address"])])
 def test_a_comparison_with_nothing_is_unknown(predicate, data):
     assert meaning(predicate, data) is None
 
@@ -101,7 +102,7 @@ def test_a_predicate_used_as_a_truth_value_says_what_to_write(written):
     assert "&, | and ~" in caught.value.remedy
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "words"),
     [
         (lambda: field("note") == None, "is_null()"),  # noqa: E711
@@ -136,7 +137,7 @@ def test_a_field_that_one_event_has_is_enough():
     check_predicate((field("reason") == "fraud") | (field("address.method") == Method.CASH), EVENTS)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("predicate", "words"),
     [
         (field("amount") > "900", "number"),
@@ -181,7 +182,7 @@ def test_the_fields_of_an_event_are_listed_with_those_of_its_records():
     assert names[-4:] == ["address", "address.country", "address.lines", "address.method"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "value", "floor"),
     [
         (FieldKind("number", "whole"), Fraction(7, 2), 3),

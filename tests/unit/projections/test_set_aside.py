@@ -11,6 +11,7 @@ from projections.faults import MESSAGES, Fault
 from projections.logs.port import arrow_record_schema
 from projections.logs.set_aside import FAULTS, SetAside
 from tests.conformance.ticket_batches import ticket_names
+from tests.rows import each_row
 
 
 def aside(*faults):
@@ -41,7 +42,7 @@ def test_records_are_left_out_by_topic_partition_and_offset():
     assert SetAside.nothing().left_out_of(other) == other
 
 
-@pytest.mark.parametrize("kind", sorted(MESSAGES))
+@each_row("kind", sorted(MESSAGES))
 def test_every_kind_of_fault_is_told_with_a_place_and_a_remedy(kind):
     error = Fault("t", 3, 9, kind, "detail").error
     assert error.remedy

@@ -9,16 +9,15 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
-from typer.testing import CliRunner
 
 from eventstore.deadletters import by_cause
 from eventstore.errors import LetterMissing, ReplayRefused, UnsupportedBackend
-from factfold.cli.entry import application
 from projections.errors import NoServingGeneration
 from projections.logs.set_aside import FAULTS, SetAside
 from projections.stores.aside import note_set_aside, read_set_aside
 from projections.stores.letters import set_aside_letters
 from projections.stores.sqlite import SqliteTableStore
+from tests.commands import factfold
 from tests.conformance.ticket_batches import COLUMNS, GROUP, served
 
 
@@ -104,9 +103,7 @@ def test_the_command_lists_and_discards_what_was_set_aside(noted):
     url = f"sqlite:///{noted[0].path}"
 
     def run(command, *options):
-        done = CliRunner().invoke(
-            application(), ["dlq", command, "ticket", GROUP.name, "--views-url", url, "--json", *options]
-        )
+        done = factfold("dlq", command, "ticket", GROUP.name, "--views-url", url, "--json", *options)
         assert done.exit_code == 0, done.output
         return json.loads(done.stdout)
 

@@ -10,6 +10,7 @@ from projections.declaring.sql_views import SqlFunction, sql_view
 from projections.declaring.views import Reference
 from projections.errors import InvalidDefinition
 from tests.conformance.join_views import NAMED
+from tests.rows import each_row
 
 # What stands in ‹› is a table's name; it is replaced, and called as it was where the text gives it no alias.
 TEXTS = {
@@ -98,7 +99,7 @@ def _alias(written, after):
     return f" AS `{written.strip('`')}`" if has_none else ""
 
 
-@pytest.mark.parametrize("marked", TEXTS.values(), ids=TEXTS)
+@each_row("marked", TEXTS.values(), ids=TEXTS)
 def test_only_names_of_tables_are_replaced_in_the_text(marked):
     names = function(marked.replace("‹", "").replace("›", ""))
     roles = names.__signature__.parameters
@@ -217,7 +218,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "message", "remedy"), REFUSED.values(), ids=REFUSED)
+@each_row(("text", "message", "remedy"), REFUSED.values(), ids=REFUSED)
 def test_a_text_that_cannot_be_answered_right_is_refused(text, message, remedy):
     with pytest.raises(InvalidDefinition, match=message) as caught:
         sql_view("some", text, tables=NAMED)

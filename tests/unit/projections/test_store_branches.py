@@ -36,13 +36,6 @@ def lift(event: Parcel.Weighed) -> None:
     pass
 
 
-@pytest.fixture
-def store(tmp_path):
-    with SqlEventStore(f"sqlite:///{tmp_path}/parcels.db") as store:
-        store.create_tables()
-        yield store
-
-
 def dead_letters(store):
     with store.engine.connect() as connection:
         return connection.execute(sa.text("SELECT stream, error FROM factfold_dead_letters ORDER BY stream")).all()

@@ -18,6 +18,7 @@ from projections.logs.unpacking import around, not_unpacked_in, still_not_unpack
 from projections.spark.live.applying import BatchApplier
 from projections.spark.live.incremental import BatchReport
 from projections.spark.reading.records import left_out, read_records
+from tests.rows import each_row
 
 WHOLE = OffsetRange({"t": {0: 0, 1: 0}, "u": {0: 5}}, {"t": {0: 20, 1: 3}, "u": {0: 9}})
 
@@ -82,7 +83,7 @@ BATCHES = {
 }
 
 
-@pytest.mark.parametrize("batches", BATCHES.values(), ids=list(BATCHES))
+@each_row("batches", BATCHES.values(), ids=list(BATCHES))
 def test_exactly_the_records_of_such_batches_are_found_and_all_others_are_read(batches):
     log = PackedLog(*batches)
     found = not_unpacked_in(log, WHOLE)
@@ -169,9 +170,9 @@ class Letters:
         self.sent += places(aside)
 
 
-@pytest.mark.parametrize("says_where", [True, False], ids=["the driver's client", "Spark's client"])
-@pytest.mark.parametrize("policy", ["skip", "dead-letter"])
-@pytest.mark.parametrize("batches", BATCHES.values(), ids=list(BATCHES))
+@each_row("says_where", [True, False], ids=["the driver's client", "Spark's client"])
+@each_row("policy", ["skip", "dead-letter"])
+@each_row("batches", BATCHES.values(), ids=list(BATCHES))
 def test_a_run_passes_over_such_batches_by_policy_in_one_commit_and_applies_all_else(batches, policy, says_where):
     given = Batches(PackedLog(*batches, says_where=says_where), policy)
     letters = Letters() if policy == "dead-letter" else None

@@ -1,6 +1,6 @@
 """A user's code in the class style, with mistakes; what a type checker says of a line stands behind it.
 
-Read by test_eventstore_typing.py, and run by nobody.
+Read by test_typing.py, and run by nobody.
 """
 
 from __future__ import annotations
