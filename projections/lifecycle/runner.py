@@ -334,8 +334,7 @@ def open_runner(
             finals = _finals(environment, group, opened, run, layout)
             horizon = None if group.horizon is None else Horizon(store, run, layout, keep=group.horizon)
             standing = Standing(store, run)
-            note_waiting = None if metrics is None else metrics.waiting
-            publisher = held.enter_context(opened_publisher(environment, group, note_waiting=note_waiting))
+            publisher = held.enter_context(opened_publisher(environment, group, metrics.waiting if metrics else None))
         if publisher is not None:
             publisher.publish()  # what another one has left, or the cut-over to this generation
         yield Runner(

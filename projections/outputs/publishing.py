@@ -78,7 +78,7 @@ class ViewPublisher:
 
 @contextmanager
 def opened_publisher(
-    environment: Connections, group: ProjectionGroup, *, note_waiting: Waiting | None = None
+    environment: Connections, group: ProjectionGroup, note_waiting: Waiting | None = None
 ) -> Iterator[ViewPublisher | None]:
     """The publisher of the topics of a group's views, None for a group without any.
 
