@@ -1,4 +1,7 @@
-"""What an analysed plan does, asked of Spark itself: its operators, and values that are others at another time."""
+"""What an analysed plan does, asked of Spark itself: its operators, and values that are others at another time.
+
+A plan is in the JVM, and each question to it costs a round trip. A whole plan knows in one what its parts contain.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +41,14 @@ def kind(expression: Any) -> str:
 
 def nondeterministic(plan: Any) -> str | None:
     """The name of an expression that may give another value each time it is computed, such as ``rand``."""
-    return _first(plan, lambda expression: not expression.deterministic())
+    return None if plan.deterministic() else _first(plan, lambda expression: not expression.deterministic())
 
 
 def environmental(frame: DataFrame, plan: Any) -> str | None:
     """The name of an expression whose value Spark takes from its surroundings: the time, the user, the database."""
     catalyst = java(frame.sparkSession).org.apache.spark.sql.catalyst
     current = catalyst.trees.TreePattern.CURRENT_LIKE()
-    if name := _first(plan, lambda expression: expression.containsPattern(current)):
+    if plan.containsPattern(current) and (name := _first(plan, lambda expression: expression.containsPattern(current))):
         return name
     # Texts such as 'now' and 'today' cast to a time are no function of their own.
     return None if catalyst.optimizer.SpecialDatetimeValues.apply(plan).fastEquals(plan) else "cast('now')"

@@ -14,8 +14,8 @@ from projections.errors import InvalidDefinition
 from projections.planning.aggregates import EXACT, EXTREMES, ORDERED, REFUSED, RIGHT
 from projections.planning.plans import analysed_plan, kind
 from projections.planning.scala import items
-from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
+from tests.rows import each_row
 
 SALES = sa.Table(
     "sales", sa.MetaData(), sa.Column("shop", sa.Integer, primary_key=True),
@@ -27,19 +27,19 @@ SALES = sa.Table(
 sales = Table.from_changelog(SALES, topic="sales")
 
 
-def planned(spark, aggregate, rows=lambda sales: sales):
+def planned(small, aggregate, rows=lambda sales: sales):
     column = F.expr(aggregate) if isinstance(aggregate, str) else aggregate
 
     @view(by="town", tables={"sales": sales})
     def of_town(sales):
         return rows(sales).groupBy("town").agg(column.alias("x"))
 
-    return view_columns(small_batch_session(spark), ProjectionGroup("sales", [of_town]))["of_town"]
+    return view_columns(small, ProjectionGroup("sales", [of_town]))["of_town"]
 
 
-def refused(spark, aggregate, **rows):
+def refused(small, aggregate, **rows):
     with pytest.raises(InvalidDefinition) as caught:
-        planned(spark, aggregate, **rows)
+        planned(small, aggregate, **rows)
     return caught.value
 
 
@@ -58,25 +58,25 @@ def of_expression(expression):
         yield from of_expression(child)
 
 
-def aggregates_of(spark):
+def aggregates_of(small):
     """The classes of every aggregate function of SQL, found by planning the examples of its documentation."""
-    registry = spark._jsparkSession.sessionState().functionRegistry()
+    registry = small._jsparkSession.sessionState().functionRegistry()
     infos = [registry.lookupFunction(name).get() for name in items(registry.listFunction())]
     for info in infos:
         if info.getGroup() != "agg_funcs":
             continue
         examples = re.findall(r"> (SELECT .*?);", info.getExamples(), re.DOTALL)
-        found = {name for text in examples if "test_metric_view" not in text for name in planned_classes(spark, text)}
+        found = {name for text in examples if "test_metric_view" not in text for name in planned_classes(small, text)}
         yield info.getName(), found or {info.getClassName().rpartition(".")[2]}
 
 
-def planned_classes(spark, text):
-    return set(classes(analysed_plan(spark.sql(text))))
+def planned_classes(small, text):
+    return set(classes(analysed_plan(small.sql(text))))
 
 
-def test_every_aggregate_of_spark_has_a_decision(spark):
+def test_every_aggregate_of_spark_has_a_decision(small):
     decided = RIGHT | EXTREMES | EXACT.keys() | REFUSED.keys() | ORDERED.keys()
-    undecided = {name: found - decided for name, found in aggregates_of(spark) if found - decided}
+    undecided = {name: found - decided for name, found in aggregates_of(small) if found - decided}
     assert undecided == {}
 
 
@@ -85,7 +85,7 @@ def test_an_aggregate_has_one_decision():
     assert sum(map(len, kinds)) == len(frozenset().union(*kinds))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "sql",
     [
         "count(*)", "count(DISTINCT name)", "count_if(grams > 1)", "bool_and(paid)", "some(paid)", "bit_xor(grams)",
@@ -105,15 +105,15 @@ def test_an_aggregate_has_one_decision():
         "mode() WITHIN GROUP (ORDER BY name)",
     ],
 )  # fmt: skip
-def test_an_aggregate_whose_value_is_the_same_in_every_order_is_accepted(spark, sql):
-    assert "x" in planned(spark, sql)
+def test_an_aggregate_whose_value_is_the_same_in_every_order_is_accepted(small, sql):
+    assert "x" in planned(small, sql)
 
 
 ZEROS, COLLATED = "0.0 and -0.0 are equal", "of texts that are equal in a collation"
 CHANCE, FLOATS = "the order its rows come in", "of floating-point numbers, whose last digits depend on their order"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sql", "words", "instead"),
     [
         ("first(name)", CHANCE, "min_by"), ("last_value(name)", CHANCE, "max_by"),
@@ -149,8 +149,8 @@ CHANCE, FLOATS = "the order its rows come in", "of floating-point numbers, whose
         ("try_avg(CAST(price AS decimal(30, 2)))", "whose overflow depends on", "or avg"),
     ],
 )  # fmt: skip
-def test_an_aggregate_whose_value_follows_the_order_is_refused_with_another(spark, sql, words, instead):
-    told = refused(spark, sql)
+def test_an_aggregate_whose_value_follows_the_order_is_refused_with_another(small, sql, words, instead):
+    told = refused(small, sql)
     assert words in told.message
     assert instead in told.remedy
 
@@ -159,14 +159,14 @@ def middle(values: pd.Series) -> float:
     return float(values.median())
 
 
-def test_a_product_and_a_python_aggregate_are_refused(spark):
-    assert "product of floating-point numbers" in refused(spark, F.product("grams")).message
-    assert CHANCE in refused(spark, F.pandas_udf(middle, "double")("grams")).message
+def test_a_product_and_a_python_aggregate_are_refused(small):
+    assert "product of floating-point numbers" in refused(small, F.product("grams")).message
+    assert CHANCE in refused(small, F.pandas_udf(middle, "double")("grams")).message
 
 
-def test_rows_that_are_exploded_are_not_told_apart_by_their_key(spark):
+def test_rows_that_are_exploded_are_not_told_apart_by_their_key(small):
     def words(sales):
         return sales.withColumn("name", F.explode(F.split("name", " ")))
 
-    assert CHANCE in refused(spark, "max_by(name, struct(at, shop, id))", rows=words).message
-    assert "x" in planned(spark, "max_by(name, struct(at, shop, id, name))", rows=words)
+    assert CHANCE in refused(small, "max_by(name, struct(at, shop, id))", rows=words).message
+    assert "x" in planned(small, "max_by(name, struct(at, shop, id, name))", rows=words)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
 from pyspark.sql import functions as F
 
@@ -13,6 +12,7 @@ from cdc.changes.column_types import reader_for
 from cdc.changes.semantic_types import Form
 from projections.declaring.captured import key_and_columns
 from projections.spark.changes.semantic_types import FieldForm, of_text, typed
+from tests.rows import each_row
 from tests.unit.cdc.test_array_dimensions import SENT
 
 VALUES: list[list[Any]] = [[], [None], [None, None]]
@@ -29,8 +29,8 @@ def taken(reader: Any, value: list[Any]) -> bool:
         return False
 
 
-@pytest.mark.parametrize("dimensions", [None, 1])
-def test_spark_takes_the_arrays_that_python_takes(spark, dimensions):
+@each_row("dimensions", [None, 1])
+def test_spark_takes_the_arrays_that_python_takes(small, dimensions):
     columns = [column(number, kind, dimensions) for number, (kind, _) in enumerate(SENT)]
     model = sa.Table("it", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), *columns)
     types = key_and_columns(model, full_identity=True)[1]
@@ -44,7 +44,7 @@ def test_spark_takes_the_arrays_that_python_takes(spark, dimensions):
         for value in values
         for form in (None, schema)
     ]
-    found = spark.range(1).select(
+    found = small.range(1).select(
         *(
             typed(F.lit(json.dumps(v)), types[c.name], form).isNotNull().alias(str(n))
             for n, (c, v, form) in enumerate(asked)
@@ -57,8 +57,8 @@ def test_spark_takes_the_arrays_that_python_takes(spark, dimensions):
     ]
 
 
-def test_an_array_of_a_view_topic_may_hold_nulls_alone(spark):
+def test_an_array_of_a_view_topic_may_hold_nulls_alone(small):
     model = sa.Table("it", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), column(0, sa.Integer, None))
     types = key_and_columns(model, full_identity=True)[1]
 
-    assert spark.range(1).select(of_text(F.lit("[null,null]"), types["c0"])).first()[0] == "[null,null]"
+    assert small.range(1).select(of_text(F.lit("[null,null]"), types["c0"])).first()[0] == "[null,null]"

@@ -18,11 +18,11 @@ from projections.reference import valid_at, versions_per_key
 from projections.spark.bulk import WholeTables, _complete
 from projections.spark.failures import described
 from projections.spark.reading.inputs import Reduction
-from projections.spark.session import small_batch_session
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.view_functions import view_columns
 from tests.integration.payment_history import micros, moment
 from tests.integration.payments import CUSTOMERS, Payment, entries_of, received, risk_view
+from tests.rows import each_row
 
 RAW = pa.schema({
     "topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "key": pa.string(), "value": pa.binary(),
@@ -36,12 +36,6 @@ payments = received("payments")
 entries = entries_of("payments")
 customer_versions = Table.versions_of(CUSTOMERS, topic="customers")
 customers = Table.from_changelog(CUSTOMERS, topic="customers")
-
-
-@pytest.fixture(scope="module")
-def small(spark):
-    """A session for few rows: no exchange, nothing compiled."""
-    return small_batch_session(spark)
 
 
 def raw(spark, records):
@@ -115,26 +109,20 @@ HISTORIES = {
 }
 
 
-@pytest.fixture(scope="module")
-def scores(small):
-    """What payments of eight minutes find, by history and by the order in which its records arrive: in one job."""
-    customers = {arrived: number for number, arrived in enumerate(itertools.product(HISTORIES, (1, -1)))}
+def test_a_payment_finds_the_version_that_was_valid_at_its_time(small):
+    """Payments of eight minutes for each history, and for each order in which its records arrive: in one job."""
+    arrived = [*itertools.product(HISTORIES, (1, -1))]
     changes = [
-        change(*what, key=number) for (name, order), number in customers.items() for what in HISTORIES[name][0][::order]
+        change(*what, key=number)
+        for number, (name, order) in enumerate(arrived)
+        for what in HISTORIES[name][0][::order]
     ]
-    events = [paid(f"{number} {minute}", number, minute) for number in customers.values() for minute in range(8)]
-    found = joined(small, events, changes, how="inner")
-    by_minute = {number: {} for number in customers.values()}
-    for payment, (score, _) in found.items():
+    events = [paid(f"{number} {minute}", number, minute) for number in range(len(arrived)) for minute in range(8)]
+    by_minute = {one: {} for one in arrived}
+    for payment, (score, _) in joined(small, events, changes, how="inner").items():
         number, minute = map(int, payment.split())
-        by_minute[number][minute] = score
-    return {arrived: by_minute[number] for arrived, number in customers.items()}
-
-
-@pytest.mark.parametrize("order", [1, -1], ids=["in order", "backwards"])
-@pytest.mark.parametrize("history", HISTORIES)
-def test_a_payment_finds_the_version_that_was_valid_at_its_time(scores, history, order):
-    assert scores[history, order] == HISTORIES[history][1]
+        by_minute[arrived[number]][minute] = score
+    assert by_minute == {one: HISTORIES[one[0]][1] for one in arrived}
 
 
 def test_the_time_of_a_change_is_the_finest_that_its_record_has_to_the_microsecond(small):
@@ -173,7 +161,7 @@ def test_a_record_that_comes_again_gives_no_second_row(small):
     assert joined(small, events * 2, changes * 3) == {"p": (500, None)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("table", "records", "words"),
     [
         (payments, [paid("p", 1, None)], "field paid_at is missing"),
@@ -252,7 +240,7 @@ def test_as_of_finds_reference_and_time_through_a_function_s_own_columns(small):
     assert list(planned(small, risk)["risk"]) == ["payment_id", "score_again"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("function", "kind", "words"),
     [
         (lambda p, v: as_of(p, v, on="customer"), UnknownColumn, "on 'customer', which is no column"),

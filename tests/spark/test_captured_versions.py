@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import sqlalchemy as sa
 
 from cdc import capture
@@ -11,7 +10,7 @@ from projections.logs.offsets import OffsetRange
 from projections.reference import newest_per_key, valid_at, versions_per_key
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.store_source import StoreLog
-from projections.spark.session import small_batch_session
+from tests.rows import each_row
 
 TOPIC = "shelf"
 # A BIGINT key is no alias of SQLite's row id: rows keep their order when their keys move.
@@ -44,14 +43,6 @@ WRITES = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def engine(tmp_path):
-    engine = sa.create_engine(f"sqlite:///{tmp_path / 'shelf.db'}")
-    SHELF.metadata.create_all(engine)
-    yield engine
-    engine.dispose()
-
-
 def perform(engine, before, after):
     """Write before and after the capture; returns the table's rows."""
     run(engine, before)
@@ -78,18 +69,16 @@ def last_rows(rows):
     return {key: row.score for key, row in last.items() if not row["_deleted"]}
 
 
-@pytest.mark.parametrize("writes", WRITES.values(), ids=WRITES)
-def test_the_last_version_of_every_row_is_the_row(spark, engine, writes):
-    rows = perform(engine, *writes)
-    raw = small_batch_session(spark).createDataFrame(fetched(engine)).coalesce(1)
+@each_row("writes", WRITES.values(), ids=WRITES)
+def test_the_last_version_of_every_row_is_the_row_in_spark_and_in_plain_python(small, tmp_path_factory, writes):
+    engine = sa.create_engine(f"sqlite:///{tmp_path_factory.mktemp('shelf') / 'shelf.db'}")
+    SHELF.metadata.create_all(engine)
+    rows, records = perform(engine, *writes), fetched(engine)
+    engine.dispose()
+    raw = small.createDataFrame(records).coalesce(1)
     assert last_rows(Reduction({}).reduce(raw, newest).collect()) == rows
     assert last_rows(Reduction({}).reduce(raw, versions).collect()) == rows
-
-
-@pytest.mark.parametrize("writes", WRITES.values(), ids=WRITES)
-def test_plain_python_says_the_same(engine, writes):
-    rows = perform(engine, *writes)
-    records = [(r["offset"], r["key"].decode(), r["value"]) for r in fetched(engine).to_pylist()]
-    found = [valid_at(known, FAR) for known in versions_per_key(records).values()]
+    changes = [(record["offset"], record["key"].decode(), record["value"]) for record in records.to_pylist()]
+    found = [valid_at(known, FAR) for known in versions_per_key(changes).values()]
     assert {row["id"]: row["score"] for row in found if row} == rows
-    assert {row["id"]: row["score"] for row in newest_per_key(records).values()} == rows
+    assert {row["id"]: row["score"] for row in newest_per_key(changes).values()} == rows

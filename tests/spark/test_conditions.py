@@ -23,7 +23,6 @@ from projections.declaring.matching import matcher
 from projections.errors import InvalidPredicate
 from projections.spark.events.decode import Decoder, column_of
 from projections.spark.failures import refuse
-from projections.spark.session import small_batch_session
 from projections.spark.views.conditions import condition
 from tests.integration.payments_of_every_kind import Address, Currency, Method, Payment
 
@@ -131,7 +130,7 @@ predicates = st.recursive(
 )
 
 
-def in_spark(spark, tried, records):
+def in_spark(small, tried, records):
     """For each record, what every predicate says."""
     from pyspark.sql import functions as F
 
@@ -140,7 +139,7 @@ def in_spark(spark, tried, records):
 
     decoder = Decoder.of(Payment.event_types.values(), REGISTRY, as_written=True)
     rows = [("t", 0, offset, "k@0", bytearray(value)) for offset, (_, value) in enumerate(records)]
-    raw = small_batch_session(spark).createDataFrame(rows, RAW).coalesce(1)
+    raw = small.createDataFrame(rows, RAW).coalesce(1)
     judged = raw.select("*", *decoder.parsed()).select(
         "offset", decoder.judged(good=truths, fault=refuse).alias("found")
     )
@@ -157,16 +156,16 @@ def in_python(tried, records):
     tried=st.lists(predicates, min_size=25, max_size=40),
     records=st.lists(st.one_of(events, events, old_events), min_size=40, max_size=80),
 )
-def test_a_predicate_says_the_same_of_a_record_in_spark_and_in_python(spark, tried, records):
+def test_a_predicate_says_the_same_of_a_record_in_spark_and_in_python(small, tried, records):
     for predicate in tried:
         check_predicate(predicate, list(Payment.event_types.values()))
     expected = in_python(tried, records)
-    for record, ours, oracle in zip(records, in_spark(spark, tried, records), expected, strict=True):
+    for record, ours, oracle in zip(records, in_spark(small, tried, records), expected, strict=True):
         wrong = [(str(p), s, o) for p, s, o in zip(tried, ours, oracle, strict=True) if s != o]
         assert wrong == [], record
 
 
-def test_the_comparison_would_see_a_double_compared_as_spark_compares_it(spark, monkeypatch):
+def test_the_comparison_would_see_a_double_compared_as_spark_compares_it(small, monkeypatch):
     """The planted fault: a constant goes to Spark as it is, and a tenth becomes the double nearest to it."""
     from pyspark.sql import functions as F
 
@@ -175,12 +174,12 @@ def test_the_comparison_would_see_a_double_compared_as_spark_compares_it(spark, 
     values = {"amount": Decimal(1), "count": None, "share": 0.10000000149011612}
     records = [(OLD.name, AvroEncoder(OLD).encode(values))]
     tried = [field("share") == Decimal("0.10000000149011612")]
-    assert in_spark(spark, tried, records) == in_python(tried, records) == [[False]]
+    assert in_spark(small, tried, records) == in_python(tried, records) == [[False]]
     monkeypatch.setattr(conditions, "_compared", lambda value, kind, symbol, constant: value == F.lit(constant))
-    assert in_spark(spark, tried, records) == [[True]]
+    assert in_spark(small, tried, records) == [[True]]
 
 
-def test_an_older_schema_whose_type_a_predicate_cannot_take_is_refused_with_its_id(spark):
+def test_an_older_schema_whose_type_a_predicate_cannot_take_is_refused_with_its_id(small):
     older = RegisteredSchema.of({
         "type": "record", "namespace": "payment", "name": "received", "fields": [{"name": "amount", "type": "string"}]
     })  # fmt: skip
@@ -191,7 +190,7 @@ def test_an_older_schema_whose_type_a_predicate_cannot_take_is_refused_with_its_
     assert f"schema {older.id}" in str(caught.value)
 
 
-def test_a_foreign_spelling_of_a_uuid_is_the_same_uuid(spark):
+def test_a_foreign_spelling_of_a_uuid_is_the_same_uuid(small):
     upper = str(UUID(int=10)).upper().encode()
     whole_event = Payment.Received(
         amount=Decimal(1), wide=None, count=None, ratio=None, share=None, note=None, flag=None, day=None, at=None,
@@ -201,4 +200,4 @@ def test_a_foreign_spelling_of_a_uuid_is_the_same_uuid(spark):
     records = [(name, value.replace(str(UUID(int=10)).encode(), upper))]
     tried = [field("customer") == UUID(int=10)]
     assert records[0][1] != value
-    assert in_spark(spark, tried, records) == in_python(tried, records) == [[True]]
+    assert in_spark(small, tried, records) == in_python(tried, records) == [[True]]

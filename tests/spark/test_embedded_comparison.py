@@ -18,7 +18,6 @@ from eventstore import Settings
 from factfold.cli.cdc.apply import compare as command_line
 from projections import ComparedGroup, Environment, ProjectionGroup, Table, rebuild, view
 from projections.spark.reading.store_source import StoreLog
-from projections.spark.session import small_batch_session
 from projections.stores.sqlite import SqliteTableStore
 from tests.integration.following import followed
 from tests.unit.cdc.declared import postgres
@@ -56,7 +55,7 @@ GROUP = ProjectionGroup("embedded_comparison", [typed_ids])
 
 
 @pytest.fixture(scope="module")
-def desk(spark, tmp_path_factory):
+def desk(small, tmp_path_factory):
     """The file, and an environment; rows 1 to 5 come from the first snapshot, 6 to 10 as changes."""
     path = tmp_path_factory.mktemp("desk") / "desk.db"
     engine = sa.create_engine(f"sqlite:///{path}")
@@ -66,7 +65,7 @@ def desk(spark, tmp_path_factory):
     insert(engine, *(row(number) for number in range(6, 10)), {"id": uuid.UUID(int=10)})
     store = SqliteTableStore(path)
     store.prepare()
-    environment = Environment(spark, small_batch_session(spark), store, StoreLog(store.path))
+    environment = Environment(small, small, store, StoreLog(store.path))
     rebuild(environment, GROUP)
     yield engine, environment
     store.close()
@@ -88,7 +87,7 @@ def customers(legacy):
 RENAMED = ProjectionGroup("renamed_columns", [customers])
 
 
-def test_columns_that_the_file_names_otherwise_are_captured_compared_and_repaired(spark, tmp_path):
+def test_columns_that_the_file_names_otherwise_are_captured_compared_and_repaired(small, tmp_path):
     engine = sa.create_engine(f"sqlite:///{tmp_path / 'legacy.db'}")
     LEGACY.create(engine)
     with engine.begin() as connection:
@@ -96,7 +95,7 @@ def test_columns_that_the_file_names_otherwise_are_captured_compared_and_repaire
     capture(engine, LEGACY, topic="Kunden")
     with closing(SqliteTableStore(tmp_path / "legacy.db")) as store:
         store.prepare()
-        environment = Environment(spark, small_batch_session(spark), store, StoreLog(store.path))
+        environment = Environment(small, small, store, StoreLog(store.path))
         rebuild(environment, RENAMED)
         with engine.begin() as connection:
             connection.execute(LEGACY.update().where(LEGACY.c.number == 1).values(size=Decimal("2.5"), remark=None))

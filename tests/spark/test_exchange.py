@@ -13,6 +13,7 @@ from projections.lifecycle.restarts import passes
 from projections.spark.exchange import DRIVER_ROWS, write
 from projections.spark.failures import described
 from projections.stores.embedded_rows import SqliteTarget
+from tests.rows import each_row
 
 
 @pytest.mark.parametrize("rows", [1, DRIVER_ROWS + 1])
@@ -25,7 +26,7 @@ def test_a_value_that_the_database_refuses_has_its_own_error_wherever_it_was_wri
         write(frame, SqliteTarget(path, "measured"), rows=rows)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "kind"),
     [
         (lambda batches: [{}[batch] for batch in batches], CodeFailed),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import sqlalchemy as sa
 from pyspark.sql import functions as F
 
@@ -11,6 +10,7 @@ from projections.declaring.partials import hidden
 from projections.spark.session import small_batch_session
 from projections.spark.views.partials import stored_columns
 from projections.spark.views.view_functions import view_columns
+from tests.rows import each_row
 
 PARCELS = sa.Table(
     "parcels", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("town", sa.Text),
@@ -20,11 +20,8 @@ PARCELS = sa.Table(
 parcels = Table.from_changelog(PARCELS, topic="parcels")
 
 
-def kept(spark, function, **settings):
+def kept(session, function):
     """The partial aggregates of a view by town, by their types."""
-    session = small_batch_session(spark)
-    for name, value in settings.items():
-        session.conf.set(name, value)
 
     @view(by="town", tables={"parcels": parcels})
     def by_town(parcels):
@@ -39,15 +36,15 @@ def of(*aggregates):
     return lambda p: p.groupBy("town").agg(*(F.expr(a).alias(f"a{i}") for i, a in enumerate(aggregates)))
 
 
-def test_sums_are_kept_as_wide_as_they_may_become(spark):
-    assert kept(spark, of("count(*)", "sum(grams)", "avg(fee)")) == {
+def test_sums_are_kept_as_wide_as_they_may_become(small):
+    assert kept(small, of("count(*)", "sum(grams)", "avg(fee)")) == {
         "_rows": "bigint", "_count_0": "bigint", "_count_1": "bigint", "_sum_1": "decimal(38,0)",
         "_count_2": "bigint", "_sum_2": "decimal(38,2)",
     }  # fmt: skip
 
 
-def test_extremes_are_kept_as_they_are(spark):
-    found = kept(spark, of("min(sent)", "max(tags)"))
+def test_extremes_are_kept_as_they_are(small):
+    found = kept(small, of("min(sent)", "max(tags)"))
     assert [found["_min_0"], found["_max_1"]] == ["timestamp", "string"]
 
 
@@ -61,12 +58,12 @@ ROW_BY_ROW = {
 }
 
 
-@pytest.mark.parametrize("function", ROW_BY_ROW.values(), ids=ROW_BY_ROW)
-def test_partial_aggregates_are_kept_of(spark, function):
-    assert "_rows" in kept(spark, function)
+@each_row("function", ROW_BY_ROW.values(), ids=ROW_BY_ROW)
+def test_partial_aggregates_are_kept_of(small, function):
+    assert "_rows" in kept(small, function)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "aggregate",
     [
         "percentile(size, 0.5)", "max(size + 0D)", "count(DISTINCT tags)", "bool_and(true)",
@@ -74,12 +71,14 @@ def test_partial_aggregates_are_kept_of(spark, function):
         "count(tags, grams)", "max_by(tags, struct(grams, tags))",
     ],
 )  # fmt: skip
-def test_groups_are_computed_whole_of(spark, aggregate):
-    assert kept(spark, of("sum(grams)", aggregate)) == {}
+def test_groups_are_computed_whole_of(small, aggregate):
+    assert kept(small, of("sum(grams)", aggregate)) == {}
 
 
 def test_groups_are_computed_whole_where_sums_overflow_in_silence(spark):
-    assert kept(spark, of("sum(grams)"), **{"spark.sql.ansi.enabled": "false"}) == {}
+    silent = small_batch_session(spark)
+    silent.conf.set("spark.sql.ansi.enabled", "false")
+    assert kept(silent, of("sum(grams)")) == {}
 
 
 OF_MORE_THAN_ROWS = {
@@ -89,21 +88,20 @@ OF_MORE_THAN_ROWS = {
 }
 
 
-@pytest.mark.parametrize("function", OF_MORE_THAN_ROWS.values(), ids=OF_MORE_THAN_ROWS)
-def test_groups_are_computed_whole_by_a_function_with(spark, function):
-    assert kept(spark, function) == {}
+@each_row("function", OF_MORE_THAN_ROWS.values(), ids=OF_MORE_THAN_ROWS)
+def test_groups_are_computed_whole_by_a_function_with(small, function):
+    assert kept(small, function) == {}
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_mean_of_integers_is_the_same_in_every_order_of_rows_in_a_rebuild_too(spark, order):
+@each_row("order", [1, -1])
+def test_a_mean_of_integers_is_the_same_in_every_order_of_rows_in_a_rebuild_too(small, order):
     @view(by="town", tables={"parcels": parcels})
     def by_town(parcels):
         return of("avg(grams)", "sum(grams)")(parcels)
 
-    session = small_batch_session(spark)
-    columns = view_columns(session, ProjectionGroup("parcels", [by_town]))["by_town"]
+    columns = view_columns(small, ProjectionGroup("parcels", [by_town]))["by_town"]
     grams = [2**53, *[1] * 999][::order]
     schema = ", ".join(f"{name} {kind.ddl}" for name, kind in parcels.columns.items())
     rows = [(number, "a", gram, None, None, None, None) for number, gram in enumerate(grams)]
-    found = stored_columns(by_town, {"parcels": session.createDataFrame(rows, schema).coalesce(1)}, columns)
+    found = stored_columns(by_town, {"parcels": small.createDataFrame(rows, schema).coalesce(1)}, columns)
     assert found.select("a0", "a1").collect() == [(float(2**53 + 999) / 1000, 2**53 + 999)]

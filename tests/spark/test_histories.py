@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -16,12 +17,12 @@ from projections.spark.bulk import WholeTables, _complete
 from projections.spark.events import decode
 from projections.spark.failures import described
 from projections.spark.reading.inputs import Reduction
-from projections.spark.session import small_batch_session
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.view_functions import view_columns
 from tests.conformance.history_oracle import event_history_of
 from tests.integration.payment_history import micros
 from tests.integration.payments import CUSTOMERS
+from tests.rows import each_row
 from tests.shipments import REGISTRY as SHIPMENTS
 from tests.spark.test_as_of import RAW, UNAVAILABLE, change
 from tests.spark.test_upcasting import DECLARED, RECORDS
@@ -52,11 +53,6 @@ COLUMNS = {
 }
 parcels = Table.from_events(Parcel, key="parcel_id", columns=COLUMNS)
 REGISTRY = {kind.schema_id: kind.registered for kind in Parcel.event_types.values()}
-
-
-@pytest.fixture(scope="module")
-def small(spark):
-    return small_batch_session(spark)
 
 
 def rows_of(spark, table, records, registry):
@@ -123,12 +119,15 @@ HISTORIES = {
 }
 
 
-@pytest.mark.parametrize("order", [1, -1], ids=["in order", "backwards"])
-@pytest.mark.parametrize("case", HISTORIES)
-def test_each_change_of_a_row_begins_a_version_and_ends_the_one_before(small, case, order):
-    changes, right = HISTORIES[case]
-    records = [change(*what) for what in changes[::order]]
-    assert versions(small, history("customer_history", customers), records, "credit_score") == right
+IN_ORDER, BACKWARDS = 1, -1
+
+
+def test_each_change_of_a_row_begins_a_version_and_ends_the_one_before(small):
+    cases = [*itertools.product(HISTORIES, (IN_ORDER, BACKWARDS))]
+    changes = [change(*what, key=n) for n, (case, order) in enumerate(cases) for what in HISTORIES[case][0][::order]]
+    found = versions(small, history("customer_history", customers), changes, "id", "credit_score")
+    by_case = {one: [rest for number, *rest in found if number == n] for n, one in enumerate(cases)}
+    assert by_case == {one: [[*row] for row in HISTORIES[one[0]][1]] for one in cases}
 
 
 def test_an_unavailable_value_is_that_of_the_version_before(small):
@@ -140,7 +139,7 @@ def test_an_unavailable_value_is_that_of_the_version_before(small):
     assert found == [("long", 1, 2), ("long", 2, 3), (None, 3, 4), (None, 4, None)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keep", "right"),
     [
         ("4 minutes", [(500, 1, 3), (600, 3, 6), (700, 6, 7)]),
@@ -157,9 +156,9 @@ def test_a_version_leaves_once_it_ended_longer_than_keep_before_the_newest_chang
 # ---- of events
 
 
-def recorded(version, happened, at, *, parcel="p"):
+def recorded(version, happened, at):
     value = None if happened is None else event_type_of(happened).encode(happened)
-    return (f"parcel-{parcel}@{version}", value, None if at is None else told(micros(at)))
+    return (f"parcel-p@{version}", value, None if at is None else told(micros(at)))
 
 
 def told(at):
@@ -208,14 +207,19 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize("order", [1, -1], ids=["in order", "backwards"])
-@pytest.mark.parametrize("case", STREAMS)
-def test_a_version_begins_with(small, case, order):
-    records, right = STREAMS[case]
-    assert versions(small, history("parcel_history", parcels), records[::order], "carrier", "place") == right
+def test_a_version_of_a_stream_begins_with(small):
+    cases = [*itertools.product(STREAMS, (IN_ORDER, BACKWARDS))]
+    records = [
+        (key.replace("parcel-p@", f"parcel-{n}@"), *rest)
+        for n, (case, order) in enumerate(cases)
+        for key, *rest in STREAMS[case][0][::order]
+    ]
+    found = versions(small, history("parcel_history", parcels), records, "parcel_id", "carrier", "place")
+    by_case = {one: [rest for number, *rest in found if number == str(n)] for n, one in enumerate(cases)}
+    assert by_case == {one: [[*row] for row in STREAMS[one[0]][1]] for one in cases}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("records", "words"),
     [
         ([recorded(0, sent(), None)], "header ce_time is missing"),
@@ -232,7 +236,7 @@ def test_events_of_which_no_history_follows_are_refused(small, records, words):
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize("reads", ["in the JVM", "in Python"])
+@each_row("reads", ["in the JVM", "in Python"])
 def test_events_of_older_versions_and_those_that_became_two_are_folded_as_plain_python_does(small, reads, monkeypatch):
     monkeypatch.setattr(decode, "avro_in_the_jvm", lambda: reads == "in the JVM")
     times = {key: micros(number % 3) for number, (_, key, _) in enumerate(RECORDS)}

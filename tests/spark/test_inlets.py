@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from projections.errors import SparkFailed
 from projections.spark.failures import described
 from projections.spark.live.inlets import Inlet
-from projections.spark.session import small_batch_session
+from tests.rows import each_row
 
 SCHEMA = pa.schema({
     "text": pa.string(), "number": pa.int32(), "long": pa.int64(), "real": pa.float64(), "truth": pa.bool_(),
@@ -39,8 +39,8 @@ VALUES = st.fixed_dictionaries({
 
 
 @pytest.fixture(scope="module")
-def inlet(spark):
-    opened = Inlet(small_batch_session(spark), "factfold.test.inlet", SCHEMA)
+def inlet(small):
+    opened = Inlet(small, "factfold.test.inlet", SCHEMA)
     yield opened
     opened.close()
 
@@ -61,8 +61,8 @@ def test_not_a_number_stays_one(inlet):
     assert row["real"] != row["real"]
 
 
-@given(st.lists(VALUES, max_size=8))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(VALUES, max_size=24))
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_generated_rows_come_back(inlet, rows):
     assert through(inlet, rows) == rows
 
@@ -77,7 +77,7 @@ def test_a_long_value_is_whole(inlet):
     assert through(inlet, [long]) == [long]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ['{"text": ["a"], "number": ["no number"]}', '{"text": ["a"', '{"number": [1e99]}'],
     ids=["type", "end", "range"],

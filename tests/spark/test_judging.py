@@ -18,9 +18,9 @@ from projections.spark.failures import described
 from projections.spark.judging import Judge, behind_gaps
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import without
-from projections.spark.session import small_batch_session
 from tests.integration.bad_records import BAD_EVENTS
 from tests.integration.tickets import CUSTOMERS, DECLARED, REGIONS, Ticket
+from tests.rows import each_row
 
 RAW = "topic string, partition int, offset bigint, key binary, value binary, ce_time string"
 EVENTS = {kind.schema_id: kind.registered for kind in Ticket.event_types.values()}
@@ -99,11 +99,6 @@ TABLES = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def small(spark):
-    return small_batch_session(spark)
-
-
 def frame(spark, records, *, time="2013-02-03T04:05:06Z"):
     plain = [[None if part is None else bytearray(part) for part in record] for record in records]
     return spark.createDataFrame([("t", 0, n, *record, time) for n, record in enumerate(plain)], RAW).coalesce(1)
@@ -136,7 +131,7 @@ def judged(spark, table, registry, raw):
     return found
 
 
-@pytest.mark.parametrize("kind", TABLES)
+@each_row("kind", TABLES)
 def test_judged_bad_is_exactly_what_the_strict_decoder_refuses(small, kind):
     table, registry, good, bad = TABLES[kind]
     records = [record for pair in zip(good * len(bad), bad, strict=False) for record in pair]

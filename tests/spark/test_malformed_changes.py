@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from projections import Table
 from projections.logs.set_aside import SetAside
 from projections.spark.judging import Judge
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import without
-from projections.spark.session import small_batch_session
+from tests.rows import each_row
 from tests.unit.cdc.malformed_changes import ITEMS, MALFORMED, registered, written
 from tests.unit.cdc.schema_changes import SCHEMAS
 
@@ -19,11 +17,9 @@ RAW = "topic string, partition int, offset bigint, key binary, value binary"
 KINDS = {"changelog": Table.from_changelog, "versions": Table.versions_of}
 
 
-@pytest.mark.parametrize(
-    ("kind", "encoding"), [*(("changelog", encoding) for encoding in MALFORMED), ("versions", "json")]
-)
-def test_what_is_no_change_of_a_row_is_set_aside_and_nothing_else(spark: Any, kind: str, encoding: str) -> None:
-    small, known = small_batch_session(spark), {i: registered(i) for i in SCHEMAS}
+@each_row(("kind", "encoding"), [*(("changelog", encoding) for encoding in MALFORMED), ("versions", "json")])
+def test_what_is_no_change_of_a_row_is_set_aside_and_nothing_else(small: Any, kind: str, encoding: str) -> None:
+    known = {i: registered(i) for i in SCHEMAS}
     bad = MALFORMED[encoding]
     good = {what: record for what, record in written(encoding).items() if kind == "changelog" or what != "of no time"}
     names = [*bad, *good]

@@ -15,7 +15,7 @@ from projections.reference import fold_table
 from projections.spark.events import decode
 from projections.spark.judging import Judge
 from projections.spark.routing import Routing
-from projections.spark.session import small_batch_session
+from tests.rows import each_row
 
 
 class Parcel(Aggregate):
@@ -86,11 +86,10 @@ def refused_by_python() -> dict[int, str]:
     return found
 
 
-def frame(spark):
+def frame(small):
     rows = [("parcel", 0, n, key.encode(), bytearray(value), "2026-01-01T00:00:00Z") for n, key, value in RECORDS]
-    return spark.createDataFrame(
-        rows, "topic string, partition int, offset bigint, key binary, value binary, ce_time string"
-    )
+    ddl = "topic string, partition int, offset bigint, key binary, value binary, ce_time string"
+    return small.createDataFrame(rows, ddl).coalesce(1)
 
 
 @pytest.fixture(params=["in the JVM", "in Python"])
@@ -106,10 +105,10 @@ def test_python_refuses_what_lacks_a_required_field_and_names_it():
     assert all(f"has no value for field {name}" in told for name, told in zip(lacking, refused.values(), strict=True))
 
 
-@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_spark_refuses_the_same_records_and_names_the_same_fields(spark, decoded, table):
-    judge, found = Judge(REGISTRY, small_batch_session(spark)), SetAside.nothing()
-    found |= judge.faults(table, frame(spark))
+@each_row("table", TABLES.values(), ids=TABLES)
+def test_spark_refuses_the_same_records_and_names_the_same_fields(small, decoded, table):
+    judge, found = Judge(REGISTRY, small), SetAside.nothing()
+    found |= judge.faults(table, frame(small))
     told = {fault.offset: fault for fault in found}
     assert told.keys() == refused_by_python().keys()
     assert {fault.kind for fault in found} == {"field_missing"}
@@ -118,15 +117,15 @@ def test_spark_refuses_the_same_records_and_names_the_same_fields(spark, decoded
     assert "give the field a default" in next(iter(found)).error.remedy
 
 
-@pytest.mark.parametrize("number", range(len(GOOD), len(EVENTS)), ids=LACKING)
-@pytest.mark.parametrize("table", [t for t in TABLES.values() if t is not TABLES["a stream"]], ids=[*TABLES][:2])
+@each_row("number", range(len(GOOD), len(EVENTS)), ids=LACKING)
+@each_row("table", [t for t in TABLES.values() if t is not TABLES["a stream"]], ids=[*TABLES][:2])
 def test_the_oracle_of_the_folds_refuses_them_too(table, number):
     with pytest.raises(InvalidEventData, match="has no value for field"):
         fold_table(table, [RECORDS[number]], REGISTRY)
 
 
-def test_a_router_makes_dead_letters_of_them(spark):
-    raw = frame(spark).selectExpr("*", "CAST(NULL AS array<struct<key: string, value: binary>>) AS headers")
+def test_a_router_makes_dead_letters_of_them(small):
+    raw = frame(small).selectExpr("*", "CAST(NULL AS array<struct<key: string, value: binary>>) AS headers")
     routed = Routing(BRANCHES, REGISTRY).routed(raw).select("key", "topic").collect()
     dead = {row.key.decode() for row in routed if row.topic == "parcel.dead-letter"}
     assert dead == {f"parcel-{offset}@0" for offset in refused_by_python()}

@@ -15,6 +15,7 @@ from projections.errors import InvalidDefinition
 from projections.spark import nesting
 from projections.spark.events import fold
 from projections.spark.reading.inputs import Reduction
+from tests.rows import each_row
 from tests.spark.test_upcasting import raw_frame
 
 SHAPE = (
@@ -44,8 +45,8 @@ MISFITS = [
 BROKEN = ["", "{", '{"f": true} and more', '{"m": {"a": null, "a": null}}']
 
 
-def texts(spark, values):
-    rows = spark.createDataFrame([(number, value) for number, value in enumerate(values)], "n int, v string")
+def texts(small, values):
+    rows = small.createDataFrame([(number, value) for number, value in enumerate(values)], "n int, v string")
     found = rows.coalesce(1).orderBy("n").select(nesting.canonical(F.col("v"), SHAPE).alias("text"))
     again = nesting.opened_up(found, {"text": ColumnType("string", shape=SHAPE)})
     both = found.toArrow()["text"].to_pylist()
@@ -53,8 +54,8 @@ def texts(spark, values):
     return both
 
 
-def test_equal_values_have_one_text(spark):
-    assert texts(spark, map(json.dumps, SAME)) == [json.dumps(WHOLE, separators=(",", ":"))] * len(SAME)
+def test_equal_values_have_one_text(small):
+    assert texts(small, map(json.dumps, SAME)) == [json.dumps(WHOLE, separators=(",", ":"))] * len(SAME)
 
 
 MUTANTS = {
@@ -65,21 +66,22 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_text_that_is_not_canonical_shows(mutant, spark, monkeypatch):
-    monkeypatch.setattr(nesting, *MUTANTS[mutant])
-    with pytest.raises(AssertionError):
-        test_equal_values_have_one_text(spark)
+@each_row("mutant", MUTANTS)
+def test_text_that_is_not_canonical_shows(small, mutant):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(nesting, *MUTANTS[mutant])
+        with pytest.raises(AssertionError):
+            test_equal_values_have_one_text(small)
 
 
-def test_what_is_of_another_type_at_any_depth_has_no_text(spark):
-    assert texts(spark, [*map(json.dumps, MISFITS), *BROKEN]) == [None] * (len(MISFITS) + len(BROKEN))
+def test_what_is_of_another_type_at_any_depth_has_no_text(small):
+    assert texts(small, [*map(json.dumps, MISFITS), *BROKEN]) == [None] * (len(MISFITS) + len(BROKEN))
 
 
-def test_the_planted_fault_is_seen_parts_that_do_not_fit_are_null(spark, monkeypatch):
+def test_the_planted_fault_is_seen_parts_that_do_not_fit_are_null(small, monkeypatch):
     monkeypatch.setattr(nesting, "_is_whole", lambda read, text, shape: F.try_parse_json(text).isNotNull())
     with pytest.raises(AssertionError):
-        test_what_is_of_another_type_at_any_depth_has_no_text(spark)
+        test_what_is_of_another_type_at_any_depth_has_no_text(small)
 
 
 def halls(seats):
@@ -121,7 +123,7 @@ class Strict:
 FIRST, TODAY = halls(FirstSeat), halls(Seat)
 
 
-def folded(spark, today):
+def folded(small, today):
     built = on(today.Built)
     table = Table.from_events(today, key="hall_id", columns={c: built.take(c) for c in ("rows", "best")})
     (old,), (new,) = FIRST.event_types.values(), today.event_types.values()
@@ -130,12 +132,12 @@ def folded(spark, today):
         happened.append(new.encode(TODAY.Built(rows=[Seat("c", 2.5, Spot(3))], best=Seat("e"))))
     records = [(number, f"hall-{number}@0", value) for number, value in enumerate(happened)]
     registry = {kind.schema_id: kind.registered for kind in (old, new)}
-    rows = Reduction(registry).reduce(raw_frame(spark, records), table).select(*table.columns).toArrow().to_pylist()
+    rows = Reduction(registry).reduce(raw_frame(small, records), table).select(*table.columns).toArrow().to_pylist()
     return rows, table
 
 
-def test_a_record_that_was_written_before_has_todays_fields_with_their_defaults(spark):
-    rows, table = folded(spark, TODAY)
+def test_a_record_that_was_written_before_has_todays_fields_with_their_defaults(small):
+    rows, table = folded(small, TODAY)
     found = {row["hall_id"]: {c: json.loads(row[c]) for c in table.payload} for row in rows}
     assert found == {
         "0": {"rows": [{"name": "a", "price": 1.5, "at": None}], "best": {"name": "b", "price": 1.5, "at": None}},
@@ -146,13 +148,13 @@ def test_a_record_that_was_written_before_has_todays_fields_with_their_defaults(
     }
 
 
-def test_the_planted_fault_is_seen_fields_by_their_place(spark, monkeypatch):
+def test_the_planted_fault_is_seen_fields_by_their_place(small, monkeypatch):
     monkeypatch.setattr(fold, "of_today", lambda value, *rest, **place: value)
     with pytest.raises(Exception, match=r"(?i)cast"):
-        folded(spark, TODAY)
+        folded(small, TODAY)
 
 
-def test_a_new_field_without_a_default_is_refused_with_its_place(spark):
+def test_a_new_field_without_a_default_is_refused_with_its_place(small):
     with pytest.raises(InvalidDefinition, match="without price, which has no default") as refused:
-        folded(spark, halls(Strict))
+        folded(small, halls(Strict))
     assert refused.value.place == "hall.built.rows[].price"

@@ -11,7 +11,7 @@ from projections.errors import UndecodableRecord
 from projections.spark.failures import described
 from projections.spark.judging import Judge
 from projections.spark.reading.inputs import Reduction
-from projections.spark.session import small_batch_session
+from tests.rows import each_row
 
 
 class Order(Aggregate):
@@ -56,17 +56,17 @@ def tables(**named):
 NAMED = tables(source="/shop")
 
 
-def frame(spark, records=RECORDS):
+def frame(small, records=RECORDS):
     rows = [
         ("shop.order", 0, n, key.encode(), value and bytearray(value), "2026-01-01T00:00:00Z", None, source)
         for n, (key, value, source, _) in enumerate(records)
     ]
-    return small_batch_session(spark).createDataFrame(rows, RAW).coalesce(1)
+    return small.createDataFrame(rows, RAW).coalesce(1)
 
 
-@pytest.mark.parametrize("table", NAMED.values(), ids=NAMED)
-def test_records_of_another_source_are_judged_bad_deletions_included(spark, table):
-    found = Judge(REGISTRY, small_batch_session(spark)).faults(table, frame(spark))
+@each_row("table", NAMED.values(), ids=NAMED)
+def test_records_of_another_source_are_judged_bad_deletions_included(small, table):
+    found = Judge(REGISTRY, small).faults(table, frame(small))
     assert {fault.offset: fault.kind for fault in found} == dict.fromkeys(REFUSED, "other_source")
     for fault in found:
         assert fault.error.message == (
@@ -76,16 +76,16 @@ def test_records_of_another_source_are_judged_bad_deletions_included(spark, tabl
         assert "topic=" in fault.error.remedy
 
 
-@pytest.mark.parametrize("table", NAMED.values(), ids=NAMED)
-def test_a_fold_stops_at_a_record_of_another_source_and_takes_those_of_its_own(spark, table):
+@each_row("table", NAMED.values(), ids=NAMED)
+def test_a_fold_stops_at_a_record_of_another_source_and_takes_those_of_its_own(small, table):
     own = [record for record in RECORDS if record[3] is None]
-    assert Reduction(REGISTRY).reduce(frame(spark, own), table).count() == 2
+    assert Reduction(REGISTRY).reduce(frame(small, own), table).count() == 2
     for record in (RECORDS[2], RECORDS[3]):
         with pytest.raises(UndecodableRecord, match="is of another service"), described("a test"):
-            Reduction(REGISTRY).reduce(frame(spark, [record]), table).collect()
+            Reduction(REGISTRY).reduce(frame(small, [record]), table).collect()
 
 
-def test_a_table_that_names_no_source_takes_the_records_of_all(spark):
+def test_a_table_that_names_no_source_takes_the_records_of_all(small):
     taken = [record for record in RECORDS if record[1] != b"not Avro"]
     for table in tables().values():
-        assert not Judge(REGISTRY, small_batch_session(spark)).faults(table, frame(spark, taken))
+        assert not Judge(REGISTRY, small).faults(table, frame(small, taken))

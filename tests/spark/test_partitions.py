@@ -7,8 +7,8 @@ import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, view
 from projections.errors import InvalidDefinition
-from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
+from tests.rows import each_row
 
 METADATA = sa.MetaData()
 
@@ -25,7 +25,7 @@ lines = captured("lines", "shop", key=("order_id", "nr"))
 TABLES = {"orders": orders, "visits": visits, "lines": lines}
 
 
-def planned(spark, text, *, by="shop", key=None):
+def planned(small, text, *, by="shop", key=None):
     """The columns of a view in SQL over all three tables, and leaves alone those that it does not name."""
 
     def chosen(orders, visits, lines):
@@ -33,7 +33,7 @@ def planned(spark, text, *, by="shop", key=None):
         return orders.sparkSession.sql(text, **dict(zip(TABLES, frames, strict=True)))
 
     declared = view(tables=TABLES, by=by, key=key)(chosen)
-    return view_columns(small_batch_session(spark), ProjectionGroup("partitions", [declared]))["chosen"]
+    return view_columns(small, ProjectionGroup("partitions", [declared]))["chosen"]
 
 
 EITHER = (
@@ -162,10 +162,10 @@ WITHIN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", WITHIN)
-def test_a_view_may_look_at_the_rows_of_one_partition(spark, case):
+@each_row("case", WITHIN)
+def test_a_view_may_look_at_the_rows_of_one_partition(small, case):
     text, key = WITHIN[case]
-    assert "shop" in planned(spark, text, key=key)
+    assert "shop" in planned(small, text, key=key)
 
 
 OUTSIDE = {
@@ -283,22 +283,22 @@ OUTSIDE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", OUTSIDE)
-def test_a_view_that_looks_outside_its_partition_or_at_a_chance_order_is_refused(spark, case):
+@each_row("case", OUTSIDE)
+def test_a_view_that_looks_outside_its_partition_or_at_a_chance_order_is_refused(small, case):
     text, key, words = OUTSIDE[case]
     with pytest.raises(InvalidDefinition) as caught:
-        planned(spark, text, key=key)
+        planned(small, text, key=key)
     assert words in caught.value.message
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize("of_one_row", [True, False])
-@pytest.mark.parametrize("keyed", [{"by": "shop", "key": "id"}, {"key": "id"}], ids=["by partitions", "by references"])
-def test_rows_with_the_schema_of_a_parameter_are_not_taken_for_those_of_its_table(spark, keyed, of_one_row):
+@each_row("of_one_row", [True, False])
+@each_row("keyed", [{"by": "shop", "key": "id"}, {"key": "id"}], ids=["by partitions", "by references"])
+def test_rows_with_the_schema_of_a_parameter_are_not_taken_for_those_of_its_table(small, keyed, of_one_row):
     def more(visits):
         rows = [(1, 2, 3, 4)] if of_one_row else []
         return visits.union(visits.sparkSession.createDataFrame(rows, visits.schema))
 
     declared = view(tables={"visits": visits}, **keyed)(more)
     with pytest.raises(InvalidDefinition, match="rows made with the schema of its parameter 'visits'"):
-        view_columns(small_batch_session(spark), ProjectionGroup("copies", [declared]))
+        view_columns(small, ProjectionGroup("copies", [declared]))

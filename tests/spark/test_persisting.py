@@ -55,6 +55,7 @@ def test_a_kept_plan_can_be_looked_for_while_another_thread_derives_from_it(spar
             frame.unpersist()
 
 
+@pytest.mark.faults
 def test_without_that_the_two_threads_meet_in_the_options_of_the_decoder(spark):
     """The planted fault. Which error the JVM raises depends on where the two threads meet."""
     met = r"DUPLICATED_MAP_KEY|requirement failed|FromAvro\.replacement"

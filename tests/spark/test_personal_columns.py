@@ -24,6 +24,7 @@ from projections.reference import fold_table, route
 from projections.spark.reading.inputs import Reduction
 from projections.spark.routing import Routing
 from projections.spark.views.disclosing import Disclosure
+from tests.rows import each_row
 
 RAW = "topic string, partition int, offset bigint, key string, value binary, ce_id string"
 
@@ -121,9 +122,9 @@ def origin_of(key: str) -> Origin:
     return Origin(key.rpartition("@")[0], id_of(key).hex)
 
 
-def raw_frame(spark, records):
+def raw_frame(session, records):
     rows = [("guest", 0, offset, key, bytearray(value), str(id_of(key))) for offset, key, value in records]
-    return spark.createDataFrame(rows, RAW).repartition(2)
+    return session.createDataFrame(rows, RAW).coalesce(1)
 
 
 def in_python(records, keys):
@@ -145,7 +146,8 @@ def as_columns(rows):
 
 def test_every_version_shows_what_plain_python_reads_before_and_after_erasures(spark, keys):
     records = records_of(STREAMS, keys)
-    frame = Reduction(REGISTRY).reduce(raw_frame(spark, [*records, *records[:3]]), TABLE).persist()
+    raw = raw_frame(spark, [*records, *records[:3]]).repartition(2)
+    frame = Reduction(REGISTRY).reduce(raw, TABLE).persist()
     before = opened(frame, TABLE, keys)
     assert before == as_columns(in_python(records, keys))
     for subject in ("0", "1", "3", "5"):
@@ -175,10 +177,10 @@ def test_what_they_are_compared_with_is_what_was_meant(keys):
     assert (erased["2"]["city"], erased["2"]["tier"], erased["2"]["mail"]) == ("nowhere", "none", "")
 
 
-def test_the_rows_of_a_stream_show_it_too(spark, keys):
+def test_the_rows_of_a_stream_show_it_too(small, keys):
     left = Stream.from_events(Guest, events=[Guest.Joined, Guest.Gone], key="change", id="guest_id")
     records = records_of(STREAMS, keys)
-    raw = raw_frame(spark, records).selectExpr("*", "'2026-01-01T00:00:00Z' AS ce_time")
+    raw = raw_frame(small, records).selectExpr("*", "'2026-01-01T00:00:00Z' AS ce_time")
     frame = Reduction(REGISTRY).reduce(raw, left).persist()
     keys.erase("1")
     found = opened(frame, left, keys)
@@ -189,10 +191,10 @@ def test_the_rows_of_a_stream_show_it_too(spark, keys):
     assert (found["0@0"]["phone"], found["1@0"]["phone"], found["1@0"]["called"]) == (417, -1, "(erased)")
 
 
-def test_executors_open_as_the_driver_does(spark, keys):
+def test_executors_open_as_the_driver_does(small, keys):
     records = records_of(STREAMS, keys)
     keys.erase("1")
-    frame = Reduction(REGISTRY).reduce(raw_frame(spark, records), TABLE).select(*TABLE.sliced).persist()
+    frame = Reduction(REGISTRY).reduce(raw_frame(small, records), TABLE).select(*TABLE.sliced).persist()
     here = Disclosure(REGISTRY, keys).opened(frame.toArrow(), TABLE).sort_by("guest_id")
     there = Disclosure(REGISTRY, _Fixed(keys)).opened(frame, TABLE).toArrow().sort_by("guest_id")
     frame.unpersist()
@@ -228,7 +230,7 @@ def another_id(key: str) -> str:
     return id_of("another").hex
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("what", "changes"),
     [
         ("stream", {"key": lambda key: key.replace("guest-0", "guest-9")}),
@@ -236,10 +238,10 @@ def another_id(key: str) -> str:
         ("nothing", {"ce_id": lambda key: None}),
     ],
 )
-def test_a_value_under_another_record_does_not_open_in_a_table(spark, keys, what, changes):
+def test_a_value_under_another_record_does_not_open_in_a_table(small, keys, what, changes):
     ((offset, key, value),) = records_of([[first("Ada")]], keys)
     row = {"key": key, "ce_id": str(id_of(key)), **{name: change(key) for name, change in changes.items()}}
-    raw = spark.createDataFrame([("guest", 0, offset, row["key"], bytearray(value), row["ce_id"])], RAW)
+    raw = small.createDataFrame([("guest", 0, offset, row["key"], bytearray(value), row["ce_id"])], RAW)
     with pytest.raises(InvalidSeal, match="does not open"):
         opened(Reduction(REGISTRY).reduce(raw, TABLE), TABLE, keys)
 
@@ -272,40 +274,40 @@ def noted(keys: MemoryKeys) -> dict[str, Any]:
     )[1]
 
 
-def seen_in_a_table(spark, keys, values):
+def seen_in_a_table(small, keys, values):
     registry = {NOTED.schema_id: NOTED.registered}
     value = AvroEncoder(NOTED.registered).encode(values)
-    return opened(Reduction(registry).reduce(raw_frame(spark, [(0, "visit-1@0", value)]), NOTES), NOTES, keys, registry)
+    return opened(Reduction(registry).reduce(raw_frame(small, [(0, "visit-1@0", value)]), NOTES), NOTES, keys, registry)
 
 
-def test_subjects_of_every_type_are_bound_in_a_table_as_in_the_store(spark, keys):
-    assert seen_in_a_table(spark, keys, noted(keys)) == {"1": {"one": "1", "two": "2", "three": "3"}}
+def test_subjects_of_every_type_are_bound_in_a_table_as_in_the_store(small, keys):
+    assert seen_in_a_table(small, keys, noted(keys)) == {"1": {"one": "1", "two": "2", "three": "3"}}
 
 
-@pytest.mark.parametrize("swap", [{"by": "ä"}, {"number": 8}, {"card": UUID(int=1)}])
-def test_a_value_of_another_subject_does_not_open_in_a_table(spark, keys, swap):
+@each_row("swap", [{"by": "ä"}, {"number": 8}, {"card": UUID(int=1)}])
+def test_a_value_of_another_subject_does_not_open_in_a_table(small, keys, swap):
     with pytest.raises(InvalidSeal, match="does not open"):
-        seen_in_a_table(spark, keys, {**noted(keys), **swap})
+        seen_in_a_table(small, keys, {**noted(keys), **swap})
 
 
-def test_values_from_before_they_were_bound_are_shown_in_a_table(spark, keys):
+def test_values_from_before_they_were_bound_are_shown_in_a_table(small, keys):
     made = keys.keys_for(["7", "8", "9"])
     values = {"by": "7", "number": 8, "card": UUID(int=9)}
     for (name, key), clear in zip(zip(("one", "two", "three"), made.values(), strict=True), "abc", strict=True):
         nonce, body = encrypted(key.secret, encode_value("string", clear), f"{NOTED.name}.{name}".encode())
         values[name] = b"\x01" + key.id.bytes + nonce + body
-    assert seen_in_a_table(spark, keys, values) == {"1": {"one": "a", "two": "b", "three": "c"}}
+    assert seen_in_a_table(small, keys, values) == {"1": {"one": "a", "two": "b", "three": "c"}}
 
 
-def test_a_value_that_cannot_be_cast_is_refused_when_it_is_opened(spark, keys):
+def test_a_value_that_cannot_be_cast_is_refused_when_it_is_opened(small, keys):
     nobody = First.Joined(name="", phone="none", spent=None, day=dt.date(1, 1, 1), card="", city="", zip="1")
-    frame = Reduction(REGISTRY).reduce(raw_frame(spark, records_of([[nobody]], keys)), TABLE)
+    frame = Reduction(REGISTRY).reduce(raw_frame(small, records_of([[nobody]], keys)), TABLE)
     with pytest.raises(InvalidEventData, match="field phone cannot be cast: this str is no long") as refused:
         opened(frame, TABLE, keys)
     assert "none" not in str(refused.value)
 
 
-def test_a_function_that_would_see_a_sealed_value_is_refused(spark, keys):
+def test_a_function_that_would_see_a_sealed_value_is_refused(small, keys):
     class Later(Aggregate, category="guest"):
         @event(upcasters={1: [lambda old: {"why": old["why"].strip()}]})
         class Left:
@@ -313,10 +315,10 @@ def test_a_function_that_would_see_a_sealed_value_is_refused(spark, keys):
 
     table = Table.from_events(Later, key="guest_id", columns={"why": on(Later.Left).take("why")})
     with pytest.raises(InvalidDefinition, match=r"a function upcasts guest\.left of version 1, and would see it seal"):
-        Reduction(REGISTRY).reduce(raw_frame(spark, records_of([[First.Left(why="x")]], keys)), table)
+        Reduction(REGISTRY).reduce(raw_frame(small, records_of([[First.Left(why="x")]], keys)), table)
 
 
-def test_a_field_that_is_personal_no_more_is_refused_while_its_records_are(spark, keys):
+def test_a_field_that_is_personal_no_more_is_refused_while_its_records_are(small, keys):
     class Later(Aggregate, category="guest"):
         @event
         class Left:
@@ -324,16 +326,16 @@ def test_a_field_that_is_personal_no_more_is_refused_while_its_records_are(spark
 
     table = Table.from_events(Later, key="guest_id", columns={"why": on(Later.Left).take("why")})
     with pytest.raises(InvalidDefinition, match="leave the field personal"):
-        Reduction(REGISTRY).reduce(raw_frame(spark, records_of([[First.Left(why="x")]], keys)), table)
+        Reduction(REGISTRY).reduce(raw_frame(small, records_of([[First.Left(why="x")]], keys)), table)
 
 
-def test_without_keys_nothing_is_opened(spark, keys):
-    frame = Reduction(REGISTRY).reduce(raw_frame(spark, records_of(STREAMS, keys)), TABLE)
+def test_without_keys_nothing_is_opened(small, keys):
+    frame = Reduction(REGISTRY).reduce(raw_frame(small, records_of(STREAMS, keys)), TABLE)
     with pytest.raises(KeysMissing):
         opened(frame, TABLE, None)
 
 
-def test_a_router_passes_sealed_values_by_whatever_becomes_of_them(spark, keys):
+def test_a_router_passes_sealed_values_by_whatever_becomes_of_them(small, keys):
     class Later(Aggregate, category="guest"):
         @event(upcasters={1: [Cast("phone", int), Cast("zip", int), Drop("card")]})
         class Joined:
@@ -347,7 +349,7 @@ def test_a_router_passes_sealed_values_by_whatever_becomes_of_them(spark, keys):
         + ", headers array<struct<key:string,value:binary>>"
     )
     registry = {k.schema_id: k.registered for k in (event_type_of(First.Joined), event_type_of(Later.Joined))}
-    raw = spark.createDataFrame([("guest", 0, 0, bytearray(b"k@0"), bytearray(value), None)], headed)
+    raw = small.createDataFrame([("guest", 0, 0, bytearray(b"k@0"), bytearray(value), None)], headed)
     (routed,) = Routing(routes, registry).routed(raw).collect()
     ((_, topic, problem),) = route(routes, [TopicRecord("guest", 0, 0, b"k@0", value, (), 0)], registry)
     assert (routed.topic, topic, problem) == ("guest.near", "guest.near", None)

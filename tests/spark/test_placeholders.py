@@ -11,7 +11,6 @@ from uuid import UUID
 
 import fastavro
 import pyarrow as pa
-import pytest
 from pyspark.sql import functions as F
 from sqlalchemy import JSON, Column, MetaData, Numeric, Text, Uuid
 from sqlalchemy import Table as SqlTable
@@ -27,7 +26,7 @@ from projections.spark.changes.changelog import prepare_newest_per_key
 from projections.spark.changes.parsers import RecordParser, parser_of
 from projections.spark.changes.unavailable import is_unavailable
 from projections.spark.failures import described
-from projections.spark.session import small_batch_session
+from tests.rows import each_row
 from tests.unit.cdc.missing_values import FORMS, OWN, TABLE
 
 STRING = ["null", "string"]
@@ -94,17 +93,17 @@ def framed(schema_id: int, content: dict[str, Any]) -> bytes:
     return b"\0" + schema_id.to_bytes(4, "big") + written.getvalue()
 
 
-def raw(spark: Any, records: list[tuple[bytes, bytes]]) -> Any:
+def raw(small: Any, records: list[tuple[bytes, bytes]]) -> Any:
     rows = [{"topic": "t", "partition": 0, "offset": o, "key": k, "value": v} for o, (k, v) in enumerate(records)]
-    return small_batch_session(spark).createDataFrame(pa.Table.from_pylist(rows, arrow_record_schema(headed=False)))
+    return small.createDataFrame(pa.Table.from_pylist(rows, arrow_record_schema(headed=False)))
 
 
-@pytest.mark.parametrize(("encoding", "written"), [("json", in_json), ("avro", in_avro)])
-def test_what_is_missing_and_what_arrives_is_the_same_in_python(spark: Any, encoding: Any, written: Any) -> None:
+@each_row(("encoding", "written"), [("json", in_json), ("avro", in_avro)])
+def test_what_is_missing_and_what_arrives_is_the_same_in_python(small: Any, encoding: Any, written: Any) -> None:
     table = Table.from_changelog(TABLE, topic="t", encoding=encoding)
     reading: RecordParser = parser_of(table, {1: registered(1), 2: registered(2)})
     records = [written(*change) for change in changes()]
-    frame = raw(spark, records)
+    frame = raw(small, records)
     typed = frame.select(*parsed_columns(table, reading)).select(
         *typed_columns(table, reading, list(table.sometimes_unset))
     )
@@ -127,23 +126,23 @@ def as_python(column: str, value: Any) -> Any:
     return [item and UUID(item) for item in json.loads(value)] if value and column == "uids" else value
 
 
-def test_the_value_before_stays_where_the_connector_s_text_stands(spark: Any) -> None:
+def test_the_value_before_stays_where_the_connector_s_text_stands(small: Any) -> None:
     table = Table.from_changelog(TABLE, topic="t")
     values = {column: forms(UNAVAILABLE)[0] for column, (_, forms) in FORMS.items()} | {"doc": "{}"}
     missing = {column: forms(OWN)[0] for column, (_, forms) in FORMS.items()}
     first, second = in_json("1", values, OWN), in_json("1", missing, OWN)
     later = (second[0], second[1].replace(b'"lsn": 1', b'"lsn": 2'))
 
-    (row,) = prepare_newest_per_key(table, parser_of(table, {}))(raw(spark, [first, later])).toArrow().to_pylist()
+    (row,) = prepare_newest_per_key(table, parser_of(table, {}))(raw(small, [first, later])).toArrow().to_pylist()
 
-    (alone,) = prepare_newest_per_key(table, parser_of(table, {}))(raw(spark, [first])).toArrow().to_pylist()
+    (alone,) = prepare_newest_per_key(table, parser_of(table, {}))(raw(small, [first])).toArrow().to_pylist()
     assert {c: row[c] for c in FORMS} == {c: alone[c] for c in FORMS}
     assert row["text"] == UNAVAILABLE
     assert all(row[f"_at_{column}"] == 1 for column in FORMS)
 
 
-@pytest.mark.parametrize("kind", [Text(), Numeric(12, 2), JSON(), Uuid()], ids=repr)
-def test_a_text_is_compared_with_the_placeholder_alone(spark: Any, kind: Any) -> None:
+@each_row("kind", [Text(), Numeric(12, 2), JSON(), Uuid()], ids=repr)
+def test_a_text_is_compared_with_the_placeholder_alone(small: Any, kind: Any) -> None:
     model = SqlTable("t", MetaData(), Column("id", Text, primary_key=True), Column("it", kind))
     column = Table.from_changelog(model, topic="t").columns["it"]
     asked = str(is_unavailable(F.col("it"), column, F.col("mark")))

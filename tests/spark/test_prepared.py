@@ -9,14 +9,13 @@ import pytest
 
 from projections.spark.live import prepared
 from projections.spark.live.prepared import PreparedQueries
-from projections.spark.session import small_batch_session
 
 ORDERS = pa.schema({"order_id": pa.string(), "customer_id": pa.int64(), "sku": pa.string()})
 
 
 @pytest.fixture
-def queries(spark):
-    with PreparedQueries(small_batch_session(spark)) as opened:
+def queries(small):
+    with PreparedQueries(small) as opened:
         yield opened
 
 

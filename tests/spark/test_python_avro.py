@@ -16,6 +16,7 @@ from projections.spark.events import decode
 from projections.spark.events.decode import Decoder
 from projections.spark.events.plain_values import plain_values
 from projections.spark.failures import translate
+from tests.rows import each_row
 
 
 class Size(enum.Enum):
@@ -88,27 +89,27 @@ SENT = event_type_of(Parcel.Sent).encode(Parcel.Sent())
 ALL = [GOOD, SENT, *(event_type_of(other).encode(other) for other in OTHERS)]
 
 
-def columns(spark, *values):
+def columns(small, *values):
     """The decoded columns of records with these values."""
-    frame = spark.createDataFrame(
+    frame = small.createDataFrame(
         [("t", 0, n, bytearray(b"parcel-1@%d" % n), None if v is None else bytearray(v)) for n, v in enumerate(values)],
         "topic string, partition int, offset bigint, key binary, value binary",
     )
     return Decoder.of(Parcel.event_types.values(), REGISTRY).prepare()(frame)
 
 
-def test_values_of_every_field_type_are_those_of_the_jvm(spark, monkeypatch):
+def test_values_of_every_field_type_are_those_of_the_jvm(small, monkeypatch):
     assert decode.avro_in_the_jvm()
-    in_the_jvm = columns(spark, *ALL)
+    in_the_jvm = columns(small, *ALL)
     monkeypatch.setattr(decode, "avro_in_the_jvm", lambda: False)
-    in_python = columns(spark, *ALL)
+    in_python = columns(small, *ALL)
     # Whether a column may be null is all that differs.
     assert in_python.dtypes == in_the_jvm.dtypes
     assert in_python.collect() == in_the_jvm.collect()
     assert in_python.first()[f"_event_{event_type_of(PACKED).schema_id}"]["parts"][1]["name"] == "bolt"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "words"),
     [
         (GOOD[:9], "does not fit its schema"),
@@ -116,22 +117,22 @@ def test_values_of_every_field_type_are_those_of_the_jvm(spark, monkeypatch):
         (b"\x00\x00\x00\x00\x09x", "(9)"),
     ],
 )
-def test_records_are_refused_alike(spark, monkeypatch, value, words):
+def test_records_are_refused_alike(small, monkeypatch, value, words):
     told = []
     for present in (True, False):
         monkeypatch.setattr(decode, "avro_in_the_jvm", lambda there=present: there)
         with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's, told plainly below
-            columns(spark, GOOD, value).collect()
+            columns(small, GOOD, value).collect()
         told.append(str(translate(str(caught.value), "here")))
     assert told[0] == told[1]
     assert words in told[0]
     assert "offset 1" in told[0]
 
 
-def test_an_event_comes_out_of_spark_as_it_went_in(spark):
+def test_an_event_comes_out_of_spark_as_it_went_in(small):
     packed = event_type_of(PACKED)
     rows = (
-        columns(spark, GOOD, *ALL[2:])
+        columns(small, GOOD, *ALL[2:])
         .toArrow()
         .column(f"_event_{packed.schema_id}")
         .to_pylist(maps_as_pydicts="strict")

@@ -9,7 +9,6 @@ import pytest
 import sqlalchemy as sa
 
 from projections import Environment, ProjectionGroup, Table, cut_over, diff, rebuild, view
-from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
@@ -30,16 +29,16 @@ GROUP = ProjectionGroup("current_rates", [current_rates])
 
 
 @pytest.fixture
-def environment(spark, tmp_path):
+def environment(small, tmp_path):
     """A group that serves two rates, one of which was changed behind its back."""
     with closing(SqliteTableStore(tmp_path / "views.db")) as store:
         store.prepare()
-        environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
+        environment = Environment(small, small, store, MemoryLog())
         changes = ChangeWriter(environment.log)
         for number in (1, 2):
             changes.put(rates, {"id": number, "rate": number})
         rebuild(environment, GROUP)
-        layout = store.layout(GROUP, store.serving_state(GROUP.name).run, view_columns(spark, GROUP))
+        layout = store.layout(GROUP, store.serving_state(GROUP.name).run, view_columns(small, GROUP))
         kept = layout.views["current_rates"].view
         with store.transaction() as connection:
             connection.execute(sa.update(kept).where(kept.c.id == 1).values(rate=9))

@@ -39,10 +39,10 @@ from projections.spark.changes.changelog import prepare_newest_per_key
 from projections.spark.changes.parsers import parser_of
 from projections.spark.changes.semantic_types import typed
 from projections.spark.failures import described
-from projections.spark.session import small_batch_session
 from tests.recordings import traps
 from tests.recordings.every_type import CASES, ROWS, TypeCase
 from tests.recordings.reading import Recording, recordings
+from tests.rows import each_row
 
 EVERY = "public.every_type"
 BYTES_AS_TEXT = ("schemas-adaptive-micros", "schemas-microseconds", "schemas-nanoseconds")
@@ -64,14 +64,14 @@ def model_of(cases: list[TypeCase]) -> SqlTable:
 
 
 def raw(
-    spark: Any, recording: Recording, topic: str, *, leaving_out: tuple[str, ...] = (), named: str | None = None
+    small: Any, recording: Recording, topic: str, *, leaving_out: tuple[str, ...] = (), named: str | None = None
 ) -> Any:
     records = [
         {"topic": named or topic, "partition": 0, "offset": offset, "key": key, "value": value}
         for offset, (key, value) in enumerate(recording.topics[topic])
         if topic != EVERY or ROWS[offset % len(ROWS)] not in leaving_out
     ]
-    return small_batch_session(spark).createDataFrame(pa.Table.from_pylist(records, arrow_record_schema(headed=False)))
+    return small.createDataFrame(pa.Table.from_pylist(records, arrow_record_schema(headed=False)))
 
 
 def rows_in_spark(frame: Any, recording: Recording, table: Any, *keep: str) -> list[dict[str, Any]]:
@@ -96,15 +96,15 @@ def same(column: Any, here: Any, there: Any) -> bool:
     return bool(here == there)
 
 
-@pytest.mark.parametrize("written", ["json", "json-with-schemas", "avro"])
-def test_every_value_is_in_spark_what_it_is_in_python(spark: Any, written: str) -> None:
+@pytest.mark.parametrize("written", ["json", "json-with-schemas", "avro"])  # each takes long
+def test_every_value_is_in_spark_what_it_is_in_python(small: Any, written: str) -> None:
     together = [recording for recording in recordings().values() if written_as(recording) == written]
     every = model_of([case for case in CASES if case.name not in ("vbits", "raw", *ODD)])
     odd = model_of([case for case in CASES if case.name in ODD])
     raw_bytes = model_of([case for case in CASES if case.name == "raw"])
     as_bytes = [recording for recording in together if recording.encoding not in BYTES_AS_TEXT]
     for model, leaving_out, of in ((every, (), together), (odd, ("odd",), together), (raw_bytes, (), as_bytes)):
-        found = values_in_spark(spark, of, model, leaving_out)
+        found = values_in_spark(small, of, model, leaving_out)
         for recording in of:
             compared = 0
             for offset, expected in values_in_python(recording, model, leaving_out):
@@ -115,13 +115,13 @@ def test_every_value_is_in_spark_what_it_is_in_python(spark: Any, written: str) 
             assert compared == 2 * (len(ROWS) - len(leaving_out))
 
 
-def values_in_spark(spark: Any, together: list[Recording], model: SqlTable, leaving_out: tuple[str, ...]) -> Any:
+def values_in_spark(small: Any, together: list[Recording], model: SqlTable, leaving_out: tuple[str, ...]) -> Any:
     """The rows by encoding and offset: one plan for all recordings of a kind, whose topics are their names."""
     one = together[0]
     everything = replace(one, schemas={i: s for r in together for i, s in r.schemas.items()})
-    frame = raw(spark, one, EVERY, leaving_out=leaving_out, named=one.encoding)
+    frame = raw(small, one, EVERY, leaving_out=leaving_out, named=one.encoding)
     for recording in together[1:]:
-        frame = frame.union(raw(spark, recording, EVERY, leaving_out=leaving_out, named=recording.encoding))
+        frame = frame.union(raw(small, recording, EVERY, leaving_out=leaving_out, named=recording.encoding))
     rows = rows_in_spark(frame, everything, captured(one, model, full_identity=True), "topic")
     return {(row["topic"], row["_offset"]): row for row in rows}
 
@@ -133,7 +133,7 @@ def values_in_python(recording: Recording, model: SqlTable, leaving_out: tuple[s
             yield offset, decoder.decode(key, value, offset=offset).after
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("encoding", "column"),
     [
         ("plain", "free"),
@@ -142,12 +142,12 @@ def values_in_python(recording: Recording, model: SqlTable, leaving_out: tuple[s
         (BYTES_AS_TEXT[0], "raw"),
     ],
 )
-def test_a_value_that_no_type_holds_is_refused_with_its_place(spark: Any, encoding: str, column: str) -> None:
+def test_a_value_that_no_type_holds_is_refused_with_its_place(small: Any, encoding: str, column: str) -> None:
     recording = recordings()[encoding]
     table = captured(recording, model_of([case for case in CASES if case.name == column]))
 
     with pytest.raises(UndecodableRecord, match=f"column {column} has a value that does not fit"):
-        rows_in_spark(raw(spark, recording, EVERY), recording, table)
+        rows_in_spark(raw(small, recording, EVERY), recording, table)
 
 
 # Declared otherwise than the database has them: what the schema says is no value of the declared type.
@@ -163,7 +163,7 @@ def mismatch(column: str, kind: Any) -> SqlTable:
     return SqlTable("every_type", MetaData(), Column("id", Integer, primary_key=True), Column(column, kind))
 
 
-@pytest.mark.parametrize(("column", "kind"), MISMATCHES, ids=lambda value: getattr(value, "__name__", str(value)))
+@each_row(("column", "kind"), MISMATCHES, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_a_wrong_declaration_is_refused_in_python(column: str, kind: Any) -> None:
     recording = recordings()["schemas-adaptive"]
 
@@ -171,12 +171,12 @@ def test_a_wrong_declaration_is_refused_in_python(column: str, kind: Any) -> Non
         ChangeDecoder(mismatch(column, kind), full_identity=True).decode(*recording.topics[EVERY][0], offset=0)
 
 
-def test_a_wrong_declaration_has_no_value_in_spark(spark: Any) -> None:
+def test_a_wrong_declaration_has_no_value_in_spark(small: Any) -> None:
     """All in one plan: what `typed` cannot read is null, and a null that came as a value is refused (see above)."""
     recording = recordings()["schemas-adaptive"]
     every = captured(recording, model_of([case for case in CASES if case.name != "vbits"]), full_identity=True)
     encoding = parser_of(every, {})
-    frame = raw(spark, recording, EVERY).where("offset = 0").select(*parsed_columns(every, encoding))
+    frame = raw(small, recording, EVERY).where("offset = 0").select(*parsed_columns(every, encoding))
     wrong = []
     for number, (column, kind) in enumerate(MISMATCHES):
         declared = captured(recording, mismatch(column, kind), full_identity=True).columns[column]
@@ -189,14 +189,14 @@ def test_a_wrong_declaration_has_no_value_in_spark(spark: Any) -> None:
     assert all(value is not None for name, value in row.items() if name.startswith("came_"))
 
 
-def test_what_is_text_to_spark_is_the_same_text_in_every_encoding(spark: Any) -> None:
+def test_what_is_text_to_spark_is_the_same_text_in_every_encoding(small: Any) -> None:
     model = model_of(
         [case for case in CASES if case.name in ("alarm3", "alarmz", "uid", "days", "seens", "ints", "bits")]
     )
     rows = []
     for written in ("json", "json-with-schemas", "avro"):
         together = [recording for recording in recordings().values() if written_as(recording) == written]
-        rows += [row for (_, offset), row in values_in_spark(spark, together, model, ()).items() if offset == 0]
+        rows += [row for (_, offset), row in values_in_spark(small, together, model, ()).items() if offset == 0]
 
     assert len(rows) == len(recordings())
     assert {(row["alarm3"], row["alarmz"], row["days"], row["bits"]) for row in rows} == {
@@ -218,11 +218,11 @@ APART = SqlTable(
 )
 
 
-@pytest.mark.parametrize("encoding", ["plain", "schemas-adaptive", "avro-isostring"])
-def test_values_that_an_update_left_alone_are_those_before(spark: Any, encoding: str) -> None:
+@each_row("encoding", ["plain", "schemas-adaptive", "avro-isostring"])
+def test_values_that_an_update_left_alone_are_those_before(small: Any, encoding: str) -> None:
     recording = recordings()[encoding]
     table = captured(recording, APART)
-    frame = raw(spark, recording, traps.APART)
+    frame = raw(small, recording, traps.APART)
     reduce = prepare_newest_per_key(table, parser_of(table, {i: recording.schema(i) for i in recording.schemas}))
 
     first, both = (reduce(frame.where(f"offset < {end}")).collect()[0].asDict() for end in (1, 2))
@@ -245,15 +245,15 @@ WHOLE = SqlTable(
 TRUNCATED = 9  # the offset of the record that says so
 
 
-@pytest.mark.parametrize("encoding", ["plain", "schemas-microseconds", "avro-connect"])
-def test_changes_are_ordered_as_python_orders_them(spark: Any, encoding: str) -> None:
+@each_row("encoding", ["plain", "schemas-microseconds", "avro-connect"])
+def test_changes_are_ordered_as_python_orders_them(small: Any, encoding: str) -> None:
     recording = recordings()[encoding]
     decoder = ChangeDecoder(WHOLE, schemas=recording.schema if recording.is_avro else None)
     changes = [
         decoder.decode(key, value, offset=offset) for offset, (key, value) in enumerate(recording.topics[traps.WHOLE])
     ]
     here = [change for change in changes if change.op not in (Op.TOMBSTONE, Op.TRUNCATE)]
-    frame = raw(spark, recording, traps.WHOLE).where(f"offset <> {TRUNCATED} AND value IS NOT NULL")
+    frame = raw(small, recording, traps.WHOLE).where(f"offset <> {TRUNCATED} AND value IS NOT NULL")
     there = rows_in_spark(frame, recording, captured(recording, WHOLE))
 
     in_spark = sorted(there, key=lambda row: (row["_epoch"], row["_pos"], row["_offset"]))
@@ -263,32 +263,32 @@ def test_changes_are_ordered_as_python_orders_them(spark: Any, encoding: str) ->
     assert [row["_op"] for row in sorted(there, key=lambda row: row["_offset"])] == [change.op.value for change in here]
 
 
-@pytest.mark.parametrize("encoding", ["plain", "avro-adaptive"])
-def test_a_truncation_stops_what_cannot_follow_it(spark: Any, encoding: str) -> None:
+@each_row("encoding", ["plain", "avro-adaptive"])
+def test_a_truncation_stops_what_cannot_follow_it(small: Any, encoding: str) -> None:
     recording = recordings()[encoding]
 
     with pytest.raises(UndecodableRecord, match="TRUNCATE"):
-        rows_in_spark(raw(spark, recording, traps.WHOLE), recording, captured(recording, WHOLE))
+        rows_in_spark(raw(small, recording, traps.WHOLE), recording, captured(recording, WHOLE))
 
 
-@pytest.mark.parametrize("encoding", ["plain", "avro-adaptive"])
-def test_a_message_of_the_log_is_no_row(spark: Any, encoding: str) -> None:
+@each_row("encoding", ["plain", "avro-adaptive"])
+def test_a_message_of_the_log_is_no_row(small: Any, encoding: str) -> None:
     recording = recordings()[encoding]
     among_rows = replace(recording, topics={"rows": recording.topics["message"]})
 
     with pytest.raises(UndecodableRecord, match="decode_message"):
-        rows_in_spark(raw(spark, among_rows, "rows"), among_rows, captured(among_rows, WHOLE))
+        rows_in_spark(raw(small, among_rows, "rows"), among_rows, captured(among_rows, WHOLE))
 
 
-def test_another_encoding_than_the_declared_one_is_refused(spark: Any) -> None:
+def test_another_encoding_than_the_declared_one_is_refused(small: Any) -> None:
     recording = recordings()["schemas-adaptive"]
     table = Table.from_changelog(WHOLE, topic="recorded")
 
     with pytest.raises(UndecodableRecord):
-        rows_in_spark(raw(spark, recording, traps.WHOLE), recording, table)
+        rows_in_spark(raw(small, recording, traps.WHOLE), recording, table)
 
 
-def test_a_later_life_of_the_source_wins_over_greater_positions(spark: Any) -> None:
+def test_a_later_life_of_the_source_wins_over_greater_positions(small: Any) -> None:
     def change(epoch: int | None, lsn: int, name: str, snapshot: str) -> bytes:
         life = {} if epoch is None else {"factfold_epoch": str(epoch)}
         row = {"id": 1, "name": name, "amount": None, "notes": None}
@@ -297,19 +297,19 @@ def test_a_later_life_of_the_source_wins_over_greater_positions(spark: Any) -> N
     records = [(b'{"id": 1}', change(None, 900, "old", "false")), (b'{"id": 1}', change(1, 5, "new", "last"))]
     recording = Recording("plain", {"lives": records}, {})
     table = captured(recording, WHOLE)
-    (row,) = prepare_newest_per_key(table, parser_of(table, {}))(raw(spark, recording, "lives")).collect()
+    (row,) = prepare_newest_per_key(table, parser_of(table, {}))(raw(small, recording, "lives")).collect()
 
     assert (row.name, row["_epoch"]) == ("new", 1)
 
 
-@pytest.mark.parametrize(("file", "position"), [("mysql-bin.000003", 154), ("mysql-bin.000010", 4)])
+@each_row(("file", "position"), [("mysql-bin.000003", 154), ("mysql-bin.000010", 4)])
 def test_a_place_in_mysql_s_binary_log_is_the_number_that_python_makes_of_it(
-    spark: Any, file: str, position: int
+    small: Any, file: str, position: int
 ) -> None:
     row = {"id": 1, "name": "a", "amount": None, "notes": None}
     source = {"connector": "mysql", "file": file, "pos": position, "row": 0, "snapshot": "false"}
     record = (b'{"id": 1}', json.dumps({"op": "c", "after": row, "source": source}).encode())
     recording = Recording("plain", {"binlog": [record]}, {})
-    (there,) = rows_in_spark(raw(spark, recording, "binlog"), recording, captured(recording, WHOLE))
+    (there,) = rows_in_spark(raw(small, recording, "binlog"), recording, captured(recording, WHOLE))
 
     assert there["_pos"] == ChangeDecoder(WHOLE).decode(*record, offset=0).position.position

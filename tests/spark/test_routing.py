@@ -15,10 +15,10 @@ from projections.errors import UnknownSchemaId
 from projections.reference import route
 from projections.spark.failures import described
 from projections.spark.routing import Routing
-from projections.spark.session import small_batch_session
 from tests.integration.late_events import Late
 from tests.integration.payment_branches import payments
 from tests.integration.payments_of_every_kind import Payment
+from tests.rows import each_row
 from tests.spark.test_conditions import DECLARED, OLD
 
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -38,10 +38,10 @@ def records(*values, headers=(("ce_time", b"2024-05-01T12:00:00Z"),)):
     ]  # fmt: skip
 
 
-def routed(spark, routing, found):
+def routed(small, routing, found):
     rows = [(r.topic, r.partition, r.offset, r.key, r.value, list(r.headers) or None) for r in found]
     with described("branches of payment"):
-        result = routing.routed(small_batch_session(spark).createDataFrame(rows, RAW).coalesce(1)).collect()
+        result = routing.routed(small.createDataFrame(rows, RAW).coalesce(1)).collect()
     return {bytes(row.key): row for row in result}
 
 
@@ -49,12 +49,12 @@ def headers(row):
     return {header.key: header.value and bytes(header.value).decode() for header in row.headers}
 
 
-@pytest.mark.parametrize("others", [FOREIGN, {}], ids=["with schemas of others", "alone"])
-def test_records_go_where_plain_python_puts_them(spark, others):
+@each_row("others", [FOREIGN, {}], ids=["with schemas of others", "alone"])
+def test_records_go_where_plain_python_puts_them(small, others):
     registry = {**DECLARED, OLD.id: OLD, **others}
     foreign = event_type_of(Late.Began).encode(Late.Began(note="x")) if others else GOOD
     found = records(GOOD, GOOD[:7], b"", None, b"{}", b"\x00\x01", foreign, UNKNOWN)
-    result = routed(spark, Routing(payments, registry, given_up={7}), found)
+    result = routed(small, Routing(payments, registry, given_up={7}), found)
     expected = route(payments, found, registry)
     assert len(expected) == len(result) == len(found) - 1  # what deletes an event goes nowhere
     for record, topic, error in expected:
@@ -80,52 +80,50 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("value", [GOOD, b"not Avro", UNKNOWN], ids=["an event", "no event", "an unknown schema"])
-@pytest.mark.parametrize("headed", SOURCES.values(), ids=SOURCES)
-def test_branches_of_a_service_give_up_records_of_another_as_plain_python_does(spark, headed, value):
-    ours = replace(payments, source="/shop")
-    own, found = headed[:1] == (("ce_source", b"/shop"),), records(value, headers=headed)
-    (row,) = routed(spark, Routing(ours, DECLARED, given_up={7} if own else ()), found).values()
-    ((_, topic, error),) = route(ours, found, DECLARED)
-    told = headers(row)
-    assert (row.topic, told.get("dead_letter_error")) == (topic, error)
-    assert (error == "ForeignRecord") == (not own)
-    if not own:
-        assert row.value == value
-        assert told["dead_letter_message"].startswith("the record is of another service: '/shop' is declared, and")
+@each_row("own", [True, False], ids=["its own records", "those of others"])
+def test_branches_of_a_service_give_up_records_of_another_as_plain_python_does(small, own):
+    """A schema that is unknown and not given up fails a query, unless its record is of another service."""
+    headed = [one for one in SOURCES.values() if (one[:1] == (("ce_source", b"/shop"),)) == own]
+    values = [value for _ in headed for value in (GOOD, b"not Avro", UNKNOWN)]
+    found = [replace(record, headers=headed[number // 3]) for number, record in enumerate(records(*values))]
+    result = routed(small, Routing(replace(payments, source="/shop"), DECLARED, given_up={7} if own else ()), found)
+    for record, topic, error in route(replace(payments, source="/shop"), found, DECLARED):
+        row, told = result[record.key], headers(result[record.key])
+        assert (row.topic, told.get("dead_letter_error")) == (topic, error)
+        assert (error == "ForeignRecord") == (not own)
+        if not own:
+            assert row.value == record.value
+            assert told["dead_letter_message"].startswith("the record is of another service: '/shop' is declared, and")
 
 
-def test_branches_that_name_no_service_take_the_records_of_all(spark):
-    for headed in SOURCES.values():
-        (row,) = routed(spark, Routing(payments, DECLARED), records(GOOD, headers=headed)).values()
-        assert row.topic == "payment.suspicious"
+def test_branches_that_name_no_service_take_the_records_of_all(small):
+    taken = records(*[GOOD] * len(SOURCES))
+    found = [replace(record, headers=headed) for record, headed in zip(taken, SOURCES.values(), strict=True)]
+    result = routed(small, Routing(payments, DECLARED), found)
+    assert [row.topic for row in result.values()] == ["payment.suspicious"] * len(SOURCES)
+    assert headers(result[found[list(SOURCES).index("no header at all")].key]) == {BRANCH_HEADER: "suspicious"}
 
 
-def test_a_record_without_headers_gets_one(spark):
-    (row,) = routed(spark, Routing(payments, DECLARED), records(GOOD, headers=())).values()
-    assert headers(row) == {BRANCH_HEADER: "suspicious"}
-
-
-def test_an_unknown_schema_id_fails_the_query_with_the_id_unless_it_was_given_up_or_its_record_had_its_time(spark):
+def test_an_unknown_schema_id_fails_the_query_with_the_id_unless_it_was_given_up_or_its_record_had_its_time(small):
     found = records(UNKNOWN, UNKNOWN)
     for settled in ({"given_up": {7}}, {"settled": {0: 1, 1: 2}}, {"given_up": {5, 7}, "settled": {0: 1}}):
-        (first, second) = routed(spark, Routing(payments, DECLARED, **settled), found).values()
+        (first, second) = routed(small, Routing(payments, DECLARED, **settled), found).values()
         assert {first.topic, second.topic} == {f"payment.{DEAD_LETTER}"}
     for settled in ({}, {"settled": {0: 1}}, {"settled": {0: 1, 1: 1}}, {"given_up": {6, 77}}):
         with pytest.raises(UnknownSchemaId) as caught:
-            routed(spark, Routing(payments, DECLARED, **settled), found)
+            routed(small, Routing(payments, DECLARED, **settled), found)
         assert caught.value.schema_id == 7
         assert "topic payment, partition" in caught.value.place
 
 
-def test_records_of_an_older_schema_that_a_predicate_cannot_take_are_dead_letters_and_the_rest_is_routed(spark):
+def test_records_of_an_older_schema_that_a_predicate_cannot_take_are_dead_letters_and_the_rest_is_routed(small):
     today = Payment.event_types["payment.received"].schema["fields"]
     fields = [{"name": "amount", "type": ["null", "string"]}, *(f for f in today if f["name"] != "amount")]
     older = type(OLD).of({**OLD.schema, "fields": fields})
     nothing = dict.fromkeys(field["name"] for field in fields)
     values = [AvroEncoder(older).encode({**nothing, "amount": amount}) for amount in ("901", None)]
     found, registry = records(GOOD, *values, values[0][:6]), {**DECLARED, older.id: older}
-    result = routed(spark, Routing(payments, registry), found)
+    result = routed(small, Routing(payments, registry), found)
     told = [(result[record.key].topic, headers(result[record.key]).get("dead_letter_error")) for record in found]
     assert told == [(topic, error) for _, topic, error in route(payments, found, registry)]
     errors = [None, "InvalidPredicate", "InvalidPredicate", "NotFramedAvro"]
@@ -135,10 +133,10 @@ def test_records_of_an_older_schema_that_a_predicate_cannot_take_are_dead_letter
     assert "kind text cannot be compared with 900" in message
 
 
-def test_a_dead_letter_that_dies_again_tells_of_its_last_death_only(spark):
+def test_a_dead_letter_that_dies_again_tells_of_its_last_death_only(small):
     sent_back = (("ce_time", b"2024-05-01T12:00:00Z"), ("dead_letter_error", b"Earlier"), ("dead_letter_group", b"g"))
     dead, alive = records(b"{}", GOOD, headers=sent_back)
-    result = routed(spark, Routing(payments, DECLARED), [dead, alive])
+    result = routed(small, Routing(payments, DECLARED), [dead, alive])
     names = [header.key for header in result[dead.key].headers]
     assert len(names) == len(set(names))
     assert headers(result[dead.key])["dead_letter_error"] == "NotFramedAvro"

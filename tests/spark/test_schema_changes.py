@@ -14,7 +14,7 @@ from projections.spark.failures import described
 from projections.spark.judging import Judge
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import without
-from projections.spark.session import small_batch_session
+from tests.rows import each_row
 from tests.unit.cdc.schema_changes import BAD, CASES, ITEMS, OLD, SCHEMAS, WHOLE, WRITTEN, Change, flattened, registered
 
 TOPIC = "shop.public.items"
@@ -33,13 +33,13 @@ def placed(record: Any, offset: int) -> dict[str, Any]:
     return {"topic": TOPIC, "partition": 3, "offset": offset, "key": record[0], "value": record[1]}
 
 
-def frame(spark: Any, records: Any) -> Any:
+def frame(small: Any, records: Any) -> Any:
     rows = [{**record, "key": bytearray(record["key"]), "value": bytearray(record["value"])} for record in records]
-    return small_batch_session(spark).createDataFrame(rows, RAW).coalesce(1)
+    return small.createDataFrame(rows, RAW).coalesce(1)
 
 
-def judged(spark: Any, table: Table, raw: Any) -> SetAside:
-    return Judge({i: registered(i) for i in SCHEMAS}, small_batch_session(spark)).faults(table, raw)
+def judged(small: Any, table: Table, raw: Any) -> SetAside:
+    return Judge({i: registered(i) for i in SCHEMAS}, small).faults(table, raw)
 
 
 def reduced(table: Table, raw: Any) -> list[dict[str, Any]]:
@@ -47,11 +47,11 @@ def reduced(table: Table, raw: Any) -> list[dict[str, Any]]:
         return Reduction({i: registered(i) for i in SCHEMAS}).reduce(raw, table).toArrow().to_pylist()
 
 
-@pytest.mark.parametrize("encoding", WRITTEN)
-def test_a_key_s_newest_record_has_every_column_or_is_set_aside(spark: Any, encoding: str) -> None:
+@each_row("encoding", WRITTEN)
+def test_a_key_s_newest_record_has_every_column_or_is_set_aside(small: Any, encoding: str) -> None:
     table: Any = Table.from_changelog(ITEMS, topic=TOPIC, encoding=encoding)
-    raw = frame(spark, written(encoding))
-    found = judged(spark, table, raw)
+    raw = frame(small, written(encoding))
+    found = judged(small, table, raw)
 
     assert {(fault.offset, fault.detail) for fault in found} == {
         (FIRST[case] + number, ", ".join(CASES[case][0][number].lacks)) for case in BAD for number in BAD[case]
@@ -67,10 +67,10 @@ def row_of(row: Any) -> Any:
     return row and {"name": row["name"], "tier": row["tier"], "rate": str(row["rate"])}
 
 
-def test_the_cause_has_place_table_and_columns_and_the_remedy_the_command(spark: Any) -> None:
+def test_the_cause_has_place_table_and_columns_and_the_remedy_the_command(small: Any) -> None:
     table = Table.from_changelog(ITEMS, topic=TOPIC)
     with pytest.raises(UndecodableRecord) as refused:
-        reduced(table, frame(spark, [placed(WRITTEN["json"](Change({"name": "Ann"}, 1), 1), 17)]))
+        reduced(table, frame(small, [placed(WRITTEN["json"](Change({"name": "Ann"}, 1), 1), 17)]))
 
     assert refused.value.place == f"topic {TOPIC}, partition 3, offset 17"
     assert f"no column tier, rate, which the table over topic {TOPIC} declares" in refused.value.message
@@ -78,40 +78,40 @@ def test_the_cause_has_place_table_and_columns_and_the_remedy_the_command(spark:
     assert "null_if_absent=['tier', 'rate']" in refused.value.remedy
 
 
-def test_a_row_that_is_filled_stays_at_the_place_of_the_change_that_it_replaces(spark: Any) -> None:
+def test_a_row_that_is_filled_stays_at_the_place_of_the_change_that_it_replaces(small: Any) -> None:
     table = Table.from_changelog(ITEMS, topic=TOPIC)
     records = [Change(OLD, 9, lacks=("tier",)), Change(WHOLE, 9, "incremental")]
-    (row,) = reduced(table, frame(spark, (placed(WRITTEN["json"](c, 1), n) for n, c in enumerate(records))))
+    (row,) = reduced(table, frame(small, (placed(WRITTEN["json"](c, 1), n) for n, c in enumerate(records))))
 
     assert (row["tier"], row["_pos"], row["_offset"], row["_at_tier"]) == ("gold", 9, 0, 9)
 
 
-@pytest.mark.parametrize("encoding", WRITTEN)
-def test_columns_that_are_declared_so_are_null_in_a_record_that_lacks_them(spark: Any, encoding: str) -> None:
+@each_row("encoding", WRITTEN)
+def test_columns_that_are_declared_so_are_null_in_a_record_that_lacks_them(small: Any, encoding: str) -> None:
     table: Any = Table.from_changelog(ITEMS, topic=TOPIC, encoding=encoding, null_if_absent=["tier", "rate"])
-    raw = frame(spark, written(encoding))
+    raw = frame(small, written(encoding))
 
     rows = {row["id"]: row for row in reduced(table, raw)}
     assert rows[FIRST["DROP COLUMN of two"]]["tier"] is rows[FIRST["DROP COLUMN"]]["tier"] is None
     assert rows[FIRST["a later change has the column"]]["tier"] == "gold"
 
 
-def test_every_version_must_have_the_columns_that_are_not_declared_so(spark: Any) -> None:
+def test_every_version_must_have_the_columns_that_are_not_declared_so(small: Any) -> None:
     records = [Change(OLD, 1), Change(WHOLE, 2)]
     timed = (placed(WRITTEN["json"](c, 1), n) for n, c in enumerate(records))
-    raw = frame(spark, ({**r, "value": r["value"].replace(b'"lsn"', b'"ts_ms": 5, "lsn"')} for r in timed))
+    raw = frame(small, ({**r, "value": r["value"].replace(b'"lsn"', b'"ts_ms": 5, "lsn"')} for r in timed))
     strict, declared = (Table.versions_of(ITEMS, topic=TOPIC, null_if_absent=names) for names in ([], ["tier"]))
 
-    assert [(fault.offset, fault.kind) for fault in judged(spark, strict, raw)] == [(0, "column_absent_in_version")]
+    assert [(fault.offset, fault.kind) for fault in judged(small, strict, raw)] == [(0, "column_absent_in_version")]
     with pytest.raises(UndecodableRecord, match="no column tier") as refused:
         reduced(strict, raw)
     assert "snapshot take" not in refused.value.remedy
     assert sorted(str(row["tier"]) for row in reduced(declared, raw)) == ["None", "gold"]
 
 
-def test_a_flattened_row_is_a_bad_record_whatever_its_columns_are(spark: Any) -> None:
-    raw = frame(spark, (placed(flattened(Change(row, 1), n), n) for n, row in enumerate((OLD, WHOLE))))
-    found = judged(spark, Table.from_changelog(ITEMS, topic=TOPIC), raw)
+def test_a_flattened_row_is_a_bad_record_whatever_its_columns_are(small: Any) -> None:
+    raw = frame(small, (placed(flattened(Change(row, 1), n), n) for n, row in enumerate((OLD, WHOLE))))
+    found = judged(small, Table.from_changelog(ITEMS, topic=TOPIC), raw)
 
     assert [(fault.offset, fault.kind) for fault in found] == [(0, "bad_json"), (1, "bad_json")]
 

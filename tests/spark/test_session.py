@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from projections.errors import SessionInUse
 from projections.spark.session import own_session
+from tests.rows import each_row
 
 
 def test_a_session_of_its_own_is_refused_where_the_process_has_one_and_leaves_that_alone(spark):
@@ -44,7 +45,7 @@ def test_hotspot_is_told_what_to_compile_and_when(spark):
     assert wanted <= set(spark.conf.get("spark.executor.extraJavaOptions").split())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "logger"),
     [
         (lambda spark: spark.range(1).select(F.lit(1) / F.col("id")), "DataFrameQueryContextLogger"),

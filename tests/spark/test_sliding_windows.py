@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from projections import ProjectionGroup, Table, sliding, view
 from projections.errors import InvalidDefinition
 from projections.testing.trial import ViewTrial
+from tests.rows import each_row
 
 orders = Table.from_changelog(
     sa.Table(
@@ -67,9 +68,7 @@ def expected(row: dict, rows: dict) -> int:
     return sum(at is not None and row["at"] - HOUR <= at <= row["at"] for at in own)
 
 
-@pytest.mark.parametrize(
-    ("size", "says"), [("-1 hour", "is negative"), ("1 month", "is of months"), ("x", "no length")]
-)
+@each_row(("size", "says"), [("-1 hour", "is negative"), ("1 month", "is of months"), ("x", "no length")])
 def test_a_size_that_is_none_is_refused(size: str, says: str) -> None:
     with pytest.raises(InvalidDefinition, match=says):
         sliding("at", size, by="customer_id")

@@ -11,10 +11,10 @@ from eventstore.event_types import event_type_of
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, verify, view
 from projections.errors import EventsMissing
 from projections.spark.reading.inputs import Reduction
-from projections.spark.session import small_batch_session
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.memory_log import MemoryLog
 from tests.integration.tickets import DECLARED, Ticket
+from tests.rows import each_row
 
 RAW = "topic string, partition int, offset bigint, key string, value binary"
 REGISTRY = {kind.schema_id: kind.registered for kind in Ticket.event_types.values()}
@@ -36,25 +36,27 @@ def evolved_tickets(evolved):
     return evolved
 
 
-def record(version):
+def record(version, stream="1"):
     happened = OPENED if version == 0 else CLOSED
-    return f"ticket-1@{version}".encode(), event_type_of(happened).encode(happened)
+    return f"ticket-{stream}@{version}".encode(), event_type_of(happened).encode(happened)
 
 
-@pytest.mark.parametrize("table", [declared, evolved], ids=["declared", "evolved"])
-@pytest.mark.parametrize(("versions", "first"), RUNS.values(), ids=RUNS)
-def test_the_first_of_the_last_versions_without_a_gap(spark, table, versions, first):
-    rows = [("t", 0, at, key.decode(), bytearray(value)) for at, (key, value) in enumerate(map(record, versions))]
+@each_row("table", [declared, evolved], ids=["declared", "evolved"])
+def test_the_first_of_the_last_versions_without_a_gap(spark, table):
+    records = [record(version, stream) for stream, (versions, _) in RUNS.items() for version in versions]
+    rows = [("t", 0, at, key.decode(), bytearray(value)) for at, (key, value) in enumerate(records)]
     found = Reduction(REGISTRY).reduce(spark.createDataFrame(rows, RAW).repartition(2), table).collect()
-    assert [(row["_first"], row["_pos"]) for row in found] == [(first, max(versions))]
+    assert {row.ticket_id: (row["_first"], row["_pos"]) for row in found} == {
+        stream: (first, max(versions)) for stream, (versions, first) in RUNS.items()
+    }
 
 
 @pytest.fixture
-def environment(spark, tmp_path):
+def environment(small, tmp_path):
     store = SqliteTableStore(tmp_path / "views.db")
     store.prepare()
     with closing(store):
-        yield Environment(spark, small_batch_session(spark), store, MemoryLog(REGISTRY))
+        yield Environment(small, small, store, MemoryLog(REGISTRY))
 
 
 def append(environment, *versions):

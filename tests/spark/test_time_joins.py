@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import random
 from dataclasses import replace
+from functools import reduce
 
 import pandas as pd
 import pytest
 import sqlalchemy as sa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from projections import ProjectionGroup, Table, join_as_of, join_within, session, tumbling, view, windowed
 from projections.declaring.timing.promises import Reach
 from projections.errors import InvalidDefinition, UnknownColumn
-from projections.spark.session import small_batch_session
 from projections.spark.views.frames import call, handed
 from projections.spark.views.view_functions import view_columns
 from tests.integration.payments import entries_of
+from tests.rows import each_row
 from tests.spark.test_as_of import paid, rows_of
 
 METADATA = sa.MetaData()
@@ -46,9 +49,9 @@ def declared(function, *, key=("search_id", "click_id")):
     return view(tables=TABLES, by="session", key=key)(joined)
 
 
-def planned(spark, function, *, key=("search_id", "click_id")):
+def planned(small, function, *, key=("search_id", "click_id")):
     """The columns of a view."""
-    found = view_columns(small_batch_session(spark), ProjectionGroup("joins", [declared(function, key=key)]))
+    found = view_columns(small, ProjectionGroup("joins", [declared(function, key=key)]))
     return list(found["joined"])
 
 
@@ -67,65 +70,65 @@ def as_of(**options):
 OURS, THEIRS = ["search_id", "session", "term", "searched_at"], ["click_id", "page", "clicked_at"]
 
 
-@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
-def test_a_join_within_bounds_has_the_columns_of_both(spark, how):
-    assert planned(spark, within(how)) == [*OURS, *THEIRS]
+@each_row("how", ["inner", "left", "right", "full"])
+def test_a_join_within_bounds_has_the_columns_of_both(small, how):
+    assert planned(small, within(how)) == [*OURS, *THEIRS]
 
 
-@pytest.mark.parametrize("how", ["semi", "anti"])
-def test_a_join_that_only_asks_whether_there_is_a_match_has_the_columns_of_the_left(spark, how):
-    assert planned(spark, within(how), key="search_id") == OURS
+@each_row("how", ["semi", "anti"])
+def test_a_join_that_only_asks_whether_there_is_a_match_has_the_columns_of_the_left(small, how):
+    assert planned(small, within(how), key="search_id") == OURS
 
 
-def test_a_floating_point_column_may_be_beside_a_condition(spark):
-    assert planned(spark, with_more("1D * term"), key="search_id") == [*OURS, "more", *THEIRS]
+def test_a_floating_point_column_may_be_beside_a_condition(small):
+    assert planned(small, with_more("1D * term"), key="search_id") == [*OURS, "more", *THEIRS]
 
 
-def test_one_column_of_the_right_is_taken_by_its_name(spark):
+def test_one_column_of_the_right_is_taken_by_its_name(small):
     for joined in (within(take="click_id"), as_of(take="click_id")):
-        assert planned(spark, joined) == [*OURS, "click_id"]
+        assert planned(small, joined) == [*OURS, "click_id"]
 
 
-def test_a_stream_is_joined_with_itself_under_other_names(spark):
+def test_a_stream_is_joined_with_itself_under_other_names(small):
     def followers(searches, clicks, visits):
         times, taken = ("searched_at", "searched_at"), {"next_id": "search_id"}
         return join_within(
             searches, searches, on="session", times=times, lower="1 microsecond", upper="1 day", take=taken
         )
 
-    assert planned(spark, followers, key=("search_id", "next_id")) == [*OURS, "next_id"]
+    assert planned(small, followers, key=("search_id", "next_id")) == [*OURS, "next_id"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "condition", [lambda: None, lambda: "page > term", lambda: F.col("page") > F.col("term")], ids=["any", "sql", "col"]
 )
-@pytest.mark.parametrize("direction", ["backward", "forward", "nearest"])
-def test_the_rows_of_an_as_of_join_are_told_apart_as_those_of_its_left_side(spark, direction, condition):
+@each_row("direction", ["backward", "forward", "nearest"])
+def test_the_rows_of_an_as_of_join_are_told_apart_as_those_of_its_left_side(small, direction, condition):
     def numbered(*frames):
         found = as_of(direction=direction, condition=condition())(*frames)
         return found.withColumn("n", F.expr("row_number() OVER (PARTITION BY session ORDER BY search_id)"))
 
-    assert planned(spark, numbered, key="n") == [*OURS, *THEIRS, "n"]
+    assert planned(small, numbered, key="n") == [*OURS, *THEIRS, "n"]
 
 
-def test_a_join_by_time_follows_another(spark):
+def test_a_join_by_time_follows_another(small):
     def both(searches, clicks, visits):
         near = join_as_of(searches, visits, on="session", times=("searched_at", "visited_at"), direction="nearest")
         return join_within(near, clicks, on="session", times=TIMES, upper="1 hour", how="full")
 
-    assert planned(spark, both) == [*OURS, "visit_id", "visited_at", *THEIRS]
+    assert planned(small, both) == [*OURS, "visit_id", "visited_at", *THEIRS]
 
 
-@pytest.mark.parametrize("condition", [None, "visit_id > term"])
-@pytest.mark.parametrize("joined", [join_as_of, join_within])
-def test_partitions_of_whole_numbers_of_two_sizes_meet(spark, joined, condition):
+@each_row("condition", [None, "visit_id > term"])
+@each_row("joined", [join_as_of, join_within])
+def test_partitions_of_whole_numbers_of_two_sizes_meet(small, joined, condition):
     def of_two_sizes(searches, clicks, visits):
         more = {"upper": "1 hour"} if joined is join_within else {"condition": condition}
         wide = joined(searches, visits, on="session", times=("searched_at", "visited_at"), **more)
         narrow = joined(visits, searches, on="session", times=("visited_at", "searched_at"), **more)
         return wide.select("session", "search_id", "visit_id").union(narrow.select("session", "search_id", "visit_id"))
 
-    assert planned(spark, of_two_sizes, key=("search_id", "visit_id")) == ["session", "search_id", "visit_id"]
+    assert planned(small, of_two_sizes, key=("search_id", "visit_id")) == ["session", "search_id", "visit_id"]
 
 
 def without_a_key(**options):
@@ -157,24 +160,24 @@ REACHES = {  # what a function looks at, and a reach that is too short for it
 }  # fmt: skip
 
 
-def reaching(spark, function, length):
+def reaching(small, function, length):
     """A view that promises how far it looks."""
     found = declared(lambda *frames: function(*frames).withColumn("click_id", F.col("search_id")), key="search_id")
     promised = replace(found, reach=Reach(length, on="searched_at"))
-    return view_columns(small_batch_session(spark), ProjectionGroup("joins", [promised]))
+    return view_columns(small, ProjectionGroup("joins", [promised]))
 
 
-@pytest.mark.parametrize("case", REACHES)
-def test_a_join_that_looks_further_than_its_view_says_is_refused(spark, case):
+@each_row("case", REACHES)
+def test_a_join_that_looks_further_than_its_view_says_is_refused(small, case):
     function, length, words = REACHES[case]
     with pytest.raises(InvalidDefinition) as caught:
-        reaching(spark, function, length)
+        reaching(small, function, length)
     assert words in caught.value.message
 
 
-def test_a_join_may_look_as_far_as_its_view_says(spark):
+def test_a_join_may_look_as_far_as_its_view_says(small):
     for function in (within("semi"), as_of(tolerance="10 minutes"), within("semi", lower="-10 minutes")):
-        assert reaching(spark, function, "10 minutes")
+        assert reaching(small, function, "10 minutes")
 
 
 REFUSED = {
@@ -216,11 +219,11 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_join_by_time_that_cannot_be_right_is_refused(spark, case):
+@each_row("case", REFUSED)
+def test_a_join_by_time_that_cannot_be_right_is_refused(small, case):
     function, words, remedy = REFUSED[case]
     with pytest.raises((InvalidDefinition, UnknownColumn)) as caught:
-        planned(spark, function)
+        planned(small, function)
     assert words in caught.value.message
     assert remedy in caught.value.remedy
 
@@ -232,9 +235,8 @@ def at(micros):
     return None if micros is None else START + dt.timedelta(microseconds=micros)
 
 
-def rows(spark, ours, theirs):
+def rows(small, ours, theirs):
     """The parameters of a view: rows as (key, session, micros), which are also told by their number."""
-    small = small_batch_session(spark)
     lasting = "session bigint, {key} bigint, {at} timestamp, {more} bigint"
     left = small.createDataFrame(
         [(s, k, at(m), k % 3) for k, s, m in ours], lasting.format(key="search_id", at="searched_at", more="term")
@@ -248,7 +250,17 @@ def rows(spark, ours, theirs):
 
 
 def pairs(frame):
-    return sorted(((row.search_id, row.click_id) for row in frame.collect()), key=str)
+    return pairs_of_each({"": frame})[""]
+
+
+def pairs_of_each(frames, *more):
+    """The pairs of every frame, and more columns, asked in one job."""
+    columns = ("search_id", "click_id", *more)
+    numbered = (frame.selectExpr(*columns, f"{n} AS n") for n, frame in enumerate(frames.values()))
+    found = {name: [] for name in frames}
+    for *values, n in reduce(DataFrame.union, numbered).collect():
+        found[list(frames)[n]].append(tuple(values))
+    return {name: sorted(its, key=str) for name, its in found.items()}
 
 
 BOUNDS = {
@@ -261,13 +273,14 @@ BOUNDS = {
 }
 
 
-@pytest.mark.parametrize("case", BOUNDS)
-def test_bounds_are_exact_to_the_microsecond(spark, case):
-    lower, upper, meet, do_not = BOUNDS[case]
-    theirs = [(n, 1, micros) for n, micros in enumerate([*meet, *do_not])]
-    bounds = {"lower": dt.timedelta(microseconds=lower), "upper": dt.timedelta(microseconds=upper)}
-    found = within("inner", **bounds)(*rows(spark, [(100, 1, 0)], theirs))
-    assert pairs(found) == [(100, n) for n in range(len(meet))]
+def test_bounds_are_exact_to_the_microsecond(small):
+    found, right = {}, {}
+    for case, (lower, upper, meet, do_not) in BOUNDS.items():
+        theirs = [(n, 1, micros) for n, micros in enumerate([*meet, *do_not])]
+        bounds = {"lower": dt.timedelta(microseconds=lower), "upper": dt.timedelta(microseconds=upper)}
+        found[case] = within("inner", **bounds)(*rows(small, [(100, 1, 0)], theirs))
+        right[case] = [(100, n) for n in range(len(meet))]
+    assert pairs_of_each(found) == right
 
 
 # Of each side one row that matches, one that does not, one without a time, one without a session.
@@ -281,27 +294,27 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("how", KEPT)
-def test_rows_without_a_time_or_a_session_match_nothing_and_are_kept_by_outer_joins(spark, how):
-    found = within(how)(*rows(spark, OUR_ROWS, THEIR_ROWS))
-    assert pairs(found) == sorted(KEPT[how], key=str)
-    sessions = {(row.search_id, row.click_id): row.session for row in found.collect()}
+def test_rows_without_a_time_or_a_session_match_nothing_and_are_kept_by_outer_joins(small):
+    frames = rows(small, OUR_ROWS, THEIR_ROWS)
+    found = pairs_of_each({how: within(how)(*frames) for how in KEPT}, "session")
     of = {key: session for key, session, _ in OUR_ROWS + THEIR_ROWS}
-    assert sessions == {(a, b): of[a if a is not None else b] for a, b in KEPT[how]}
+    assert found == {
+        how: sorted(((a, b, of[a if a is not None else b]) for a, b in kept), key=str) for how, kept in KEPT.items()
+    }
 
 
-@pytest.mark.parametrize(("how", "kept"), [("semi", [1]), ("anti", [2, 3, 4])])
-def test_a_row_is_there_once_however_many_it_matches(spark, how, kept):
-    found = within(how)(*rows(spark, OUR_ROWS, THEIR_ROWS))
+@each_row(("how", "kept"), [("semi", [1]), ("anti", [2, 3, 4])])
+def test_a_row_is_there_once_however_many_it_matches(small, how, kept):
+    found = within(how)(*rows(small, OUR_ROWS, THEIR_ROWS))
     assert sorted(row.search_id for row in found.collect()) == kept
 
 
-@pytest.mark.parametrize("how", ["left", "inner"])
-@pytest.mark.parametrize("condition", [None, "click_id > search_id"])
-@pytest.mark.parametrize("direction", ["forward", "nearest"])
-def test_an_as_of_join_looks_past_rows_without_a_time_or_a_session(spark, direction, condition, how):
-    found = as_of(direction=direction, condition=condition, how=how)(*rows(spark, OUR_ROWS, THEIR_ROWS))
-    assert pairs(found) == [(1, 11), *([(2, None), (3, None), (4, None)] if how == "left" else [])]
+def test_an_as_of_join_looks_past_rows_without_a_time_or_a_session(small):
+    frames = rows(small, OUR_ROWS, THEIR_ROWS)
+    asked = [*itertools.product(["forward", "nearest"], [None, "click_id > search_id"], ["left", "inner"])]
+    found = pairs_of_each({one: as_of(direction=one[0], condition=one[1], how=one[2])(*frames) for one in asked})
+    without = {"left": [(2, None), (3, None), (4, None)], "inner": []}
+    assert found == {one: [(1, 11), *without[one[-1]]] for one in asked}
 
 
 def some_rows(chance, count):
@@ -318,44 +331,45 @@ def by_pandas(ours, theirs, **options):
     return sorted(zip(found.search_id, matches, strict=True), key=str)
 
 
-@pytest.mark.parametrize("tolerance", [None, 0, 2])
-@pytest.mark.parametrize("exact", [True, False])
-@pytest.mark.parametrize("direction", ["backward", "forward", "nearest"])
-def test_an_as_of_join_equals_merge_asof(spark, direction, exact, tolerance):
-    chance = random.Random(f"{direction}{exact}{tolerance}")
-    ours, theirs = some_rows(chance, 60), some_rows(chance, 25)
-    reach = {} if tolerance is None else {"tolerance": tolerance * SECOND}
-    right = by_pandas(ours, theirs, direction=direction, allow_exact_matches=exact, **reach)
-    lasting = {} if tolerance is None else {"tolerance": f"{tolerance} seconds"}
-    frames = rows(spark, ours, theirs)
-    assert pairs(as_of(direction=direction, exact=exact, **lasting)(*frames)) == right
-    # The other way to compute it, which is taken with a condition.
-    assert pairs(as_of(direction=direction, exact=exact, condition="true", **lasting)(*frames)) == right
-
-
-@pytest.mark.parametrize("direction", ["backward", "forward", "nearest"])
-def test_an_extra_condition_is_asked_of_each_row_and_a_row_without_a_match_stays(spark, direction):
+@each_row("direction", ["backward", "forward", "nearest"])
+def test_an_as_of_join_equals_merge_asof(small, direction):
+    """A condition makes Spark compute it in another way."""
     chance = random.Random(direction)
+    ours, theirs = some_rows(chance, 60), some_rows(chance, 25)
+    frames, found, right = rows(small, ours, theirs), {}, {}
+    for exact, tolerance, condition in itertools.product([True, False], [None, 0, 2], [None, "true"]):
+        reach = {} if tolerance is None else {"tolerance": tolerance * SECOND}
+        lasting = {} if tolerance is None else {"tolerance": f"{tolerance} seconds"}
+        one = exact, tolerance, condition
+        found[one] = as_of(direction=direction, exact=exact, condition=condition, **lasting)(*frames)
+        right[one] = by_pandas(ours, theirs, direction=direction, allow_exact_matches=exact, **reach)
+    assert pairs_of_each(found) == right
+
+
+SIDES = {"backward": lambda d: d <= 0, "forward": lambda d: d >= 0, "nearest": lambda d: True}
+
+
+def test_an_extra_condition_is_asked_of_each_row_and_a_row_without_a_match_stays(small):
+    chance = random.Random(1)
     ours, theirs = some_rows(chance, 40), some_rows(chance, 25)
 
-    def closest(row):
+    def closest(row, direction):
         key, session, time = row
-        sides = {"backward": lambda d: d <= 0, "forward": lambda d: d >= 0, "nearest": lambda d: True}
         may = [(-abs(t - time), t <= time, k) for k, s, t in theirs
-               if s == session and k % 5 > key % 3 and sides[direction](t - time)]  # fmt: skip
+               if s == session and k % 5 > key % 3 and SIDES[direction](t - time)]  # fmt: skip
         return max(may)[2] if may else None
 
-    found = pairs(as_of(direction=direction, condition="page > term")(*rows(spark, ours, theirs)))
-    assert found == sorted(((row[0], closest(row)) for row in ours), key=str)
-    assert found != by_pandas(ours, theirs, direction=direction)
+    frames = rows(small, ours, theirs)
+    found = pairs_of_each({one: as_of(direction=one, condition="page > term")(*frames) for one in SIDES})
+    assert found == {one: sorted(((row[0], closest(row, one)) for row in ours), key=str) for one in SIDES}
+    assert all(found[one] != by_pandas(ours, theirs, direction=one) for one in SIDES)
 
 
-@pytest.mark.parametrize("direction", ["backward", "forward", "nearest"])
-@pytest.mark.parametrize("condition", [None, "true"])
-def test_of_rows_of_one_time_the_greatest_tie_is_meant_and_then_the_greatest_key(spark, direction, condition):
-    frames = rows(spark, [(1, 1, 0)], [(3, 1, 0), (4, 1, 0), (9, 1, 0), (6, 1, 0)])  # pages 3, 4, 4 and 1
-    found = as_of(direction=direction, ties="page", condition=condition)(*frames)
-    assert pairs(found) == [(1, 9)]
+def test_of_rows_of_one_time_the_greatest_tie_is_meant_and_then_the_greatest_key(small):
+    frames = rows(small, [(1, 1, 0)], [(3, 1, 0), (4, 1, 0), (9, 1, 0), (6, 1, 0)])  # pages 3, 4, 4 and 1
+    asked = [*itertools.product(SIDES, [None, "true"])]
+    found = pairs_of_each({one: as_of(direction=one[0], ties="page", condition=one[1])(*frames) for one in asked})
+    assert found == {one: [(1, 9)] for one in asked}
 
 
 ENTRIES = entries_of()
@@ -372,15 +386,14 @@ def newest_of(entries, condition=None):
     return view(tables={"entries": entries}, by="payment_id", key="entry")(newest)
 
 
-@pytest.mark.parametrize("condition", [None, "true"])
-def test_of_events_of_one_time_the_later_in_the_log_of_their_aggregate_is_meant(spark, condition):
+@each_row("condition", [None, "true"])
+def test_of_events_of_one_time_the_later_in_the_log_of_their_aggregate_is_meant(small, condition):
     found = newest_of(ENTRIES, condition)
-    rows = call(found, {"entries": rows_of(small_batch_session(spark), ENTRIES, OF_ONE_TIME)})
+    rows = call(found, {"entries": rows_of(small, ENTRIES, OF_ONE_TIME)})
     assert {row.entry: row.newest for row in rows.collect()} == {"p@9": "p@10", "p@10": "p@10"}
 
 
-def test_events_have_the_order_of_their_aggregate_in_their_windows_too(spark):
-    small = small_batch_session(spark)
+def test_events_have_the_order_of_their_aggregate_in_their_windows_too(small):
     hours = windowed("hours", ENTRIES, tumbling("1 hour"), on="event_time")
     days = windowed("days", hours, session("1 day", by="payment_id"), on="event_time", named="day")
     group = ProjectionGroup("newest", [newest_of(days)])
@@ -389,16 +402,16 @@ def test_events_have_the_order_of_their_aggregate_in_their_windows_too(spark):
     assert {row.entry: row.newest for row in rows.collect()} == {"p@9": "p@10", "p@10": "p@10"}
 
 
-def test_left_rows_that_differ_in_the_sign_of_zero_alone_have_each_a_match_of_their_own(spark):
-    searches, clicks, visits = rows(spark, [(1, 1, 0)], [(3, 1, 0), (4, 1, 0)])
+def test_left_rows_that_differ_in_the_sign_of_zero_alone_have_each_a_match_of_their_own(small):
+    searches, clicks, visits = rows(small, [(1, 1, 0)], [(3, 1, 0), (4, 1, 0)])
     both = searches.select("*", F.expr("explode(array(0D, -0D, NULL, 'NaN'))").alias("sign"))
     found = as_of(condition="page = IF(CAST(sign AS string) = '-0.0', 3, 4)")(both, clicks, visits)
     assert {(str(row.sign), row.click_id) for row in found.collect()} == {
         ("0.0", 4), ("-0.0", 3), ("None", 4), ("nan", 4)}  # fmt: skip
 
 
-def test_left_rows_that_are_equal_throughout_are_each_kept(spark):
-    searches, clicks, visits = rows(spark, [(1, 1, 0), (2, 1, 0)], [(3, 1, 0)])
+def test_left_rows_that_are_equal_throughout_are_each_kept(small):
+    searches, clicks, visits = rows(small, [(1, 1, 0), (2, 1, 0)], [(3, 1, 0)])
     alike = searches.select(F.lit(0).alias("search_id"), "session", "searched_at")
     for condition in (None, "page > 0"):
         assert pairs(as_of(condition=condition)(alike, clicks, visits)) == [(0, 3), (0, 3)]

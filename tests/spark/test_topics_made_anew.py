@@ -9,7 +9,6 @@ import sqlalchemy as sa
 
 from projections import Environment, ProjectionGroup, Table, cut_over, open_runner, rebuild, verify, view
 from projections.errors import OffsetsLost, RunAlreadyActive
-from projections.spark.session import small_batch_session
 from projections.stores.port import VERIFIER
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
@@ -28,10 +27,10 @@ GROUP = ProjectionGroup("rates", [listed])
 
 
 @pytest.fixture
-def environment(spark, tmp_path):
+def environment(small, tmp_path):
     with closing(SqliteTableStore(tmp_path / "views.db")) as store:
         store.prepare()
-        environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
+        environment = Environment(small, small, store, MemoryLog())
         ChangeWriter(environment.log).put(rates, {"id": 1, "rate": 0.1})
         rebuild(environment, GROUP)
         yield environment

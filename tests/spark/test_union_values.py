@@ -1,12 +1,10 @@
-"""A union's values are in Spark what they are in Python, whatever the order of its types was when they were written."""
+"""Unions and maps have in Spark the values of Python, whatever order the union's types had when they were written."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from uuid import UUID
-
-import pytest
 
 from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
@@ -15,6 +13,7 @@ from projections.reference import fold_table
 from projections.spark.events import decode
 from projections.spark.events.upcasting import literal
 from projections.spark.reading.inputs import Reduction
+from tests.rows import each_row
 from tests.spark.test_upcasting import raw_frame, rows_of
 
 
@@ -24,7 +23,10 @@ class Colour(Enum):
 
 @dataclass(frozen=True)
 class Card:
+    """Of the same fields as a voucher: the name alone says which one it is."""
+
     number: int
+    serial: UUID | None = None
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Before(Aggregate, category="till"):
         either: Colour | int
         paid: Card | Voucher | bool
         several: list[int | UUID | None]
+        coins: dict[str, int | None]
         serial: UUID = UUID(int=3)
 
 
@@ -54,35 +57,36 @@ class Till(Aggregate):
         either: float | int | Colour
         paid: bool | Voucher | Card
         several: list[UUID | int | None]
+        coins: dict[str, int | None]
         seen: str
         late: bool | int = True
 
     def on_rung(self, e: Rung) -> None:
-        self.text += f"{e!r};"
+        self.text += f"{replace(e, coins=dict(sorted(e.coins.items())))!r};"
 
 
 EVENTS = [
-    Before.Rung(either=Colour.RED, paid=Card(1), several=[1, None, UUID(int=1)]),
-    Before.Rung(either=2**53 + 1, paid=Voucher(1, UUID(int=9)), several=[]),
-    Before.Rung(either=0, paid=True, several=[None]),
-    Till.Rung(either=1.0, paid=False, several=[UUID(int=5), 5], seen="now"),
+    Before.Rung(either=Colour.RED, paid=Card(1), several=[1, None, UUID(int=1)], coins={"two": 2, "one": None}),
+    Before.Rung(either=2**53 + 1, paid=Voucher(1, UUID(int=9)), several=[], coins={}),
+    Before.Rung(either=0, paid=True, several=[None], coins={}),
+    Till.Rung(either=1.0, paid=False, several=[UUID(int=5), 5], coins={"one": 1}, seen="now"),
 ]
 REGISTRY = {event_type_of(e).schema_id: event_type_of(e).registered for e in EVENTS}
 RECORDS = [(n, f"till-1@{n}", event_type_of(e).encode(e)) for n, e in enumerate(EVENTS)]
 
 
-@pytest.mark.parametrize("jar", [True, False], ids=["in the JVM", "in Python"])
-def test_an_evolve_gets_every_value_as_itself(spark, monkeypatch, jar):
-    if not jar:
-        monkeypatch.setattr(decode, "avro_in_the_jvm", lambda: False)
+@each_row("jar", [True, False], ids=["in the JVM", "in Python"])
+def test_an_evolve_gets_every_value_as_itself(small, monkeypatch, jar):
+    monkeypatch.setattr(decode, "avro_in_the_jvm", lambda: jar)
     table = Table.from_events(Till, key="till_id")
-    found = rows_of(Reduction(REGISTRY).reduce(raw_frame(spark, RECORDS), table), table)
+    found = rows_of(Reduction(REGISTRY).reduce(raw_frame(small, RECORDS), table), table)
     assert found == fold_table(table, RECORDS, REGISTRY)
     assert found["1"]["text"].count("UUID('00000000-0000-0000-0000-000000000003')") == 3
+    assert "coins={'one': None, 'two': 2}" in found["1"]["text"]
     assert "either=9007199254740993, paid=Voucher(number=1, serial=UUID(" in found["1"]["text"]
 
 
-def test_a_default_is_of_the_type_of_its_class(spark):
+def test_a_default_is_of_the_type_of_its_class(small):
     flag, number = literal(True, ["long", "boolean"]), literal(1, ["boolean", "long"])
-    row = spark.range(1).select(flag.alias("x"), number.alias("y")).first().asDict(recursive=True)
+    row = small.range(1).select(flag.alias("x"), number.alias("y")).first().asDict(recursive=True)
     assert row == {"x": {"member0": None, "member1": True}, "y": {"member0": None, "member1": 1}}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from decimal import Decimal
 
 import pytest
+from pyspark.sql import functions as F
 
 from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
@@ -19,6 +21,7 @@ from projections.spark.events import decode
 from projections.spark.events.upcasting import _cast
 from projections.spark.reading.inputs import Reduction
 from projections.spark.routing import Routing
+from tests.rows import each_row
 from tests.shipments import ORDERED_SECOND, ORDERED_TODAY, REGISTRY, First, Shipment, framed, ordered_first
 
 RAW = "topic string, partition int, offset bigint, key string, value binary"
@@ -48,9 +51,9 @@ HAPPENED = [(f"shipment-{n}@{v}", happened) for n, stream in enumerate(STREAMS) 
 RECORDS = [(number, key, framed(happened)) for number, (key, happened) in enumerate(HAPPENED)]
 
 
-def raw_frame(spark, records):
+def raw_frame(session, records):
     rows = [("shipment", 0, offset, key, bytearray(value)) for offset, key, value in records]
-    return spark.createDataFrame(rows, RAW).repartition(2)
+    return session.createDataFrame(rows, RAW).coalesce(1)
 
 
 def rows_of(frame, table):
@@ -64,10 +67,10 @@ def decoded(request, monkeypatch):
         monkeypatch.setattr(decode, "avro_in_the_jvm", lambda: False)
 
 
-@pytest.mark.parametrize("table", [DECLARED, EVOLVED], ids=["declared columns", "Python evolve"])
-def test_a_fold_reads_every_version_as_plain_python_does(spark, decoded, table):
+@each_row("table", [DECLARED, EVOLVED], ids=["declared columns", "Python evolve"])
+def test_a_fold_reads_every_version_as_plain_python_does(small, decoded, table):
     twice = [*RECORDS, *RECORDS[:3]]
-    frame = Reduction(REGISTRY).reduce(raw_frame(spark, twice), table)
+    frame = Reduction(REGISTRY).reduce(raw_frame(small, twice), table)
     versions = {row.shipment_id: row[1:] for row in frame.select("shipment_id", "_first", "_pos").collect()}
     assert rows_of(frame, table) == fold_table(table, twice, REGISTRY)
     assert versions == {str(n): (0, len(stream) - 1) for n, stream in enumerate(STREAMS)}
@@ -84,31 +87,31 @@ def test_what_the_folds_are_compared_with_is_what_was_meant():
     )  # fmt: skip
 
 
-def test_a_stream_has_the_events_of_today(spark, decoded):
+def test_a_stream_has_the_events_of_today(small, decoded):
     sent = Stream.from_events(Shipment, events=Shipment.Sent, key="shipment_id")
     found = Reduction(REGISTRY).reduce(
-        raw_frame(spark, RECORDS[:2]).selectExpr("*", "'2026-01-01T00:00:00Z' AS ce_time"), sent
+        raw_frame(small, RECORDS[:2]).selectExpr("*", "'2026-01-01T00:00:00Z' AS ce_time"), sent
     )
     assert [(row.shipment_id, row.carrier, row["_pos"]) for row in found.collect()] == [("0", "sea", 1)]
 
 
-def test_two_halves_of_one_event_are_not_two_rows_of_a_stream(spark):
+def test_two_halves_of_one_event_are_not_two_rows_of_a_stream(small):
     both = Stream.from_events(Shipment, events=[Shipment.Paid, Shipment.Sent], key="change_id", id="shipment_id")
-    raw = raw_frame(spark, RECORDS[:2]).selectExpr("*", "'2026-01-01T00:00:00Z' AS ce_time")
+    raw = raw_frame(small, RECORDS[:2]).selectExpr("*", "'2026-01-01T00:00:00Z' AS ce_time")
     with pytest.raises(Exception, match="second_event"):
         Reduction(REGISTRY).reduce(raw, both).collect()
 
 
-def test_a_value_that_cannot_be_cast_fails_the_fold_with_its_place(spark, decoded):
+def test_a_value_that_cannot_be_cast_fails_the_fold_with_its_place(small, decoded):
     records = [*RECORDS, (99, "shipment-9@0", framed(ordered_first("Ada")))]
     for table in (DECLARED, EVOLVED):
         with pytest.raises(
             Exception, match=r"shipment\.ordered: a value does not fit its new type|'Ada' does not look"
         ):
-            Reduction(REGISTRY).reduce(raw_frame(spark, records), table).collect()
+            Reduction(REGISTRY).reduce(raw_frame(small, records), table).collect()
 
 
-def test_a_newer_event_fails_the_fold(spark):
+def test_a_newer_event_fails_the_fold(small):
     class Older(Aggregate, category="shipment"):
         @event
         class Ordered:
@@ -116,7 +119,7 @@ def test_a_newer_event_fails_the_fold(spark):
 
     table = Table.from_events(Older, key="shipment_id", columns={"customer": on(Older.Ordered).take("customer")})
     with pytest.raises(Exception, match="stored in version 2, and the newest that this code knows is 1"):
-        Reduction(REGISTRY).reduce(raw_frame(spark, [(0, "shipment-1@0", framed(ORDERED_SECOND))]), table).collect()
+        Reduction(REGISTRY).reduce(raw_frame(small, [(0, "shipment-1@0", framed(ORDERED_SECOND))]), table).collect()
 
 
 class Order(Aggregate, category="shipment"):
@@ -141,11 +144,11 @@ ROUTES = branches(
 HEADED = RAW.replace("key string", "key binary") + ", headers array<struct<key:string,value:binary>>"
 
 
-def test_branches_see_the_fields_of_today(spark):
+def test_branches_see_the_fields_of_today(small):
     first = [ordered_first(), ordered_first("8", 46), ordered_first("x")]
     values = [framed(one) for one in (*first, ORDERED_SECOND, ORDERED_TODAY, First.Gone())]
     rows = [("shipment", 0, n, bytearray(b"k@0"), bytearray(value), None) for n, value in enumerate(values)]
-    routed = Routing(ROUTES, REGISTRY).routed(spark.createDataFrame(rows, HEADED).coalesce(1)).collect()
+    routed = Routing(ROUTES, REGISTRY).routed(small.createDataFrame(rows, HEADED).coalesce(1)).collect()
     records = [TopicRecord("shipment", 0, n, b"k@0", value, (), 0) for n, value in enumerate(values)]
     expected = route(ROUTES, records, REGISTRY)
     assert [row.topic for row in routed] == [topic for _, topic, _ in expected]
@@ -212,14 +215,15 @@ SPARK = {"boolean": "boolean", LONG: "bigint", TEXT: "string", str(DECIMAL): "de
          str(WIDE): "decimal(38,10)", str(WIDER): "decimal(38,0)", str(ENUM): "string"}  # fmt: skip
 
 
-@pytest.mark.parametrize(("source", "target", "values"), CASTS)
-def test_every_cast_says_in_spark_what_it_says_in_python(spark, source, target, values):
-    from pyspark.sql import functions as F
-
-    kind = SPARK.get(str(source), "date")
-    frame = spark.createDataFrame([(n, v) for n, v in enumerate(values)], f"n int, x {kind}").coalesce(1)
-    found = frame.select("n", _cast(F.col("x"), source, target).alias("y")).orderBy("n").toArrow()
-    assert found.column("y").to_pylist() == [_in_python(value, target) for value in values]
+def test_every_cast_says_in_spark_what_it_says_in_python(small):
+    """A column for each cast: one job says them all."""
+    rows = [(n, *row) for n, row in enumerate(itertools.zip_longest(*(values for *_, values in CASTS)))]
+    kinds = [f"x{n} {SPARK.get(str(source), 'date')}" for n, (source, *_) in enumerate(CASTS)]
+    frame = small.createDataFrame(rows, f"n int, {', '.join(kinds)}").coalesce(1).orderBy("n")
+    casts = (_cast(F.col(f"x{n}"), source, target).alias(f"y{n}") for n, (source, target, _) in enumerate(CASTS))
+    found = frame.select(*casts).toArrow().to_pydict()
+    told = {n: found[f"y{n}"][: len(values)] for n, (*_, values) in enumerate(CASTS)}
+    assert told == {n: [_in_python(value, target) for value in values] for n, (_, target, values) in enumerate(CASTS)}
 
 
 def _in_python(value, target):

@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 from projections import ProjectionGroup, Table, view
 from projections.errors import InvalidDefinition
-from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
+from tests.rows import each_row
 
 PEOPLE = sa.Table(
     "people", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("name", sa.Text),
@@ -22,25 +22,25 @@ STAFF = sa.Table(
 staff = Table.from_changelog(STAFF, topic="staff")
 
 
-def planned(spark, function, *, by=None):
+def planned(small, function, *, by=None):
     """The columns of a view of people, or of groups of them."""
 
     @view(key=None if by else "id", by=by, tables={"people": people})
     def chosen(people):
         return function(people)
 
-    return view_columns(small_batch_session(spark), ProjectionGroup("people", [chosen]))["chosen"]
+    return view_columns(small, ProjectionGroup("people", [chosen]))["chosen"]
 
 
-def refused(spark, function, *, by=None):
+def refused(small, function, *, by=None):
     with pytest.raises(InvalidDefinition) as caught:
-        planned(spark, function, by=by)
+        planned(small, function, by=by)
     assert caught.value.place == "view chosen"
     assert caught.value.remedy
     return caught.value.message
 
 
-@pytest.mark.parametrize(
+@each_row(
     "sql",
     [
         "now()", "current_timestamp()", "current_date()", "curdate()", "localtimestamp()", "current_time()",
@@ -48,11 +48,11 @@ def refused(spark, function, *, by=None):
         "datediff(current_date(), born)",
     ],
 )  # fmt: skip
-def test_a_value_of_the_moment_is_refused(spark, sql):
-    assert "the time of day" in refused(spark, lambda people: people.selectExpr("id", f"{sql} AS x"))
+def test_a_value_of_the_moment_is_refused(small, sql):
+    assert "the time of day" in refused(small, lambda people: people.selectExpr("id", f"{sql} AS x"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "sql",
     [
         "rand()", "randn()", "rand(7)", "uuid()", "randstr(3)", "uniform(1, 9)", "shuffle(array(1, 2))",
@@ -60,36 +60,36 @@ def test_a_value_of_the_moment_is_refused(spark, sql):
         "java_method('java.time.Instant', 'now')",
     ],
 )  # fmt: skip
-def test_a_value_that_is_another_each_time_is_refused_by_its_name(spark, sql):
-    told = refused(spark, lambda people: people.selectExpr("id", f"{sql} AS x"))
+def test_a_value_that_is_another_each_time_is_refused_by_its_name(small, sql):
+    told = refused(small, lambda people: people.selectExpr("id", f"{sql} AS x"))
     assert "a random value" in told
     assert sql.partition("(")[0] in told.lower()
 
 
-def test_such_a_value_is_found_wherever_it_stands(spark):
+def test_such_a_value_is_found_wherever_it_stands(small):
     luck = F.udf(lambda text: text, "string").asNondeterministic()
     for function in (
         lambda people: people.select("id", luck("name").alias("x")),
         lambda people: people.where("rand() > 0.5"),
         lambda people: people.where("id IN (SELECT id FROM range(3) WHERE rand() > 0.5)"),
     ):
-        assert "a random value" in refused(spark, function)
+        assert "a random value" in refused(small, function)
 
 
-@pytest.mark.parametrize("by", [None, "id"])
-def test_a_key_that_is_cast_is_refused(spark, by):
+@each_row("by", [None, "id"])
+def test_a_key_that_is_cast_is_refused(small, by):
     """Rows that a batch retracts are found by the key as the table has it."""
 
     def cast(people):
         rows = people.groupBy("id").agg(F.count("*").alias("n")) if by else people
         return rows.withColumn("id", F.col("id").cast("string"))
 
-    assert "returns its key 'id' as string, and its table as bigint" in refused(spark, cast, by=by)
-    narrowed = planned(spark, lambda people: people.select(F.col("id").cast("int").alias("id")))
+    assert "returns its key 'id' as string, and its table as bigint" in refused(small, cast, by=by)
+    narrowed = planned(small, lambda people: people.select(F.col("id").cast("int").alias("id")))
     assert narrowed["id"].ddl == "int"
 
 
-def test_the_key_of_a_side_that_is_cast_is_refused(spark):
+def test_the_key_of_a_side_that_is_cast_is_refused(small):
     @view(
         key="id",
         references={"boss": "bosses"},
@@ -101,30 +101,30 @@ def test_the_key_of_a_side_that_is_cast_is_refused(spark):
         return both.select(people.id, bosses.id.cast("string").alias("boss_id"))
 
     with pytest.raises(InvalidDefinition, match="returns its key 'boss_id' as string, and its table as bigint"):
-        view_columns(small_batch_session(spark), ProjectionGroup("people", [pairs]))
+        view_columns(small, ProjectionGroup("people", [pairs]))
 
 
-def test_an_operator_that_looks_at_other_rows_is_found_in_a_subquery_too(spark):
-    assert "an aggregate" in refused(spark, lambda people: people.where("id = (SELECT max(id) FROM range(3))"))
-    assert "an offset" in refused(spark, lambda people: people.offset(1))
+def test_an_operator_that_looks_at_other_rows_is_found_in_a_subquery_too(small):
+    assert "an aggregate" in refused(small, lambda people: people.where("id = (SELECT max(id) FROM range(3))"))
+    assert "an offset" in refused(small, lambda people: people.offset(1))
 
 
-def test_of_rows_alike_in_some_columns_none_is_kept_by_chance(spark):
-    told = refused(spark, lambda people: people.select("born", "name").dropDuplicates(["born"]), by="born")
+def test_of_rows_alike_in_some_columns_none_is_kept_by_chance(small):
+    told = refused(small, lambda people: people.select("born", "name").dropDuplicates(["born"]), by="born")
     assert "dropDuplicates" in told
-    assert "born" in planned(spark, lambda people: people.select("born").dropDuplicates(["born"]), by="born")
+    assert "born" in planned(small, lambda people: people.select("born").dropDuplicates(["born"]), by="born")
 
 
-def test_names_that_sound_like_it_and_python_that_keeps_its_word_are_accepted(spark):
+def test_names_that_sound_like_it_and_python_that_keeps_its_word_are_accepted(small):
     def function(people):
         same = F.udf(lambda text: text, "string")
         named = people.withColumnRenamed("name", "Window now() rand()")
         return named.select("id", same("Window now() rand()").alias("name"), F.date_trunc("day", "born").alias("born"))
 
-    assert set(planned(spark, function)) == {"id", "name", "born"}
+    assert set(planned(small, function)) == {"id", "name", "born"}
 
 
-def test_a_map_whose_keys_are_no_texts_is_refused(spark):
+def test_a_map_whose_keys_are_no_texts_is_refused(small):
     with pytest.raises(InvalidDefinition, match=r"^map<bigint,string> has no text") as caught:
-        planned(spark, lambda people: people.select("id", F.array(F.create_map("id", "name")).alias("names")))
+        planned(small, lambda people: people.select("id", F.array(F.create_map("id", "name")).alias("names")))
     assert caught.value.place == "chosen.names"

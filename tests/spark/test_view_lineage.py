@@ -7,8 +7,8 @@ import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, view
 from projections.errors import InvalidDefinition
-from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
+from tests.rows import each_row
 
 METADATA = sa.MetaData()
 
@@ -48,7 +48,7 @@ TABLES = {
 }  # fmt: skip
 
 
-def planned(spark, text, **options):
+def planned(small, text, **options):
     """The columns of a view in SQL that takes all tables, and leaves alone those that it does not name."""
 
     def chosen(orders, customers, profiles, regions, places, invoices):
@@ -57,7 +57,7 @@ def planned(spark, text, **options):
 
     options = {"key": "id", "references": REFERENCES} | options
     declared = view(tables=TABLES, **(options | {"references": compared_in(text, options["references"])}))(chosen)
-    return view_columns(small_batch_session(spark), ProjectionGroup("lineage", [declared]))["chosen"]
+    return view_columns(small, ProjectionGroup("lineage", [declared]))["chosen"]
 
 
 ALONG = {
@@ -126,9 +126,9 @@ ALONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ALONG.values(), ids=ALONG)
-def test_a_view_that_looks_along_its_references_is_accepted(spark, text):
-    assert "id" in planned(spark, text)
+@each_row("text", ALONG.values(), ids=ALONG)
+def test_a_view_that_looks_along_its_references_is_accepted(small, text):
+    assert "id" in planned(small, text)
 
 
 NO_REFERENCE = "along no reference"
@@ -248,10 +248,10 @@ BEYOND = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "words", "remedy"), BEYOND.values(), ids=BEYOND)
-def test_a_view_that_looks_further_is_refused_with_what_to_write_instead(spark, text, words, remedy):
+@each_row(("text", "words", "remedy"), BEYOND.values(), ids=BEYOND)
+def test_a_view_that_looks_further_is_refused_with_what_to_write_instead(small, text, words, remedy):
     with pytest.raises(InvalidDefinition) as caught:
-        planned(spark, text)
+        planned(small, text)
     assert words in caught.value.message
     assert remedy in caught.value.remedy
     assert caught.value.place == "view chosen"
@@ -266,7 +266,7 @@ THREE = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "options"),
     [
         ("SELECT o.id, c.id AS customer FROM {orders} o FULL JOIN {customers} c ON o.customer_id = c.id", SIDE),
@@ -283,11 +283,11 @@ THREE = {
         ),
     ],
 )
-def test_rows_without_a_counterpart_are_kept_where_they_are_declared(spark, text, options):
-    assert "id" in planned(spark, text, **options)
+def test_rows_without_a_counterpart_are_kept_where_they_are_declared(small, text, options):
+    assert "id" in planned(small, text, **options)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "options", "words"),
     [
         ("SELECT o.id, o.payer_id AS customer FROM {orders} o FULL JOIN {customers} c ON o.customer_id = c.id", SIDE,
@@ -298,7 +298,7 @@ def test_rows_without_a_counterpart_are_kept_where_they_are_declared(spark, text
          ROOTS, NO_REFERENCE),
     ],
 )  # fmt: skip
-def test_rows_without_a_counterpart_are_refused_under_another_key(spark, text, options, words):
+def test_rows_without_a_counterpart_are_refused_under_another_key(small, text, options, words):
     with pytest.raises(InvalidDefinition) as caught:
-        planned(spark, text, **options)
+        planned(small, text, **options)
     assert words in caught.value.message

@@ -50,21 +50,21 @@ def _text(part):
     return part if isinstance(part, str) else json.dumps(part, separators=(",", ":"))
 
 
-def raw(spark, *records):
-    return spark.createDataFrame(
+def raw(small, *records):
+    return small.createDataFrame(
         [("every", 0, offset, key, value) for offset, (key, value) in enumerate(records)], RAW
     ).coalesce(1)
 
 
-def reduced(spark, *records):
-    found = REDUCTION.reduce(raw(spark, *records), every).toArrow().to_pylist()
+def reduced(small, *records):
+    found = REDUCTION.reduce(raw(small, *records), every).toArrow().to_pylist()
     return {(row["id"], row["side"]): row for row in found}
 
 
-def test_every_type_is_read_as_it_was_written_and_the_last_record_of_a_key_counts(spark):
+def test_every_type_is_read_as_it_was_written_and_the_last_record_of_a_key_counts(small):
     infinite = {**SENT, "id": 3, "side": "a", "rate": "-Infinity", "open": False}
     found = reduced(
-        spark, record({"id": 1, "side": None, "of an earlier view": 7}), record(SENT), record(infinite), record(NULLS),
+        small, record({"id": 1, "side": None, "of an earlier view": 7}), record(SENT), record(infinite), record(NULLS),
         record({**NULLS, "id": 4}), record({**NULLS, "id": 4}, None),
     )  # fmt: skip
     assert {name: found[READ["id"], None][name] for name in COLUMNS} == READ
@@ -87,14 +87,13 @@ BAD = {
 }
 
 
-def test_what_is_no_row_as_declared_is_refused_and_judged_so(spark):
-    judged = {
-        fault.offset: fault.error.message
-        for fault in Judge({}, spark).faults(every, raw(spark, record(SENT), *BAD.values(), record(NULLS)))
-    }
+def test_what_is_no_row_as_declared_is_judged_so_and_one_of_each_kind_is_refused(small):
+    raws = raw(small, record(SENT), *BAD.values(), record(NULLS))
+    judged = {fault.offset: fault for fault in Judge({}, small).faults(every, raws)}
     assert set(judged) == set(range(1, len(BAD) + 1))
-    for offset, bad in enumerate(BAD.values(), 1):
+    bad = dict(enumerate(BAD.values(), 1))
+    for fault in {fault.kind: fault for fault in judged.values()}.values():
         with pytest.raises(UndecodableRecord) as refused, described("here"):
-            reduced(spark, record(SENT), bad)
-        assert refused.value.message == judged[offset]
+            reduced(small, record(SENT), bad[fault.offset])
+        assert refused.value.message == fault.error.message
         assert refused.value.place == "topic every, partition 0, offset 1"

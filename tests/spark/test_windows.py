@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from functools import reduce
 from zoneinfo import ZoneInfo
 
 import pytest
 import sqlalchemy as sa
+from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from projections import ProjectionGroup, Table
@@ -16,25 +19,28 @@ from projections.declaring.timing.lengths import DAY, Length
 from projections.declaring.timing.windowed import windowed
 from projections.declaring.timing.windows import Grid, cumulative, hopping, session, tumbling
 from projections.errors import InvalidDefinition, UnknownColumn
-from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
+from tests.rows import each_row
 
 VISITS = sa.Table(
     "visits", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("shop", sa.BigInteger),
     sa.Column("at", sa.DateTime(timezone=True)), sa.Column("day", sa.Date),
 )  # fmt: skip
 visits = Table.from_changelog(VISITS, topic="visits")
+DAY_LONG = timedelta(days=1)
+BOUNDS = ("unix_micros(window_start) AS s", "unix_micros(window_end) AS e")
 ROWS = StructType([StructField("id", LongType()), StructField("at", TimestampType())])
 
 
-def windows(spark, window, moments):
-    """The windows that each moment is in, in seconds."""
-    view = windowed("placed", visits, window, on="at", columns=[])
-    frame = spark.createDataFrame([(n, moment) for n, moment in enumerate(moments)], ROWS)
-    found = {}
-    for row in view(frame).selectExpr("id", "unix_micros(window_start) AS s", "unix_micros(window_end) AS e").collect():
-        found.setdefault(row.id, set()).add((row.s / 1e6, row.e / 1e6))
-    return [found.get(n, set()) for n in range(len(moments))]
+def windows(small, chosen, moments):
+    """By window, those that each moment is in, in seconds: asked in one job."""
+    rows = small.createDataFrame([(n, moment) for n, moment in enumerate(moments)], ROWS)
+    asked = (windowed("placed", visits, window, on="at", columns=[])(rows) for window in chosen)
+    numbered = (frame.selectExpr(f"{n} AS n", "id", *BOUNDS) for n, frame in enumerate(asked))
+    found = [[set() for _ in moments] for _ in chosen]
+    for row in reduce(DataFrame.union, numbered).collect():
+        found[row.n][row.id].add((row.s / 1e6, row.e / 1e6))
+    return found
 
 
 def instant(wall, zone):
@@ -42,17 +48,16 @@ def instant(wall, zone):
     return wall.replace(tzinfo=zone, fold=0).timestamp()
 
 
-def beginnings(zone, first, last, step):
-    """The moments at which windows begin: those of a step of minutes at each of two equal times of day."""
-    zone = ZoneInfo(zone)
-    wall, found = datetime(first.year, first.month, first.day) - timedelta(days=1), set()
-    while wall < last.replace(tzinfo=None) + timedelta(days=1):
-        found.add(instant(wall, zone))
-        wall += step
-    if step <= timedelta(hours=1):
-        minutes = range(int(first.timestamp()) // 60 * 60, int(last.timestamp()), 60)
-        walls = ((m, datetime.fromtimestamp(m, zone).replace(tzinfo=None)) for m in minutes)
-        found |= {float(m) for m, wall in walls if (wall - datetime(1970, 1, 1)) % step == timedelta(0)}
+def beginnings(zone, days, step):
+    """The moments around some days at which windows begin: those of a step at each of two equal times of day."""
+    zone, found = ZoneInfo(zone), set()
+    for day in days:
+        first = datetime(day.year, day.month, day.day, tzinfo=UTC) - 5 * DAY_LONG
+        found |= {instant(first.replace(tzinfo=None) + n * step, zone) for n in range(11 * DAY_LONG // step)}
+        if step <= timedelta(hours=1):
+            minutes = range(int(first.timestamp()), int((first + 11 * DAY_LONG).timestamp()), 60)
+            walls = ((m, datetime.fromtimestamp(m, zone).replace(tzinfo=None)) for m in minutes)
+            found |= {float(m) for m, wall in walls if (wall - datetime(1970, 1, 1)) % step == timedelta(0)}
     return sorted(found)
 
 
@@ -74,19 +79,16 @@ def moments_around(day, count, chance):
     return exact + [begin + timedelta(microseconds=chance.randrange(3 * 86_400 * 10**6)) for _ in range(count)]
 
 
-@pytest.mark.parametrize("zone", CHANGES)
-def test_a_row_is_in_the_window_of_its_time_on_the_clocks_of_a_zone(spark, zone):
+@each_row("zone", CHANGES)
+def test_a_row_is_in_the_window_of_its_time_on_the_clocks_of_a_zone(small, zone):
     chance = random.Random(1)
     moments = [moment for day in CHANGES[zone] for moment in moments_around(day, 40, chance)]
-    for step, minutes in STEPS.items():
-        found = windows(spark, tumbling(step, zone=zone), moments)
-        for moment, its in zip(moments, found, strict=True):
-            around = beginnings(
-                zone, moment - timedelta(days=3), moment + timedelta(days=3), timedelta(minutes=minutes)
-            )
-            now = moment.timestamp()
-            right = (max(b for b in around if b <= now), min(b for b in around if b > now))
-            assert its == {right}, (zone, step, moment)
+    found = windows(small, [tumbling(step, zone=zone) for step in STEPS], moments)
+    for (step, minutes), of_step in zip(STEPS.items(), found, strict=True):
+        around = beginnings(zone, CHANGES[zone], timedelta(minutes=minutes))
+        for moment, its in zip(moments, of_step, strict=True):
+            after = bisect_right(around, moment.timestamp())
+            assert its == {(around[after - 1], around[after])}, (zone, step, moment)
 
 
 def meant(begin, zone, step):
@@ -98,26 +100,27 @@ def meant(begin, zone, step):
 HOPS = {"15 minutes": 15, "1 hour": 60, "6 hours": 360}
 
 
-@pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe", "America/Sao_Paulo", "Pacific/Apia"])
-def test_a_row_is_in_every_hop_of_a_day_however_many_hours_the_day_has(spark, zone):
-    clocks, day = ZoneInfo(zone), timedelta(days=1)
+@each_row("zone", ["Europe/Berlin", "Australia/Lord_Howe", "America/Sao_Paulo", "Pacific/Apia"])
+def test_a_row_is_in_every_hop_of_a_day_however_many_hours_the_day_has(small, zone):
+    clocks = ZoneInfo(zone)
     moments = [moment for one in CHANGES[zone] for moment in moments_around(one, 0, random.Random(2))]
-    for step, minutes in HOPS.items():
-        found = windows(spark, hopping("1 day", step, zone=zone), moments)
-        for moment, its in zip(moments, found, strict=True):
+    found = windows(small, [hopping("1 day", step, zone=zone) for step in HOPS], moments)
+    for (step, minutes), of_step in zip(HOPS.items(), found, strict=True):
+        length = timedelta(minutes=minutes)
+        begin = beginnings(zone, CHANGES[zone], length)
+        ends = {b: instant(meant(b, clocks, length) + DAY_LONG, clocks) for b in begin}
+        for moment, its in zip(moments, of_step, strict=True):
             now = moment.timestamp()
-            around = beginnings(zone, moment - 2 * day, moment + day, timedelta(minutes=minutes))
-            ends = {b: instant(meant(b, clocks, timedelta(minutes=minutes)) + day, clocks) for b in around}
             assert its == {(b, end) for b, end in ends.items() if b <= now < end}, (zone, step, moment)
 
 
-def test_days_of_berlin_last_23_and_25_hours_and_its_two_half_past_two_are_apart(spark):
+def test_days_of_berlin_last_23_and_25_hours_and_its_two_half_past_two_are_apart(small):
     berlin = ZoneInfo("Europe/Berlin")
     spring, autumn = datetime(2026, 3, 29, 12, tzinfo=UTC), datetime(2026, 10, 25, 12, tzinfo=UTC)
-    days = windows(spark, tumbling("1 day", zone="Europe/Berlin"), [spring, autumn])
-    assert [(end - start) / 3600 for ((start, end),) in days] == [23, 25]
     twice = [datetime(2026, 10, 25, 2, 30, tzinfo=berlin, fold=fold) for fold in (0, 1)]
-    hours = windows(spark, tumbling("1 hour", zone="Europe/Berlin"), twice)
+    sizes = [tumbling(size, zone="Europe/Berlin") for size in ("1 day", "1 hour")]
+    (*days, _, _), (_, _, *hours) = windows(small, sizes, [spring, autumn, *twice])
+    assert [(end - start) / 3600 for ((start, end),) in days] == [23, 25]
     assert [(end - start) / 3600 for ((start, end),) in hours] == [1, 1]
     assert hours[0] != hours[1]
 
@@ -177,37 +180,40 @@ EXAMPLES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", EXAMPLES)
-def test_a_row_is_in_these_windows(spark, case):
-    window, moment, right = EXAMPLES[case]
-    (found,) = windows(spark, window, [datetime.fromisoformat(moment).replace(tzinfo=UTC)])
-    assert found == {(seconds(start), seconds(end)) for start, end in right}
+def test_a_row_is_in_these_windows(small):
+    chosen, moments, right = zip(*EXAMPLES.values(), strict=True)
+    at = [datetime.fromisoformat(moment).replace(tzinfo=UTC) for moment in moments]
+    found = [of_window[n] for n, of_window in enumerate(windows(small, chosen, at))]
+    assert dict(zip(EXAMPLES, found, strict=True)) == {
+        case: {(seconds(start), seconds(end)) for start, end in pairs}
+        for case, pairs in zip(EXAMPLES, right, strict=True)
+    }
 
 
-def test_a_row_without_a_time_is_in_no_window(spark):
-    assert windows(spark, tumbling("1 day"), [None]) == [set()]
+def test_a_row_without_a_time_is_in_no_window(small):
+    assert windows(small, [tumbling("1 day")], [None]) == [[set()]]
 
 
-def planned(spark, *views):
-    return view_columns(small_batch_session(spark), ProjectionGroup("windows", list(views)))
+def planned(small, *views):
+    return view_columns(small, ProjectionGroup("windows", list(views)))
 
 
-def test_windows_of_windows_are_views_of_views(spark):
+def test_windows_of_windows_are_views_of_views(small):
     hours = windowed("hours", visits, hopping("1 hour", "10 minutes", zone="Europe/Berlin"), on="at", columns=["shop"])
     days = windowed("days", hours, cumulative("1 day", "1 hour"), on="window_start", named="day")
     sessions = windowed("stays", visits, session("30 minutes", by="shop"), on="at")
-    found = planned(spark, hours, days, sessions)
+    found = planned(small, hours, days, sessions)
     assert list(found["days"]) == ["id", "at", "shop", "window_start", "window_end", "day_start", "day_end"]
     assert [view.key for view in (hours, days, sessions)] == [
         ("id", "window_start"), ("id", "window_start", "day_end"), ("shop", "id")]  # fmt: skip
 
 
-def test_a_session_of_each_row_of_a_table_is_known_by_the_key_of_the_row(spark):
+def test_a_session_of_each_row_of_a_table_is_known_by_the_key_of_the_row(small):
     alone = windowed("alone", visits, session("1 hour", by="id"), on="at", columns=[])
-    assert list(planned(spark, alone)["alone"]) == ["id", "at", "window_start", "window_end"]
+    assert list(planned(small, alone)["alone"]) == ["id", "at", "window_start", "window_end"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("declare", "words"),
     [
         (lambda: tumbling("often"), "size 'often' is no length of time"),
@@ -244,17 +250,17 @@ def test_what_cannot_be_a_window_is_refused_when_it_is_declared(declare, words):
     assert caught.value.remedy
 
 
-def test_a_zone_that_java_does_not_know_is_refused_when_the_view_is_planned(spark):
+def test_a_zone_that_java_does_not_know_is_refused_when_the_view_is_planned(small):
     window = replace(tumbling("1 day", zone="Europe/Berlin"), grid=Grid(Length(DAY), zone="Europe/Atlantis"))
     with pytest.raises(InvalidDefinition, match="Java does not know the time zone 'Europe/Atlantis'"):
-        planned(spark, windowed("w", visits, window, on="at"))
+        planned(small, windowed("w", visits, window, on="at"))
 
 
-def test_what_the_columns_show_is_refused_when_the_view_is_planned(spark):
+def test_what_the_columns_show_is_refused_when_the_view_is_planned(small):
     with pytest.raises(InvalidDefinition, match="'day' of the rows is date, and a time is a timestamp"):
-        planned(spark, windowed("w", visits, tumbling("1 day"), on="day"))
+        planned(small, windowed("w", visits, tumbling("1 day"), on="day"))
     one = windowed("one", visits, tumbling("1 day"), on="at")
     with pytest.raises(InvalidDefinition, match="the rows have a column 'window_start' already"):
-        planned(spark, windowed("two", one, tumbling("1 hour"), on="at"))
+        planned(small, windowed("two", one, tumbling("1 hour"), on="at"))
     with pytest.raises(UnknownColumn, match="the rows have no column 'noon'"):
-        planned(spark, windowed("two", one, tumbling("1 hour"), on="noon", named="hour"))
+        planned(small, windowed("two", one, tumbling("1 hour"), on="noon", named="hour"))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from projections.declaring.any_table import AnyTable, require_flat
@@ -77,10 +78,10 @@ def _require_sound(view: View) -> None:
 
 def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
     with described(f"view {view.name}"):
-        empty = {name: spark.createDataFrame([], _ddl(table.opened)) for name, table in _tables(view).items()}
+        empty = {name: _no_rows(spark, _ddl(table.opened)) for name, table in _tables(view).items()}
         # New frames from the schemas: what Factfold does to rows before the function is no part of the function's plan.
         frames = zip(view.tables, handed(view, empty), strict=True)
-        given = [spark.createDataFrame([], _marked(frame.schema, name)) for name, frame in frames]
+        given = [_no_rows(spark, _marked(frame.schema, name)) for name, frame in frames]
         result = _required(view, view(*given))
         _refuse_moments(view, result)
         _refuse_copies(view, result, given)
@@ -104,6 +105,12 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
             require_own_key(view, analysed_plan(result), rows)
             _refuse_unused(view, analysed_plan(result))
     return columns | partials_of(view, result)
+
+
+@lru_cache(maxsize=256)
+def _no_rows(spark: SparkSession, schema: StructType | str) -> DataFrame:
+    """An empty frame, which every view with such columns shares: making one takes longer than analysing a query."""
+    return spark.createDataFrame([], schema)
 
 
 def _required(view: View, result: object) -> DataFrame:
