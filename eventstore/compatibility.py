@@ -99,7 +99,7 @@ def _remedy(field: Field, source: Avro, difference: _Difference) -> str:
 
 def _erased_misfits(kind: EventType, schema: RegisteredSchema) -> Iterator[Misfit]:
     """Fields that are no longer personal, and whose placeholders cannot be cast as their values are."""
-    from eventstore.fields.serialization import placeholder
+    from eventstore.fields.serialization import placeholder  # fastavro is loaded with the first value
 
     for name, declared in schema.personal.items():
         try:

@@ -278,7 +278,7 @@ def _disclosed(values: Mapping[str, Any], clear: Mapping[str, Any], schema: Regi
 
 
 def _clear(field: SealedField, key_id: UUID, keys: Mapping[UUID, DataKey | None]) -> Any:
-    from eventstore.fields.serialization import decode_value, placeholder
+    from eventstore.fields.serialization import decode_value, placeholder  # fastavro is loaded with the first value
 
     declared = field.schema.personal[field.name]
     if key_id not in keys:

@@ -96,7 +96,7 @@ class EventType:
     @cached_property
     def codec(self) -> BodyCodec:
         """The Avro encoder, built at first use so that declaring events loads no Avro library."""
-        from eventstore.fields.serialization import AvroEncoder
+        from eventstore.fields.serialization import AvroEncoder  # fastavro is loaded with the first value
 
         return AvroEncoder(self.registered)
 
@@ -166,7 +166,7 @@ class EventType:
         return result
 
     def _shown(self, name: str, erased: Erased, meaning: PlainMeaning) -> Any:
-        from eventstore.fields.serialization import placeholder
+        from eventstore.fields.serialization import placeholder  # fastavro is loaded with the first value
 
         declared = self.registered.personal.get(name)
         return meaning.shown(erased, name) if declared is None else placeholder(declared)
@@ -227,7 +227,7 @@ class EventType:
 
     def encode_sealed(self, event: object, aggregate_id: str, seal: Callable[[str, str, bytes], bytes]) -> bytes:
         """Do as `encode`, with each personal field as ``seal(subject, field, clear Avro)`` returns it."""
-        from eventstore.fields.serialization import encode_value
+        from eventstore.fields.serialization import encode_value  # fastavro is loaded with the first value
 
         values = dict(self.to_plain(event))
         for field in self.personal:

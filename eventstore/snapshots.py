@@ -224,7 +224,7 @@ class StateShape:
 
     def restored(self, kind: type[A], stream: StreamName, snapshot: AggregateSnapshot) -> A | None:
         """Return the state of a snapshot, None where that is of another shape or holds what no field can."""
-        from eventstore.fields.serialization import schema_id_of
+        from eventstore.fields.serialization import schema_id_of  # fastavro is loaded with the first value
 
         if schema_id_of(snapshot.payload) != self.id:
             return None
@@ -238,13 +238,13 @@ class StateShape:
 
     @cached_property
     def _encoder(self) -> AvroEncoder:
-        from eventstore.fields.serialization import AvroEncoder
+        from eventstore.fields.serialization import AvroEncoder  # fastavro is loaded with the first value
 
         return AvroEncoder(self._registered)
 
     @cached_property
     def _decoder(self) -> AvroDecoder:
-        from eventstore.fields.serialization import AvroDecoder
+        from eventstore.fields.serialization import AvroDecoder  # fastavro is loaded with the first value
 
         return AvroDecoder(lambda _: self._registered)
 

@@ -82,7 +82,7 @@ def open_async_subscriber(
         >>> async with open_async_subscriber(pack, settings=Settings(), engine=engine) as subscriber:
         ...     await subscriber.run(stop=stop)
     """
-    from eventstore.delivery.async_subscriber import AsyncSubscriber
+    from eventstore.delivery.async_subscriber import AsyncSubscriber  # needs the extra async
 
     return AsyncSubscriber(subscription, _source(subscription, settings, keys), engine=engine, around=around)
 
@@ -171,10 +171,10 @@ async def run_async_subscription(
 
 def _source(subscription: Subscription[..., Any], settings: Settings | None, keys: KeyStore | None) -> Source[Any]:
     if subscription.share:
-        from eventstore.kafka.share_source import ShareSource
+        from eventstore.kafka.share_source import ShareSource  # needs the extra kafka
 
         return ShareSource(subscription, settings or Settings(), keys=keys)
-    from eventstore.kafka.source import KafkaSource
+    from eventstore.kafka.source import KafkaSource  # needs the extra kafka
 
     return KafkaSource(subscription, settings or Settings(), keys=keys)
 

@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any
 from eventstore.erasure import FollowedKeys
 from eventstore.settings import Settings
 from projections.connections import Connections
+from projections.logs.erasures import LogWithErasures
 from projections.logs.port import RecordLog
 from projections.spark_settings import SparkSettings
+from projections.stores.opening import delta_root, open_table_store
+from projections.stores.sql import SqlTableStore
+from projections.stores.sqlite import SqliteTableStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,10 +71,10 @@ class Environment(Connections):
             ArchiveUnusable: The archive cannot be opened.
             TableStoreUnavailable: The database did not answer.
         """
+        # What follows needs the extras spark and kafka, and a declared group does without them.
         from projections.spark.lakehouse.store import DeltaTableStore
         from projections.spark.reading.kafka_source import KafkaLog
         from projections.spark.session import open_session, small_batch_session
-        from projections.stores.opening import delta_root
 
         # A database is asked before Spark starts, which takes seconds; Delta Lake is asked by Spark.
         database = None if delta_root(views_url) else _prepared(views_url)
@@ -94,9 +98,8 @@ class Environment(Connections):
             memory: The heap of the driver.
             keys: The key store that opens personal columns.
         """
-        from projections.spark.reading.store_source import StoreLog
+        from projections.spark.reading.store_source import StoreLog  # needs the extra spark
         from projections.spark.session import open_session, small_batch_session
-        from projections.stores.sqlite import SqliteTableStore
 
         store = SqliteTableStore(path)
         store.prepare()
@@ -112,20 +115,16 @@ class Environment(Connections):
         keys: FollowedKeys | None = None,
     ) -> Environment:
         """Return an environment. With keys, its log includes the erasures."""
-        from projections.logs.erasures import LogWithErasures
-
         return Environment(spark, small, store, log if keys is None else LogWithErasures(log, keys), keys)
 
     @cached_property
     def keeper(self) -> Keeper[Any]:
         """The operations of Spark on the tables of the store."""
-        from projections.stores.sql import SqlTableStore
-
         if isinstance(self.store, SqlTableStore):
-            from projections.spark.sql_keeping import SqlKeeper
+            from projections.spark.sql_keeping import SqlKeeper  # needs the extra spark
 
             return SqlKeeper(self, self.store)
-        from projections.spark.lakehouse.keeping import DeltaKeeper
+        from projections.spark.lakehouse.keeping import DeltaKeeper  # needs the extra spark
         from projections.spark.lakehouse.store import DeltaTableStore
 
         assert isinstance(self.store, DeltaTableStore)  # noqa: S101 - tables are in a database or in Delta Lake
@@ -133,14 +132,12 @@ class Environment(Connections):
 
 
 def _prepared(views_url: str) -> TableStore[Any]:
-    from projections.stores.opening import open_table_store
-
     store = open_table_store(views_url)
     store.prepare()
     return store
 
 
 def _archived(spark: SparkSession, log: ArchivableLog, path: str | Path) -> RecordLog:
-    from projections.spark.archive.delta_archive import archived_log
+    from projections.spark.archive.delta_archive import archived_log  # needs the extra spark
 
     return archived_log(spark, log, path)

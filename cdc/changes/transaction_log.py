@@ -76,8 +76,8 @@ class SourceTransactions(Closing):
     def __init__(
         self, settings: Settings, prefix: str, topics: Sequence[str], *, schemas: Lookup | None = None
     ) -> None:
-        from eventstore.kafka.admin import OffsetReader
-        from eventstore.kafka.consumer import RangeReader
+        from eventstore.kafka.admin import OffsetReader  # needs the extra kafka
+        from eventstore.kafka.consumer import RangeReader  # needs the extra kafka
 
         self.topics = tuple(topics)
         self.topic = f"{prefix}.transaction"

@@ -93,7 +93,7 @@ def _decimal(column: Column[Any]) -> Expression:
 def _zoned(column: Column[Any], python_type: type) -> Expression:
     """Refuse a type that writes 12:00+02:00 as 12:00, as those of SQLAlchemy do on SQLite."""
     expression, sample = _ZONED[python_type]
-    from eventstore.backends.sql.utc_times import read_back
+    from eventstore.backends.sql.utc_times import read_back  # SQLAlchemy is loaded when it is first used
 
     if read_back(column.type, sample) not in (sample, None):
         raise _unsupported(

@@ -57,7 +57,7 @@ def capture(engine: Engine, model: Any, *, topic: str) -> bool:
         >>> capture(engine, Customer, topic="shop.public.customers")
         True
     """
-    from eventstore.backends.sql.changes import changing
+    from eventstore.backends.sql.changes import changing  # SQLAlchemy is loaded when it is first used
 
     captured = _Captured.of(getattr(model, "__table__", model), check_topic(topic))
     _require_sqlite(engine)

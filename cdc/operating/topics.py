@@ -36,8 +36,8 @@ def prepare_topics(
         >>> prepare_topics(settings, stores=[store])
         ['factfold.schemas', 'shop.order']
     """
-    from eventstore.kafka.admin import ensure_topics
-    from eventstore.topic_owners import topic_owners
+    from eventstore.kafka.admin import ensure_topics  # needs the extra kafka
+    from eventstore.topic_owners import topic_owners  # needs the extra kafka
 
     every = list(stores)
     if every:
@@ -53,14 +53,14 @@ def topic_specs(categories: Iterable[tuple[str, int]]) -> list[TopicSpec]:
 
 def stores_of(source: Engine, connector: OutboxSource) -> list[SqlEventStore]:
     """Return the event stores whose events an outbox publishes."""
-    from eventstore import SqlEventStore
+    from eventstore import SqlEventStore  # SQLAlchemy is loaded when it is first used
 
     return [SqlEventStore(source, schema=table.schema) for table in connector.table_names if table.table == "events"]
 
 
 def require_own_topics(settings: Settings, connector: Connector, source: Engine) -> None:
     """Raise ForeignRecord if a topic that an outbox would fill ends with an event of none of its stores."""
-    from eventstore.topic_owners import topic_owners
+    from eventstore.topic_owners import topic_owners  # needs the extra kafka
 
     if isinstance(connector, OutboxSource):
         topic_owners(settings, stores_of(source, connector)).require_own()

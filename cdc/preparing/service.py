@@ -162,7 +162,7 @@ def _as_admin(service: Service, opened: ExitStack) -> Engine:
     """The administrator in the service's database; the service itself without one."""
     if service.admin is None:
         return service.source
-    from eventstore.backends.sql.engines import engine_for
+    from eventstore.backends.sql.engines import engine_for  # SQLAlchemy is loaded when it is first used
 
     engine = engine_for(service.admin.url.set(database=service.source.url.database))
     opened.callback(engine.dispose)

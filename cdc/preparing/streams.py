@@ -30,7 +30,7 @@ class Topics(Step):
 
     def look(self) -> str:
         """See `Step`."""
-        from eventstore.kafka.admin import compare_topics
+        from eventstore.kafka.admin import compare_topics  # needs the extra kafka
 
         if self._source is not None:
             require_own_topics(self._settings, self._connector, self._source)
@@ -41,7 +41,7 @@ class Topics(Step):
 
     def make(self) -> None:
         """See `Step`."""
-        from eventstore.kafka.admin import ensure_topics
+        from eventstore.kafka.admin import ensure_topics  # needs the extra kafka
 
         ensure_topics(self._settings, self._specs())
 

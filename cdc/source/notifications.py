@@ -155,8 +155,8 @@ class NotificationReader(Closing):
         whole: bool = False,
         schemas: Lookup | None = None,
     ) -> None:
-        from eventstore.kafka.admin import OffsetReader
-        from eventstore.kafka.consumer import RangeReader
+        from eventstore.kafka.admin import OffsetReader  # needs the extra kafka
+        from eventstore.kafka.consumer import RangeReader  # needs the extra kafka
 
         self._topic, self._connector = topic, connector
         self._values = RecordReader("value", schemas)

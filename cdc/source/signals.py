@@ -167,7 +167,7 @@ class Signals:
         return Signalled(signal, self, reader, AwaitedSnapshot(signal, snapshot, tuple(tables)))
 
     def _send(self, kind: str, data: Mapping[str, Any]) -> str:
-        from cdc.source.catalogue import typed_errors
+        from cdc.source.catalogue import typed_errors  # SQLAlchemy is loaded when it is first used
 
         table, signal = signal_table_of(self.source), str(uuid.uuid4())
         assert table is not None  # noqa: S101 - for the type checker

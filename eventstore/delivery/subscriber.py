@@ -266,7 +266,7 @@ def _inbox(subscription: Subscription[..., Any], engine: Engine | None) -> Inbox
             remedy="name the database the handler writes to: --inbox-url or FACTFOLD_INBOX_URL, in Python engine=",
             place=subscription.name,
         )
-    from eventstore.inbox import Inbox
+    from eventstore.inbox import Inbox  # SQLAlchemy is loaded when it is first used
 
     return Inbox(engine, subscription.group, topic=subscription.reads)
 

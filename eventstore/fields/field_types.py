@@ -76,7 +76,7 @@ class Field:
         return declared | ({"default": None} if nullable else {})
 
     def _sealed(self, personal: Personal) -> dict[str, Any]:
-        from eventstore.fields.serialization import encode_value
+        from eventstore.fields.serialization import encode_value  # fastavro is loaded with the first value
 
         erased = encode_value(self.type.avro, self.type.plain(personal.erased))
         placeholder = base64.b64encode(erased).decode("ascii")

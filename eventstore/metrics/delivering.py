@@ -78,8 +78,8 @@ class SubscriptionMetrics(RunnerMetrics):
 
         Of a queue (a share group) the client does not know it: nothing is asked.
         """
-        from eventstore.kafka.admin import OffsetReader
-        from eventstore.kafka.groups import read_topics, subscription_lag
+        from eventstore.kafka.admin import OffsetReader  # needs the extra kafka
+        from eventstore.kafka.groups import read_topics, subscription_lag  # needs the extra kafka
 
         if subscription.share:
             return

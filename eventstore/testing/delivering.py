@@ -79,7 +79,7 @@ async def deliver_async(
         >>> report.handled, report.duplicates
         (1, 1)
     """
-    from eventstore.delivery.async_subscriber import AsyncSubscriber
+    from eventstore.delivery.async_subscriber import AsyncSubscriber  # needs the extra async
 
     records = _List(_arrivals(events, stream_id) * times, subscription)
     async with AsyncSubscriber(replace(subscription, backoff=0.0), records, engine=engine) as subscriber:
@@ -89,7 +89,7 @@ async def deliver_async(
 
 
 async def _delivered_alone(subscription: Subscription[..., Any], *events: object, **options: Any) -> DeliveryReport:
-    from eventstore.backends.sql.greenlets import leave_loop
+    from eventstore.backends.sql.greenlets import leave_loop  # needs the extra async
 
     try:
         return await deliver_async(subscription, *events, **options)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def event_clock() -> FixedClock:
     """A clock that tells 2026-01-01 until it is moved: ``event_clock.advance(timedelta(hours=1))``."""
-    from eventstore.testing.fixed import FixedClock
+    from eventstore.testing.fixed import FixedClock  # pytest loads this plug-in in every run
 
     return FixedClock()
 
@@ -28,7 +28,7 @@ def event_clock() -> FixedClock:
 @pytest.fixture
 def event_ids() -> FixedIds:
     """Ids that count from 1."""
-    from eventstore.testing.fixed import FixedIds
+    from eventstore.testing.fixed import FixedIds  # pytest loads this plug-in in every run
 
     return FixedIds()
 
@@ -36,7 +36,7 @@ def event_ids() -> FixedIds:
 @pytest.fixture
 def event_store(event_clock: FixedClock, event_ids: FixedIds) -> MemoryEventStore:
     """A store in memory, by ``event_clock`` and ``event_ids``."""
-    from eventstore import MemoryEventStore
+    from eventstore import MemoryEventStore  # pytest loads this plug-in in every run
 
     return MemoryEventStore(clock=event_clock, new_id=event_ids)
 
@@ -44,7 +44,7 @@ def event_store(event_clock: FixedClock, event_ids: FixedIds) -> MemoryEventStor
 @pytest.fixture
 def event_dispatcher(event_store: MemoryEventStore, event_ids: FixedIds) -> Dispatcher:
     """A dispatcher of ``event_store``, by ``event_ids``."""
-    from eventstore import Dispatcher
+    from eventstore import Dispatcher  # pytest loads this plug-in in every run
 
     return Dispatcher(event_store, new_id=event_ids)
 
@@ -52,7 +52,7 @@ def event_dispatcher(event_store: MemoryEventStore, event_ids: FixedIds) -> Disp
 @pytest.fixture
 def sqlite_event_store(tmp_path: Path, event_clock: FixedClock, event_ids: FixedIds) -> Iterator[SqlEventStore]:
     """A store in an SQLite file of the test's own, for what has to be in a database; as ``event_store``."""
-    from eventstore import SqlEventStore
+    from eventstore import SqlEventStore  # pytest loads this plug-in in every run
 
     with SqlEventStore(f"sqlite:///{tmp_path / 'events.db'}", clock=event_clock, new_id=event_ids) as store:
         store.create_tables()
@@ -66,7 +66,7 @@ def async_event_store(
     """A store for asyncio in the file of ``sqlite_event_store``, for tests that are coroutines."""
     import asyncio
 
-    from eventstore import AsyncSqlEventStore
+    from eventstore import AsyncSqlEventStore  # pytest loads this plug-in in every run
 
     url = sqlite_event_store.engine.url.set(drivername="sqlite+aiosqlite")
     store = AsyncSqlEventStore(url, clock=event_clock, new_id=event_ids)

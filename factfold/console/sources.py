@@ -12,20 +12,27 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from eventstore import Settings
+from eventstore.backends.sql.engines import opened_engine
 from eventstore.closing import Closing
 from eventstore.errors import FactfoldError
+from factfold.cli.cdc.connectors import maybe_database
+from factfold.cli.events.store import existing_store
+from factfold.cli.views.opened_views import opened_views
+from factfold.cli.views.run_lag import open_log
 from factfold.console.definitions import Definitions
 from factfold.console.imports import import_for_readings
 from factfold.console.jobs import Jobs
 from factfold.console.parts import NOT_YET, Part, Reader
 from factfold.console.places import Places
 from factfold.console.trends import Trend, Trends
+from projections.stores.opening import delta_root, sqlite_path
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc.connect.client import ConnectClient
-    from eventstore import Settings, SqlEventStore
+    from eventstore import SqlEventStore
     from eventstore.kafka.admin import OffsetReader
     from projections.spark.reading.kafka_source import OpenKafkaLog
     from projections.spark.reading.store_source import OpenStoreLog
@@ -57,8 +64,6 @@ class Clients(Closing):
     @property
     def store(self) -> SqlEventStore:
         """The event store, without keys: personal values stay sealed."""
-        from factfold.cli.events.store import existing_store
-
         url = _required(self.places.store_url, "the event store", "store_url", "FACTFOLD_STORE_URL")
         return self._hold("store", lambda: self._opened.enter_context(existing_store(url, self.places.store_schema)))
 
@@ -71,7 +76,7 @@ class Clients(Closing):
     @property
     def connect(self) -> ConnectClient:
         """The Connect worker, asked once, with little patience."""
-        from cdc import ConnectClient
+        from cdc import ConnectClient  # needs the extra cdc, which a console without connectors does without
 
         url = _required(self.places.connect_url, "Kafka Connect", "connect_url", "FACTFOLD_CONNECT_URL")
         opening = partial(ConnectClient, url, timeout=_CONNECT_SECONDS, patience=_CONNECT_SECONDS)
@@ -80,24 +85,18 @@ class Clients(Closing):
     @property
     def source(self) -> Engine | None:
         """The database of the connectors, None if it is not configured: then slots are not looked at."""
-        from factfold.cli.cdc.connectors import maybe_database
-
         url = self.places.source_url
         return self._hold("source", lambda: self._opened.enter_context(maybe_database(url)))
 
     @property
     def database(self) -> Engine | None:
         """The database of the handlers, None if it is the event store's."""
-        from eventstore.backends.sql.engines import opened_engine
-
         url = self.places.inbox_url
         return None if url is None else self._hold("database", lambda: self._opened.enter_context(opened_engine(url)))
 
     @property
     def settings(self) -> Settings:
         """How to reach Kafka."""
-        from eventstore import Settings
-
         if not self.places.kafka:
             raise _not_configured("Kafka", "bootstrap_servers of [kafka]", "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS")
         return self._hold("settings", Settings)
@@ -105,7 +104,7 @@ class Clients(Closing):
     @property
     def offsets(self) -> OffsetReader:
         """What asks the brokers for offsets over one connection."""
-        from eventstore.kafka.admin import OffsetReader
+        from eventstore.kafka.admin import OffsetReader  # needs the extra kafka, like the topics that it looks at
 
         settings = self.settings
         return self._hold("offsets", lambda: self._opened.enter_context(OffsetReader(settings, deadline=3.0)))
@@ -113,9 +112,6 @@ class Clients(Closing):
     @property
     def log(self) -> OpenKafkaLog | OpenStoreLog:
         """The log that the views are made from: their own SQLite file, or Kafka."""
-        from factfold.cli.views.run_lag import open_log
-        from projections.stores.opening import sqlite_path
-
         url = _required(self.places.views_url, "the views", "views_url", "FACTFOLD_VIEWS_URL")
         settings = None if sqlite_path(url) else self.settings
         return self._hold("log", lambda: self._closing(open_log(url, settings)))
@@ -146,9 +142,6 @@ class Clients(Closing):
 
 
 def _opened_views(opened: ExitStack, url: str) -> SqlTableStore:
-    from factfold.cli.views.opened_views import opened_views
-    from projections.stores.opening import delta_root
-
     if delta_root(url) is not None:
         raise NotConfigured(
             "these views are stored in Delta Lake, which only Spark reads. The console starts no Spark",

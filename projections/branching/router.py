@@ -273,7 +273,7 @@ def open_router(
         >>> with open_router(Settings(), payment_branches, checkpoints="/var/lib/shop", jars=spark_jars()) as router:
         ...     router.run(stop=stop)
     """
-    from projections.spark.session import own_session
+    from projections.spark.session import own_session  # needs the extra spark
 
     chosen = options or RouterOptions()
     partitions = source_partitions(settings, branches)

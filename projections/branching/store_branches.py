@@ -37,7 +37,7 @@ def branch_source(
         >>> with Subscriber(review, branch_source(store, review, payment_branches), engine=store.engine) as subscriber:
         ...     subscriber.run(stop=stop)
     """
-    from eventstore.backends.sql.source import StoreSource
+    from eventstore.backends.sql.source import StoreSource  # SQLAlchemy is loaded when it is first used
 
     return StoreSource(
         store,

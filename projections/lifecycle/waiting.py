@@ -15,6 +15,8 @@ from typing import Final
 from eventstore.closing import Closing
 from eventstore.identifiers import StreamName
 from projections.errors import NotYetApplied
+from projections.stores.opening import open_table_store
+from projections.stores.versions import StateVersions
 
 # An indexed query of a row takes a millisecond; a batch takes a fifth of a second at least.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.2
@@ -38,9 +40,6 @@ class AppliedVersions(Closing):
     """
 
     def __init__(self, url: str, *, group: str, table: str) -> None:
-        from projections.stores.opening import open_table_store
-        from projections.stores.versions import StateVersions
-
         self._store = open_table_store(url)
         self._versions = StateVersions(self._store, group=group, table=table)
         self._place = f"table {table} of group {group}"

@@ -46,10 +46,10 @@ def open_table_store(url: str) -> SqlTableStore:
             place=shown_url(url),
         )
     if path := sqlite_path(url):
-        from projections.stores.sqlite import SqliteTableStore
+        from projections.stores.sqlite import SqliteTableStore  # SQLAlchemy is loaded when it is first used
 
         return SqliteTableStore(path)
-    from projections.stores.postgres import PostgresTableStore
+    from projections.stores.postgres import PostgresTableStore  # needs the extra postgres
 
     return PostgresTableStore(url)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def view_spark() -> Iterator[SparkSession]:
     """The one Spark session of the run, started by the first test that asks for it."""
-    from projections.spark.session import open_session
+    from projections.spark.session import open_session  # pytest loads this plug-in in every run
 
     session = open_session(memory="1g")
     yield session
@@ -36,7 +36,7 @@ def view_spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def view_trial(view_spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[ProjectionGroup], ViewTrial]]:
     """A function that puts a group on trial; its views go with the test."""
-    from projections.testing.trial import ViewTrial
+    from projections.testing.trial import ViewTrial  # pytest loads this plug-in in every run
 
     with ExitStack() as opened:
         yield lambda group: opened.enter_context(ViewTrial(view_spark, group, tmp_path))

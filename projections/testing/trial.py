@@ -24,7 +24,10 @@ from projections.errors import InvalidDefinition
 from projections.lifecycle.rebuild import rebuild
 from projections.lifecycle.runner import open_runner
 from projections.lifecycle.verifying import verify
+from projections.spark.session import small_batch_session
+from projections.spark.views.view_functions import view_columns
 from projections.stores.port import DifferingRow
+from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 
@@ -57,10 +60,6 @@ class ViewTrial(Closing):
     """
 
     def __init__(self, spark: SparkSession, group: ProjectionGroup, folder: str | Path) -> None:
-        from projections.spark.session import small_batch_session
-        from projections.spark.views.view_functions import view_columns
-        from projections.stores.sqlite import SqliteTableStore
-
         self._group, self._held = group, ExitStack()
         store = SqliteTableStore(Path(folder) / f"{group.name}.db")
         self._held.callback(store.close)

@@ -80,11 +80,11 @@ def dialect_of(engine: Engine, tables: Tables) -> Dialect:
     """Return the ways of an engine's database; UnsupportedBackend."""
     # Imported where chosen: psycopg is an extra, and the embedded store does without it.
     if (engine.dialect.name, engine.driver) == ("postgresql", "psycopg"):
-        from eventstore.backends.sql.postgres import PostgresDialect
+        from eventstore.backends.sql.postgres import PostgresDialect  # needs the extra postgres
 
         return PostgresDialect(tables)
     if (engine.dialect.name, engine.driver) in (("sqlite", "pysqlite"), ("sqlite", "aiosqlite")):
-        from eventstore.backends.sql.sqlite import SqliteDialect
+        from eventstore.backends.sql.sqlite import SqliteDialect  # SQLAlchemy is loaded when it is first used
 
         return SqliteDialect(tables)
     raise UnsupportedBackend(

@@ -70,7 +70,7 @@ def run(
 
     It looks at the store of --store-url and the views of --views-url. Their runners need not run.
     """
-    from factfold.watching.metrics import WatchMetrics
+    from factfold.watching.metrics import WatchMetrics  # needs the extra metrics
 
     if database is None and views_url is None and not kafka:
         raise typer.BadParameter("name what to watch: --store-url, --views-url or --kafka")

@@ -50,7 +50,7 @@ def history(
     Examples:
         >>> customer_history = history("customer_history", customers, keep="365 days")
     """
-    from projections.spark.timing.history import History
+    from projections.spark.timing.history import History  # needs the extra spark
 
     checked_identifier(name, what="view")
     checked_identifier(named, what="validity")

@@ -46,7 +46,7 @@ def windowed(
     Examples:
         >>> windowed("hourly_payments", payments, tumbling("1 hour"), on="paid_at")
     """
-    from projections.spark.timing.windowing import Windowing
+    from projections.spark.timing.windowing import Windowing  # needs the extra spark
 
     checked_identifier(name, what="view")
     checked_identifier(named, what="window")

@@ -24,6 +24,8 @@ from projections.spark.archive.appended import Appended
 from projections.spark.archive.delta_archive import SMALL_BYTES, DeltaArchive
 from projections.spark.archive.table import TopicTable
 from projections.spark.failures import described
+from projections.spark.reading.kafka_source import KafkaLog
+from projections.spark.session import open_session
 
 if TYPE_CHECKING:
     from projections.spark.archive.metrics import ArchiveMetrics
@@ -209,9 +211,6 @@ def open_archiver(
         >>> with open_archiver(Settings(), "/var/lib/shop/archive", jars=[*spark_jars(), *delta_jars()]) as archiver:
         ...     archiver.run(["order", "shop.public.customers"], stop=stop)
     """
-    from projections.spark.reading.kafka_source import KafkaLog
-    from projections.spark.session import open_session
-
     spark = open_session(jars, memory=memory)
     try:
         yield Archiver(KafkaLog(settings), DeltaArchive.open(spark, path), incomplete=incomplete)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cdc.changes.transaction_log import SourceTransactions
 from eventstore.errors import OffsetsExpired, RecordsUnreadable, TopicMissing
 from eventstore.kafka.admin import OffsetReader, cleanup_policies
 from eventstore.kafka.consumer import RangeReader, end_of_batch
@@ -21,13 +22,11 @@ from eventstore.topics import TopicRecord
 from projections.errors import RecordNotUnpacked, not_unpacked, offsets_lost
 from projections.logs.offsets import OffsetRange, Offsets
 from projections.logs.port import HEADERS, arrow_record_schema, header_text
+from projections.outputs.dead_letters import KafkaDeadLetters
+from projections.outputs.kafka_view_topics import KafkaViewTopics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-
-    from cdc.changes.transaction_log import SourceTransactions
-    from projections.outputs.dead_letters import KafkaDeadLetters
-    from projections.outputs.kafka_view_topics import KafkaViewTopics
 
 # A scan of a whole topic: larger polls and fetches read 1.5 to 2 times what the defaults do, and on a transactional
 # topic the default wait of 500 ms would be paid at the end of every partition.
@@ -79,20 +78,14 @@ class KafkaLog:
 
     def transactions(self, prefix: str, topics: Sequence[str]) -> SourceTransactions:
         """The ends of a connector's transactions; the first question reaches the brokers."""
-        from cdc.changes.transaction_log import SourceTransactions
-
         return SourceTransactions(self.settings, prefix, topics)
 
     def dead_letters(self, topics: Sequence[str], *, group: str) -> KafkaDeadLetters:
         """The group's dead-letter topics, made where they are missing; BrokerUnreachable."""
-        from projections.outputs.dead_letters import KafkaDeadLetters
-
         return KafkaDeadLetters(self.settings, topics, group=group)
 
     def view_topics(self) -> KafkaViewTopics:
         """The cluster's; the first question reaches the brokers."""
-        from projections.outputs.kafka_view_topics import KafkaViewTopics
-
         return KafkaViewTopics(self.settings)
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, headed: bool = False) -> DataFrame:

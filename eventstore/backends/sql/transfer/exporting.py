@@ -149,6 +149,6 @@ def _private(path: Path) -> Path:
 def _writer(path: Path, head: Head, form: Format) -> ExportWriter:
     if form == "jsonl":
         return JsonLinesWriter(path, head)
-    from eventstore.backends.sql.transfer.parquet import ParquetWriter
+    from eventstore.backends.sql.transfer.parquet import ParquetWriter  # needs the extra parquet
 
     return ParquetWriter(path, head)

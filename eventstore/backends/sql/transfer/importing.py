@@ -197,6 +197,6 @@ def _reader(path: Path, form: Format) -> ExportReader:
         raise InvalidExport("there is no such file", remedy="check the path", place=str(path))
     if form == "jsonl":
         return JsonLinesReader(path)
-    from eventstore.backends.sql.transfer.parquet import ParquetReader
+    from eventstore.backends.sql.transfer.parquet import ParquetReader  # needs the extra parquet
 
     return ParquetReader(path)
