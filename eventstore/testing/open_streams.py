@@ -32,6 +32,10 @@ from eventstore.topics import MAX_EVENT_BYTES
 T = TypeVar("T")
 
 WRITERS = 16
+_HOSTILE = ("'; drop table events; --", '"quoted"', "%s %(x)s {0}", "ключ 鍵 🔑", "a-b@3", "\\", " spaced ", "x" * 240)
+_NO_NAMES = (
+    "", "nodash", "Order-1", "order-", "-1", "order-a\x00b", "order-a\nb", "order-\ud800", "o-" + "x" * 300
+)  # fmt: skip
 
 
 class Account(Aggregate):
@@ -62,6 +66,14 @@ def _opened(owner: str = "Ada") -> Account.Opened:
 
 def _new(category: str = "account") -> str:
     return f"{category}-{uuid4()}"
+
+
+def _of(store: EventStore, events: int) -> str:
+    """Return a new stream of so many events."""
+    stream = _new()
+    if events:
+        store.append(stream, [_opened()] * events, expected=NO_STREAM)
+    return stream
 
 
 class StreamConformance:
@@ -95,28 +107,22 @@ class StreamConformance:
         assert list(store.read_stream(stream)) == []
         assert store.head(stream) is None
 
-    @pytest.mark.parametrize(
-        ("present", "expected", "actual"),
-        [(2, NO_STREAM, 1), (2, 0, 1), (2, 7, 1), (0, 0, None), (0, STREAM_EXISTS, None)],
-    )
-    def test_a_broken_expectation_is_refused_with_the_actual_version(
-        self, store: EventStore, present: int, expected: ExpectedVersion, actual: int | None
-    ) -> None:
-        stream = _new()
-        if present:
-            store.append(stream, [_opened()] * present, expected=NO_STREAM)
-        with pytest.raises(WrongExpectedVersion) as refused:
-            store.append(stream, [_opened()], expected=expected)
-        assert (refused.value.stream, refused.value.expected) == (stream, expected)
-        assert refused.value.actual == actual
-        assert len(list(store.read_stream(stream))) == present
+    def test_a_broken_expectation_is_refused_with_the_actual_version(self, store: EventStore) -> None:
+        cases: list[tuple[int, ExpectedVersion, int | None]] = [
+            (2, NO_STREAM, 1), (2, 0, 1), (2, 7, 1), (0, 0, None), (0, STREAM_EXISTS, None)
+        ]  # fmt: skip
+        for present, expected, actual in cases:
+            stream = _of(store, present)
+            with pytest.raises(WrongExpectedVersion) as refused:
+                store.append(stream, [_opened()], expected=expected)
+            assert (refused.value.stream, refused.value.expected) == (stream, expected)
+            assert refused.value.actual == actual
+            assert len(list(store.read_stream(stream))) == present
 
-    @pytest.mark.parametrize(("present", "expected"), [(0, ANY), (2, ANY), (2, STREAM_EXISTS), (2, 1)])
-    def test_a_met_expectation_is_accepted(self, store: EventStore, present: int, expected: ExpectedVersion) -> None:
-        stream = _new()
-        if present:
-            store.append(stream, [_opened()] * present, expected=NO_STREAM)
-        assert store.append(stream, [_opened()], expected=expected).version == present
+    def test_a_met_expectation_is_accepted(self, store: EventStore) -> None:
+        cases: list[tuple[int, ExpectedVersion]] = [(0, ANY), (2, ANY), (2, STREAM_EXISTS), (2, 1)]
+        for present, expected in cases:
+            assert store.append(_of(store, present), [_opened()], expected=expected).version == present
 
     def test_a_batch_answers_in_the_order_given(self, store: EventStore) -> None:
         old, other, new = _new(), _new("parcel"), _new()
@@ -175,15 +181,11 @@ class StreamConformance:
             assert [recorded.version for recorded in part] == expected
         assert list(store.read_stream(stream, limit=0)) == []
 
-    @pytest.mark.parametrize(
-        "bound", [{"from_version": -1}, {"to_version": -1}, {"to_version": -2}, {"limit": -1}], ids=str
-    )
-    def test_a_bound_below_zero_is_refused(self, store: EventStore, bound: dict[str, int]) -> None:
-        stream = _new()
-        store.append(stream, [_opened()] * 3, expected=NO_STREAM)
-        with pytest.raises(InvalidBound, match="below zero"):
-            store.read_stream(stream, **bound)  # type: ignore[arg-type]  # one of several integers
-
+    def test_a_bound_below_zero_is_refused(self, store: EventStore) -> None:
+        stream = _of(store, 3)
+        for bound in ({"from_version": -1}, {"to_version": -1}, {"to_version": -2}, {"limit": -1}):
+            with pytest.raises(InvalidBound, match="below zero"):
+                store.read_stream(stream, **bound)  # type: ignore[arg-type]  # one of several integers
         with pytest.raises(InvalidBound, match="below zero"):
             store.read_all(limit=-1)
 
@@ -301,42 +303,17 @@ class StreamConformance:
             store.append(stream, [_opened(), naive], expected=ANY)
         assert store.head(stream) is None
 
-    @pytest.mark.parametrize(
-        "stream_id",
-        [
-            "'; drop table events; --",
-            '"quoted"',
-            "%s %(x)s {0}",
-            "ключ 鍵 🔑",
-            "a-b@3",
-            "\\",
-            " spaced ",
-            "x" * 240,
-        ],
-    )
-    def test_hostile_stream_ids_are_just_text(self, store: EventStore, stream_id: str) -> None:
-        stream = f"account-{stream_id}"
-        result = store.append(stream, [_opened()], expected=ANY)
-        *_, last = store.read_stream(stream)
-        assert (last.stream, last.version) == (stream, result.version)
+    def test_hostile_stream_ids_are_just_text(self, store: EventStore) -> None:
+        for stream_id in _HOSTILE:
+            stream = f"account-{stream_id}"
+            result = store.append(stream, [_opened()], expected=ANY)
+            *_, last = store.read_stream(stream)
+            assert (last.stream, last.version) == (stream, result.version)
 
-    @pytest.mark.parametrize(
-        "stream",
-        [
-            "",
-            "nodash",
-            "Order-1",
-            "order-",
-            "-1",
-            "order-a\x00b",
-            "order-a\nb",
-            "order-\ud800",
-            "o-" + "x" * 300,
-        ],
-    )
-    def test_names_that_are_none_are_refused(self, store: EventStore, stream: str) -> None:
-        with pytest.raises(InvalidIdentifier):
-            store.append(stream, [_opened()], expected=ANY)
+    def test_names_that_are_none_are_refused(self, store: EventStore) -> None:
+        for stream in _NO_NAMES:
+            with pytest.raises(InvalidIdentifier):
+                store.append(stream, [_opened()], expected=ANY)
 
     def test_writers_of_any_version_leave_no_gap(self, store: EventStore) -> None:
         stream = _new("parcel")

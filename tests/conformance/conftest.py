@@ -1,11 +1,15 @@
-"""The conformance suites live in the packages; their assertions are to be explained as tests' are."""
+"""Databases for the suites, which run on SQLite. `make faults` repeats some of them on PostgreSQL.
+
+Mark a case ``both_databases`` where the statements, types or locks of the two differ: it always runs on both.
+"""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,36 +27,66 @@ pytest.register_assert_rewrite(
 )
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], SqlEventStore]]:
-    """A function that opens a new store; its CloudEvents source is the module's SOURCE."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the two marks that choose databases."""
+    config.addinivalue_line("markers", "both_databases: runs on SQLite and on PostgreSQL")
+    config.addinivalue_line("markers", "postgres_in_faults: runs on SQLite, and in make faults on PostgreSQL too")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Choose the databases of a case by its nearest mark."""
+    if "database_kind" not in metafunc.fixturenames:
+        return
+    kinds: list[Any] = ["SQLite"]
+    if metafunc.definition.get_closest_marker("both_databases"):
+        kinds.append("PostgreSQL")
+    elif metafunc.definition.get_closest_marker("postgres_in_faults"):
+        kinds.append(pytest.param("PostgreSQL", marks=pytest.mark.faults))
+    metafunc.parametrize("database_kind", kinds, indirect=True)
+
+
+@pytest.fixture
+def database_kind(request: pytest.FixtureRequest) -> str:
+    """SQLite or PostgreSQL."""
+    return request.param
+
+
+@pytest.fixture
+def new_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+    """A function that returns the URL of an empty database."""
+    if database_kind == "SQLite":
+        return lambda: f"sqlite:///{tmp_path}/{uuid.uuid4().hex}.db"
+    return request.getfixturevalue("database")
+
+
+@pytest.fixture
+def opened(new_url: Callable[[], str]) -> Iterator[Callable[..., SqlEventStore]]:
+    """A function that opens a new event store with its tables."""
     from eventstore import SqlEventStore
 
-    stores: list[SqlEventStore] = []
+    with ExitStack() as stores:
 
-    def create() -> SqlEventStore:
-        url = f"sqlite:///{tmp_path}/{uuid.uuid4().hex}.db"
-        if request.param == "postgres":
-            url = request.getfixturevalue("database")()
-        stores.append(SqlEventStore(url, source=request.module.SOURCE))
-        stores[-1].create_tables()
-        return stores[-1]
+        def create(**options: Any) -> SqlEventStore:
+            store = stores.enter_context(SqlEventStore(new_url(), source="/shop", **options))
+            store.create_tables()
+            return store
 
-    yield create
-    for store in stores:
-        store.close()
+        yield create
 
 
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlTableStore]:
+@pytest.fixture
+def shops(opened: Callable[..., SqlEventStore]) -> Callable[..., Any]:
+    """A function that opens a shop of processes."""
+    from tests.conformance.process_shop import Shop
+
+    return lambda *kinds: Shop(opened(), *kinds)
+
+
+@pytest.fixture
+def store(new_url: Callable[[], str]) -> Iterator[SqlTableStore]:
     """An empty table store."""
-    from projections.stores.postgres import PostgresTableStore
-    from projections.stores.sqlite import SqliteTableStore
+    from projections.stores.opening import open_table_store
 
-    if request.param == "SQLite":
-        opened: SqlTableStore = SqliteTableStore(tmp_path / "views.db")
-    else:
-        opened = PostgresTableStore(request.getfixturevalue("database")())
-    opened.prepare()
-    yield opened
-    opened.close()
+    with closing(open_table_store(new_url())) as opened:
+        opened.prepare()
+        yield opened

@@ -1,7 +1,4 @@
-"""Schemas, views and histories nobody would write by hand: tables with foreign keys, joins of every kind over them.
-
-A world is a group of views written in SQL; a history is its changes, cut into batches, some of which are killed.
-"""
+"""Schemas, views and histories nobody would write by hand: tables with foreign keys, joins of every kind over them."""
 
 from __future__ import annotations
 
@@ -11,6 +8,8 @@ import sqlalchemy as sa
 from hypothesis import strategies as st
 
 from projections import ProjectionGroup, Table, sql_view
+from projections.stores import dialects, staging
+from tests.conformance.followed_views import ROWS_STAY, Batch, Change, Followed, World, by_duckdb
 
 NUMBERS, NAMES = st.integers(0, 3), st.sampled_from(["", "a", "b'", 'c"'])
 _KINDS = {"number": (sa.BigInteger, NUMBERS), "name": (sa.Text, NAMES)}
@@ -30,39 +29,6 @@ class Schema:
         columns = [sa.Column(c, _KINDS[kind][0], primary_key=True) for c, kind in self.key.items()]
         columns += [sa.Column(c, _KINDS[kind][0]) for c, kind in self.others.items()]
         return Table.from_changelog(sa.Table(f"t{number}", sa.MetaData(), *columns), topic=f"shop.public.t{number}")
-
-
-@dataclass(frozen=True)
-class Change:
-    """A row put or deleted, how many changes too late it comes, and how often."""
-
-    table: int
-    key: dict[str, int | str]
-    values: dict[str, int | str | None] | None
-    late: int
-    times: int
-
-
-@dataclass(frozen=True, repr=False)
-class World:
-    """A group of views, the text of each, and what its names mean; the tables by number are those of `Change`."""
-
-    group: ProjectionGroup
-    sql: dict[str, str]
-    named: dict[str, Table]
-    tables: tuple[Table, ...]
-
-    def __repr__(self) -> str:
-        tables = "; ".join(f"{name}: {table.key} {list(table.payload)}" for name, table in self.named.items())
-        return f"{tables}; {self.sql}"
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Some changes, and the step at which the runner is killed on its first attempt."""
-
-    changes: list[Change]
-    killed_at: str | None
 
 
 @dataclass
@@ -100,7 +66,7 @@ def worlds(draw: st.DrawFn, *, rich: bool = False) -> World:
         sql["met"], roots = draw(_meetings(tables))
         views.append(sql_view("met", sql["met"], tables=roots, roots=("m0", "m1")))
         named |= roots
-    return World(ProjectionGroup("generated", views), sql, named, tuple(tables))
+    return by_duckdb(ProjectionGroup("generated", views), sql, named, tables=tuple(tables))
 
 
 @st.composite
@@ -146,16 +112,16 @@ def _meetings(draw: st.DrawFn, tables: list[Table]) -> tuple[str, dict[str, Tabl
     return text + joined + draw(st.sampled_from(["", " WHERE m0.amount IS NULL OR m0.amount <> 1"])), found
 
 
-def _kinds(table: Table) -> list[str]:
+def _kinds(table):
     return [table.columns[c].kind for c in table.key]
 
 
-def _selected(named: dict[str, Table]) -> dict[str, str]:
+def _selected(named):
     """Columns of numbers that the joined view has, by what they are called there."""
     return {f"amount_{number}": f"{role}.amount" for number, role in enumerate(named)}
 
 
-def _joined(named: dict[str, Table], joins: list[_Join]) -> str:
+def _joined(named, joins):
     root, sides = named["a0"], [named[f"a{join.target}"] for join in joins]
     columns = [f"a0.{c}" for c in root.key]
     for join, side in zip(joins, sides, strict=True):
@@ -185,13 +151,32 @@ def _measures(draw: st.DrawFn, columns: list[str]) -> str:
     return f"count({of}) AS some, sum({of}) AS total, min({of}) AS least, max({of}) AS most{more}"
 
 
-def _grouped(by: str, measures: str) -> str:
+def _grouped(by, measures):
     return f"SELECT {by}, count(*) AS n, {measures} FROM joined GROUP BY {by}"
 
 
-def _changes(number: int, table: Table) -> st.SearchStrategy[Change]:
+def _changes(number, table):
     kinds = {c: _KINDS["number" if kind.kind == "long" else "name"][1] for c, kind in table.columns.items()}
     key = st.fixed_dictionaries({c: kinds[c] for c in table.key})
     values = st.fixed_dictionaries({c: st.none() | kinds[c] for c in table.payload})
     late, times = st.sampled_from([0] * 7 + [1, 2, 5]), st.sampled_from([1] * 7 + [2])
     return st.builds(Change, st.just(number), key, st.one_of(st.none(), values, values, values), late, times)
+
+
+@st.composite
+def lives(draw: st.DrawFn, worlds: st.SearchStrategy[World]) -> tuple[World, list[Batch]]:
+    """A world with a history."""
+    world = draw(worlds)
+    return world, draw(histories(world))
+
+
+def _begun(connection, layout):  # type: ignore[no-untyped-def]
+    """A batch that begins with the rows that the last attempt staged."""
+    dialects.empty(connection, [layout.marker])
+    connection.execute(sa.insert(layout.marker).values(id="mark"))
+    return "mark"
+
+
+FAULTS = {"rows that are gone stay": ROWS_STAY, "rows of a killed batch stay": (staging, "begin", _begun)}
+RICH = lives(worlds(rich=True))
+FOLLOWED = Followed(lives(worlds()), 8, RICH, FAULTS, faulty=RICH, in_postgresql=RICH, start=6)

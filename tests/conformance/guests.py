@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from eventstore import ANY, Aggregate, Personal, SqlEventStore, StreamName, event
+from eventstore import ANY, Aggregate, Personal, StreamName, event
 from projections import ProjectionGroup, Stream, Table, on, view
 
 
@@ -41,7 +40,7 @@ class Booking(Aggregate):
         amount: Decimal
 
 
-def guest_group(guest_topic: str, booking_topic: str) -> ProjectionGroup:
+def guest_group(guest_topic, booking_topic):
     """Three views: a guest, a booking with the name of its guest, and the first name of each plan."""
     registered = on(Guest.Registered)
     guests = Table.from_events(
@@ -73,7 +72,7 @@ def guest_group(guest_topic: str, booking_topic: str) -> ProjectionGroup:
     return ProjectionGroup("guests", [guest_cards, booking_cards, plan_names])
 
 
-def expected_views(store: SqlEventStore) -> dict[str, dict[str, tuple[Any, ...]]]:
+def expected_views(store):
     """The views as plain Python makes them of the store's events, which it reads with the keys."""
     guests: dict[str, dict[str, Any]] = {}
     bookings: dict[str, Any] = {}
@@ -98,11 +97,11 @@ def expected_views(store: SqlEventStore) -> dict[str, dict[str, tuple[Any, ...]]
 class GuestHistory:
     """Random guests, bookings and erasures; every name holds "Ada"."""
 
-    def __init__(self, store: SqlEventStore, seed: int) -> None:
+    def __init__(self, store, seed):
         self._store, self._random, self._number = store, random.Random(seed), 0
         self._guests: list[str] = []
 
-    def steps(self, count: int) -> None:
+    def steps(self, count):
         """Append so many events, a tenth of them followed by an erasure."""
         for _ in range(count):
             self._number += 1
@@ -111,7 +110,7 @@ class GuestHistory:
             if self._guests and self._random.random() < 0.1:
                 self._store.erase(self._random.choice(self._guests))
 
-    def _step(self) -> Iterator[tuple[str, object]]:
+    def _step(self):
         chance, name = self._random.random(), f"Ada {self._number}"
         if chance < 0.3 or not self._guests:
             self._guests.append(str(self._number))

@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from eventstore import STREAM_EXISTS, Accepted, Dispatcher, EventStore
-from projections.declaring.columns import ColumnType
+from eventstore import STREAM_EXISTS, Accepted
 from projections.stores.arrow import arrow_schema
 from projections.stores.digest import digest_rows
 from tests.conformance.kiosk import CUSTOMERS, KioskArticle, KioskOrder
@@ -32,7 +31,7 @@ class KioskHistory:
     Between any two changes of customers lies a moment whose customers are known; orders fall on those of any time.
     """
 
-    def __init__(self, dispatcher: Dispatcher, engine: sa.Engine, *, seed: int) -> None:
+    def __init__(self, dispatcher, engine, *, seed):
         self._dispatcher, self._engine, self._random = dispatcher, engine, random.Random(seed)
         self.orders: dict[str, dict[str, Any]] = {}
         self.placed: dict[str, dict[str, Any]] = {}
@@ -41,15 +40,15 @@ class KioskHistory:
         self._ids, self._skus = count(), _SKUS[:-1]
         self._moments: list[tuple[dt.datetime, dict[int, dict[str, Any]]]] = []
 
-    def steps(self, count: int) -> None:
+    def steps(self, count):
         """Let so many things happen."""
         for _ in range(count):
             self._random.choice([self._order, self._order, self._article, self._customer])()
 
-    def _send(self, *arguments: Any, **named: Any) -> None:
+    def _send(self, *arguments, **named):
         assert isinstance(self._dispatcher.send(*arguments, **named), Accepted)
 
-    def _order(self) -> None:
+    def _order(self):
         customer = self._random.choice(_CUSTOMERS)
         if self.orders and self._random.random() < 0.4:
             order = self._random.choice(sorted(self.orders))
@@ -68,7 +67,7 @@ class KioskHistory:
         self._send(order, KioskOrder.place, **placed)
         self.orders[order], self.placed[order] = placed, dict(placed)
 
-    def _article(self) -> None:
+    def _article(self):
         sku = self._random.choice(self._skus)
         article = self.articles.setdefault(sku, {"stock": 0, "price": Decimal(0)})
         if self._random.random() < 0.5:
@@ -79,7 +78,7 @@ class KioskHistory:
             article["price"] = Decimal(self._random.randint(1, 999)) / 100
             self._send(sku, KioskArticle.price_at, price=article["price"])
 
-    def _customer(self) -> None:
+    def _customer(self):
         """Insert, change, delete, or give another key; what was deleted comes back in the course of time."""
         key = self._random.choice(_CUSTOMERS)
         row, here = self._row(key), CUSTOMERS.c.id == key
@@ -98,7 +97,7 @@ class KioskHistory:
             self._execute(before, before, sa.update(CUSTOMERS).where(here).values(row))
         self._remember()
 
-    def delete(self, store: EventStore, order: str) -> None:
+    def delete(self, store, order):
         """Delete the stream of an order, and that of an article which was among the orders."""
         store.delete_stream(f"kiosk_order-{order}", expected=STREAM_EXISTS)
         del self.orders[order], self.placed[order]
@@ -106,7 +105,7 @@ class KioskHistory:
         store.delete_stream(f"kiosk_article-{sku}", expected=STREAM_EXISTS)
         del self.articles[sku]
 
-    def _row(self, key: int) -> dict[str, Any]:
+    def _row(self, key):
         return {
             "id": key, "name": f"name {self._random.randint(0, 99)}, 'ü'",
             "credit": self._random.choice([None, Decimal("-0.50"), Decimal("1234567.89")]),
@@ -115,20 +114,20 @@ class KioskHistory:
             "seen": self._random.choice([None, _BEGUN, _BEGUN.replace(microsecond=0)]),
         }  # fmt: skip
 
-    def _execute(self, *statements: sa.Executable) -> None:
+    def _execute(self, *statements):
         """In one transaction, whose last statement counts."""
         with self._engine.begin() as connection:
             for statement in statements:
                 connection.execute(statement)
 
-    def _remember(self) -> None:
+    def _remember(self):
         """Who the customers are at a moment after all changes so far, and before every later one."""
         moment = dt.datetime.now(dt.UTC) + _APART
         self._moments.append((moment, dict(self.customers)))
         while dt.datetime.now(dt.UTC) < moment + _APART:
             pass
 
-    def sales(self) -> list[dict[str, Any]]:
+    def sales(self):
         """The rows of ``kiosk_sales``, by a join of dictionaries."""
         found = []
         for key, order in sorted(self.orders.items()):
@@ -138,7 +137,7 @@ class KioskHistory:
                 found.append({"order_id": key, **order, **customer, "customer": customer["name"], **article})
         return found
 
-    def risk(self) -> list[dict[str, Any]]:
+    def risk(self):
         """The rows of ``kiosk_risk``, by looking up who the customers were."""
         found = []
         for key, order in sorted(self.placed.items()):
@@ -148,17 +147,17 @@ class KioskHistory:
             )
         return found
 
-    def _customers_at(self, time: dt.datetime) -> dict[int, dict[str, Any]]:
+    def _customers_at(self, time):
         if time == _NEVER:
             return self.customers
         return next((customers for moment, customers in self._moments if moment == time), {})
 
-    def digest(self, view: str, columns: dict[str, ColumnType]) -> tuple[str, int]:
+    def digest(self, view, columns):
         """The digest and number of a view's rows."""
         rows = {"kiosk_sales": self.sales, "kiosk_risk": self.risk}[view]()
         values = {c: [_text(c, row[c]) for row in rows] for c in columns}
         return digest_rows(pa.table(values, schema=arrow_schema(columns)).to_batches())
 
 
-def _text(column: str, value: Any) -> Any:
+def _text(column, value):
     return value if value is None or column not in _DIGITS else str(value.quantize(_DIGITS[column]))

@@ -4,38 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 from eventstore import AsyncSqlEventStore
 
 
 class OnALoop:
-    """Calls what the store has, and waits for it."""
+    """Calls the methods of the store, and waits for their results."""
 
-    def __init__(self, store: AsyncSqlEventStore, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, store, loop):
         self._store = store
         self._loop = loop
 
     def __getattr__(self, name):
         method = getattr(self._store, name)
-        read = name.startswith("read_")
 
         def called(*args, **kwargs):
-            # An iterator is made at once, so that what is wrong with its bounds is said at once.
-            work = collected(method(*args, **kwargs)) if read else method(*args, **kwargs)
-            found = asyncio.run_coroutine_threadsafe(work, self._loop).result()
-            return iter(found) if read else found
+            work = method(*args, **kwargs)
+            if hasattr(work, "__aiter__"):
+                return iter(self._wait_for(collected(work)))
+            return self._wait_for(work)
 
         return called
 
+    def _wait_for(self, work):
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-async def collected(events):
-    return [event async for event in events]
+
+async def collected(found):
+    return [one async for one in found]
 
 
 @contextmanager
-def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
+def running_loop():
     """An event loop in a thread of its own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="loop")
@@ -47,7 +48,7 @@ def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @contextmanager
-def on_a_loop(url: str, **options) -> Iterator[OnALoop]:
+def on_a_loop(url, **options):
     """A store whose tables are there."""
     with running_loop() as loop:
         store = OnALoop(AsyncSqlEventStore(url, **options), loop)

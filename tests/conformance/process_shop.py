@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
 from uuid import uuid4
 
 import sqlalchemy as sa
 
-from eventstore import Accepted, Dispatcher, SqlEventStore, command
+from eventstore import Accepted, Dispatcher, command
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import TIMER, Scheduled
 from eventstore.processes import Process, Reply, reacts, replies, starts, times_out
@@ -25,7 +24,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 class Shop:
     """A store with a process in it, and a clock that stands until it is moved."""
 
-    def __init__(self, store: SqlEventStore, *kinds: type[Process]) -> None:
+    def __init__(self, store, *kinds):
         self.store, self.kinds, self.now = store, kinds or (Fulfilment,), NOON
         self.dispatcher = Dispatcher(store)
         self.engine = ProcessEngine(store, self.kinds)
@@ -33,23 +32,28 @@ class Shop:
         self.processes = Processes(store, self.kinds, clock=lambda: self.now)
         self.seen = None
 
-    def worker(self, **options: Any) -> ProcessWorker:
+    def worker(self, **options):
         return ProcessWorker(self.store, self.kinds, clock=lambda: self.now, **options)
 
-    def send(self, *sent: Any, **arguments: Any) -> None:
+    def send(self, *sent, **arguments):
         assert isinstance(self.dispatcher.send(*sent, **arguments), Accepted)
 
-    def place(self, *orders: str, quantity: int = 1) -> None:
+    def place(self, *orders, quantity=1):
         for order in orders:
             self.send(order, Order.place, sku="tea", quantity=quantity, amount=Decimal(9))
 
-    def stock(self, quantity: int) -> None:
+    def work(self):
+        """Hand over everything that has happened, and let a worker do all that is due."""
+        self.deliver()
+        self.worker().drain()
+
+    def stock(self, quantity):
         self.send("tea", Item.receive, quantity=quantity)
 
-    def pay(self, order: str) -> None:
+    def pay(self, order):
         self.send(f"p-{order}", Payment.receive, order_id=order, amount=Decimal(9))
 
-    def deliver(self) -> None:
+    def deliver(self):
         """Hand over what has happened since."""
         events = list(self.store.read_all(after=self.seen))
         if events:
@@ -57,20 +61,20 @@ class Shop:
                 self.engine.take_events(tx, events, now=self.now)
             self.seen = events[-1].position
 
-    def pass_time(self, **time: float) -> None:
+    def pass_time(self, **time):
         self.now += timedelta(**time)
 
-    def types(self, stream: str) -> list[str]:
+    def types(self, stream):
         return [event.type for event in self.store.read_stream(stream)]
 
-    def steps(self, order: str) -> list[tuple[str, str]]:
+    def steps(self, order):
         stream = f"{self.kinds[0].category}-{order}"
         return [(event.data["cause"]["name"], event.data["status"]) for event in self.store.read_stream(stream)]
 
-    def status(self, order: str) -> str:
+    def status(self, order):
         return self.processes.show(self.kinds[0].category, order).status
 
-    def insert_timer(self, order: str, name: str) -> None:
+    def insert_timer(self, order, name):
         """Set a timer beside those of the process."""
         row = Scheduled(
             id=uuid4(),
@@ -84,7 +88,7 @@ class Shop:
         with self.database.writing() as tx:
             self.engine.rows.schedule(tx, [row])
 
-    def rows(self, table: str) -> int:
+    def rows(self, table):
         with self.store.engine.connect() as connection:
             return connection.execute(sa.select(sa.func.count()).select_from(sa.table(table))).scalar_one()
 

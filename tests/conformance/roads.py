@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from cdc import capture
 from eventstore import SqlEventStore, Subscription, open_subscriber
@@ -26,13 +25,6 @@ from tests.conformance.kiosk import (
 )
 from tests.connectors import delete_connectors
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from cdc import ConnectClient
-    from factfold.stack import LocalStack
-    from sample_app.road import Road as ShopRoad
-
 
 @dataclass(frozen=True)
 class Road:
@@ -48,7 +40,7 @@ class Road:
 
 
 @contextmanager
-def embedded_road(spark: SparkSession, folder: Path) -> Iterator[Road]:
+def embedded_road(spark, folder):
     """No server at all."""
     from projections.spark.reading.store_source import StoreLog
     from projections.stores.sqlite import SqliteTableStore
@@ -65,12 +57,12 @@ def embedded_road(spark: SparkSession, folder: Path) -> Iterator[Road]:
             yield Road(store, environment, lambda: None, partial(_reading_the_store, store))
 
 
-def _reading_the_store(store: SqlEventStore, chosen: Subscription[..., None]) -> Subscriber:
+def _reading_the_store(store, chosen):
     return Subscriber(chosen, branch_source(store, chosen, order_branches), engine=store.engine)
 
 
 @contextmanager
-def server_road(spark: SparkSession, stack: LocalStack, connect: ConnectClient) -> Iterator[Road]:
+def server_road(spark, stack, connect):
     """PostgreSQL, two connectors, Kafka, PostgreSQL."""
     from projections.spark.reading.kafka_source import KafkaLog
     from projections.stores.postgres import PostgresTableStore
@@ -89,7 +81,7 @@ def server_road(spark: SparkSession, stack: LocalStack, connect: ConnectClient) 
 
 
 @contextmanager
-def _behind_a_router(road: ShopRoad, spark: SparkSession, chosen: Subscription[..., None]) -> Iterator[Subscriber]:
+def _behind_a_router(road, spark, chosen):
     """Micro-batches in the session of the tests: real-time mode wants one of its own, and has tests of its own."""
     from projections.branching.router import make_topics, source_partitions
     from projections.spark.routing import QueryPlace, Routing, RoutingQuery

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import sqlalchemy as sa
 from hypothesis import strategies as st
 
@@ -11,7 +9,8 @@ from projections import ProjectionGroup, Table, sql_view
 from projections.declaring.sql_grouping import parted
 from projections.declaring.sql_queries import Query
 from projections.declaring.sql_text import parsed
-from tests.conformance.generated_views import World
+from tests.conformance.followed_views import Followed, World, by_duckdb
+from tests.conformance.generated_views import lives
 
 
 def captured(name, key, *columns):
@@ -48,15 +47,8 @@ SIDES = ("RIGHT JOIN", "FULL JOIN")
 HAVING = ["", "", " HAVING count(*) > 1", " HAVING n > 1", " HAVING max(t.a) > 0 OR (n < 3)"]
 
 
-@dataclass(frozen=True, repr=False)
-class Spelled(World):
-    """A world whose views may be made of two; ``written`` has the text of each as it was written."""
-
-    written: dict[str, str]
-
-
 @st.composite
-def spelled_worlds(draw: st.DrawFn) -> Spelled:
+def spelled_worlds(draw: st.DrawFn) -> World:
     """A view of joined rows, groups of such rows, and different values of them."""
     written = {
         "joined": f"SELECT {_cased(draw, 't.id')} AS id{_columns(draw)} {draw(_rows())}",
@@ -71,18 +63,16 @@ def spelled_worlds(draw: st.DrawFn) -> Spelled:
         query = Query(view.name, parsed(view.name, written[view.name]), NAMED)
         if two := parted(query, f"{view.name}_rows"):
             halves |= {f"{view.name}_rows": two.rows.replace("`", '"'), view.name: two.groups.replace("`", '"')}
-    return Spelled(
-        ProjectionGroup("spelled", views), {**written, **halves}, dict(NAMED), tuple(NAMED.values()),
-        {**halves, **written},
-    )  # fmt: skip
+    group = ProjectionGroup("spelled", views)
+    return by_duckdb(group, {**written, **halves}, NAMED, asked={**halves, **written})
 
 
-def _cased(draw: st.DrawFn, text: str) -> str:
+def _cased(draw, text):
     change = draw(st.sampled_from([str, str, str.upper, str.title]))
     return text if "'" in text else change(text)
 
 
-def _columns(draw: st.DrawFn) -> str:
+def _columns(draw):
     return "".join(f", {_cased(draw, column)} AS {column}" for column in "abcds")
 
 
@@ -112,3 +102,6 @@ def _grouped(draw: st.DrawFn) -> str:
 def _different(draw: st.DrawFn) -> str:
     names = draw(st.lists(st.sampled_from(list(KEYS)), min_size=1, max_size=3, unique=True))
     return f"SELECT DISTINCT {', '.join(f'{KEYS[name]} AS {name}' for name in names)} {draw(_rows(sides=SIDES))}"
+
+
+FOLLOWED = Followed(lives(spelled_worlds()), 8, lives(spelled_worlds()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,20 +17,21 @@ from projections.errors import InvalidDefinition, NoServingGeneration, NotYetApp
 from projections.stores.opening import open_table_store
 from tests.conformance.ticket_batches import COLUMNS, GROUP, batch, served, stage_ticket
 
+pytestmark = pytest.mark.postgres_in_faults
+
 SOON = {"timeout": 0.05}
 
 
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def url(request, tmp_path):
-    return f"sqlite:///{tmp_path / 'views.db'}" if request.param == "SQLite" else request.getfixturevalue("database")()
+@pytest.fixture
+def url(new_url):
+    return new_url()
 
 
 @pytest.fixture
 def store(url):
-    opened = open_table_store(url)
-    opened.prepare()
-    yield opened
-    opened.close()
+    with closing(open_table_store(url)) as opened:
+        opened.prepare()
+        yield opened
 
 
 @pytest.fixture
@@ -42,6 +44,7 @@ def apply(store, run, layout, version, keys=("t1",)):
     batch(store, run, layout, lambda: stage_ticket(store, layout, "t1", version), *keys, to=version + 1)
 
 
+@pytest.mark.both_databases
 def test_a_version_that_is_applied_is_answered_at_once_and_so_is_an_earlier_one(store, tickets):
     run, layout = served(store)
     for version in (0, 1, 2):
@@ -73,6 +76,7 @@ def test_a_version_that_does_not_come_is_told_with_how_far_its_stream_is(store, 
     assert caught.value.version is None
 
 
+@pytest.mark.both_databases
 def test_what_a_deletion_did_is_waited_for_too(store, tickets):
     run, layout = served(store)
     apply(store, run, layout, 0)

@@ -16,6 +16,8 @@ from tests.conformance.ticket_batches import COLUMNS, GROUP, batch, served, stag
 from tests.integration.tickets import DECLARED, Ticket
 from tests.unit.guestbook import Customer as PersonalCustomer
 
+pytestmark = pytest.mark.postgres_in_faults
+
 tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)
 by_customer = sql_view(
     "by_customer", "SELECT customer_id, count(*) AS n FROM tickets GROUP BY customer_id", tables={"tickets": tickets}
@@ -35,6 +37,7 @@ def filled(store):
     return run
 
 
+@pytest.mark.both_databases
 def test_a_row_is_followed_from_its_key_by_the_references(store, filled):
     found = rows_behind(store, GROUP, filled.generation, "ticket_names", {"ticket_id": "t1"})
     assert [(row.table, row.reached) for row in found] == [
@@ -72,6 +75,7 @@ def test_an_unknown_view_or_key_is_refused(store, filled, name, key, words):
         rows_behind(store, GROUP, filled.generation, name, key)
 
 
+@pytest.mark.both_databases
 def test_a_row_of_a_group_is_made_of_the_rows_of_its_partition(store):
     columns = {"by_customer": {"customer_id": ColumnType("long"), "n": ColumnType("long")}}
     group = ProjectionGroup("counted", [by_customer])

@@ -39,7 +39,7 @@ from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.stores import finals
 from projections.testing.memory_log import MemoryLog
-from tests.tiers import first_of
+from tests.conformance.window_views import in_order
 
 
 class Search(Aggregate):
@@ -202,18 +202,6 @@ class Shop:
         assert (report.serves, report.differs, report.not_compared) == (True, False, None)
 
 
-def in_order(table):
-    columns = sorted(table.column_names)
-    rows = zip(*(table[c].to_pylist() for c in columns), strict=True)
-    return sorted((tuple(map(plain, row)) for row in rows), key=repr)
-
-
-def plain(value):
-    if isinstance(value, dt.datetime):
-        return (value.astimezone(dt.UTC) - EPOCH) // dt.timedelta(microseconds=1)
-    return value if value is None or isinstance(value, str) else int(value)
-
-
 @pytest.fixture
 def shop(request, spark, store, monkeypatch):
     opened = Shop(spark, store, monkeypatch, getattr(request, "param", WHOLE))
@@ -234,7 +222,7 @@ def grows(shop, *, minutes=14, from_the=7):
     return sizes[from_the], sizes[-1]
 
 
-@first_of("store", "SQLite", "PostgreSQL")
+@pytest.mark.postgres_in_faults
 def test_states_are_as_large_after_many_windows_as_after_a_few(shop):
     few, many = grows(shop)
     assert many == few
@@ -242,7 +230,6 @@ def test_states_are_as_large_after_many_windows_as_after_a_few(shop):
     shop.check()
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 @pytest.mark.parametrize("shop", [SMALL], indirect=True)
 def test_states_that_forget_nothing_would_show(shop, monkeypatch):
     """The planted fault."""
@@ -252,7 +239,7 @@ def test_states_that_forget_nothing_would_show(shop, monkeypatch):
     assert many["in_minutes"] > few["in_minutes"]
 
 
-@first_of("store", "SQLite", "PostgreSQL")
+@pytest.mark.postgres_in_faults
 @pytest.mark.parametrize("shop", [WITH_ROWS], indirect=True)
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.faults)])
 def test_results_are_those_of_all_events_however_the_log_is_cut_and_runs_are_stopped(shop, seed, monkeypatch):
@@ -286,7 +273,6 @@ def test_results_are_those_of_all_events_however_the_log_is_cut_and_runs_are_sto
     shop.check()
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 @pytest.mark.parametrize("shop", [SMALL], indirect=True)
 def test_a_floor_that_is_too_high_would_show(shop, monkeypatch):
     """The planted fault: as if events were never late."""
@@ -301,7 +287,7 @@ def test_a_floor_that_is_too_high_would_show(shop, monkeypatch):
 
 
 @pytest.mark.parametrize("shop", [SMALL], indirect=True)
-@first_of("store", "SQLite", "PostgreSQL")
+@pytest.mark.postgres_in_faults
 def test_late_events_are_told_and_stop_nothing_and_a_repeated_one_is_not_counted_twice(shop):
     shop.search()
     shop.search(120)
@@ -319,7 +305,6 @@ def test_late_events_are_told_and_stop_nothing_and_a_repeated_one_is_not_counted
     shop.check()
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 @pytest.mark.parametrize("shop", [SMALL], indirect=True)
 def test_what_was_delivered_after_its_rows_were_forgotten_is_left_out_of_rebuilds_too(shop):
     shop.search()
@@ -339,7 +324,6 @@ def test_what_was_delivered_after_its_rows_were_forgotten_is_left_out_of_rebuild
     shop.check()
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 @pytest.mark.parametrize("shop", [SMALL], indirect=True)
 def test_a_deletion_stops_the_run_and_a_rebuild_goes_on(shop):
     shop.search()

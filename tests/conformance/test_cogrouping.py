@@ -17,7 +17,6 @@ from projections.declaring import cogrouping
 from projections.spark.session import small_batch_session
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.view_oracle import in_order, stored
-from tests.tiers import first_of
 
 
 class Purchase(Aggregate):
@@ -144,12 +143,11 @@ def of_the_first(join, first, *others):
     return first
 
 
-@first_of("store", "SQLite", "PostgreSQL")
+@pytest.mark.postgres_in_faults
 def test_a_row_has_the_columns_of_every_aggregate_that_has_its_id(store, spark):
     check_history(store, spark, seed=1)
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_a_planted_fault_shows(store, spark, monkeypatch):
     """Rows of the first aggregate alone. Roots that keep their keys to themselves: tests/conformance/test_joins.py."""
     monkeypatch.setattr(cogrouping.FullJoin, "__call__", of_the_first)

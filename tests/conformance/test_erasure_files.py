@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -26,10 +24,10 @@ class Guest(Aggregate):
 class Files:
     """A store, and the bytes of its key table's files."""
 
-    def __init__(self, store: SqlEventStore, read: Callable[[], bytes]) -> None:
+    def __init__(self, store, read):
         self.store, self.read = store, read
 
-    def wrapped(self) -> dict[str, bytes]:
+    def wrapped(self):
         keys = self.store.tables.subject_keys.c
         query = sa.select(keys.subject, keys.wrapped).where(keys.wrapped.is_not(None))
         with self.store.engine.connect() as database:
@@ -37,7 +35,7 @@ class Files:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
+def files(request, tmp_path):
     is_sqlite = request.param == "sqlite"
     url = f"sqlite:///{tmp_path}/club.db" if is_sqlite else request.getfixturevalue("database")()
     with SqlEventStore(url, keys=MASTER) as store:
@@ -59,7 +57,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
         yield Files(store, of_sqlite if is_sqlite else of_postgres)
 
 
-def test_an_erased_key_is_in_no_file(files: Files) -> None:
+def test_an_erased_key_is_in_no_file(files):
     wrapped = files.wrapped()
     for subject in ("0", "1", "17", "200", "399"):
         assert files.store.erase(subject).left == []
@@ -67,14 +65,14 @@ def test_an_erased_key_is_in_no_file(files: Files) -> None:
     assert wrapped["2"] in files.read()
 
 
-def test_a_key_that_a_key_store_erases_is_in_no_file(files: Files) -> None:
+def test_a_key_that_a_key_store_erases_is_in_no_file(files):
     wrapped = files.wrapped()
     with SqlKeyStore(files.store.engine, MASTER) as keys:
         keys.erase("17")
     assert wrapped["17"] not in files.read()
 
 
-def test_a_key_that_an_import_erases_is_in_no_file(files: Files, tmp_path: Path) -> None:
+def test_a_key_that_an_import_erases_is_in_no_file(files, tmp_path):
     wrapped = files.wrapped()
     files.store.export_file(tmp_path / "club.jsonl", keys=True)
     with SqlEventStore(f"sqlite:///{tmp_path}/other.db", keys=MASTER) as other:
@@ -86,7 +84,7 @@ def test_a_key_that_an_import_erases_is_in_no_file(files: Files, tmp_path: Path)
     assert wrapped["1"] not in files.read()
 
 
-def test_after_a_rotation_no_file_holds_a_key_as_it_was_wrapped(files: Files) -> None:
+def test_after_a_rotation_no_file_holds_a_key_as_it_was_wrapped(files):
     wrapped = files.wrapped()
     with SqlKeyStore(files.store.engine, LATER) as keys:
         assert keys.rotate() == len(SUBJECTS)
@@ -97,7 +95,7 @@ def test_after_a_rotation_no_file_holds_a_key_as_it_was_wrapped(files: Files) ->
     assert [subject for subject, former in wrapped.items() if former in held] == []
 
 
-def test_an_erasure_says_what_an_open_transaction_keeps(files: Files) -> None:
+def test_an_erasure_says_what_an_open_transaction_keeps(files):
     """It is told and no error; the erasure counts at once, and repeated it removes the rest."""
     wrapped = files.wrapped()
     with files.store.engine.connect() as reader:
@@ -115,7 +113,7 @@ def test_an_erasure_says_what_an_open_transaction_keeps(files: Files) -> None:
     assert wrapped["1"] not in files.read()
 
 
-def test_a_failure_to_remove_is_told_and_no_error(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_to_remove_is_told_and_no_error(files, monkeypatch):
     def refuse(*_: Any) -> None:
         raise sa.exc.OperationalError("vacuum", {}, Exception("secret"))
 
@@ -125,7 +123,7 @@ def test_a_failure_to_remove_is_told_and_no_error(files: Files, monkeypatch: pyt
     assert [text for text in done.left if "failed" in text and "secret" not in text] == list(done.left) != []
 
 
-async def test_a_store_on_a_loop_removes_it_too(tmp_path: Path) -> None:
+async def test_a_store_on_a_loop_removes_it_too(tmp_path):
     async with AsyncSqlEventStore(f"sqlite+aiosqlite:///{tmp_path}/club.db", keys=MASTER) as store:
         await store.create_tables()
         await store.append("guest-1", [Guest.Joined(name="Ada")], expected=ANY)
@@ -136,7 +134,7 @@ async def test_a_store_on_a_loop_removes_it_too(tmp_path: Path) -> None:
     assert former not in b"".join(path.read_bytes() for path in tmp_path.glob("club.db*"))
 
 
-async def test_a_store_on_a_loop_vacuums_postgres(database: Callable[[], str]) -> None:
+async def test_a_store_on_a_loop_vacuums_postgres(database):
     async with AsyncSqlEventStore(database(), keys=MASTER) as store:
         await store.create_tables()
         await store.append("guest-1", [Guest.Joined(name="Ada")], expected=ANY)

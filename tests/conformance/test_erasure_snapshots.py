@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated
 
 import pytest
 from structlog.testing import capture_logs
@@ -44,7 +43,7 @@ class Member(Aggregate):
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+def store(request, tmp_path):
     if request.param == "memory":
         yield MemoryEventStore()
         return
@@ -53,7 +52,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         yield opened
 
 
-def test_a_command_under_way_across_an_erasure_leaves_nothing_of_the_person(store: Any) -> None:
+def test_a_command_under_way_across_an_erasure_leaves_nothing_of_the_person(store):
     dispatcher = Dispatcher(store, snapshots=Snapshots(store, every=1, cached=10))
     dispatcher.send("7", Member.join, "Ada")
     dispatcher.send("7", Member.visit, lambda: store.erase("7"))
@@ -63,7 +62,7 @@ def test_a_command_under_way_across_an_erasure_leaves_nothing_of_the_person(stor
     assert dispatcher.load(Member, "7").visits == 1
 
 
-def test_no_snapshot_of_an_aggregate_with_personal_events_is_kept_and_a_warning_says_so_once(store: Any) -> None:
+def test_no_snapshot_of_an_aggregate_with_personal_events_is_kept_and_a_warning_says_so_once(store):
     dispatcher = Dispatcher(store, snapshots=Snapshots(store, every=2))
     with capture_logs() as logged:
         dispatcher.send("7", Member.join, "Ada")
@@ -74,7 +73,7 @@ def test_no_snapshot_of_an_aggregate_with_personal_events_is_kept_and_a_warning_
     assert "Ada" not in str(logged)
 
 
-def test_one_that_is_asked_for_is_refused(store: Any) -> None:
+def test_one_that_is_asked_for_is_refused(store):
     dispatcher = Dispatcher(store, snapshots=Snapshots(store))
     dispatcher.send("7", Member.join, "Ada")
     with pytest.raises(DeclarationError, match="would outlive an erasure") as refused:
@@ -83,7 +82,7 @@ def test_one_that_is_asked_for_is_refused(store: Any) -> None:
     assert store.snapshot("member-7") is None
 
 
-def test_one_that_an_earlier_release_kept_is_not_loaded_and_goes_with_the_erasure(store: Any) -> None:
+def test_one_that_an_earlier_release_kept_is_not_loaded_and_goes_with_the_erasure(store):
     dispatcher = Dispatcher(store, snapshots=Snapshots(store))
     dispatcher.send("7", Member.join, "Ada")
     state = dispatcher.load(Member, "7")

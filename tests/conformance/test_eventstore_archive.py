@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import Connection, literal_column, select
 
-from eventstore import ANY, Aggregate, Dispatcher, SqlEventStore, StreamAppend, command, event
+from eventstore import ANY, Dispatcher, SqlEventStore, StreamAppend
 from eventstore.backends.sql import archived_streams
 from eventstore.backends.sql.reading import Reader
 from eventstore.errors import (
@@ -21,34 +18,22 @@ from eventstore.errors import (
     WrongExpectedVersion,
 )
 from eventstore.snapshots import AggregateSnapshot
+from tests.conformance.test_eventstore_deletion import Note
+
+pytestmark = pytest.mark.postgres_in_faults
 
 
-class Note(Aggregate):
-    @event
-    class Written:
-        text: str
-
-    @command
-    def write(self, text: str) -> None:
-        self.emit(self.Written(text=text))
+@pytest.fixture
+def store(opened):
+    return opened()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlEventStore]:
-    url = f"sqlite:///{tmp_path / 'events.db'}"
-    if request.param == "postgres":
-        create: Callable[[], str] = request.getfixturevalue("database")
-        url = create()
-    with SqlEventStore(url) as store:
-        store.create_tables()
-        yield store
-
-
-def write(store: SqlEventStore, *streams: str) -> None:
+def write(store, *streams):
     store.append_batch([StreamAppend(stream, [Note.Written(text="x")], ANY) for stream in streams])
 
 
-def test_archived_streams_are_listed_by_category(store: SqlEventStore) -> None:
+@pytest.mark.both_databases
+def test_archived_streams_are_listed_by_category(store):
     names = [f"note-{number:04}" for number in range(1_500)]
     write(store, *names, "memo-1", "note_book-1")
     for stream in ("memo-1", "note_book-1", "note-0003", "note-0001"):
@@ -59,7 +44,8 @@ def test_archived_streams_are_listed_by_category(store: SqlEventStore) -> None:
         store.archived_streams("%")
 
 
-def test_a_long_list_is_listed_to_its_end(store: SqlEventStore) -> None:
+@pytest.mark.both_databases
+def test_a_long_list_is_listed_to_its_end(store):
     names = [f"note-{number:04}" for number in range(1_001)]
     write(store, *names)
     for stream in names:
@@ -67,7 +53,8 @@ def test_a_long_list_is_listed_to_its_end(store: SqlEventStore) -> None:
     assert list(store.archived_streams("note")) == names
 
 
-def test_the_events_of_an_archived_stream_are_not_touched(store: SqlEventStore) -> None:
+@pytest.mark.both_databases
+def test_the_events_of_an_archived_stream_are_not_touched(store):
     """An updated row would stop the outbox connector."""
     write(store, "note-1")
     events = store.tables.events
@@ -85,14 +72,14 @@ def test_the_events_of_an_archived_stream_are_not_touched(store: SqlEventStore) 
     assert rows() == before
 
 
-def test_the_aggregate_snapshot_of_an_archived_stream_is_dropped(store: SqlEventStore) -> None:
+def test_the_aggregate_snapshot_of_an_archived_stream_is_dropped(store):
     write(store, "note-1")
     store.keep_snapshot(AggregateSnapshot("note-1", 0, b"\0\0\0\0\1state"))
     store.archive_stream("note-1", expected=0)
     assert store.snapshot("note-1") is None
 
 
-def test_a_command_to_an_archived_stream_is_told_so(store: SqlEventStore) -> None:
+def test_a_command_to_an_archived_stream_is_told_so(store):
     dispatcher = Dispatcher(store)
     dispatcher.send("1", Note.write, "a")
     store.archive_stream("note-1", expected=0)
@@ -100,7 +87,7 @@ def test_a_command_to_an_archived_stream_is_told_so(store: SqlEventStore) -> Non
         dispatcher.send("1", Note.write, "b")
 
 
-def test_an_append_in_the_callers_transaction_is_refused_too(store: SqlEventStore) -> None:
+def test_an_append_in_the_callers_transaction_is_refused_too(store):
     write(store, "note-1")
     store.archive_stream("note-1", expected=0)
     with store.engine.begin() as connection, pytest.raises(StreamArchived):
@@ -109,7 +96,7 @@ def test_an_append_in_the_callers_transaction_is_refused_too(store: SqlEventStor
 
 
 @pytest.fixture
-def postgres(database: Callable[[], str]) -> Iterator[SqlEventStore]:
+def postgres(database):
     """A store where an append may be under way beside another one."""
     with SqlEventStore(database()) as store:
         store.create_tables()
@@ -118,14 +105,14 @@ def postgres(database: Callable[[], str]) -> Iterator[SqlEventStore]:
 
 
 @contextmanager
-def appending(store: SqlEventStore, stream: str) -> Iterator[Connection]:
+def appending(store, stream):
     """A transaction that has appended to a stream, and is committed or rolled back at the end."""
     with store.engine.begin() as connection:
         store.append(stream, [Note.Written(text="late")], expected=0, connection=connection)
         yield connection
 
 
-def archiving(pool: ThreadPoolExecutor, store: SqlEventStore, *, expected: Any = 0) -> Future[None]:
+def archiving(pool, store, *, expected=0):
     """An attempt to archive note-1 that has set its mark."""
     done = pool.submit(store.archive_stream, "note-1", expected=expected)
     while not (done.done() or store.is_archived("note-1")):
@@ -133,7 +120,7 @@ def archiving(pool: ThreadPoolExecutor, store: SqlEventStore, *, expected: Any =
     return done
 
 
-def test_a_stream_is_not_archived_where_an_append_comes_that_did_not_see_the_mark(postgres: SqlEventStore) -> None:
+def test_a_stream_is_not_archived_where_an_append_comes_that_did_not_see_the_mark(postgres):
     with ThreadPoolExecutor(1) as pool:
         with appending(postgres, "note-1"):
             done = archiving(pool, postgres)
@@ -145,7 +132,7 @@ def test_a_stream_is_not_archived_where_an_append_comes_that_did_not_see_the_mar
 
 
 @pytest.mark.parametrize("stream", ["note-1", "note-2"])
-def test_a_stream_is_archived_when_an_append_beside_it_left_it_as_it_was(postgres: SqlEventStore, stream: str) -> None:
+def test_a_stream_is_archived_when_an_append_beside_it_left_it_as_it_was(postgres, stream):
     with ThreadPoolExecutor(1) as pool:
         with appending(postgres, stream) as connection:
             done = archiving(pool, postgres)
@@ -154,24 +141,20 @@ def test_a_stream_is_archived_when_an_append_beside_it_left_it_as_it_was(postgre
     assert postgres.is_archived("note-1")
 
 
-def test_whoever_archives_whatever_the_version_waits_for_nobody(postgres: SqlEventStore) -> None:
+def test_whoever_archives_whatever_the_version_waits_for_nobody(postgres):
     with appending(postgres, "note-1"):
         postgres.archive_stream("note-1", expected=ANY)
     assert (postgres.is_archived("note-1"), postgres.head("note-1")) == (True, 1)
 
 
-def test_an_append_that_stays_open_is_not_waited_for_for_ever(
-    postgres: SqlEventStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_append_that_stays_open_is_not_waited_for_for_ever(postgres, monkeypatch):
     monkeypatch.setattr(archived_streams, "_PATIENCE_SECONDS", 0.1)
     with appending(postgres, "note-2"), pytest.raises(StoreUnavailable, match="may still append"):
         postgres.archive_stream("note-1", expected=0)
     assert not postgres.is_archived("note-1")
 
 
-def test_a_mark_that_was_there_before_stays_whoever_cannot_confirm_it(
-    postgres: SqlEventStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mark_that_was_there_before_stays_whoever_cannot_confirm_it(postgres, monkeypatch):
     postgres.archive_stream("note-1", expected=0)
     monkeypatch.setattr(archived_streams, "_PATIENCE_SECONDS", 0.1)
     with appending(postgres, "note-2"), pytest.raises(StoreUnavailable):
@@ -179,7 +162,7 @@ def test_a_mark_that_was_there_before_stays_whoever_cannot_confirm_it(
     assert postgres.is_archived("note-1")
 
 
-def test_a_deletion_that_comes_between_leaves_no_mark(postgres: SqlEventStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deletion_that_comes_between_leaves_no_mark(postgres, monkeypatch):
     """It waits for the mark to be committed, and takes it along."""
     looked = Reader.head
     with ThreadPoolExecutor(1) as pool:

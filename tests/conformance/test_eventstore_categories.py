@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import pytest
 
-from eventstore import ANY, Aggregate, SqlEventStore, event
+from eventstore import ANY, Aggregate, event
 
-SOURCE = "/shop"
+pytestmark = pytest.mark.both_databases
 
 
 class Payment(Aggregate):
@@ -27,7 +27,7 @@ class Other(Aggregate):
         amount: int
 
 
-def test_categories_are_read_in_store_order_each_after_its_own_place(opened: Callable[[], SqlEventStore]) -> None:
+def test_categories_are_read_in_store_order_each_after_its_own_place(opened):
     store = opened()
     kinds = [("payment", Payment.Received), ("refund", Refund.Paid), ("other", Other.Happened)]
     for amount in range(9):
@@ -41,5 +41,5 @@ def test_categories_are_read_in_store_order_each_after_its_own_place(opened: Cal
     assert _amounts(store.read_categories({"refund": every[4].position}, limit=100)) == [7]
 
 
-def _amounts(events: list) -> list[int]:
+def _amounts(events):
     return [event.data["amount"] for event in events]

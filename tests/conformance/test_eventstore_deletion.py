@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
-from eventstore import ANY, Aggregate, Dispatcher, Position, SqlEventStore, command, event
+from eventstore import ANY, Aggregate, Dispatcher, Position, command, event
 from eventstore.backends.sql import deletion
 from eventstore.errors import ImportConflict, StreamDeleted
 from eventstore.snapshots import AggregateSnapshot
 
-SOURCE = "/notes"
+pytestmark = pytest.mark.postgres_in_faults
 
 
 class Note(Aggregate):
@@ -30,23 +28,24 @@ class Note(Aggregate):
         self.emit(self.Written(text=text))
 
 
-def written(*texts: str) -> list[Note.Written]:
+def written(*texts):
     return [Note.Written(text=text) for text in texts]
 
 
 @pytest.fixture
-def store(opened: Callable[[], SqlEventStore]) -> SqlEventStore:
+def store(opened):
     return opened()
 
 
-def rows(store: SqlEventStore) -> list[dict[str, Any]]:
+def rows(store):
     events = store.tables.events
     with store.engine.connect() as connection:
         query = select(events).order_by(events.c.order_xid, events.c.position)
         return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def test_rows_without_a_payload_take_the_places_of_the_events_and_of_the_next_one(store: SqlEventStore) -> None:
+@pytest.mark.both_databases
+def test_rows_without_a_payload_take_the_places_of_the_events_and_of_the_next_one(store):
     store.append("note-1", written("a", "b"), expected=ANY)
     before = rows(store)
     store.append("note-2", written("c"), expected=ANY)
@@ -59,23 +58,25 @@ def test_rows_without_a_payload_take_the_places_of_the_events_and_of_the_next_on
     places = {(row["partition"], row["topic"], row["category"]) for row in (*before, *left)}
     assert len(places) == 1
     assert {row["id"] for row in left}.isdisjoint(row["id"] for row in before)
-    assert {row["ce_source"] for row in left} == {"/notes"}
+    assert {row["ce_source"] for row in left} == {"/shop"}
 
 
-def test_the_aggregate_snapshot_of_a_deleted_stream_is_gone(store: SqlEventStore) -> None:
+def test_the_aggregate_snapshot_of_a_deleted_stream_is_gone(store):
     store.append("note-1", written("a"), expected=ANY)
     store.keep_snapshot(AggregateSnapshot("note-1", 0, b"\0\0\0\0\1state"))
     store.delete_stream("note-1", expected=ANY)
     assert store.snapshot("note-1") is None
 
 
-def test_a_long_stream_is_deleted_whole(store: SqlEventStore) -> None:
+@pytest.mark.both_databases
+def test_a_long_stream_is_deleted_whole(store):
     store.append("note-1", written(*map(str, range(5_001))), expected=ANY)
     assert store.delete_stream("note-1", expected=5_000) == 5_001
     assert [row["version"] for row in rows(store)] == list(range(5_002))
 
 
-def test_readers_and_their_lag_pass_over_what_is_left(store: SqlEventStore) -> None:
+@pytest.mark.both_databases
+def test_readers_and_their_lag_pass_over_what_is_left(store):
     store.append("note-1", written("a"), expected=ANY)
     (kept,) = store.append("note-2", written("b"), expected=ANY).positions
     store.delete_stream("note-1", expected=ANY)
@@ -84,7 +85,7 @@ def test_readers_and_their_lag_pass_over_what_is_left(store: SqlEventStore) -> N
     assert store.waiting(Position(0, 0), category="note")[0] == 1
 
 
-def test_a_command_to_a_deleted_stream_is_told_so(store: SqlEventStore) -> None:
+def test_a_command_to_a_deleted_stream_is_told_so(store):
     dispatcher = Dispatcher(store)
     dispatcher.send("1", Note.write, "a")
     store.delete_stream("note-1", expected=ANY)
@@ -92,9 +93,8 @@ def test_a_command_to_a_deleted_stream_is_told_so(store: SqlEventStore) -> None:
         dispatcher.send("1", Note.write, "b")
 
 
-def test_of_a_writer_that_comes_between_the_deletion_knows(
-    store: SqlEventStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.both_databases
+def test_of_a_writer_that_comes_between_the_deletion_knows(store, monkeypatch):
     """The writer appends after the deletion has looked, and before it marks the stream."""
     store.append("note-1", written("a"), expected=ANY)
     looked, tried = deletion.Deleter._last, Event()
@@ -114,9 +114,7 @@ def test_of_a_writer_that_comes_between_the_deletion_knows(
 
 
 @pytest.mark.parametrize("name", ["all.jsonl", "all.parquet"])
-def test_an_export_says_which_streams_were_deleted(
-    opened: Callable[[], SqlEventStore], tmp_path: Path, name: str
-) -> None:
+def test_an_export_says_which_streams_were_deleted(opened, tmp_path, name):
     source, target = opened(), opened()
     source.append("note-1", written("a", "b"), expected=ANY)
     source.append("note-2", written("c"), expected=ANY)
@@ -129,9 +127,7 @@ def test_an_export_says_which_streams_were_deleted(
         target.append("note-1", written("again"), expected=ANY)
 
 
-def test_an_older_export_does_not_bring_a_deleted_stream_back(
-    opened: Callable[[], SqlEventStore], tmp_path: Path
-) -> None:
+def test_an_older_export_does_not_bring_a_deleted_stream_back(opened, tmp_path):
     source, target = opened(), opened()
     source.append("note-1", written("a", "b"), expected=ANY)
     source.export_file(tmp_path / "before.jsonl")
@@ -148,9 +144,7 @@ def test_an_older_export_does_not_bring_a_deleted_stream_back(
     living.delete_stream("note-1", expected=ANY)
 
 
-def test_a_deletion_shows_in_a_file_as_a_line_without_a_payload(
-    opened: Callable[[], SqlEventStore], tmp_path: Path
-) -> None:
+def test_a_deletion_shows_in_a_file_as_a_line_without_a_payload(opened, tmp_path):
     source = opened()
     source.append("note-1", written("a"), expected=ANY)
     source.delete_stream("note-1", expected=ANY)

@@ -7,11 +7,10 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 import sqlalchemy as sa
@@ -23,6 +22,8 @@ from eventstore.errors import DeclarationError, InvalidSeal, KeysMissing, Unsupp
 from eventstore.snapshots import AggregateSnapshot, Snapshots
 from eventstore.testing.scenario import given
 from factfold.cli.entry import main
+
+pytestmark = pytest.mark.postgres_in_faults
 
 KEY, OTHER = os.urandom(32), os.urandom(32)
 
@@ -60,33 +61,21 @@ class Order(Aggregate):
         amount: int
 
 
-def opened(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == "memory":
-        yield MemoryEventStore()
-        return
-    sqlite = request.param == "sqlite"
-    folder = request.getfixturevalue("tmp_path")
-    url = f"sqlite:///{folder}/shop.db" if sqlite else request.getfixturevalue("database")()
-    with SqlEventStore(url, keys=MasterKeys({"one": KEY})) as store:
-        store.create_tables()
-        yield store
+@pytest.fixture
+def sql(opened):
+    return opened(keys=MasterKeys({"one": KEY}))
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
-def store(request: pytest.FixtureRequest) -> Iterator[Any]:
-    yield from opened(request)
+@pytest.fixture(params=["in memory", "in a database"])
+def store(request, sql):
+    return MemoryEventStore() if request.param == "in memory" else sql
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def sql(request: pytest.FixtureRequest) -> Iterator[SqlEventStore]:
-    yield from opened(request)
-
-
-def customers(store: Any) -> list[Any]:
+def customers(store):
     return [event for recorded in store.read_all(category="customer") for event in Customer.events_of(recorded)]
 
 
-def test_personal_fields_come_back_as_they_were_until_the_subject_is_erased(store: Any) -> None:
+def test_personal_fields_come_back_as_they_were_until_the_subject_is_erased(store):
     dispatcher = Dispatcher(store)
     for number, name in (("7", "Ada"), ("8", "Bob")):
         dispatcher.send(number, Customer.register, name)
@@ -106,14 +95,14 @@ def test_personal_fields_come_back_as_they_were_until_the_subject_is_erased(stor
     assert store.erase("7").keys == 0
 
 
-def test_who_comes_back_after_an_erasure_has_a_new_key(store: Any) -> None:
+def test_who_comes_back_after_an_erasure_has_a_new_key(store):
     for name in ("Ada", "Ada again"):
         store.append("customer-7", [Customer.Registered(name=name)], expected=ANY)
         store.erase("7") if name == "Ada" else None
     assert [event.name for event in customers(store)] == ["(erased)", "Ada again"]
 
 
-def test_aggregate_snapshots_and_cached_states_of_the_subject_are_gone(store: Any) -> None:
+def test_aggregate_snapshots_and_cached_states_of_the_subject_are_gone(store):
     dispatcher = Dispatcher(store, snapshots=Snapshots(store, every=1, cached=10))
     dispatcher.send("7", Customer.register, "Ada")
     assert store.snapshot("customer-7") is None, "a snapshot shows in clear what the events hold sealed"
@@ -123,7 +112,7 @@ def test_aggregate_snapshots_and_cached_states_of_the_subject_are_gone(store: An
     assert dispatcher.load(Customer, "7").name == "(erased)"
 
 
-def test_what_is_stored_shows_nothing_of_it(sql: SqlEventStore) -> None:
+def test_what_is_stored_shows_nothing_of_it(sql):
     sql.append("customer-7", [Customer.Registered(name="Ada Lovelace")], expected=ANY)
     with sql.engine.connect() as connection:
         rows = [bytes(payload) for payload in connection.scalars(sa.select(sql.tables.events.c.payload))]
@@ -136,7 +125,7 @@ def test_what_is_stored_shows_nothing_of_it(sql: SqlEventStore) -> None:
     assert len(keys) == 1
 
 
-def test_a_store_without_keys_reads_what_is_clear_and_refuses_the_rest(sql: SqlEventStore) -> None:
+def test_a_store_without_keys_reads_what_is_clear_and_refuses_the_rest(sql):
     sql.append("customer-7", [Customer.Registered(name="Ada", plan="gold")], expected=ANY)
     keyless = SqlEventStore(sql.engine)
     (recorded,) = keyless.read_stream("customer-7")
@@ -149,7 +138,7 @@ def test_a_store_without_keys_reads_what_is_clear_and_refuses_the_rest(sql: SqlE
     assert keyless.erase("7").keys == 1  # to destroy a key nobody needs the master key
 
 
-def test_a_changed_value_is_refused_and_so_is_one_of_another_place(sql: SqlEventStore) -> None:
+def test_a_changed_value_is_refused_and_so_is_one_of_another_place(sql):
     sql.append("customer-7", [Customer.Registered(name="Ada")], expected=ANY)
     events = sql.tables.events
     with sql.engine.begin() as connection:
@@ -160,7 +149,7 @@ def test_a_changed_value_is_refused_and_so_is_one_of_another_place(sql: SqlEvent
         list(sql.read_stream("customer-7"))
 
 
-def test_keys_of_another_store_are_not_taken_for_destroyed_ones(sql: SqlEventStore) -> None:
+def test_keys_of_another_store_are_not_taken_for_destroyed_ones(sql):
     sql.append("customer-7", [Customer.Registered(name="Ada")], expected=ANY)
     with sql.engine.begin() as connection:
         connection.execute(sa.delete(sql.tables.subject_keys))
@@ -168,7 +157,7 @@ def test_keys_of_another_store_are_not_taken_for_destroyed_ones(sql: SqlEventSto
         list(sql.read_stream("customer-7"))
 
 
-def test_rotation_wraps_every_key_anew_and_touches_no_event(sql: SqlEventStore) -> None:
+def test_rotation_wraps_every_key_anew_and_touches_no_event(sql):
     for number in range(3):
         sql.append(f"customer-{number}", [Customer.Registered(name=f"n{number}")], expected=ANY)
     with sql.engine.connect() as connection:
@@ -182,7 +171,7 @@ def test_rotation_wraps_every_key_anew_and_touches_no_event(sql: SqlEventStore) 
         customers(sql)
 
 
-def test_of_writers_at_once_one_makes_the_key(sql: SqlEventStore) -> None:
+def test_of_writers_at_once_one_makes_the_key(sql):
     sql.register(Customer)
     start = threading.Barrier(8)
 
@@ -197,7 +186,8 @@ def test_of_writers_at_once_one_makes_the_key(sql: SqlEventStore) -> None:
     assert len({event.name for event in customers(sql)}) == 8
 
 
-def test_sealing_within_a_caller_s_transaction_goes_with_it(sql: SqlEventStore) -> None:
+@pytest.mark.both_databases
+def test_sealing_within_a_caller_s_transaction_goes_with_it(sql):
     sql.register(Customer)
     with sql.engine.connect() as connection:
         transaction = connection.begin()
@@ -208,11 +198,11 @@ def test_sealing_within_a_caller_s_transaction_goes_with_it(sql: SqlEventStore) 
     assert [event.name for event in customers(sql)] == ["Bob"]
 
 
-def test_scenarios_need_no_keys() -> None:
+def test_scenarios_need_no_keys():
     given(Customer, Customer.Registered(name="Ada")).when(Customer.register, "Bob").then_state(name="Bob", moves=2)
 
 
-def test_an_event_without_a_subject_is_refused() -> None:
+def test_an_event_without_a_subject_is_refused():
     class Note(Aggregate):
         @event
         class Written:
@@ -232,19 +222,19 @@ def test_an_event_without_a_subject_is_refused() -> None:
         ({"name": Annotated[str, Personal(subject="missing", erased="")]}, "'missing', is no clear field"),
     ],
 )
-def test_a_mark_that_cannot_work_is_refused_when_the_class_is_made(hints: dict[str, Any], words: str) -> None:
+def test_a_mark_that_cannot_work_is_refused_when_the_class_is_made(hints, words):
     with pytest.raises((UnsupportedFieldType, DeclarationError), match=words):
         event(name="person.named")(type("Named", (), {"__annotations__": hints}))
 
 
 @pytest.mark.parametrize("text", ["", "one", "one:short", f"one:{base64.b64encode(b'x' * 31).decode()}"])
-def test_master_keys_that_are_none_are_refused_and_not_told(text: str) -> None:
+def test_master_keys_that_are_none_are_refused_and_not_told(text):
     with pytest.raises(DeclarationError) as refused:
         MasterKeys.parse(text)
     assert text == "" or text.partition(":")[2] == "" or text.partition(":")[2] not in str(refused.value)
 
 
-def test_keys_are_not_told_by_what_shows_them() -> None:
+def test_keys_are_not_told_by_what_shows_them():
     from eventstore.erasure import new_data_key
 
     key = new_data_key(uuid.uuid4())
@@ -252,14 +242,14 @@ def test_keys_are_not_told_by_what_shows_them() -> None:
     assert KEY not in repr(MasterKeys({"one": KEY})).encode()
 
 
-def run(monkeypatch: pytest.MonkeyPatch, capsys: Any, *arguments: str) -> tuple[int, str]:
+def run(monkeypatch, capsys, *arguments):
     monkeypatch.setattr("sys.argv", ["factfold", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
     return int(ended.value.code or 0), capsys.readouterr().out
 
 
-def test_the_command_forgets_and_says_what_it_does_not_reach(sql: SqlEventStore, monkeypatch: Any, capsys: Any) -> None:
+def test_the_command_forgets_and_says_what_it_does_not_reach(sql, monkeypatch, capsys):
     url = sql.engine.url.render_as_string(hide_password=False)
     sql.append("customer-7", [Customer.Registered(name="Ada")], expected=ANY)
     code, out = run(monkeypatch, capsys, "erase", "7", "--store-url", url, "--yes", "--json")
@@ -269,7 +259,7 @@ def test_the_command_forgets_and_says_what_it_does_not_reach(sql: SqlEventStore,
     assert [event.name for event in customers(sql)] == ["(erased)"]
 
 
-def test_the_command_makes_and_rotates_master_keys(sql: SqlEventStore, monkeypatch: Any, capsys: Any) -> None:
+def test_the_command_makes_and_rotates_master_keys(sql, monkeypatch, capsys):
     url = sql.engine.url.render_as_string(hide_password=False)
     sql.append("customer-7", [Customer.Registered(name="Ada")], expected=ANY)
     _, made = run(monkeypatch, capsys, "keys", "new", "--name", "fresh")

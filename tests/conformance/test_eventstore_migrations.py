@@ -6,7 +6,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,6 +22,8 @@ from eventstore.backends.sql import migrating
 from eventstore.backends.sql.migrating import NEWEST, migrate
 from eventstore.backends.sql.models import MIGRATIONS
 from eventstore.errors import StoreNewer, StoreNotPrepared
+
+pytestmark = pytest.mark.both_databases
 
 SCRIPTS = Path(migrating.__file__).parent / "migrations"
 FAILS = """
@@ -41,27 +42,24 @@ class Note(Aggregate):
         text: str
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'events.db'}"
-    create: Callable[[], str] = request.getfixturevalue("database")
-    return create()
+@pytest.fixture
+def url(new_url):
+    return new_url()
 
 
 @pytest.fixture
-def store(url: str) -> Iterator[SqlEventStore]:
+def store(url):
     with SqlEventStore(url) as store:
         yield store
 
 
-def run_migrations(store: SqlEventStore) -> None:
+def run_migrations(store):
     with store._database.append() as connection:
         store._database.dialect.guard_tables(connection, store.tables)
         migrate(connection, store.tables)
 
 
-def differences(store: SqlEventStore) -> list[object]:
+def differences(store):
     options = {"version_table": MIGRATIONS, "version_table_schema": store.tables.schema, "compare_type": True}
     with store.engine.connect() as connection:
         if store.tables.schema is not None:
@@ -70,7 +68,7 @@ def differences(store: SqlEventStore) -> list[object]:
         return list(compare_metadata(MigrationContext.configure(connection, opts=options), store.tables.metadata))
 
 
-def execute(url: str, script: str) -> None:
+def execute(url, script):
     if url.startswith("sqlite"):
         connection = sqlite3.connect(make_url(url).database or "")
         connection.executescript(script)
@@ -80,7 +78,7 @@ def execute(url: str, script: str) -> None:
             connection.execute(script)
 
 
-def from_before_migrations(store: SqlEventStore, url: str) -> None:
+def from_before_migrations(store, url):
     """A store as create_tables made it before there were migrations, and before there were snapshots."""
     store.create_tables()
     store.append("note-1", [Note.Written(text="old")], expected=ANY)
@@ -89,19 +87,19 @@ def from_before_migrations(store: SqlEventStore, url: str) -> None:
     execute(url, "".join(f"drop table {name};" for name in later))
 
 
-def test_migrations_lead_to_the_tables_the_models_say(store: SqlEventStore) -> None:
+def test_migrations_lead_to_the_tables_the_models_say(store):
     run_migrations(store)
     assert differences(store) == []
 
 
-def test_a_column_the_migrations_lack_would_be_seen(store: SqlEventStore, url: str) -> None:
+def test_a_column_the_migrations_lack_would_be_seen(store, url):
     run_migrations(store)
     store.engine.dispose()
     execute(url, "alter table events drop column traceparent;")
     assert len(differences(store)) == 1
 
 
-def test_the_newest_version_is_the_last_migration() -> None:
+def test_the_newest_version_is_the_last_migration():
     config = Config()
     config.set_main_option("script_location", "eventstore.backends.sql:migrations")
     scripts = ScriptDirectory.from_config(config)
@@ -111,7 +109,7 @@ def test_the_newest_version_is_the_last_migration() -> None:
     assert {len(number) for number in numbers} == {4}
 
 
-def test_a_new_store_is_of_the_newest_version(store: SqlEventStore) -> None:
+def test_a_new_store_is_of_the_newest_version(store):
     assert (store.version().installed, store.version().is_current) == (None, False)
     store.create_tables()
     assert (store.version().installed, store.version().is_current) == (NEWEST, True)
@@ -119,7 +117,7 @@ def test_a_new_store_is_of_the_newest_version(store: SqlEventStore) -> None:
     assert store.migration_sql() == ""
 
 
-def test_a_store_from_before_migrations_keeps_its_events_and_gets_what_it_lacks(store: SqlEventStore, url: str) -> None:
+def test_a_store_from_before_migrations_keeps_its_events_and_gets_what_it_lacks(store, url):
     from_before_migrations(store, url)
     assert store.version().installed is None
     store.create_tables()
@@ -129,7 +127,7 @@ def test_a_store_from_before_migrations_keeps_its_events_and_gets_what_it_lacks(
     assert store.append("note-1", [Note.Written(text="new")], expected=0).version == 1
 
 
-def test_many_processes_may_migrate_at_once(store: SqlEventStore, url: str) -> None:
+def test_many_processes_may_migrate_at_once(store, url):
     from_before_migrations(store, url)
 
     def create(_: int) -> str | None:
@@ -142,7 +140,7 @@ def test_many_processes_may_migrate_at_once(store: SqlEventStore, url: str) -> N
     assert differences(store) == []
 
 
-def test_the_sql_that_is_shown_is_the_migration(store: SqlEventStore, url: str) -> None:
+def test_the_sql_that_is_shown_is_the_migration(store, url):
     from_before_migrations(store, url)
     script = store.migration_sql()
     assert "CREATE TABLE IF NOT EXISTS snapshots" in script
@@ -153,7 +151,7 @@ def test_the_sql_that_is_shown_is_the_migration(store: SqlEventStore, url: str) 
     assert differences(store) == []
 
 
-def test_a_store_of_a_newer_release_is_refused(store: SqlEventStore, url: str) -> None:
+def test_a_store_of_a_newer_release_is_refused(store, url):
     store.create_tables()
     store.engine.dispose()
     execute(url, f"update {MIGRATIONS} set version_num = '9999';")
@@ -162,7 +160,7 @@ def test_a_store_of_a_newer_release_is_refused(store: SqlEventStore, url: str) -
             ask()
 
 
-def test_the_users_tables_and_migrations_are_left_alone(store: SqlEventStore, url: str) -> None:
+def test_the_users_tables_and_migrations_are_left_alone(store, url):
     execute(url, "create table alembic_version (version_num varchar(32)); create table orders (id integer);")
     execute(url, "insert into alembic_version values ('theirs');")
     run_migrations(store)
@@ -171,14 +169,14 @@ def test_the_users_tables_and_migrations_are_left_alone(store: SqlEventStore, ur
     assert set(inspect(store.engine).get_table_names()) == {"alembic_version", "orders", *store.tables.metadata.tables}
 
 
-def test_a_users_table_of_our_name_is_not_taken_for_ours(store: SqlEventStore, url: str) -> None:
+def test_a_users_table_of_our_name_is_not_taken_for_ours(store, url):
     execute(url, "create table events (id integer, happened text);")
     with pytest.raises(StoreNotPrepared, match="'events' that is not an event store's"):
         store.create_tables()
     assert inspect(store.engine).get_table_names() == ["events"]
 
 
-def test_a_column_that_is_not_there_yet_says_that_the_store_is_old(store: SqlEventStore, url: str) -> None:
+def test_a_column_that_is_not_there_yet_says_that_the_store_is_old(store, url):
     store.create_tables()
     store.engine.dispose()
     execute(url, "alter table events drop column traceparent;")
@@ -186,9 +184,7 @@ def test_a_column_that_is_not_there_yet_says_that_the_store_is_old(store: SqlEve
         store.append("note-1", [Note.Written(text="x")], expected=ANY)
 
 
-def test_a_migration_that_fails_leaves_the_store_as_it_was(
-    store: SqlEventStore, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_migration_that_fails_leaves_the_store_as_it_was(store, url, tmp_path, monkeypatch):
     from_before_migrations(store, url)
     before = set(inspect(store.engine).get_table_names())
     scripts = tmp_path / "scripts"
@@ -202,7 +198,7 @@ def test_a_migration_that_fails_leaves_the_store_as_it_was(
     assert store.version().installed is None
 
 
-def test_alembic_is_not_loaded_where_nothing_is_migrated(tmp_path: Path) -> None:
+def test_alembic_is_not_loaded_where_nothing_is_migrated(tmp_path):
     use = f"from eventstore import SqlEventStore; s = SqlEventStore('sqlite:///{tmp_path}/a.db'); s.create_tables()"
     code = f"import sys; {use}; s.create_tables(); assert 'alembic' not in sys.modules; s.close()"
     subprocess.run([sys.executable, "-c", code], check=True)

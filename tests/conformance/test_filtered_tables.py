@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import random
-from contextlib import closing
 from decimal import Decimal
 
 import pytest
 
-from projections import Environment, ProjectionGroup, Table, field, open_runner, rebuild, verify, view
+from projections import ProjectionGroup, Table, field, view
 from projections.reference import accepted
-from projections.spark.session import small_batch_session
 from projections.spark.views import frames
 from projections.spark.views.view_functions import view_columns
 from projections.stores import affected
-from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from projections.testing.trial import ViewTrial
 from tests.conformance import relational_batches, view_oracle
+from tests.conformance.followed_views import ROWS_STAY, in_a_file
 from tests.conformance.join_views import captured, named
-from tests.conformance.killed_batches import ROWS_STAY
 from tests.conformance.relational_batches import RelationalBatches
 from tests.integration.tickets import DECLARED, Ticket
+
+pytestmark = pytest.mark.postgres_in_faults
 
 every_order = captured("filtered_orders", "customer_id", "amount")
 every_customer = captured("filtered_customers", "region_id", "full_name")
@@ -78,7 +77,6 @@ QUERIES = {
 ORACLE = {name: query.format(**SOME) for name, query in QUERIES.items()}
 SQL = {name: query.format(**{role: role for role in SOME}) for name, query in QUERIES.items()}
 GROUP = ProjectionGroup("filtered", [looked_up, beside, summed, all_of_them])
-FEW = ProjectionGroup("few", [beside, summed])
 
 
 @pytest.fixture(scope="module")
@@ -97,28 +95,18 @@ def some_change(chance, changes):
     return changes.put(table, {"id": chance.randrange(4), **values, **empty}, at=late)
 
 
-def through_a_history(log, catch_up, store, *, seed, batches, group=GROUP):
+def through_a_history(log, catch_up, store, *, seed, batches):
     chance, changes = random.Random(seed), ChangeWriter(log)
     for batch in range(batches):
         for _ in range(chance.choice([1, 3, 12])):
             some_change(chance, changes)
         catch_up()
-        view_oracle.assert_views_are_right(store, log, group, ORACLE, EVERY, after=f"batch {batch} of seed {seed}")
+        view_oracle.assert_views_are_right(store, log, GROUP, ORACLE, EVERY, after=f"batch {batch} of seed {seed}")
 
 
 def test_views_of_filtered_tables_are_right_through_random_histories(store, columns):
     log = MemoryLog()
     through_a_history(log, RelationalBatches(store, log, GROUP, SQL, columns).catch_up, store, seed=1, batches=20)
-
-
-def test_spark_gives_the_same_live_and_rebuilt(spark, tmp_path):
-    with closing(SqliteTableStore(tmp_path / "views.db")) as store:
-        store.prepare()
-        environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
-        through_a_history(environment.log, lambda: rebuild(environment, FEW), store, seed=1, batches=1, group=FEW)
-        with open_runner(environment, FEW) as runner:
-            through_a_history(environment.log, runner.catch_up, store, seed=2, batches=2, group=FEW)
-        assert all(verdict.equal for verdict in verify(environment, FEW).values())
 
 
 def test_a_filtered_table_shares_the_state_of_the_whole_one(store, columns):
@@ -138,9 +126,7 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_planted_fault_shows(mutant, tmp_path, columns, monkeypatch):
     monkeypatch.setattr(*MUTANTS[mutant])
-    store = SqliteTableStore(tmp_path / "views.db")
-    store.prepare()
-    with closing(store), pytest.raises(AssertionError, match="after"):
+    with in_a_file(tmp_path) as store, pytest.raises(AssertionError, match="after"):
         test_views_of_filtered_tables_are_right_through_random_histories(store, columns)
 
 

@@ -9,6 +9,8 @@ from projections.lifecycle.final_results import FinalsDue
 from projections.stores import finals
 from tests.conformance.final_rows import Finals, at, group_of
 
+pytestmark = pytest.mark.postgres_in_faults
+
 
 class Looks:
     """The looks of a runner, whose transactions are counted."""
@@ -38,6 +40,7 @@ def looks(store, monkeypatch):
     return Looks(store, monkeypatch)
 
 
+@pytest.mark.both_databases
 def test_a_look_opens_a_transaction_only_where_a_result_is_due_or_a_minute_has_passed(looks):
     assert looks.at(1) == (0, 1)  # notes when the first one is due
     assert [looks.at(1 + second / 60) for second in range(3)] == [(0, 0)] * 3
@@ -47,13 +50,11 @@ def test_a_look_opens_a_transaction_only_where_a_result_is_due_or_a_minute_has_p
     assert [looks.at(7), looks.at(7)] == [(1, 1), (0, 0)]
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_a_generation_that_serves_no_more_opens_none(looks):
     looks.shop.serve(group_of(2), [0])
     assert looks.at(30) == (0, 0)
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_a_row_whose_time_passed_since_the_last_note_is_given_out_though_nothing_was_due(looks):
     looks.at(3)
     looks.shop.put(looks.layout, 1.2)

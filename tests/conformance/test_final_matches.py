@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -24,9 +23,9 @@ from projections import (
 from projections.lifecycle import final_results
 from projections.spark.session import small_batch_session
 from projections.stores import finals
-from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
+from tests.conformance.followed_views import in_a_file
 
 STEPS = sa.Table(
     "steps", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("visitor", sa.Text),
@@ -60,8 +59,7 @@ def at(monkeypatch):
 
 
 def test_a_basket_that_is_not_bought_is_told_by_the_clock_though_no_row_follows(spark, tmp_path, at):
-    with closing(SqliteTableStore(tmp_path / "baskets.db")) as store:
-        store.prepare()
+    with in_a_file(tmp_path) as store:
         environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
         rebuild(environment, GROUP)
         changes = ChangeWriter(environment.log)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -20,9 +19,11 @@ from projections.lifecycle import final_results
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.stores import finals
-from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
+from tests.conformance.followed_views import in_a_file
+
+pytestmark = pytest.mark.postgres_in_faults
 
 SALES = sa.Table(
     "sales", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("amount", sa.BigInteger),
@@ -124,7 +125,6 @@ def test_each_result_comes_once_by_the_clock_and_what_breaks_the_promise_is_list
     assert shop.given() == shop.published() == [("12:00", 5), ("12:01", 8), ("12:09", 3)]
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_the_command_line_shows_results_late_changes_and_what_is_due(shop):
     with open_runner(shop.environment, group()) as runner:
         shop.sell(1, 5, minute=0)
@@ -152,7 +152,6 @@ def test_the_command_line_shows_results_late_changes_and_what_is_due(shop):
     assert (unknown.exit_code != 0, "name one that has: minutes" in str(unknown.exception.remedy)) == (True, True)
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_a_row_stamped_in_the_future_makes_no_other_row_late(shop):
     with open_runner(shop.environment, group()) as runner:
         shop.sell(1, 1, minute=60 * 24 * 365)
@@ -167,7 +166,6 @@ def test_a_row_stamped_in_the_future_makes_no_other_row_late(shop):
         assert finals.ahead(connection, layout.views["minutes"], PROMISE) == 1
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_nothing_is_final_before_all_that_is_in_the_log_is_applied(shop):
     shop.sell(1, 5, minute=0)
     shop.sell(2, 7, minute=0)
@@ -179,7 +177,6 @@ def test_nothing_is_final_before_all_that_is_in_the_log_is_applied(shop):
         assert shop.given() == [("12:00", 12)]
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_a_rebuild_gives_nothing_out_again_and_lists_what_its_generation_has_otherwise(shop):
     shop.sell(1, 5, minute=0)
     shop.sell(2, 6, minute=1)
@@ -197,35 +194,35 @@ def test_a_rebuild_gives_nothing_out_again_and_lists_what_its_generation_has_oth
 def test_results_given_out_before_all_is_applied_would_show(spark, tmp_path, monkeypatch):
     """The planted fault: the clock alone decides, and not what the run has applied."""
     monkeypatch.setattr(final_results, "reached", lambda progress, ends: True)
-    with closing(SqliteTableStore(tmp_path / "shop.db")) as store:
-        store.prepare()
+    with in_a_file(tmp_path) as store:
         shop = Shop(spark, store, monkeypatch)
         with pytest.raises(AssertionError):
             test_nothing_is_final_before_all_that_is_in_the_log_is_applied(shop)
 
 
-@pytest.mark.parametrize(
-    ("declare", "words"),
-    [
-        (lambda: FinalResults("window_end", after=None), "without a promise"),
-        (lambda: FinalResults("window_end", after="-1 minute"), "after '-1 minute' is negative"),
-        (lambda: FinalResults("window_end", after="soon"), "after 'soon' is no length of time"),
-        (lambda: FinalResults("window_end", after="1 month"), "of months"),
-        (lambda: FinalResults("window_end", after="1 minute", max_ahead="-1 day"), "max_ahead '-1 day' is negative"),
-    ],
+NO_PROMISES = (
+    ({"after": None}, "without a promise"),
+    ({"after": "-1 minute"}, "after '-1 minute' is negative"),
+    ({"after": "soon"}, "after 'soon' is no length of time"),
+    ({"after": "1 month"}, "of months"),
+    ({"after": "1 minute", "max_ahead": "-1 day"}, "max_ahead '-1 day' is negative"),
 )
-def test_what_promises_nothing_is_refused(declare, words):
-    with pytest.raises(InvalidDefinition) as caught:
-        declare()
-    assert words in caught.value.message
-    assert caught.value.remedy
 
 
-@pytest.mark.parametrize(("on", "words"), [("window", "no column of it"), ("day", "date"), ("amount", "bigint")])
-def test_a_time_of_final_results_is_a_timestamp_of_the_view(spark, on, words):
-    @view(key="id", tables={"sales": sales}, final=FinalResults(on, after="1 minute"))
-    def sold(sales):
-        return sales
+def test_what_promises_nothing_is_refused():
+    for options, words in NO_PROMISES:
+        with pytest.raises(InvalidDefinition) as caught:
+            FinalResults("window_end", **options)
+        assert words in caught.value.message
+        assert caught.value.remedy
 
-    with pytest.raises(InvalidDefinition, match=f"is final by '{on}', which is {words}"):
-        view_columns(small_batch_session(spark), ProjectionGroup("shop", [sold]))
+
+def test_a_time_of_final_results_is_a_timestamp_of_the_view(spark):
+    for on, words in (("window", "no column of it"), ("day", "date"), ("amount", "bigint")):
+
+        @view(key="id", tables={"sales": sales}, final=FinalResults(on, after="1 minute"))
+        def sold(sales):
+            return sales
+
+        with pytest.raises(InvalidDefinition, match=f"is final by '{on}', which is {words}"):
+            view_columns(small_batch_session(spark), ProjectionGroup("shop", [sold]))

@@ -17,9 +17,7 @@ from projections.stores.final_tables import final_tables
 from projections.testing.memory_log import MemoryViewTopics
 from tests.conformance.final_rows import TOPIC, Finals, group_of
 from tests.conformance.topic_folds import Died, dies_instead_of
-
-# The others are the same statements again.
-on_sqlite = pytest.mark.parametrize("store", ["SQLite"], indirect=True)
+from tests.tiers import first_of
 
 
 @pytest.fixture
@@ -27,6 +25,7 @@ def shop(store):
     return Finals(store)
 
 
+@pytest.mark.both_databases
 def test_each_result_comes_into_the_topic_once_and_in_order_through_a_cut_over_and_a_rollback(shop):
     first, its_layout = shop.serve(group_of(), range(6))
     assert shop.give_out(first, its_layout, 3) == 2
@@ -42,7 +41,6 @@ def test_each_result_comes_into_the_topic_once_and_in_order_through_a_cut_over_a
     assert shop.waiting() == {TOPIC: 0}
 
 
-@on_sqlite
 def test_a_generation_that_does_not_serve_publishes_nothing(shop):
     retired, its_layout = shop.serve(group_of(), [0])
     shop.serve(group_of(2), [])
@@ -63,6 +61,7 @@ def killed_after_sending(shop, monkeypatch):
     assert shop.ids() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.both_databases
 def test_a_publisher_that_is_killed_after_sending_is_followed_by_one_that_leaves_out_what_is_there(shop, monkeypatch):
     killed_after_sending(shop, monkeypatch)
     assert shop.waiting() == {TOPIC: 0}
@@ -74,7 +73,6 @@ def test_the_planted_fault_is_seen_what_is_in_the_topic_is_not_looked_at(shop, m
         killed_after_sending(shop, monkeypatch)
 
 
-@on_sqlite
 def test_a_publisher_that_is_killed_before_sending_loses_nothing(shop, monkeypatch):
     run, layout = shop.serve(group_of(), range(3))
     shop.give_out(run, layout, 30)
@@ -84,7 +82,6 @@ def test_a_publisher_that_is_killed_before_sending_loses_nothing(shop, monkeypat
     assert shop.ids() == [0, 1, 2]
 
 
-@on_sqlite
 @pytest.mark.parametrize("killed", range(4))
 def test_a_publisher_that_is_killed_after_any_chunk_sends_none_twice(shop, monkeypatch, killed):
     monkeypatch.setattr(outbox, "CHUNK_ROWS", 2)
@@ -96,7 +93,6 @@ def test_a_publisher_that_is_killed_after_any_chunk_sends_none_twice(shop, monke
     assert shop.ids() == list(range(7))
 
 
-@on_sqlite
 def test_a_publisher_looks_at_no_more_of_a_topic_than_what_was_sent_last(shop, monkeypatch):
     run, layout = shop.serve(group_of(), range(5))
     looked, keys_between = [], MemoryViewTopics.keys_between
@@ -112,7 +108,6 @@ def test_a_publisher_looks_at_no_more_of_a_topic_than_what_was_sent_last(shop, m
     assert looked == [0, 1, 1, 1, 1]
 
 
-@on_sqlite
 def test_what_another_publisher_notes_meanwhile_is_not_taken_back(shop):
     run, layout = shop.serve(group_of(), range(3))
     shop.give_out(run, layout, 2)
@@ -126,7 +121,6 @@ def test_what_another_publisher_notes_meanwhile_is_not_taken_back(shop):
     assert shop.ids() == [0, 1, 2]
 
 
-@on_sqlite
 def test_a_publisher_whose_note_is_refused_looks_again_and_sends_the_rest(shop, monkeypatch):
     run, layout = shop.serve(group_of(), range(3))
     shop.give_out(run, layout, 30)
@@ -143,6 +137,7 @@ def test_a_publisher_whose_note_is_refused_looks_again_and_sends_the_rest(shop, 
     assert (shop.ids(), shop.waiting()) == ([0, 1, 2], {TOPIC: 0})
 
 
+@pytest.mark.both_databases
 def test_a_topic_that_was_deleted_is_filled_again_with_every_result(shop):
     run, layout = shop.serve(group_of(), range(4))
     shop.give_out(run, layout, 3)
@@ -155,7 +150,6 @@ def test_a_topic_that_was_deleted_is_filled_again_with_every_result(shop):
     assert shop.publish(group_of(2)) == 0
 
 
-@on_sqlite
 def test_a_publisher_whose_topic_is_deleted_says_that_the_next_one_fills_it(shop, monkeypatch):
     run, layout = shop.serve(group_of(), [0])
     with opened_publisher(shop.environment, group_of()) as publisher, monkeypatch.context() as patched:
@@ -171,7 +165,6 @@ def refuse(topic):
     raise topic_missing(topic, "a broker")
 
 
-@on_sqlite
 def test_a_topic_that_somebody_made_anew_is_filled_but_for_what_a_runner_has_put_into_it(shop, monkeypatch):
     run, layout = shop.serve(group_of(), range(4))
     for minute in (2, 3):
@@ -185,7 +178,6 @@ def test_a_topic_that_somebody_made_anew_is_filled_but_for_what_a_runner_has_put
     assert shop.ids() == [1, 0, 2, 3]
 
 
-@on_sqlite
 def test_a_topic_that_is_declared_later_gets_the_results_that_were_given_out_before(shop):
     run, layout = shop.serve(group_of(topic=None), range(3))
     shop.give_out(run, layout, 3)
@@ -195,6 +187,7 @@ def test_a_topic_that_is_declared_later_gets_the_results_that_were_given_out_bef
     assert shop.ids() == [0, 1]
 
 
+@pytest.mark.both_databases
 def test_a_topic_goes_on_where_it_stands_after_a_version_that_has_none(shop):
     first, its_layout = shop.serve(group_of(), range(4))
     shop.give_out(first, its_layout, 3)
@@ -208,7 +201,6 @@ def test_a_topic_goes_on_where_it_stands_after_a_version_that_has_none(shop):
     assert shop.ids() == [0, 1, 2, 3]
 
 
-@on_sqlite
 def test_a_database_that_is_restored_from_a_backup_publishes_nothing_again(shop):
     run, layout = shop.serve(group_of(), range(5))
     shop.give_out(run, layout, 2)
@@ -231,8 +223,7 @@ def test_a_database_that_is_restored_from_a_backup_publishes_nothing_again(shop)
 STEPS = ["give out", "give out", "give out", "publish", "die sending", "die noting", "die noting", "cut over", "delete"]
 
 
-@on_sqlite
-@pytest.mark.parametrize("seed", range(5))
+@first_of("seed", 0, 1, 2, 3, 4, indirect=False)
 def test_a_topic_is_the_table_of_its_results_after_any_history_of_kills_cut_overs_and_deletions(
     shop, monkeypatch, seed
 ):
@@ -275,7 +266,6 @@ def die_in_publishing(shop, monkeypatch, version, after, *, sending):
         shop.publish(group_of(version))
 
 
-@on_sqlite
 def test_rows_and_final_results_of_a_view_have_topics_of_their_own(shop):
     group = group_of(rows="rows")
     run, layout = shop.serve(group, range(2))

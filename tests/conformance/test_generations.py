@@ -25,6 +25,8 @@ from projections.stores.runs import BUILT, RETIRED, SERVING
 from projections.stores.runs_table import create_runs_table, runs_table
 from tests.conformance.ticket_batches import COLUMNS, GROUP, rows, served, ticket_names
 
+pytestmark = pytest.mark.postgres_in_faults
+
 NEWER = ProjectionGroup("tickets", [ticket_names], version=2)
 
 
@@ -57,6 +59,7 @@ def statuses(store):
     return {state.run.generation: state.status for state in store.states("tickets")}
 
 
+@pytest.mark.both_databases
 def test_a_runs_table_of_an_earlier_release_is_given_its_new_columns_and_keeps_its_rows(store):
     served(store)
     with store.transaction() as connection:
@@ -140,6 +143,7 @@ def test_a_changed_definition_under_a_version_that_has_served_is_refused(store):
     refuse_changed(store, NEWER, COLUMNS)
 
 
+@pytest.mark.both_databases
 def test_retired_generations_are_dropped_and_others_are_not(store):
     first, layout = built(store, "old")
     store.switch(GROUP, first, layout)
@@ -177,6 +181,7 @@ def test_a_pause_outlives_a_cut_over(store):
     assert [state.paused for state in store.states("tickets")] == [False, True]
 
 
+@pytest.mark.both_databases
 def test_a_runner_waits_for_a_cut_over_that_lives_and_not_for_one_that_was_killed(store):
     run, _ = served(store)
     standing = Standing(store, run)
@@ -203,6 +208,7 @@ def test_a_runner_whose_generation_serves_no_more_is_told(store):
         standing.may_go_on()
 
 
+@pytest.mark.both_databases
 def test_the_status_names_who_keeps_a_generation_while_it_does(store):
     run, _ = served(store)
     run = store.claim(run)
@@ -211,6 +217,7 @@ def test_the_status_names_who_keeps_a_generation_while_it_does(store):
         assert "process " in store.generations()[0]["holder"]
 
 
+@pytest.mark.both_databases
 def test_rows_that_differ_are_shown_with_their_key_and_both_sides(store):
     first, layout = built(store, "a", "b", "gone", hours="1")
     store.switch(GROUP, first, layout)
@@ -231,6 +238,7 @@ def test_rows_that_differ_are_shown_with_their_key_and_both_sides(store):
     assert seen == {"b": (Decimal(1), Decimal(2)), "gone": (Decimal(1), None), "new": (None, Decimal(1))}
 
 
+@pytest.mark.both_databases
 def test_rows_whose_key_is_null_in_part_are_told_apart(store):
     _, layout = built(store, "t")
     view = layout.views["ticket_names"].view

@@ -6,183 +6,37 @@ Held against plain Python that goes through the changes of a row one by one.
 from __future__ import annotations
 
 import itertools
-import json
 import random
 from contextlib import closing
 from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import given
-from hypothesis import strategies as st
 
 from eventstore.event_types import event_type_of
 from projections import Environment, ProjectionGroup, open_runner, rebuild, rows_as_of, verify
 from projections.declaring.event_versions import FROM
-from projections.declaring.tables import BELOW_STREAMED
 from projections.errors import EventsMissing, UndecodableRecord
 from projections.lifecycle import building
 from projections.spark.session import small_batch_session
 from projections.spark.views import frames
 from projections.spark.views.view_functions import view_columns
-from projections.stores import affected
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.memory_log import MemoryLog
+from tests.conformance.followed_views import EXAMPLES
 from tests.conformance.history_ledger import (
     ALL,
-    GROUP,
     REGISTRY,
     Ledger,
-    expected,
     minutes,
     payment_history,
-    price_history,
-    prices,
     random_change,
     stored,
     write,
 )
-from tests.conformance.history_oracle import MINUTE
-from tests.conformance.killed_batches import (
-    EXAMPLES,
-    carry_in,
-    drawn_batches,
-    few,
-    in_a_file,
-    in_postgresql,
-    some,
-    until_a_fault_shows,
-)
-from tests.conformance.relational_batches import RelationalBatches
 from tests.integration.payments import Payment
-from tests.tiers import first_of
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
-SOME = some(12)
-
-
-def valid_over(slice, named):
-    """A history in DuckDB's SQL, over the versions of whole keys."""
-    return f"""
-        WITH timed AS (
-            SELECT *, CASE WHEN _pos < 0 AND row_number() OVER earlier = 1 THEN NULL ELSE _valid_from END AS a,
-                min(_valid_from) OVER (earlier ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS b
-            FROM {slice} WINDOW earlier AS (PARTITION BY shop, sku ORDER BY _epoch, _pos)),
-        lasting AS (SELECT * FROM timed WHERE NOT _deleted AND (a IS NULL OR b IS NULL OR a < b)),
-        measured AS (SELECT *, max(greatest(a, b)) OVER (PARTITION BY shop, sku) AS newest FROM lasting)
-        SELECT shop, sku, price, make_timestamp(a)::TIMESTAMPTZ AS {named}_from, make_timestamp(b)::TIMESTAMPTZ
-            AS {named}_to, b IS NULL AS is_current
-        FROM measured"""
-
-
-SQL = {
-    "price_history": valid_over("price_history_versions", "valid"),
-    "recent_prices": valid_over("recent_prices_versions", "known") + f" WHERE b IS NULL OR b + {2 * MINUTE} >= newest",
-}
-
-
-class RelationalHistories(RelationalBatches):
-    """Stages versions instead of the newest row of each key."""
-
-    def _stage(self, tables, since):
-        import pyarrow as pa
-
-        from projections.stores import staging
-
-        found = {}
-        for offset, (key, value) in enumerate(self._log.records(tables.table.topic)[since:], since):
-            if value is not None:
-                row = version(key, json.loads(value), offset)
-                found.setdefault((key, row["_pos"]), row)
-        if found:
-            target = self._store.target(tables.staged)
-            columns = {**tables.table.stored, **POSITION}
-            schema = pa.schema([(name, column.arrow()) for name, column in columns.items()])
-            target.append(pa.Table.from_pylist(list(found.values()), schema))
-        with self._store.staging(self._run) as connection:
-            staging.complete(connection, tables)
-
-
-def version(key, change, offset):
-    source = change["source"]
-    pos = source["lsn"] - (0 if source["snapshot"] == "false" else BELOW_STREAMED)
-    place = {"_epoch": 0, "_pos": pos, "_offset": offset, "_deleted": change["op"] == "d"}
-    return {**(change["after"] or {}), **json.loads(key), "_valid_from": source["ts_us"], "_unset": None, **place}
-
-
-POSITION = {c: prices.columns["price"] for c in ("_epoch", "_pos", "_offset")} | {
-    "_deleted": price_history.table("price_history_versions").sliced["_deleted"]
-}
-
-
-@st.composite
-def lives(draw):
-    """Batches of changes of a few rows: snapshots, deletions, late and repeated ones, commits of one time, kills."""
-    lsn = itertools.count(1_000, 10)
-
-    def change():
-        place = next(lsn) - draw(st.sampled_from([0, 0, 0, 23, 46]))
-        return {
-            "shop": draw(st.integers(1, 2)), "sku": draw(st.sampled_from(["a", "b"])), "lsn": place,
-            "price": draw(st.none() | st.integers(1, 3)), "minute": draw(st.integers(0, 6)),
-            "snapshot": draw(st.integers(0, 5)) == 0, "times": draw(st.integers(1, 2)),
-        }  # fmt: skip
-
-    return drawn_batches(draw, change, batches=7)
-
-
-def live_through(store, life, columns):
-    log = MemoryLog()
-    batches = RelationalHistories(store, log, GROUP, SQL, columns)
-
-    def written(batch):
-        for change in batch.changes:
-            write(log, change)
-
-    def check(*, after):
-        right, found = expected(log), stored(store, batches._layout, SQL)
-        wrong = {name: (rows, right[name]) for name, rows in found.items() if rows != right[name]}
-        assert not wrong, f"after {after}: {wrong}"
-
-    carry_in(batches, life, written, check)
-
-
-@pytest.fixture(scope="module")
-def columns(spark):
-    return view_columns(small_batch_session(spark), GROUP)
-
-
-def lived(folder, life, columns):
-    with in_a_file(folder) as store:
-        live_through(store, life, columns)
-
-
-@given(life=lives())
-@SOME
-def test_a_history_is_right_after_any_batch(columns, tmp_path, life):
-    lived(tmp_path, life, columns)
-
-
-@given(life=lives())
-@few(SOME)
-def test_a_history_is_right_in_postgresql_too(columns, database, life):
-    with in_postgresql(database()) as store:
-        live_through(store, life, columns)
-
-
-def _as_rows_are_replaced(role, by, destroyed):
-    return [query.where(sa.not_(role.staged.c["_deleted"])) for query in _PARTITIONS(role, by, destroyed)]
-
-
-_PARTITIONS = affected._partitions
-FAULTS = {"a deletion reaches no version": (affected, "_partitions", _as_rows_are_replaced)}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_of_histories_shows(fault, columns, tmp_path, monkeypatch):
-    monkeypatch.setattr(*FAULTS[fault])
-    with pytest.raises(AssertionError):
-        until_a_fault_shows(lambda life: lived(tmp_path, life, columns), lives(), SOME)
 
 
 @pytest.fixture
@@ -223,7 +77,7 @@ class Payments:
         return Payment.Received(customer_id=customer, amount=amount, paid_at=None)
 
 
-@first_of("store", "SQLite", "PostgreSQL")
+@pytest.mark.postgres_in_faults
 def test_spark_keeps_histories_as_it_would_rebuild_them(ledger, spark, tmp_path, monkeypatch):
     chance = random.Random(5)
     lsn, lives = itertools.count(1_000, 10), Payments(ledger, chance)
@@ -268,7 +122,6 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_planted_fault_of_the_histories_of_events_shows(spark, store, fault, monkeypatch):
     monkeypatch.setattr(frames, "with_states", PLANTED[fault])
@@ -285,7 +138,6 @@ def test_a_planted_fault_of_the_histories_of_events_shows(spark, store, fault, m
         ledger.check("the payments")
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_events_of_a_deleted_stream_lose_their_values_at_the_horizon_and_stay_deleted(ledger):
     event = Payment.Refused(reason="no card")
     ledger.record("p", 0, event, 1)
@@ -309,7 +161,6 @@ def test_events_of_a_deleted_stream_lose_their_values_at_the_horizon_and_stay_de
 TOLERANT = ProjectionGroup("tolerant", [payment_history], bad_records="skip")
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_what_stands_behind_a_bad_event_is_set_aside_with_it(spark, store):
     environment = Environment(spark, small_batch_session(spark), store, MemoryLog(REGISTRY))
     rebuild(environment, TOLERANT)
@@ -332,7 +183,6 @@ def test_what_stands_behind_a_bad_event_is_set_aside_with_it(spark, store):
     assert verify(environment, TOLERANT)["payment_history"].equal
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_an_event_without_a_time_and_a_gap_stop_a_run_that_tolerates_nothing(ledger):
     with open_runner(ledger.environment, ALL) as runner:
         ledger.record("p", 0, Payment.Refused(reason="no card"), 1)

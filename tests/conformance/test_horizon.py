@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -19,13 +18,15 @@ from projections.lifecycle.horizon import Horizon
 from projections.lifecycle.metrics import RunMetrics
 from projections.spark.session import small_batch_session
 from projections.stores import horizon
-from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance import ticket_batches, view_oracle
+from tests.conformance.followed_views import in_a_file
 from tests.conformance.join_views import NAMED, SQL, customers, full_join, left_join, orders
 from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.test_joins import customer, order
+
+pytestmark = pytest.mark.postgres_in_faults
 
 LONG, TEXT = ColumnType("long"), ColumnType("string")
 COLUMNS = {
@@ -84,6 +85,7 @@ def deleted_and_gone(shop, *, rows=1):
     return first
 
 
+@pytest.mark.both_databases
 def test_views_stay_right_through_random_histories_whose_deleted_rows_go_at_once(shop):
     chance, gone = random.Random(7), 0
     for batch in range(12):
@@ -103,6 +105,7 @@ def test_views_stay_right_through_random_histories_whose_deleted_rows_go_at_once
     assert shop.entries("orders") == shop.entries("customers") == []
 
 
+@pytest.mark.both_databases
 def test_a_repeated_change_of_a_row_that_is_gone_is_told_and_changes_nothing(shop):
     position = deleted_and_gone(shop)
     shop.changes.put(orders, order(0), at=position)
@@ -137,6 +140,7 @@ def test_a_repetition_that_comes_with_the_deletion_is_harmless_and_so_are_those_
     shop.assert_right()
 
 
+@pytest.mark.both_databases
 def test_a_key_that_is_used_again_comes_back_whether_its_deleted_row_is_gone_or_not(shop):
     deleted_and_gone(shop)
     shop.changes.put(orders, order(0))
@@ -179,6 +183,7 @@ def test_a_row_that_is_deleted_again_counts_from_its_last_deletion(shop):
     assert shop.state("orders") == {}
 
 
+@pytest.mark.both_databases
 def test_a_step_settles_so_many_at_most_the_oldest_first(shop):
     for n in range(5):
         shop.changes.put(orders, order(n))
@@ -215,6 +220,7 @@ def test_nobody_else_lets_go_of_a_run_s_rows(shop):
         shop.let_go()
 
 
+@pytest.mark.both_databases
 def test_deletions_of_a_generation_that_was_built_before_count_from_its_next_runner_on(shop):
     shop.changes.put(orders, order(0))
     shop.changes.delete(orders, {"id": 0})
@@ -231,6 +237,7 @@ def test_deletions_of_a_generation_that_was_built_before_count_from_its_next_run
     assert shop.state("orders") == {}
 
 
+@pytest.mark.both_databases
 def test_deleted_rows_that_a_build_loads_count_from_then_on(store):
     run, layout = store.begin_generation(GROUP, COLUMNS)
     state = layout.tables["orders"].state
@@ -250,6 +257,7 @@ def stage_deleted(store, layout, identity, version):
     store.target(layout.tables["tickets"].staged).append(ticket_batches.rows(ticket_batches.tickets.columns, **columns))
 
 
+@pytest.mark.both_databases
 def test_a_deleted_stream_loses_its_values_and_its_first_event_again_does_not_bring_it_back(store):
     run, layout = ticket_batches.served(store)
     state = layout.tables["tickets"].state
@@ -273,8 +281,9 @@ def test_a_deleted_stream_loses_its_values_and_its_first_event_again_does_not_br
 EXPLAIN = {"SQLite": "EXPLAIN QUERY PLAN ", "PostgreSQL": "EXPLAIN "}
 
 
-def test_what_is_due_is_found_without_a_look_at_the_rest_of_the_state(shop, request):
-    explain, plans = EXPLAIN[request.node.callspec.params["store"]], []
+@pytest.mark.both_databases
+def test_what_is_due_is_found_without_a_look_at_the_rest_of_the_state(shop, database_kind):
+    explain, plans = EXPLAIN[database_kind], []
     state = shop.layout.tables["orders"].state
     rows = [{"id": n, "_epoch": 0, "_pos": n, "_offset": n, "_deleted": n % 5 == 0} for n in range(50_000)]
     with shop.store.transaction() as connection:
@@ -294,8 +303,7 @@ def test_what_is_due_is_found_without_a_look_at_the_rest_of_the_state(shop, requ
 
 
 def test_a_runner_lets_go_by_itself_and_says_so(spark, tmp_path):
-    with closing(SqliteTableStore(tmp_path / "views.db")) as store:
-        store.prepare()
+    with in_a_file(tmp_path) as store:
         environment, metrics = Environment(spark, small_batch_session(spark), store, MemoryLog()), RunMetrics("one")
         group, changes = ProjectionGroup("one", [left_join]), ChangeWriter(environment.log)
         changes.put(orders, order(1))
@@ -305,9 +313,7 @@ def test_a_runner_lets_go_by_itself_and_says_so(spark, tmp_path):
             connection.execute(sa.text('UPDATE "factfold_one_1$deleted_orders" SET _at = _at - 30 * 86400'))
         with open_runner(environment, group, metrics=metrics) as runner:
             assert runner.run_once() is None
-        told = CliRunner().invoke(
-            application(), ["projections", "status", "--views-url", f"sqlite:///{tmp_path}/views.db"]
-        )
+        told = CliRunner().invoke(application(), ["projections", "status", "--views-url", f"sqlite:///{store.place}"])
         assert "; 1 deleted rows let go of" in told.output
         labels = {"group": "one", "table": "orders"}
         assert metrics.registry.get_sample_value("factfold_projection_deletions_settled_total", labels) == 1

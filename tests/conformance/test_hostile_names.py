@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
-from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
@@ -33,6 +34,8 @@ from eventstore.identifiers import (
 from eventstore.topics import event_topic
 from tests.hostile_names import HOSTILE
 
+pytestmark = pytest.mark.postgres_in_faults
+
 
 class Thing(Aggregate):
     @event
@@ -47,17 +50,14 @@ class Letter(Aggregate):
         text: Annotated[str, Personal(subject="to", erased="")]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def store(request: pytest.FixtureRequest, tmp_path) -> Iterator[SqlEventStore]:  # type: ignore[no-untyped-def]
-    sqlite = request.param == "sqlite"
-    url = f"sqlite:///{tmp_path}/names.db" if sqlite else request.getfixturevalue("database")()
-    with SqlEventStore(url, keys=MasterKeys({"one": b"k" * 32})) as opened:
-        opened.create_tables()
-        opened.register(Thing, Letter)
-        yield opened
+@pytest.fixture
+def store(opened):
+    store = opened(keys=MasterKeys({"one": b"k" * 32}))
+    store.register(Thing, Letter)
+    return store
 
 
-def catalogue(store: SqlEventStore) -> dict[str, object]:
+def catalogue(store):
     """Every schema, table and column of the database, and how many rows the tables hold that nobody meant to change."""
     inspector = sa.inspect(store.engine)
     tables = {(schema, table) for schema in inspector.get_schema_names() for table in inspector.get_table_names(schema)}
@@ -67,7 +67,7 @@ def catalogue(store: SqlEventStore) -> dict[str, object]:
     return {"columns": columns, "schemas": schemas, "categories": store.categories()}
 
 
-def refused_or(attempt: Callable[[], object]) -> bool:
+def refused_or(attempt):
     """Whether a name was refused, by the one error there is for it."""
     try:
         attempt()
@@ -76,11 +76,12 @@ def refused_or(attempt: Callable[[], object]) -> bool:
     return False
 
 
-def test_there_are_enough_of_them() -> None:
+def test_there_are_enough_of_them():
     assert len(set(HOSTILE)) >= 200
 
 
-def test_stream_ids_are_text_or_refused_and_nothing_else_changes(store: SqlEventStore) -> None:
+@pytest.mark.both_databases
+def test_stream_ids_are_text_or_refused_and_nothing_else_changes(store):
     before, stored = catalogue(store), {}
     for number, text in enumerate(HOSTILE):
         stream = f"thing-{text}"
@@ -94,7 +95,8 @@ def test_stream_ids_are_text_or_refused_and_nothing_else_changes(store: SqlEvent
     assert sum(1 for _ in store.read_all()) == sum(map(len, stored.values()))
 
 
-def test_reading_by_a_hostile_name_finds_nothing_or_refuses(store: SqlEventStore) -> None:
+@pytest.mark.both_databases
+def test_reading_by_a_hostile_name_finds_nothing_or_refuses(store):
     before = catalogue(store)
     for text in HOSTILE:
         refused_or(lambda name=text: list(store.read_stream(f"thing-{name}")))  # type: ignore[misc]
@@ -103,7 +105,8 @@ def test_reading_by_a_hostile_name_finds_nothing_or_refuses(store: SqlEventStore
     assert catalogue(store) == before
 
 
-def test_categories_topics_and_schemas_are_words_or_refused(store: SqlEventStore) -> None:
+@pytest.mark.both_databases
+def test_categories_topics_and_schemas_are_words_or_refused(store):
     before, accepted = catalogue(store), []
     for text in HOSTILE:
         name = f"c_{uuid.uuid4().hex[:8]}"
@@ -121,24 +124,19 @@ def test_categories_topics_and_schemas_are_words_or_refused(store: SqlEventStore
     assert {category.topic for category in accepted} <= {text for text in HOSTILE if text.isascii()} - {"", ".", ".."}
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        check_category,
-        check_topic,
-        check_type_name,
-        check_source,
-        check_subject,
-        StreamName.parse,
-        lambda name: event_topic(name, partitions=1),
-    ],
-)
-def test_every_check_accepts_or_raises_its_one_error(check: Callable[[str], object]) -> None:
-    outcomes = [refused_or(lambda name=text: check(name)) for text in HOSTILE]  # type: ignore[misc]
-    assert any(outcomes)
+CHECKS = (
+    check_category, check_topic, check_type_name, check_source, check_subject, StreamName.parse,
+    lambda name: event_topic(name, partitions=1),
+)  # fmt: skip
 
 
-def test_subjects_are_text_or_refused_and_each_is_erased_alone(store: SqlEventStore) -> None:
+def test_every_check_accepts_or_raises_its_one_error():
+    for check in CHECKS:
+        assert any([refused_or(partial(check, text)) for text in HOSTILE]), check
+
+
+@pytest.mark.both_databases
+def test_subjects_are_text_or_refused_and_each_is_erased_alone(store):
     before, kept = catalogue(store), []
     for number, text in enumerate(HOSTILE):
         sent = Letter.Sent(to=text, text=f"n{number}") if text else None
@@ -155,20 +153,21 @@ def test_subjects_are_text_or_refused_and_each_is_erased_alone(store: SqlEventSt
     assert catalogue(store) == before
 
 
-@pytest.mark.parametrize("text", ["a\ud800", "a\0b", "x" * 10_000])
-def test_a_subject_that_no_database_takes_is_refused_wherever_it_is_given(store: SqlEventStore, text: str) -> None:
-    memory = MemoryEventStore()
-    for attempt in (
-        lambda: memory.append("letter-1", [Letter.Sent(to=text, text="x")], expected=ANY),
-        lambda: memory.erase(text),
-        lambda: SqlKeyStore(store.engine, MasterKeys({"one": b"k" * 32})).erase(text),
-        lambda: SqlKeyStore(store.engine, MasterKeys({"one": b"k" * 32})).keys_for([text]),
-    ):
-        with pytest.raises(InvalidIdentifier, match="subject"):
-            attempt()
+def test_a_subject_that_no_database_takes_is_refused_wherever_it_is_given(store):
+    memory, keys = MemoryEventStore(), SqlKeyStore(store.engine, MasterKeys({"one": b"k" * 32}))
+    for text in ("a\ud800", "a\0b", "x" * 10_000):
+        for attempt in (
+            lambda text: memory.append("letter-1", [Letter.Sent(to=text, text="x")], expected=ANY),
+            memory.erase,
+            keys.erase,
+            lambda text: keys.keys_for([text]),
+        ):
+            with pytest.raises(InvalidIdentifier, match="subject"):
+                attempt(text)
 
 
-def test_sources_are_text_or_refused(store: SqlEventStore) -> None:
+@pytest.mark.both_databases
+def test_sources_are_text_or_refused(store):
     def append(source: str) -> None:
         named = SqlEventStore(store.engine, source=source)
         named.append("thing-1", [Thing.Named(number=1)], expected=ANY)
@@ -179,25 +178,25 @@ def test_sources_are_text_or_refused(store: SqlEventStore) -> None:
         MemoryEventStore(source="a\ud800")
 
 
-@pytest.mark.parametrize("expected", [None, "0", 1.0, True, -1, 2**31, b"1", []])
-def test_an_expectation_that_is_none_is_refused(store: SqlEventStore, expected: Any) -> None:
-    for one in (store, MemoryEventStore()):
-        for attempt in (
-            lambda one=one: one.append("thing-1", [Thing.Named(number=1)], expected=expected),
-            lambda one=one: one.delete_stream("thing-1", expected=expected),
-            lambda one=one: one.archive_stream("thing-1", expected=expected),
-        ):
+def test_an_expectation_that_is_none_is_refused(store):
+    no_versions: list[Any] = [None, "0", 1.0, True, -1, 2**31, b"1", []]
+    for one, expected in itertools.product((store, MemoryEventStore()), no_versions):
+        with pytest.raises(InvalidIdentifier, match="is not a version"):
+            one.append("thing-1", [Thing.Named(number=1)], expected=expected)
+        for close in (one.delete_stream, one.archive_stream):
             with pytest.raises(InvalidIdentifier, match="is not a version"):
-                attempt()
+                close("thing-1", expected=expected)
 
 
-@pytest.mark.parametrize("event_id", ["text", "64c7aa5a-37b7-4142-8246-1c24cda36206", 7, b"x" * 16])
-def test_an_id_that_is_no_uuid_is_refused(event_id: Any) -> None:
-    with pytest.raises(InvalidIdentifier, match="event id"):
-        NewEvent(Thing.Named(number=1), id=event_id)
+def test_an_id_that_is_no_uuid_is_refused():
+    no_ids: list[Any] = ["text", "64c7aa5a-37b7-4142-8246-1c24cda36206", 7, b"x" * 16]
+    for event_id in no_ids:
+        with pytest.raises(InvalidIdentifier, match="event id"):
+            NewEvent(Thing.Named(number=1), id=event_id)
 
 
-def test_a_schema_that_is_no_word_is_refused_by_whoever_names_one(store: SqlEventStore) -> None:
+@pytest.mark.both_databases
+def test_a_schema_that_is_no_word_is_refused_by_whoever_names_one(store):
     for text in HOSTILE:
         if refused_or(lambda schema=text: check_category(schema)):  # type: ignore[misc]
             with pytest.raises((InvalidIdentifier, UnsupportedBackend)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from contextlib import closing
 
 import pytest
 import sqlalchemy as sa
@@ -12,10 +11,10 @@ from projections import Environment, ProjectionGroup, open_runner, rebuild, veri
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.stores import affected, differences
-from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance import view_oracle
+from tests.conformance.followed_views import ROWS_STAY, in_a_file
 from tests.conformance.join_views import (
     FEW,
     GROUP,
@@ -37,11 +36,10 @@ from tests.conformance.join_views import (
     stars,
     visits,
 )
-from tests.conformance.killed_batches import ROWS_STAY
 from tests.conformance.relational_batches import RelationalBatches
 from tests.tiers import first_of
 
-ONE_STORE = first_of("store", "SQLite", "PostgreSQL")
+pytestmark = pytest.mark.postgres_in_faults
 
 
 def order(id, customer=1, place=("NO", "Oslo"), seller=1, amount=10):
@@ -151,7 +149,7 @@ def check_every_change(store, group, columns):
         assert_views_are_right(store, log, after=happening, group=group)
 
 
-@ONE_STORE
+@pytest.mark.postgres_in_faults
 def test_every_join_is_right_after_every_change(store, columns):
     check_every_change(store, GROUP, columns)
 
@@ -186,9 +184,7 @@ def _of_staged(source, columns):
 def test_a_planted_fault_shows(mutant, tmp_path, columns, monkeypatch):
     module, name, planted = MUTANTS[mutant]
     monkeypatch.setattr(module, name, planted)
-    store = SqliteTableStore(tmp_path / "views.db")
-    store.prepare()
-    with closing(store), pytest.raises(AssertionError, match="after"):
+    with in_a_file(tmp_path) as store, pytest.raises(AssertionError, match="after"):
         check_every_change(store, HARD, {view.name: columns[view.name] for view in HARD.kept})
 
 
@@ -207,6 +203,7 @@ def _value(cuts, column):
     return f"{column} {cuts.randrange(2)}" if column.endswith("name") else cuts.randrange(5)
 
 
+@pytest.mark.both_databases
 @first_of("seed", 0, 1, 2, indirect=False)
 def test_every_join_is_right_through_random_histories_cut_at_random(store, columns, seed):
     log, cuts = MemoryLog(), random.Random(seed)
@@ -218,7 +215,7 @@ def test_every_join_is_right_through_random_histories_cut_at_random(store, colum
         assert_views_are_right(store, log, after=f"batch {batch} of seed {seed}")
 
 
-@ONE_STORE
+@pytest.mark.postgres_in_faults
 def test_spark_gives_the_same_live_and_rebuilt(store, spark):
     environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
     changes, steps = ChangeWriter(environment.log), list(STEPS.items())

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -26,7 +26,7 @@ class TestMemoryKeys(FollowedKeysConformance):
         return MemoryKeys()
 
 
-def of_a_store(url: str) -> Iterator[SqlKeyStore]:
+def of_a_store(url):
     with SqlEventStore(url) as store:
         store.create_tables()
         with SqlKeyStore(store.engine, MASTER) as keys:
@@ -48,11 +48,11 @@ class TestPostgresKeys(FollowedKeysConformance):
 class Vault:
     """What an author writes: the four methods, with what the package root offers for them."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._lock, self._alive = threading.Lock(), dict[str, DataKey]()
         self._keys: dict[UUID, DataKey | None] = {}
 
-    def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
+    def keys_for(self, subjects):
         with self._lock:
             for subject in subjects:
                 if subject not in self._alive:
@@ -60,18 +60,18 @@ class Vault:
                     self._keys[key.id] = key
             return {subject: self._alive[subject] for subject in subjects}
 
-    def keys(self, ids: Collection[UUID]) -> Mapping[UUID, DataKey | None]:
+    def keys(self, ids):
         with self._lock:
             return {key_id: self._keys[key_id] for key_id in ids if key_id in self._keys}
 
-    def erase(self, subject: str) -> int:
+    def erase(self, subject):
         with self._lock:
             key = self._alive.pop(subject, None)
             if key is not None:
                 self._keys[key.id] = None
             return int(key is not None)
 
-    def rotate(self) -> int:
+    def rotate(self):
         return 0
 
 
@@ -81,7 +81,7 @@ class TestKeysOfOnesOwn(KeyStoreConformance):
         return Vault()
 
 
-def test_the_suite_notices_a_number_that_is_seen_too_early() -> None:
+def test_the_suite_notices_a_number_that_is_seen_too_early():
     """Planted: erasures that are counted before they are listed."""
 
     class Early(MemoryKeys):
@@ -92,7 +92,7 @@ def test_the_suite_notices_a_number_that_is_seen_too_early() -> None:
         FollowedKeysConformance().test_no_number_is_seen_before_a_lower_one(Early())
 
 
-def test_what_authors_need_is_loaded_without_a_client() -> None:
+def test_what_authors_need_is_loaded_without_a_client():
     use = "from eventstore.erasure import DataKey, FollowedKeys, KeyStore, new_data_key"
     code = f"import sys; {use}; assert not {{'sqlalchemy', 'fastavro', 'cryptography'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -11,6 +11,8 @@ from projections.declaring.columns import ColumnType
 from projections.stores import handing_over, json_rows
 from projections.stores.handing_over import Rows
 
+pytestmark = pytest.mark.postgres_in_faults
+
 COLUMNS = {
     "id": ColumnType("long"),
     "name": ColumnType("string"),
@@ -39,6 +41,7 @@ def assert_nested_in_both(store):
                            '{"id":2,"name":null,"doc":null}']  # fmt: skip
 
 
+@pytest.mark.both_databases
 def test_a_nested_column_is_json_within_the_record(store):
     assert_nested_in_both(store)
 
@@ -50,7 +53,6 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_the_planted_fault_is_seen(mutant, store, monkeypatch):
     monkeypatch.setattr(*MUTANTS[mutant])
     with pytest.raises(AssertionError):

@@ -30,7 +30,8 @@ from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance import view_oracle
 from tests.conformance.aggregate_views import GROUP, SQL, WITHOUT_DOUBLES, compounds, extremes, sales, shops, sums
-from tests.tiers import first_of
+
+pytestmark = pytest.mark.postgres_in_faults
 
 
 def sale(id, shop=1, kind="tea", pieces=2, grams=100, price="9.50", day="2024-02-29"):
@@ -177,12 +178,11 @@ def random_changes(cuts, count):
     return change
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_every_aggregate_is_right_after_every_change(store, spark):
     Aisle(spark, store).live(in_batches_of(2))
 
 
-@first_of("store", "SQLite", "PostgreSQL")
+@pytest.mark.postgres_in_faults
 def test_verify_recomputes_partial_aggregates_and_finds_one_that_drifted(store, spark):
     aisle, cuts = Aisle(spark, store, WITHOUT_DOUBLES), random.Random(5)
     aisle.live(in_batches_of(16) | {"random": random_changes(cuts, 30)})
@@ -196,7 +196,6 @@ def test_verify_recomputes_partial_aggregates_and_finds_one_that_drifted(store, 
     assert drifted["extremes"].digest == drifted["extremes"].recomputed_digest
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_batches_that_executors_carry_are_right_too(store, spark, monkeypatch):
     aisle = Aisle(spark, store, ProjectionGroup("large", [extremes]))
     monkeypatch.setattr(exchange, "DRIVER_ROWS", 1)
@@ -224,7 +223,6 @@ MUTANTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_planted_fault_shows(mutant, store, spark, monkeypatch):
     kept, module, name, planted, happenings = MUTANTS[mutant]
@@ -267,6 +265,7 @@ def hot_group(store):
     return run, layout
 
 
+@pytest.mark.both_databases
 def test_a_hot_group_costs_its_changes(store):
     run, layout = hot_group(store)
     group, read = layout.views["hot"], []
@@ -289,7 +288,6 @@ def whole_reads(connection, group, statement, bound):
     return [x for x in lines if x.startswith(("SCAN", "Seq Scan")) and group.root.state.name in x]
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_a_sum_beyond_its_type_stops_a_batch_as_it_stops_a_rebuild(store, spark):
     aisle = Aisle(spark, store, ProjectionGroup("full", [sums]))
     with pytest.raises(SparkFailed, match="CAST_OVERFLOW"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -21,7 +20,7 @@ COLUMNS = ("name", "born", "credit", "plan")
 
 
 @pytest.fixture(params=["embedded"])
-def road(request: pytest.FixtureRequest, spark: Any) -> Iterator[Road]:
+def road(request, spark):
     """The guests' history instead of their cards."""
     if request.param == "embedded":
         roads = embedded(spark, request.getfixturevalue("tmp_path"))
@@ -32,22 +31,22 @@ def road(request: pytest.FixtureRequest, spark: Any) -> Iterator[Road]:
         yield dataclasses.replace(found, group=ProjectionGroup("guests", [history("guest_history", guests)]))
 
 
-def shown(road: Road) -> list[Any]:
+def shown(road):
     with road.environment.store.transaction() as connection:
         rows = connection.execute(sa.text("SELECT * FROM guest_history")).mappings().all()
     return in_order([({**row, "credit": _decimal(row["credit"])}["guest_id"], *_values(row)) for row in rows])
 
 
-def _values(row: Any) -> tuple[Any, ...]:
+def _values(row):
     born = row["born"]
     return row["name"], None if born is None else str(born), _decimal(row["credit"]), row["plan"]
 
 
-def _decimal(value: Any) -> Decimal | None:
+def _decimal(value):
     return None if value is None else Decimal(value)
 
 
-def expected(road: Road) -> list[Any]:
+def expected(road):
     """The versions of every guest as plain Python makes them of the store's events, which it reads with the keys."""
     streams: dict[str, list[Any]] = {}
     for recorded in road.store.read_all():
@@ -62,7 +61,7 @@ def expected(road: Road) -> list[Any]:
     return in_order(spans)
 
 
-def lasting_at(states: list[Any]) -> list[Any]:
+def lasting_at(states):
     return lasting([(int(time.timestamp() * 1_000_000), row) for time, row in states])
 
 
@@ -84,7 +83,7 @@ def test_erasures_reach_every_version_live_and_in_a_rebuild(road: Road) -> None:
     assert {"(erased)", "(gone)"} <= {name for _, name, *_ in live}
 
 
-def test_a_person_who_is_erased_is_in_no_version_and_one_who_is_deleted_has_none(road: Road) -> None:
+def test_a_person_who_is_erased_is_in_no_version_and_one_who_is_deleted_has_none(road):
     road.store.append("guest-1", [Guest.Registered(name="Ada"), Guest.Upgraded(plan="gold")], expected=ANY)
     road.store.append("guest-2", [Guest.Registered(name="Bob")], expected=ANY)
     road.publish()
@@ -101,6 +100,6 @@ def test_a_person_who_is_erased_is_in_no_version_and_one_who_is_deleted_has_none
     assert all(verdict.equal for verdict in verify(road.environment, road.group).values())
 
 
-def as_of(road: Road, moment: Any) -> list[dict[str, Any]]:
+def as_of(road, moment):
     found: list[dict[str, Any]] = rows_as_of(road.environment.store, road.group, "guest_history", moment).to_pylist()
     return found

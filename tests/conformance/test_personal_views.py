@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import date
@@ -43,7 +43,7 @@ class Road:
     publish: Callable[[], object]
 
 
-def embedded(spark: Any, folder: Any) -> Iterator[Road]:
+def embedded(spark, folder):
     from projections.spark.reading.store_source import StoreLog
     from projections.stores.sqlite import SqliteTableStore
 
@@ -59,7 +59,7 @@ def embedded(spark: Any, folder: Any) -> Iterator[Road]:
         yield Road(store, environment, guest_group("guest", "booking"), lambda: None)
 
 
-def servers(spark: Any, stack: Any, database: Callable[[], str]) -> Iterator[Road]:
+def servers(spark, stack, database):
     from projections.spark.reading.kafka_source import KafkaLog
     from projections.stores.postgres import PostgresTableStore
 
@@ -81,7 +81,7 @@ def servers(spark: Any, stack: Any, database: Callable[[], str]) -> Iterator[Roa
 
 
 @pytest.fixture(params=["embedded"])
-def road(request: pytest.FixtureRequest, spark: Any) -> Iterator[Road]:
+def road(request, spark):
     if request.param == "embedded":
         yield from embedded(spark, request.getfixturevalue("tmp_path"))
     else:
@@ -92,12 +92,12 @@ ON_BOTH_ROADS = first_of("road", "embedded", "servers")
 
 
 @pytest.fixture
-def rows_travel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def rows_travel(request, monkeypatch):
     if request.param == "by executors":
         monkeypatch.setattr(exchange, "DRIVER_ROWS", 3)
 
 
-def view_rows(road: Road) -> dict[str, dict[str, tuple[Any, ...]]]:
+def view_rows(road):
     found = {}
     with road.environment.store.transaction() as connection:
         for view in road.group.views:
@@ -107,7 +107,7 @@ def view_rows(road: Road) -> dict[str, dict[str, tuple[Any, ...]]]:
     return found
 
 
-def caught_up(road: Road, runner: Any, *, max_records: int = 1_000) -> int:
+def caught_up(road, runner, *, max_records=1000):
     """Apply everything there is; returns how many rows of views were written."""
     road.publish()
     written = 0
@@ -116,7 +116,7 @@ def caught_up(road: Road, runner: Any, *, max_records: int = 1_000) -> int:
     return written
 
 
-def stored_state(road: Road) -> bytes:
+def stored_state(road):
     """Whatever the state tables of the serving generation hold."""
     store = road.environment.store
     with store.transaction() as connection:
@@ -139,9 +139,7 @@ def stored_state(road: Road) -> bytes:
     ],
     indirect=["road", "rows_travel"],
 )
-def test_erasures_reach_live_views_and_a_rebuild_as_plain_python_sees_them(
-    road: Road, rows_travel: None, cuts: list[int]
-) -> None:
+def test_erasures_reach_live_views_and_a_rebuild_as_plain_python_sees_them(road, rows_travel, cuts):
     history = GuestHistory(road.store, seed=7)
     history.steps(40)
     road.publish()
@@ -162,7 +160,7 @@ def test_erasures_reach_live_views_and_a_rebuild_as_plain_python_sees_them(
 
 
 @pytest.fixture
-def followed(road: Road) -> Iterator[tuple[Road, Any]]:
+def followed(road):
     """Two guests with a booking each, and a runner that shows them."""
     for identity, name in (("1", "Ada"), ("2", "Bob")):
         road.store.append(f"guest-{identity}", [Guest.Registered(name=name)], expected=ANY)
@@ -187,7 +185,7 @@ def test_an_erasure_alone_is_a_batch_and_writes_the_rows_of_its_person(followed:
     assert caught_up(road, runner) == 0
 
 
-def test_a_person_who_comes_back_is_seen_under_a_new_key(followed: tuple[Road, Any]) -> None:
+def test_a_person_who_comes_back_is_seen_under_a_new_key(followed):
     road, runner = followed
     road.store.erase("1")
     road.store.append("guest-1", [Guest.Renamed(name="Ada again")], expected=ANY)
@@ -195,9 +193,7 @@ def test_a_person_who_comes_back_is_seen_under_a_new_key(followed: tuple[Road, A
     assert view_rows(road)["guest_cards"]["1"][:3] == ("Ada again", None, Decimal(0))
 
 
-def test_an_erasure_between_opening_and_commit_is_seen_by_the_next_batch(
-    followed: tuple[Road, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_erasure_between_opening_and_commit_is_seen_by_the_next_batch(followed, monkeypatch):
     road, runner = followed
     open_rows = Disclosure.opened
 
@@ -217,7 +213,7 @@ def test_an_erasure_between_opening_and_commit_is_seen_by_the_next_batch(
     assert view_rows(road)["guest_cards"]["2"][0] == "(erased)"
 
 
-def test_verify_says_that_an_erasure_waits(followed: tuple[Road, Any]) -> None:
+def test_verify_says_that_an_erasure_waits(followed):
     road, runner = followed
     road.store.erase("2")
     with pytest.raises(ErasureWaiting, match="do not show it yet"):
@@ -226,9 +222,7 @@ def test_verify_says_that_an_erasure_waits(followed: tuple[Road, Any]) -> None:
     assert all(verdict.equal for verdict in verify(road.environment, road.group).values())
 
 
-def test_a_runner_that_forgot_who_is_sealed_under_a_key_is_found_out(
-    followed: tuple[Road, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runner_that_forgot_who_is_sealed_under_a_key_is_found_out(followed, monkeypatch):
     """The planted fault: erasures are read, and reach no row."""
     road, runner = followed
     monkeypatch.setattr(staging, "stage_destroyed", lambda connection, layout, keys: None)
@@ -238,7 +232,7 @@ def test_a_runner_that_forgot_who_is_sealed_under_a_key_is_found_out(
     assert not all(verdict.equal for verdict in verify(road.environment, road.group).values())
 
 
-def test_without_keys_nothing_is_built_and_nothing_run(road: Road) -> None:
+def test_without_keys_nothing_is_built_and_nothing_run(road):
     here = road.environment
     keyless = Environment.of(here.spark, here.small, here.store, here.log.log)  # type: ignore[attr-defined]
     for attempt in (rebuild, verify, lambda *given: open_runner(*given).__enter__()):
@@ -246,9 +240,7 @@ def test_without_keys_nothing_is_built_and_nothing_run(road: Road) -> None:
             attempt(keyless, road.group)
 
 
-def test_values_under_keys_of_another_store_stop_the_batch_and_change_nothing(
-    followed: tuple[Road, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_under_keys_of_another_store_stop_the_batch_and_change_nothing(followed, monkeypatch):
     road, runner = followed
     before = view_rows(road)
     with monkeypatch.context() as patched:

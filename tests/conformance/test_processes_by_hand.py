@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 from decimal import Decimal
 
@@ -18,13 +17,14 @@ from eventstore.scheduling import Schedule
 from tests.conformance.process_shop import NOON, Exploding, Former, NewerAlone, Shop, explode
 from tests.unit.eventstore.fulfilment import Fulfilment, Item, Order, Payment
 
-SOURCE = "/shop"
+pytestmark = pytest.mark.postgres_in_faults
+
 AGES = timedelta(days=9)
 
 
 @pytest.fixture
-def shop(opened: Callable[[], SqlEventStore]) -> Callable[..., Shop]:
-    return lambda *kinds: Shop(opened(), *kinds)
+def shop(shops):
+    return shops()
 
 
 class Parcel(Aggregate):
@@ -47,7 +47,7 @@ class Parcel(Aggregate):
 
 
 @pytest.fixture(autouse=True)
-def mood() -> Iterator[type[Parcel]]:
+def mood():
     Parcel.mood, Parcel.asleep = "fine", threading.Event()
     yield Parcel
     Parcel.asleep.set()
@@ -60,7 +60,7 @@ class Sender(Process, sends=[Parcel]):
         self.done()
 
 
-def sent(shop: Shop, mood: str) -> None:
+def sent(shop, mood):
     """Let a process end with a command that goes wrong."""
     Parcel.mood = mood
     shop.place("o1")
@@ -71,8 +71,9 @@ def sent(shop: Shop, mood: str) -> None:
         shop.pass_time(minutes=30)
 
 
-def test_a_command_of_an_ended_process_that_was_set_aside_is_stuck_and_retried(shop):
-    shop = shop(Sender)
+@pytest.mark.both_databases
+def test_a_command_of_an_ended_process_that_was_set_aside_is_stuck_and_retried(shops):
+    shop = shops(Sender)
     sent(shop, "broken")
     (stuck,) = shop.processes.instances(stuck=AGES)
     assert (stuck.status, stuck.problem) == ("done", "parcel.dispatch was set aside: ZeroDivisionError")
@@ -84,8 +85,8 @@ def test_a_command_of_an_ended_process_that_was_set_aside_is_stuck_and_retried(s
     assert shop.processes.instances(stuck=AGES) == []
 
 
-def test_a_last_command_that_was_refused_is_a_problem_although_the_process_has_ended(shop):
-    shop = shop(Sender)
+def test_a_last_command_that_was_refused_is_a_problem_although_the_process_has_ended(shops):
+    shop = shops(Sender)
     sent(shop, "shut")
     (stuck,) = shop.processes.instances(stuck=AGES)
     assert (stuck.status, stuck.problem) == ("done", "parcel.dispatch was refused: the gate is shut")
@@ -93,19 +94,19 @@ def test_a_last_command_that_was_refused_is_a_problem_although_the_process_has_e
     assert shop.processes.instances(stuck=AGES) == []
 
 
-def test_a_retry_of_what_has_no_problem_is_refused_and_takes_no_step(shop):
-    shop = shop(Sender)
+def test_a_retry_of_what_has_no_problem_is_refused_and_takes_no_step(shops):
+    shop = shops(Sender)
     shop.place("o1")
-    shop.deliver()
-    shop.worker().drain()
+    shop.work()
     steps = len(shop.processes.steps("sender", "o1"))
     with pytest.raises(ProcessError, match="sender 'o1' has nothing to repeat: it is done without a problem"):
         shop.processes.retry("sender", "o1")
     assert len(shop.processes.steps("sender", "o1")) == steps
 
 
-def test_a_last_command_that_no_worker_sends_is_stuck(shop):
-    shop = shop(Sender)
+@pytest.mark.both_databases
+def test_a_last_command_that_no_worker_sends_is_stuck(shops):
+    shop = shops(Sender)
     shop.place("o1")
     shop.deliver()
     shop.pass_time(hours=2)
@@ -114,12 +115,11 @@ def test_a_last_command_that_no_worker_sends_is_stuck(shop):
     assert stuck.waits_for == "command parcel.dispatch, due now"
 
 
+@pytest.mark.both_databases
 def test_instances_that_wait_for_a_timer_take_no_place_in_the_list_of_stuck_ones(shop):
-    shop = shop()
     shop.stock(9)
     shop.place("o1", "o2", "o3")
-    shop.deliver()
-    shop.worker().drain()
+    shop.work()
     shop.pass_time(minutes=20)
     shop.pay("early")
     shop.deliver()
@@ -129,11 +129,9 @@ def test_instances_that_wait_for_a_timer_take_no_place_in_the_list_of_stuck_ones
 
 
 def test_a_cancellation_while_it_compensates_withdraws_no_compensation(shop):
-    shop = shop()
     shop.stock(5)
     shop.place("o1")
-    shop.deliver()
-    shop.worker().drain()
+    shop.work()
     shop.processes.cancel("fulfilment", "o1")
     with pytest.raises(ProcessError, match="fulfilment 'o1' is compensating already"):
         shop.processes.cancel("fulfilment", "o1")
@@ -142,8 +140,8 @@ def test_a_cancellation_while_it_compensates_withdraws_no_compensation(shop):
     assert shop.status("o1") == "compensated"
 
 
-def test_an_instance_whose_former_code_is_missing_is_moved(shop):
-    first = shop(Former)
+def test_an_instance_whose_former_code_is_missing_is_moved(shops):
+    first = shops(Former)
     first.place("o1")
     first.deliver()
     alone = Shop(first.store, NewerAlone)
@@ -194,8 +192,8 @@ class RefusedToo(Refused, category="refused", version=2, earlier=[Refused], send
     pass
 
 
-def test_a_problem_that_was_retried_does_not_come_back_when_the_instance_is_moved(shop):
-    first = shop(Refused)
+def test_a_problem_that_was_retried_does_not_come_back_when_the_instance_is_moved(shops):
+    first = shops(Refused)
     sent(first, "shut")
     first.processes.retry("refused", "o1")
     assert Shop(first.store, RefusedToo).processes.migrate("refused", "o1").problem == ""
@@ -207,8 +205,8 @@ class Circle(Process, max_steps=3):
     def again(self) -> None: ...
 
 
-def test_a_process_in_a_circle_can_be_cancelled(shop):
-    shop = shop(Circle)
+def test_a_process_in_a_circle_can_be_cancelled(shops):
+    shop = shops(Circle)
     shop.place("o1", "o2", "o3")
     shop.deliver()
     shop.place("o4")
@@ -219,7 +217,6 @@ def test_a_process_in_a_circle_can_be_cancelled(shop):
 
 
 def test_a_scheduled_command_is_left_to_the_worker_that_knows_its_aggregate(shop):
-    shop = shop()
     schedule = Schedule(shop.store, clock=lambda: shop.now)
     schedule.at(NOON).send("o1", Parcel.dispatch)
     assert shop.worker(commands=[Order]).run_once().failed == 0
@@ -228,7 +225,6 @@ def test_a_scheduled_command_is_left_to_the_worker_that_knows_its_aggregate(shop
 
 
 def test_a_scheduled_command_that_was_set_aside_is_listed_with_its_reason_and_retried(shop):
-    shop = shop()
     schedule = Schedule(shop.store, clock=lambda: shop.now)
     waiting = schedule.after(timedelta(days=30)).send("o2", Order.ship, carrier="Post")
     exploding = schedule.at(NOON).send("o1", explode)
@@ -247,7 +243,6 @@ def test_a_scheduled_command_that_was_set_aside_is_listed_with_its_reason_and_re
 
 
 def test_a_scheduled_command_that_is_refused_or_expires_is_logged(shop):
-    shop = shop()
     schedule = Schedule(shop.store, clock=lambda: shop.now)
     refused = schedule.at(NOON).send("tea", Item.reserve, order_id="o1", quantity=1)
     expired = schedule.at(NOON).expiring(timedelta(0)).send("o1", Order.ship, carrier="Post")
@@ -262,7 +257,6 @@ def test_a_scheduled_command_that_is_refused_or_expires_is_logged(shop):
 
 
 def test_a_command_that_hangs_is_named_and_holds_up_no_other(shop):
-    shop = shop()
     schedule = Schedule(shop.store, clock=lambda: shop.now)
     Parcel.mood = "hangs"
     schedule.at(NOON - timedelta(minutes=9)).send("o1", Parcel.dispatch)
@@ -285,8 +279,8 @@ class Patient(Process, sends=[Item]):
         sending.delayed(timedelta(hours=1)).expiring(timedelta(minutes=5))
 
 
-def test_a_delayed_command_expires_after_its_delay(shop):
-    shop = shop(Patient)
+def test_a_delayed_command_expires_after_its_delay(shops):
+    shop = shops(Patient)
     shop.stock(5)
     shop.place("o1")
     shop.deliver()
@@ -295,28 +289,16 @@ def test_a_delayed_command_expires_after_its_delay(shop):
     assert shop.types("item-tea")[-1] == "item.reserved"
 
 
-def test_a_delayed_command_is_withdrawn_and_not_undone(shop):
-    shop = shop(Patient)
-    shop.stock(5)
-    shop.place("o1")
-    shop.deliver()
-    shop.processes.cancel("patient", "o1")
-    shop.pass_time(hours=2)
-    shop.worker().drain()
-    assert (shop.types("item-tea"), shop.status("o1")) == (["item.received"], "compensated")
-
-
 class Returning(Process, sends=[Parcel]):
     @starts(Order.Placed)
     def placed(self) -> None:
         self.send(self.id, Parcel.dispatch).undone_by(Parcel.dispatch)
 
 
-def test_two_retries_undo_a_step_once(shop):
-    shop = shop(Returning)
+def test_two_retries_undo_a_step_once(shops):
+    shop = shops(Returning)
     shop.place("o1")
-    shop.deliver()
-    shop.worker().drain()
+    shop.work()
     Parcel.mood = "shut"
     shop.processes.cancel("returning", "o1")
     shop.worker().drain()
@@ -330,26 +312,23 @@ def test_two_retries_undo_a_step_once(shop):
     assert shop.status("o1") == "compensated"
 
 
-def test_an_event_that_comes_again_after_its_inbox_row_was_deleted_sends_nothing_again(shop):
-    shop = shop(Fulfilment)
+def test_an_event_that_comes_again_after_its_inbox_row_was_deleted_sends_nothing_again(shops):
+    shop = shops(Fulfilment)
     shop.stock(5)
     shop.place("o1")
-    shop.deliver()
-    shop.worker().drain()
+    shop.work()
     shop.pay("o1")
-    shop.deliver()
-    shop.worker().drain()
+    shop.work()
     steps = shop.steps("o1")
     shop.seen = None
-    shop.deliver()
-    shop.worker().drain()
+    shop.work()
     assert shop.types("order-o1") == ["order.placed", "order.shipped"]
     assert shop.types("payment-p-o1") == ["payment.received"]
     assert (shop.steps("o1"), shop.rows("factfold_scheduled")) == (steps, 0)
 
 
-def test_an_early_event_that_comes_again_is_handled_once(shop):
-    shop = shop(Counting)
+def test_an_early_event_that_comes_again_is_handled_once(shops):
+    shop = shops(Counting)
     shop.pay("o1")
     for _ in range(2):
         shop.seen = None
@@ -370,12 +349,11 @@ class Counting(Process):
         self.paid += 1
 
 
+@pytest.mark.both_databases
 def test_ids_of_any_printable_characters_name_their_instance(shop):
-    shop = shop()
     for order in ("o-1", "a b", "ø/ü", "x%y_z'\"", "@0", "o1@2"):
         shop.send(order, Order.place, sku=order, quantity=1, amount=Decimal(1))
         shop.send(order, Item.receive, quantity=1)
-    shop.deliver()
-    shop.worker().drain()
+    shop.work()
     for order in ("o-1", "a b", "ø/ü", "x%y_z'\"", "@0", "o1@2"):
         assert shop.steps(order) == [("order.placed", "running"), ("item.reserve", "running")]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 
-from eventstore import Command, Dispatcher, Result, Send, SqlEventStore
+from eventstore import Command, Dispatcher, Result, Send
 from eventstore.errors import HandlerHung
 from eventstore.processes.errors import StepFailed
 from eventstore.processes.running import open_process
@@ -21,21 +20,20 @@ from tests.conformance.process_shop import (
     Exploding,
     Picky,
     Reminder,
-    Shop,
     explode,
 )
 from tests.unit.eventstore.fulfilment import Order
 
-SOURCE = "/shop"
+pytestmark = pytest.mark.postgres_in_faults
 
 
 @pytest.fixture
-def shop(opened: Callable[[], SqlEventStore]) -> Callable[..., Shop]:
-    return lambda *kinds: Shop(opened(), *kinds)
+def shop(shops):
+    return shops()
 
 
-def test_a_timer_that_nobody_can_read_is_set_aside_and_the_others_go_on(shop):
-    shop = shop(Reminder)
+def test_a_timer_that_nobody_can_read_is_set_aside_and_the_others_go_on(shops):
+    shop = shops(Reminder)
     for order in ("good", "bad"):
         shop.send(order, Order.place, sku="10", quantity=1, amount=Decimal(1))
     shop.deliver()
@@ -50,8 +48,9 @@ def test_a_timer_that_nobody_can_read_is_set_aside_and_the_others_go_on(shop):
     assert "has no handler for the timer 'renamed since'" in stuck.problem
 
 
-def test_a_handler_that_raises_leaves_nothing_behind(shop):
-    shop = shop(Broken)
+@pytest.mark.both_databases
+def test_a_handler_that_raises_leaves_nothing_behind(shops):
+    shop = shops(Broken)
     shop.place("o1")
     with pytest.raises(StepFailed, match="broken 'o1' failed: ZeroDivisionError"):
         shop.deliver()
@@ -60,8 +59,9 @@ def test_a_handler_that_raises_leaves_nothing_behind(shop):
     assert shop.rows("factfold_processes") == 0
 
 
-def test_a_timer_whose_handler_raises_is_tried_again_then_set_aside_and_can_be_retried(shop):
-    shop = shop(Reminder)
+@pytest.mark.both_databases
+def test_a_timer_whose_handler_raises_is_tried_again_then_set_aside_and_can_be_retried(shops):
+    shop = shops(Reminder)
     for order, sku in (("o1", "10"), ("o2", "raise")):
         shop.send(order, Order.place, sku=sku, quantity=1, amount=Decimal(1))
     shop.deliver()
@@ -84,7 +84,6 @@ def test_a_timer_whose_handler_raises_is_tried_again_then_set_aside_and_can_be_r
 
 
 def test_a_command_that_fails_is_tried_again_and_set_aside_while_others_are_sent(shop):
-    shop = shop()
     schedule = Schedule(shop.store, clock=lambda: shop.now)
     schedule.at(NOON).send("o1", explode)
     schedule.at(NOON).send("o2", Order.cancel, reason="late")
@@ -97,8 +96,9 @@ def test_a_command_that_fails_is_tried_again_and_set_aside_while_others_are_sent
     assert shop.rows("factfold_scheduled") == 1
 
 
-def test_an_instance_whose_handler_raises_becomes_a_dead_letter_and_the_others_go_on(shop):
-    shop = shop(Picky)
+@pytest.mark.both_databases
+def test_an_instance_whose_handler_raises_becomes_a_dead_letter_and_the_others_go_on(shops):
+    shop = shops(Picky)
     for order, sku in (("o1", "tea"), ("o2", "raise"), ("o3", "tea")):
         shop.send(order, Order.place, sku=sku, quantity=1, amount=Decimal(1))
     with open_process(shop.store, Picky, attempts=2, backoff=0.0) as subscriber:
@@ -109,8 +109,9 @@ def test_an_instance_whose_handler_raises_becomes_a_dead_letter_and_the_others_g
     assert shop.rows("factfold_dead_letters") == 1
 
 
-def test_a_step_that_no_stream_takes_is_set_aside_and_the_others_of_its_batch_are_taken(shop):
-    shop = shop(Reminder)
+@pytest.mark.both_databases
+def test_a_step_that_no_stream_takes_is_set_aside_and_the_others_of_its_batch_are_taken(shops):
+    shop = shops(Reminder)
     for order, sku in (("o1", "10"), ("o2", "large"), ("o3", "10")):
         shop.send(order, Order.place, sku=sku, quantity=1, amount=Decimal(1))
     shop.deliver()
@@ -122,8 +123,8 @@ def test_a_step_that_no_stream_takes_is_set_aside_and_the_others_of_its_batch_ar
     assert "remind was set aside" in shop.processes.show("reminder", "o2").problem
 
 
+@pytest.mark.both_databases
 def test_a_compensation_waits_for_a_step_that_is_being_sent_and_then_undoes_it(shop):
-    shop = shop()
     shop.stock(5)
     shop.place("o1")
     shop.deliver()
@@ -149,8 +150,8 @@ def test_a_compensation_waits_for_a_step_that_is_being_sent_and_then_undoes_it(s
     assert shop.status("o1") == "compensated"
 
 
-def test_a_handler_that_hangs_is_cut_off_named_and_holds_up_nobody(shop):
-    shop = shop(Reminder)
+def test_a_handler_that_hangs_is_cut_off_named_and_holds_up_nobody(shops):
+    shop = shops(Reminder)
     Reminder.hangs.clear()
     for order, sku in (("o1", "10"), ("o2", "hang")):
         shop.send(order, Order.place, sku=sku, quantity=1, amount=Decimal(1))

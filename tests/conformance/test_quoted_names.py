@@ -5,6 +5,7 @@ All other hostile names are refused where they are declared (tests/unit/projecti
 
 from __future__ import annotations
 
+import pytest
 import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, sql_view
@@ -14,6 +15,8 @@ from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.relational_batches import RelationalBatches
 from tests.hostile_names import HOSTILE
+
+pytestmark = pytest.mark.both_databases
 
 NAMES = [name for name in HOSTILE if IDENTIFIER.fullmatch(name)]
 QUERY = "SELECT id, {0}{1}{0} FROM {0}{1}{0}"  # the column of that name, of the table of that name

@@ -17,6 +17,8 @@ from projections.stores import retained
 from projections.stores.affected import find_affected
 from projections.stores.differences import stage_difference
 
+pytestmark = pytest.mark.postgres_in_faults
+
 SECOND = 1_000_000
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 LONG, TEXT, TIME = ColumnType("long"), ColumnType("string"), ColumnType("timestamp")
@@ -91,6 +93,7 @@ def generation(store):
     return Generation(store)
 
 
+@pytest.mark.both_databases
 def test_rows_before_the_floor_go_some_at_a_time_and_the_deleted_ones_stay_marked(generation):
     state = generation.layout.tables["readings"].state
     generation.put(state, *(generation.reading(n, n * 60) for n in range(7)))
@@ -114,6 +117,7 @@ def test_the_floor_only_rises(generation):
     assert generation.store.retained(generation.run)["upto"] == at(600).isoformat()
 
 
+@pytest.mark.both_databases
 def test_rows_of_a_windowed_view_go_once_their_window_is_over_with_a_null_in_their_key_too(generation):
     view = generation.layout.views["in_minutes"].view
     for n in range(5):
@@ -126,6 +130,7 @@ def test_rows_of_a_windowed_view_go_once_their_window_is_over_with_a_null_in_the
     assert generation.entries(view) == [2, 3, 4]  # that of 12:02 is of a window that ends at the floor
 
 
+@pytest.mark.both_databases
 def test_staged_rows_from_before_the_floor_are_left_out(generation):
     tables = generation.layout.tables["readings"]
     generation.forget(120)
@@ -157,6 +162,7 @@ def test_a_deletion_stops_the_run_once_rows_are_forgotten_unless_it_is_known(gen
     assert "rebuild" in caught.value.remedy
 
 
+@pytest.mark.both_databases
 def test_frozen_rows_of_a_view_with_a_reach_are_neither_replaced_nor_retracted(generation):
     layout, view = generation.layout, generation.layout.views["shown"]
     rows = [{"meter": "m", "entry": f"r{n}@0", "at": at(n * 60)} for n in range(4)]

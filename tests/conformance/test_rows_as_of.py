@@ -28,7 +28,6 @@ from tests.conformance.history_ledger import (
 )
 from tests.conformance.history_oracle import MINUTE, at
 from tests.integration.payments import Payment
-from tests.tiers import first_of
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def ledger(spark, store):
     return Ledger(spark, store)
 
 
-@first_of("store", "SQLite", "PostgreSQL")
+@pytest.mark.postgres_in_faults
 def test_the_rows_as_of_any_time_are_those_that_were_valid_then(ledger):
     chance = random.Random(2)
     for lsn in range(1_000, 1_300, 10):
@@ -57,7 +56,6 @@ def test_the_rows_as_of_any_time_are_those_that_were_valid_then(ledger):
     assert rows_as_of(ledger.store, ALL, "payment_history", minutes(0)).num_rows == 0
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 @pytest.mark.parametrize(
     ("view", "moment", "words"),
     [
@@ -73,7 +71,6 @@ def test_a_time_for_which_no_history_answers_is_refused(ledger, view, moment, wo
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_what_is_kept_is_there_for_all_times_within_keep_before_now(ledger, monkeypatch):
     write(ledger.log, change_of(1, at=0))
     write(ledger.log, change_of(2, at=1))
@@ -90,7 +87,6 @@ def test_what_is_kept_is_there_for_all_times_within_keep_before_now(ledger, monk
         rows_as_of(ledger.store, ALL, recent_prices, minutes(1))
 
 
-@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
 def test_the_command_line_shows_the_rows_as_of_a_time(ledger):
     write(ledger.log, change_of(7, at=2))
     with open_runner(ledger.environment, ALL) as runner:

@@ -49,6 +49,8 @@ from tests.conformance.ticket_batches import (
     ticket_names,
 )
 
+pytestmark = pytest.mark.both_databases
+
 EVERY_TYPE = {
     "k": (ColumnType("string"), ["b", "ä", "a", "B"]),
     "i": (ColumnType("int"), [1, None, -(2**31), 2**31 - 1]),

@@ -7,16 +7,15 @@ one that is to come. The planted fault is a store that tells nothing. Delta Lake
 from __future__ import annotations
 
 import json
-from contextlib import closing
 
 import pytest
 
 from projections import Environment, ProjectionGroup, open_runner, rebuild
 from projections.spark.session import small_batch_session
 from projections.stores import staging
-from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
+from tests.conformance.followed_views import in_a_file
 from tests.conformance.join_views import customers, left_join, orders
 from tests.conformance.test_joins import customer, order
 from tests.conformance.view_oracle import stored
@@ -26,8 +25,7 @@ GROUP = ProjectionGroup("returned", [left_join])
 
 @pytest.fixture
 def sqlite(spark, tmp_path):
-    with closing(SqliteTableStore(tmp_path / "views.db")) as store:
-        store.prepare()
+    with in_a_file(tmp_path) as store:
         yield Environment(spark, small_batch_session(spark), store, MemoryLog())
 
 

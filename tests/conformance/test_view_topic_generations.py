@@ -23,6 +23,8 @@ from projections.testing.memory_log import MemoryLog
 from tests.conformance.join_views import orders
 from tests.conformance.topic_folds import folded, publisher, rows_of, waiting
 
+pytestmark = pytest.mark.postgres_in_faults
+
 LONG, TEXT = ColumnType("long"), ColumnType("string")
 COLUMNS = {"id": LONG, "name": TEXT, "amount": LONG}
 ROWS = [{"id": number, "name": f"row {number}", "amount": 1} for number in range(6)]
@@ -84,6 +86,7 @@ def test_the_first_generation_that_serves_fills_the_topic_and_one_under_construc
     assert len(log.records(TOPIC)) == len(ROWS) + 1
 
 
+@pytest.mark.both_databases
 def test_a_cut_over_publishes_the_difference_and_a_rollback_takes_it_back(store, log):
     first, its_layout = serve(store, log, group_of(), ROWS)
     rows = [*ROWS[1:], {"id": 7, "name": 'so"\u00f6', "amount": None}]
@@ -110,6 +113,7 @@ def held_at_first(store, monkeypatch, *, tries):
     return connections
 
 
+@pytest.mark.both_databases
 def test_a_view_that_is_held_is_tried_again_and_what_the_topic_lacks_is_worked_out_once(store, log, monkeypatch):
     serve(store, log, group_of(), ROWS)
     run, layout = built(store, log, group_of(2), ROWS[1:])
@@ -129,6 +133,7 @@ def test_a_view_without_a_topic_is_tried_again_in_a_transaction_of_its_own(store
     assert tried[0] is not tried[1]
 
 
+@pytest.mark.both_databases
 def test_a_cut_over_to_other_columns_publishes_every_row_and_one_to_another_key_leaves_nothing_behind(store, log):
     serve(store, log, group_of(), ROWS)
     fewer = {"id": LONG, "name": TEXT}
@@ -147,6 +152,7 @@ def test_the_planted_fault_is_seen_a_cut_over_without_tombstones(store, log, mon
         assert folded(log, TOPIC) == rows_of(store, layout.views["sold"])
 
 
+@pytest.mark.both_databases
 def test_a_batch_that_was_under_way_at_the_cut_over_is_not_published(store, log):
     first, its_layout = serve(store, log, group_of(), ROWS)
     _, layout = serve(store, log, group_of(2), ROWS)
@@ -165,6 +171,7 @@ def test_the_planted_fault_is_seen_a_generation_that_serves_no_more_writes_to_th
         assert folded(log, TOPIC) == rows_of(store, layout.views["sold"])
 
 
+@pytest.mark.both_databases
 def test_what_the_last_generation_left_is_published_before_the_next_ones(store, log):
     serve(store, log, group_of(), ROWS, publish=False)
     _, layout = serve(store, log, group_of(2), ROWS[3:], publish=False)
@@ -231,6 +238,7 @@ FULL = {"id": 2**60 + 1, "name": 'a"\\\n\tö', "small": -1, "rate": 0.1, "open":
         "at": MOMENT, "day": dt.date(1, 2, 3), "raw": b"\x00\xff"}  # fmt: skip
 
 
+@pytest.mark.both_databases
 def test_every_type_is_written_alike_by_every_database(store, log):
     rows = [FULL, {**dict.fromkeys(EVERY), "id": 2}, {**FULL, "id": 3, "rate": float("-inf"), "open": False}]
     rows += [{**FULL, "id": 4, "rate": 1 / 3}, {**FULL, "id": 5, "rate": 3.0}]

@@ -18,6 +18,8 @@ from tests.conformance.sold_views import COLUMNS, SQL, History
 from tests.conformance.sold_views import GROUP as SOLD
 from tests.conformance.topic_folds import publisher, rows_of
 
+pytestmark = pytest.mark.postgres_in_faults
+
 METADATA = sa.MetaData()
 SIDES = sa.Table(
     "sides", METADATA, sa.Column("id", sa.BigInteger, primary_key=True, nullable=True),

@@ -14,6 +14,8 @@ from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.sold_views import COLUMNS, GROUP, SQL, History, changed
 from tests.conformance.topic_folds import Died, dies_instead_of, folded, publisher, rows_of, waiting
 
+pytestmark = pytest.mark.postgres_in_faults
+
 
 @pytest.fixture
 def log():
@@ -43,6 +45,7 @@ def check_history(store, log, batches, *, seed=7, every=1):
             assert_folds_are_the_views(store, log, batches)
 
 
+@pytest.mark.both_databases
 def test_a_topic_folds_to_its_view_after_every_batch_and_nothing_is_left(store, log, batches):
     check_history(store, log, batches)
     assert waiting(store) == {"sold": {"sides": 0, "rows": 0}}
@@ -51,6 +54,7 @@ def test_a_topic_folds_to_its_view_after_every_batch_and_nothing_is_left(store, 
     assert any(value is None for _, value in log.records("sides"))
 
 
+@pytest.mark.both_databases
 def test_a_publisher_that_is_behind_publishes_the_newest_of_each_key(store, log, batches):
     check_history(store, log, batches, every=4)
 
@@ -80,6 +84,7 @@ def test_the_planted_fault_is_seen_two_changes_of_a_key_swapped(store, log, batc
         check_history(store, log, batches, every=4)
 
 
+@pytest.mark.both_databases
 def test_who_is_killed_between_commit_and_publishing_is_followed_by_one_that_publishes(
     store, log, batches, monkeypatch
 ):
@@ -116,6 +121,7 @@ def test_the_planted_fault_is_seen_records_forgotten_before_they_are_sent(store,
         assert_folds_are_the_views(store, log, batches)
 
 
+@pytest.mark.both_databases
 def test_a_batch_that_is_not_committed_is_not_published(store, log, batches, monkeypatch):
     changed(log)
     with dies_instead_of(commit, "_merge_view", monkeypatch), pytest.raises(Died):

@@ -10,6 +10,8 @@ from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.join_views import captured
 
+pytestmark = pytest.mark.both_databases
+
 goods = captured("goods", "amount")
 
 

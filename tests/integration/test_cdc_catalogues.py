@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from cdc import ConnectClient
 from cdc.connectors.catalogue import OF_CONNECT, keys_of, kind_of, text_of
-from factfold.cli.cdc.apply import apply as command_line
+from factfold.cli.cdc import apply as command_line
 from tests.unit.cdc.declared import checkpoint, heartbeat, mirror, postgres
 
 ON_THE_WORKER = (postgres, mirror, checkpoint, heartbeat)

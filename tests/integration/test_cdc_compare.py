@@ -18,7 +18,7 @@ from cdc.errors import StateBehind
 from cdc.source.signals import Signals
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
-from factfold.cli.cdc.apply import compare as command_line
+from factfold.cli.cdc import compare as command_line
 from projections import Environment, Table, rebuild
 from tests.integration.compared import Shop, group_of, opened_views, repairable_source
 from tests.integration.conftest import Captured

@@ -21,7 +21,7 @@ from cdc.errors import (
 )
 from cdc.transforms import Custom
 from eventstore.topics import TopicRecord
-from factfold.cli.cdc.apply import operate as command_line
+from factfold.cli.cdc import operate as command_line
 from tests.waiting import wait_until
 
 CAST = "org.apache.kafka.connect.transforms.Cast$Value"

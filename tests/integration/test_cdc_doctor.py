@@ -20,7 +20,7 @@ from eventstore import Settings, SqlEventStore
 from eventstore.kafka.admin import ensure_topics
 from eventstore.topics import SCHEMAS_TOPIC as SCHEMAS
 from eventstore.topics import TopicSpec
-from factfold.cli.cdc.apply import operate as cdc_operate
+from factfold.cli.cdc import operate as cdc_operate
 from tests.waiting import wait_until
 
 OK, WARNING, ERROR = Severity.OK, Severity.WARNING, Severity.ERROR

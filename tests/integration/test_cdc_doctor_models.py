@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from cdc import PostgresSource, Severity, diagnose
-from factfold.cli.cdc.apply import operate as command_line
+from factfold.cli.cdc import operate as command_line
 from projections import ProjectionGroup, Table, view
 from projections.stores.compared import captured_models
 from tests.integration.conftest import Captured

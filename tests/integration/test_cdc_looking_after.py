@@ -30,7 +30,7 @@ from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
-from factfold.cli.cdc.apply import operate as cdc_operate
+from factfold.cli.cdc import operate as cdc_operate
 from tests.unit.test_documentation import ON_SERVERS, ROOT, program
 from tests.waiting import wait_until
 

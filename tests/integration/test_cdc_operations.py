@@ -17,7 +17,7 @@ from cdc import ConnectClient
 from cdc.connect.status import STOPPED
 from cdc.errors import UnknownConnector
 from cdc.operating.planning import MASK
-from factfold.cli.cdc.apply import apply as command_line
+from factfold.cli.cdc import apply as command_line
 from tests.connectors import heartbeats
 from tests.waiting import wait_until
 

@@ -26,7 +26,7 @@ from cdc.connectors.catalogue import keys_of
 from cdc.connectors.encodings import ApicurioAvro
 from cdc.operating.planning import differences
 from cdc.transforms import Custom, InsertHeader
-from factfold.cli.cdc.apply import operate as cdc_operate
+from factfold.cli.cdc import operate as cdc_operate
 from tests.connectors import heartbeats
 from tests.unit.cdc.declared import (
     DEBEZIUM,

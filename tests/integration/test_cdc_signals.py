@@ -20,7 +20,7 @@ from cdc.source.signals import Signals
 from cdc.source.snapshots import TableRead
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
-from factfold.cli.cdc.apply import signals as command_line
+from factfold.cli.cdc import signals as command_line
 from tests.integration.conftest import Captured
 
 # In chunks of 5 rows this takes Debezium half a minute or more, on a busy machine too: time to pause and to stop it.

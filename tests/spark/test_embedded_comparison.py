@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from cdc import UtcDateTime, capture, compare, compare_embedded
 from cdc.errors import InvalidConnector, SourceNotReady, StateBehind
 from eventstore import Settings
-from factfold.cli.cdc.apply import compare as command_line
+from factfold.cli.cdc import compare as command_line
 from projections import ComparedGroup, Environment, ProjectionGroup, Table, rebuild, view
 from projections.spark.reading.store_source import StoreLog
 from projections.stores.sqlite import SqliteTableStore

@@ -11,7 +11,7 @@ import pytest
 from cdc import PostgresSource, TableComparison
 from cdc.errors import InvalidConnector
 from eventstore.errors import DeclarationError
-from factfold.cli.cdc.apply import compare as command_line
+from factfold.cli.cdc import compare as command_line
 from factfold.cli.cdc.comparison_display import as_plain, tell
 from tests.commands import factfold
 

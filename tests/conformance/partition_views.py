@@ -1,34 +1,19 @@
-"""Views over partitions: what DuckDB makes of all rows, after any change in any order, cut and killed anywhere."""
+"""Views over partitions, which DuckDB and Spark read alike."""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from projections import ProjectionGroup, sql_view
-from projections.spark.session import small_batch_session
-from projections.spark.views.view_functions import view_columns
-from tests.conformance.join_views import captured
-from tests.conformance.killed_batches import (
-    EXAMPLES,
-    OF_PARTITIONS,
-    assert_spark_keeps_as_rebuilt,
-    drawn_batches,
-    drawn_change,
-    few,
-    in_a_file,
-    in_postgresql,
-    live_as_duckdb_says,
+from tests.conformance.followed_views import (
+    LEFT_PARTITIONS,
+    ROWS_STAY,
+    by_duckdb,
+    followed,
+    histories_of,
     random_batches,
-    some,
-    until_a_fault_shows,
 )
-from tests.conformance.view_oracle import assert_views_are_right
-
-pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
-SOME = some(12)
-
+from tests.conformance.join_views import captured
 
 orders = captured("orders", "shop", "moment", "amount")
 visits = captured("visits", "shop", "moment", "page")
@@ -73,54 +58,10 @@ VIEWS["sellers"] = sql_view(
 )
 SQL["sellers"] = "SELECT n, count(*) AS shops, sum(amount) AS amount FROM greatest GROUP BY n"
 GROUP = ProjectionGroup("partitions", list(VIEWS.values()))
-
-_NUMBERS = st.integers(0, 3)
-_OR_NULL = st.one_of(st.none(), _NUMBERS)
-
-
-@st.composite
-def histories(draw):
-    """Rows that come, move to other shops and times, go, come late, and come twice; some batches are killed."""
-
-    return drawn_batches(draw, lambda: drawn_change(draw, ROWS, _OR_NULL))
-
-
-def live_through(store, history, columns):
-    live_as_duckdb_says(store, history, columns, group=GROUP, sql=SQL, named=NAMED, tables=ROWS)
-
-
-@pytest.fixture(scope="module")
-def columns(spark):
-    return view_columns(small_batch_session(spark), GROUP)
-
-
-def lived(folder, history, columns):
-    with in_a_file(folder) as store:
-        live_through(store, history, columns)
-
-
-@given(history=histories())
-@SOME
-def test_partitions_are_right_after_any_batch(columns, tmp_path, history):
-    lived(tmp_path, history, columns)
-
-
-@given(history=histories())
-@few(SOME)
-def test_partitions_are_right_in_postgresql_too(columns, database, history):
-    with in_postgresql(database()) as store:
-        live_through(store, history, columns)
-
-
-@pytest.mark.parametrize("fault", OF_PARTITIONS)
-def test_a_planted_fault_of_partitions_shows(fault, columns, tmp_path, monkeypatch):
-    monkeypatch.setattr(*OF_PARTITIONS[fault])
-    with pytest.raises(AssertionError):
-        until_a_fault_shows(lambda history: lived(tmp_path, history, columns), histories(), SOME)
-
-
-def test_spark_keeps_partitions_as_it_would_rebuild_them(spark, tmp_path):
-    def check(store, log, *, after):
-        assert_views_are_right(store, log, GROUP, SQL, NAMED, after=after)
-
-    assert_spark_keeps_as_rebuilt(spark, tmp_path, GROUP, random_batches(7, ROWS, batches=6), ROWS, check)
+FOLLOWED = followed(
+    by_duckdb(GROUP, SQL, NAMED),
+    histories_of(ROWS, lambda column: st.none() | st.integers(0, 3)),
+    12,
+    random_batches(7, ROWS, lambda column: [None, 0, 1, 2, 3], batches=6),
+    {"partitions that rows were in are forgotten": LEFT_PARTITIONS, "rows that are gone stay": ROWS_STAY},
+)

@@ -1,0 +1,74 @@
+"""Views of every kind follow any history, cut and killed anywhere: live = rebuilt = what an oracle says."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from projections.errors import KeyNotUnique
+from tests.conformance import (
+    generated_views,
+    history_views,
+    partition_views,
+    pattern_views,
+    spelled_views,
+    time_join_views,
+    window_views,
+)
+from tests.conformance.followed_views import (
+    EXAMPLES,
+    few,
+    live_by_spark,
+    live_in_a_file,
+    live_in_postgresql,
+    look_at,
+    some,
+    until_a_fault_shows,
+)
+
+pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
+FOLLOWED = {
+    "views of generated tables": generated_views.FOLLOWED,
+    "any spelling of SQL": spelled_views.FOLLOWED,
+    "partitions": partition_views.FOLLOWED,
+    "joins by time": time_join_views.FOLLOWED,
+    "windows": window_views.FOLLOWED,
+    "patterns": pattern_views.FOLLOWED,
+    "histories": history_views.FOLLOWED,
+}
+FAULTS = [(name, fault) for name, followed in FOLLOWED.items() for fault in followed.faults]
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_views_are_right_after_any_batch(name, spark, tmp_path):
+    followed = FOLLOWED[name]
+    look_at(followed.lives, partial(live_in_a_file, spark, tmp_path), some(followed.examples))
+
+
+# Generated views compare texts and nulls, and windows compare times. The others are the same statements again.
+BY_DEFAULT = ("views of generated tables", "windows")
+ON_POSTGRESQL = [pytest.param(name, marks=[] if name in BY_DEFAULT else pytest.mark.faults) for name in FOLLOWED]
+
+
+@pytest.mark.parametrize("name", ON_POSTGRESQL)
+def test_views_are_right_in_postgresql_too(name, spark, database):
+    def in_a_database(world, history):
+        live_in_postgresql(spark, database(), world, history)
+
+    followed = FOLLOWED[name]
+    look_at(followed.lives if followed.in_postgresql is None else followed.in_postgresql, in_a_database, few(10))
+
+
+@pytest.mark.parametrize("name", [name for name, followed in FOLLOWED.items() if followed.by_spark is not None])
+def test_spark_keeps_views_as_it_would_rebuild_them(name, spark, tmp_path):
+    look_at(FOLLOWED[name].by_spark, partial(live_by_spark, spark, tmp_path), few(20))
+
+
+@pytest.mark.parametrize(("name", "fault"), FAULTS)
+def test_a_planted_fault_shows(name, fault, spark, tmp_path, monkeypatch):
+    followed = FOLLOWED[name]
+    monkeypatch.setattr(*followed.faults[fault])
+    lived = partial(live_in_a_file, spark, tmp_path)
+    with pytest.raises((AssertionError, KeyNotUnique)):
+        until_a_fault_shows(followed.lives if followed.faulty is None else followed.faulty, lived, start=followed.start)
