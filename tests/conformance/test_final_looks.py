@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sa
 
 from projections.lifecycle import final_results
 from projections.lifecycle.final_results import FinalsDue
@@ -59,3 +60,12 @@ def test_a_row_whose_time_passed_since_the_last_note_is_given_out_though_nothing
     looks.at(3)
     looks.shop.put(looks.layout, 1.2)
     assert [looks.at(3.3), looks.at(3.3)] == [(1, 1), (0, 0)]
+
+
+@pytest.mark.parametrize("store", ["SQLite"], indirect=True)
+def test_a_row_whose_time_moves_on_is_not_given_out_again(looks):
+    assert looks.at(2)[0] == 1
+    with looks.shop.store.transaction() as connection:
+        connection.execute(sa.delete(looks.layout.views["sold"].view))
+    looks.shop.put(looks.layout, 0.5)
+    assert looks.at(2.9)[0] == 0

@@ -150,6 +150,13 @@ def test_a_row_that_is_older_than_the_stored_one_changes_nothing(store):
         assert connection.execute(sa.select(state.c["_pos"], state.c["_deleted"])).all() == [(20, False)]
 
 
+def test_a_row_that_is_older_than_the_stored_one_reaches_no_view(store):
+    run, layout = served(store)
+    batch(store, run, layout, lambda: stage_ticket(store, layout, "t1", 0), "t1", to=1)
+    batch(store, run, layout, lambda: stage_customer(store, layout, 20), "t1", to=2)
+    assert batch(store, run, layout, lambda: stage_customer(store, layout, 10, deleted=True), to=3) == (0, 0)
+
+
 def test_a_value_that_a_change_leaves_out_stays_as_it_was_and_is_missed_where_nobody_knows_it(store):
     run, layout = served(store)
     with pytest.raises(UndecodableRecord, match="the value of note is unavailable"):

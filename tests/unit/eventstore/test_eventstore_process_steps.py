@@ -104,6 +104,13 @@ def test_compensations_come_in_reverse_order_each_after_the_reply_to_the_last():
     found.then(commands=[], status="compensated")
 
 
+def test_commands_of_different_steps_have_different_ids():
+    undoing = given(Both, PLACED, *[accepted(Item.reserve)] * 3, clock.advance("1s"))
+    done = undoing.when(accepted(Item.release)).when(accepted(Item.release))
+    ids = [sent.id for step in done.steps for sent in step.sent]
+    assert len(set(ids)) == len(ids) == 6
+
+
 def test_a_timer_in_the_past_is_due_at_once():
     given(Both, PLACED).when(clock.advance("0s")).then(timers=[], status="compensated")
 

@@ -45,6 +45,11 @@ def test_murmur2_is_javas(key: str, java: int) -> None:
     assert murmur2(key.encode()) == java % 2**32
 
 
+@pytest.mark.parametrize(("key", "java"), [("21", 0), ("foobar", 0), ("a-little-bit-long-string", 2)])
+def test_a_key_has_the_partition_of_three_that_java_chooses(key: str, java: int) -> None:
+    assert partition_of(key, 3) == java
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 500))
 def test_every_key_has_a_partition(key: str, partitions: int) -> None:
     assert 0 <= partition_of(key, partitions) < partitions
