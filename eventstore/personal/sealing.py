@@ -102,7 +102,7 @@ def seal(key: DataKey, bound_to: bytes, clear: bytes) -> bytes:
 def binding(kind: str, name: str, origin: Origin, subject: str) -> bytes:
     """Return what a value of a type's field in one event is bound to besides its key: SHA-256 over netstrings.
 
-    `projections.spark.events.binding` computes the same inside the JVM.
+    `projections.spark.events.decode` computes the same inside the JVM.
     """
     parts = [part.encode() for part in (kind, name, *origin, subject)]
     return hashlib.sha256(b"".join(b"%d:%s" % (len(part), part) for part in parts)).digest()

@@ -1,4 +1,8 @@
-"""Where the console looks: addresses, clients that stay open, and a look at several sources side by side."""
+"""Where the console looks: addresses, clients that stay open, and a look at several sources side by side.
+
+`import_for_readings` comes before the threads. Two threads that import one package at once, such as
+`eventstore.backends.sql`, may see modules half made.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -21,7 +26,6 @@ from factfold.cli.events.store import existing_store
 from factfold.cli.views.opened_views import opened_views
 from factfold.cli.views.run_lag import open_log
 from factfold.console.definitions import Definitions
-from factfold.console.imports import import_for_readings
 from factfold.console.jobs import Jobs
 from factfold.console.parts import NOT_YET, Part, Reader
 from factfold.console.places import Places
@@ -37,6 +41,29 @@ if TYPE_CHECKING:
     from projections.spark.reading.kafka_source import OpenKafkaLog
     from projections.spark.reading.store_source import OpenStoreLog
     from projections.stores.sql import SqlTableStore
+
+
+_READ_BY: Final = (
+    "cdc.connect.client",
+    "eventstore.backends.sql.sqlite",
+    "eventstore.kafka.groups",
+    "projections.branching.router",
+    "projections.lifecycle.lag",
+    "projections.spark.reading.kafka_source",
+    "projections.spark.reading.store_source",
+    "projections.stores.behind_rows",
+    "projections.stores.letters",
+    "projections.stores.opening",
+    "projections.stores.sqlite",
+)
+
+
+def import_for_readings() -> None:
+    """Import what readings need. What an extra lacks is a problem of the part that needs it, and not of the start."""
+    for module in _READ_BY:
+        with suppress(ImportError):
+            import_module(module)
+
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Closing)

@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from eventstore.schema_registry import RegisteredSchema
+from projections.declaring.columns import ColumnType
 from projections.declaring.group import ERASURES, ProjectionGroup
 from projections.declaring.tables import EventTable
 from projections.declaring.views import noted_references
@@ -23,23 +25,50 @@ from projections.environment import Environment
 from projections.faults import FORGOTTEN
 from projections.lifecycle.forgotten import forgotten_by_serving
 from projections.lifecycle.progress import ProgressMeter, counted_once
-from projections.lifecycle.stored_tables import load_state, stored_tables
 from projections.logs.offsets import OffsetRange, Offsets
 from projections.logs.ranges import bounded
 from projections.logs.set_aside import SetAside
 from projections.logs.unpacking import still_not_unpacked
 from projections.spark.bulk import WholeTables, whole_tables
 from projections.spark.counting import RecordCounts
+from projections.spark.exchange import are_few
 from projections.spark.failures import described
 from projections.spark.late_events import late_in_log
 from projections.spark.live.applying import BatchApplier, opened_letters
 from projections.spark.live.prepared import PreparedQueries
 from projections.spark.log_faults import bad_records
-from projections.stores.port import Generation
+from projections.spark.views.disclosing import Disclosure
+from projections.stores.port import Generation, TablePlace
 from projections.stores.runs import BUILDING, BUILT, SERVING, Run, decode_progress, encode_progress
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from eventstore.schema_registry import RegisteredSchema
+
+
+def load_state(environment: Environment, frame: DataFrame, place: TablePlace, *, rows: int) -> int:
+    """Load a table's rows into a generation that has no readers yet; returns how many there were."""
+    return environment.keeper.load(frame, place.state, rows=rows)
+
+
+def stored_tables(
+    environment: Environment,
+    group: ProjectionGroup,
+    layout: Generation,
+    registry: Mapping[int, RegisteredSchema],
+    *,
+    records: int,
+) -> WholeTables:
+    """The tables that a log of so many records was folded into; rows that are many are read by the executors."""
+    few = are_few(records)
+
+    def stored(name: str) -> DataFrame:
+        place = layout.tables[name]
+        return environment.keeper.stored(place, {**place.table.sliced, "_deleted": ColumnType("boolean")}, few=few)
+
+    return WholeTables(stored, group, Disclosure(registry, environment.keys), environment.small, few)
+
 
 # At 150,000 to 300,000 records a second, about what is read in one or two minutes: so much a kill may cost.
 CHUNK_RECORDS: Final = 20_000_000

@@ -10,14 +10,13 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, Select, func, select, tuple_, union_all
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, select, tuple_, union_all
 
 from eventstore.backends.batch import Batch
 from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.greenlets import TURN
-from eventstore.backends.sql.selecting import conditions
 from eventstore.erasure import Origin, PersonalData
 from eventstore.fields.conversions import aware_utc
 from eventstore.fields.serialization import AvroDecoder
@@ -27,6 +26,29 @@ from eventstore.messages import NO_METADATA, Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.store import AppendResult, FenceStatus
 from eventstore.topics import DELETED_TYPE
+
+
+def conditions(events: Table, selection: Selection) -> list[ColumnElement[bool]]:
+    """Return the conditions on the table of events; none selects every event."""
+    columns = events.c
+    listed = [
+        (columns.stream, selection.streams),
+        (columns.category, selection.categories),
+        (columns.type, selection.types),
+    ]
+    clauses: list[ColumnElement[bool]] = [column.in_(values) for column, values in listed if values]
+    if selection.since is not None:
+        clauses.append(columns.time >= selection.since)
+    if selection.until is not None:
+        clauses.append(columns.time <= selection.until)
+    if selection.from_version is not None:
+        clauses.append(columns.version >= selection.from_version)
+    if selection.to_version is not None:
+        clauses.append(columns.version <= selection.to_version)
+    if selection.correlation_id is not None:
+        clauses.append(columns.correlation_id == selection.correlation_id)
+    return clauses
+
 
 # A page of 1,000 events of about 120 bytes is some 300 kB on the wire, and takes about 10 ms to decode.
 _PAGE: Final = 1000

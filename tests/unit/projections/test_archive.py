@@ -15,7 +15,7 @@ from projections.errors import ArchiveUnusable, OffsetsLost
 from projections.logs.archive import ArchivedLog, Extent, divided, require_same
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import arrow_record_schema
-from projections.spark.archive.folders import ArchiveFolder
+from projections.spark.archive.delta_archive import ArchiveFolder
 from projections.spark.reading.whole_log import from_the_beginning
 
 TOPIC = "parcel"

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 import pytest
 import sqlalchemy as sa
 
-from projections.stores.sqlite import SqliteTableStore
-from projections.stores.write_ahead_log import WriteAheadLog
+from projections.stores.sqlite import SqliteTableStore, WriteAheadLog
 
 LONG = 200_000  # bytes
 COMMITS = 60  # of 20 KB
