@@ -1,6 +1,7 @@
 """Metrics of runners for Prometheus: declared as data, counted from any thread, served by Prometheus' own client.
 
-Its names need the extra `metrics`. No runner imports them unless you ask for metrics.
+The room imports the status records of runners. It never starts a runner, and no runner imports it unless you ask for
+metrics. Its names need the extra `metrics`.
 """
 
 from eventstore.exports import exports

@@ -1,4 +1,8 @@
-"""The `factfold` command."""
+"""The `factfold` command.
+
+The room imports the lower packages and, when a command runs, the other rooms of factfold. It never repeats a rule of a
+package.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Names of the lower packages that a command loads when it first uses them, because they take long or need an extra.
 
-The stub lists them. `eventstore`, `cdc` and `projections` load their public names in the same way. A name of this
-package does not belong here: an import that no tool sees could close a circle.
+The stub lists them. The room imports the lower packages, which load their public names in the same way. It never has
+a name of factfold: an import that no tool sees could close a circle.
 """
 
 from eventstore.exports import exports

@@ -1,4 +1,7 @@
-"""PostgreSQL, Kafka and Kafka Connect on this machine, without Docker."""
+"""PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.
+
+The room imports errors of the lower packages alone. It never knows a service.
+"""
 
 from eventstore.exports import exports
 

@@ -1,4 +1,4 @@
-"""What no single runner knows: the fence, dead letters, the freshness of views, results of comparisons.
+"""Metrics that no single runner knows: the fence, dead letters, the freshness of views, results of comparisons.
 
-`files/` holds a Grafana dashboard and alert rules for Prometheus.
+The room imports the lower packages. It never knows a page of the console. `files/` has a dashboard and alert rules.
 """
