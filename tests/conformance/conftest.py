@@ -27,12 +27,6 @@ pytest.register_assert_rewrite(
 )
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the two marks that choose databases."""
-    config.addinivalue_line("markers", "both_databases: runs on SQLite and on PostgreSQL")
-    config.addinivalue_line("markers", "postgres_in_faults: runs on SQLite, and in make faults on PostgreSQL too")
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Choose the databases of a case by its nearest mark."""
     if "database_kind" not in metafunc.fixturenames:
