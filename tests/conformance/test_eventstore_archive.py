@@ -96,7 +96,7 @@ def test_an_append_in_the_callers_transaction_is_refused_too(store):
 
 
 @pytest.fixture
-def postgres(database):
+def on_postgres(database):
     """A store where an append may be under way beside another one."""
     with SqlEventStore(database()) as store:
         store.create_tables()
@@ -120,49 +120,49 @@ def archiving(pool, store, *, expected=0):
     return done
 
 
-def test_a_stream_is_not_archived_where_an_append_comes_that_did_not_see_the_mark(postgres):
+def test_a_stream_is_not_archived_where_an_append_comes_that_did_not_see_the_mark(on_postgres):
     with ThreadPoolExecutor(1) as pool:
-        with appending(postgres, "note-1"):
-            done = archiving(pool, postgres)
+        with appending(on_postgres, "note-1"):
+            done = archiving(pool, on_postgres)
             assert not done.done()
         with pytest.raises(WrongExpectedVersion) as refused:
             done.result(30)
     assert refused.value.actual == 1
-    assert not postgres.is_archived("note-1")
+    assert not on_postgres.is_archived("note-1")
 
 
 @pytest.mark.parametrize("stream", ["note-1", "note-2"])
-def test_a_stream_is_archived_when_an_append_beside_it_left_it_as_it_was(postgres, stream):
+def test_a_stream_is_archived_when_an_append_beside_it_left_it_as_it_was(on_postgres, stream):
     with ThreadPoolExecutor(1) as pool:
-        with appending(postgres, stream) as connection:
-            done = archiving(pool, postgres)
+        with appending(on_postgres, stream) as connection:
+            done = archiving(pool, on_postgres)
             connection.rollback()
         done.result(30)
-    assert postgres.is_archived("note-1")
+    assert on_postgres.is_archived("note-1")
 
 
-def test_whoever_archives_whatever_the_version_waits_for_nobody(postgres):
-    with appending(postgres, "note-1"):
-        postgres.archive_stream("note-1", expected=ANY)
-    assert (postgres.is_archived("note-1"), postgres.head("note-1")) == (True, 1)
+def test_whoever_archives_whatever_the_version_waits_for_nobody(on_postgres):
+    with appending(on_postgres, "note-1"):
+        on_postgres.archive_stream("note-1", expected=ANY)
+    assert (on_postgres.is_archived("note-1"), on_postgres.head("note-1")) == (True, 1)
 
 
-def test_an_append_that_stays_open_is_not_waited_for_for_ever(postgres, monkeypatch):
+def test_an_append_that_stays_open_is_not_waited_for_for_ever(on_postgres, monkeypatch):
     monkeypatch.setattr(archived_streams, "_PATIENCE_SECONDS", 0.1)
-    with appending(postgres, "note-2"), pytest.raises(StoreUnavailable, match="may still append"):
-        postgres.archive_stream("note-1", expected=0)
-    assert not postgres.is_archived("note-1")
+    with appending(on_postgres, "note-2"), pytest.raises(StoreUnavailable, match="may still append"):
+        on_postgres.archive_stream("note-1", expected=0)
+    assert not on_postgres.is_archived("note-1")
 
 
-def test_a_mark_that_was_there_before_stays_whoever_cannot_confirm_it(postgres, monkeypatch):
-    postgres.archive_stream("note-1", expected=0)
+def test_a_mark_that_was_there_before_stays_whoever_cannot_confirm_it(on_postgres, monkeypatch):
+    on_postgres.archive_stream("note-1", expected=0)
     monkeypatch.setattr(archived_streams, "_PATIENCE_SECONDS", 0.1)
-    with appending(postgres, "note-2"), pytest.raises(StoreUnavailable):
-        postgres.archive_stream("note-1", expected=0)
-    assert postgres.is_archived("note-1")
+    with appending(on_postgres, "note-2"), pytest.raises(StoreUnavailable):
+        on_postgres.archive_stream("note-1", expected=0)
+    assert on_postgres.is_archived("note-1")
 
 
-def test_a_deletion_that_comes_between_leaves_no_mark(postgres, monkeypatch):
+def test_a_deletion_that_comes_between_leaves_no_mark(on_postgres, monkeypatch):
     """It waits for the mark to be committed, and takes it along."""
     looked = Reader.head
     with ThreadPoolExecutor(1) as pool:
@@ -171,11 +171,11 @@ def test_a_deletion_that_comes_between_leaves_no_mark(postgres, monkeypatch):
         def late(self: Reader, stream: str, connection: Connection | None = None) -> int:
             head = looked(self, stream, connection)
             if not deleting:
-                deleting.append(pool.submit(postgres.delete_stream, "note-1", expected=0))
+                deleting.append(pool.submit(on_postgres.delete_stream, "note-1", expected=0))
                 wait(deleting, timeout=0.5)  # it is done by then, unless it has to wait
             return head
 
         monkeypatch.setattr(Reader, "head", late)
-        postgres.archive_stream("note-1", expected=ANY)
+        on_postgres.archive_stream("note-1", expected=ANY)
         assert deleting[0].result(30) == 1
-    assert not postgres.is_archived("note-1")
+    assert not on_postgres.is_archived("note-1")
