@@ -66,9 +66,7 @@ AGAIN = in_source("a", "t3")
         pytest.param([None], [in_state("a", 10), in_state("a", 20), None], None, id="a row came and went twice"),
     ],
 )
-def test_only_what_no_change_explains_is_a_difference(
-    source: list[SeenRow | None], state: list[SeenRow | None], kind: str | None
-) -> None:
+def test_only_what_no_change_explains_is_a_difference(source, state, kind):
     found = settled(source, state)
     kinds = {name for name in ("missing", "extra", "differing", "changing") if getattr(found, name)}
     assert kinds == ({kind} if kind else set())

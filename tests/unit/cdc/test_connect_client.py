@@ -6,6 +6,7 @@ import json
 import socket
 from base64 import b64encode
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import requests
@@ -36,54 +37,36 @@ def refusal(message: str, code: int) -> dict[str, object]:
     return {"error_code": code, "message": message}
 
 
-def test_a_status_is_typed_down_to_its_tasks(answers: responses.RequestsMock, client: ConnectClient) -> None:
-    tasks = [{"id": 0, "state": "FAILED", "worker_id": "w:1", "trace": "boom"}]
-    body = {"name": "shop", "connector": {"state": "RUNNING", "worker_id": "w:1"}, "tasks": tasks}
-    answers.get(f"{URL}/connectors/shop/status", json=body)
-
+def test_a_status_is_typed_down_to_its_tasks_and_without_one_nothing_runs(answers, client):
+    failed = {"id": 0, "state": "FAILED", "worker_id": "w:1", "trace": "boom"}
+    for tasks in ([failed], []):
+        body = {"name": "shop", "connector": {"state": "RUNNING", "worker_id": "w:1"}, "tasks": tasks}
+        answers.get(f"{URL}/connectors/shop/status", json=body)
     status = client.status("shop")
-
-    assert status.state == "RUNNING"
-    assert not status.running
-    assert status.failure == ("task 0", "boom")
+    assert (status.state, status.running, status.failure) == ("RUNNING", False, ("task 0", "boom"))
     assert status.summary() == "RUNNING, task 0 FAILED"
-
-
-def test_a_connector_without_tasks_does_not_count_as_running(
-    answers: responses.RequestsMock, client: ConnectClient
-) -> None:
-    body = {"name": "shop", "connector": {"state": "RUNNING", "worker_id": "w:1"}, "tasks": []}
-    answers.get(f"{URL}/connectors/shop/status", json=body)
-
     assert not client.status("shop").running
 
 
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [
-        (409, refusal("Cannot complete request momentarily due to stale configuration", 409)),
-        (503, refusal("Service unavailable", 503)),
-        (500, refusal("Request timed out. The worker is currently flushing updates", 500)),
-        (500, refusal("Request cannot be completed because a rebalance is expected", 500)),
-        (404, refusal("HTTP 404 Not Found", 404)),
-    ],
-)
-def test_a_cluster_that_is_busy_with_itself_is_asked_again(
-    answers: responses.RequestsMock, client: ConnectClient, status: int, body: dict[str, object]
-) -> None:
-    answers.get(f"{URL}/connectors", json=body, status=status)
-    answers.get(f"{URL}/connectors", json=["b", "a"])
+EOF = "[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol"
+BUSY: list[dict[str, Any]] = [
+    {"status": 409, "json": refusal("Cannot complete request momentarily due to stale configuration", 409)},
+    {"status": 503, "json": refusal("Service unavailable", 503)},
+    {"status": 500, "json": refusal("Request timed out. The worker is currently flushing updates", 500)},
+    {"status": 500, "json": refusal("Request cannot be completed because a rebalance is expected", 500)},
+    {"status": 404, "json": refusal("HTTP 404 Not Found", 404)},
+    {"body": requests.ConnectionError("reset")},
+    {"body": requests.exceptions.SSLError(EOF)},  # a greeting cut short by a worker that goes down
+]
 
+
+@pytest.mark.parametrize("first", BUSY, ids=str)
+def test_a_cluster_that_is_busy_with_itself_is_asked_again(answers, client, first):
+    answers.get(f"{URL}/connectors", **first)
+    answers.get(f"{URL}/connectors", json=["b", "a"])
     with capture_logs() as logs:
         assert client.connectors() == ("a", "b")
     assert [log["event"] for log in logs] == ["stamina.retry_scheduled"]
-
-
-def test_a_lost_connection_is_tried_again(answers: responses.RequestsMock, client: ConnectClient) -> None:
-    answers.get(f"{URL}/connectors", body=requests.ConnectionError("reset"))
-    answers.get(f"{URL}/connectors", json=[])
-
-    assert client.connectors() == ()
 
 
 def test_a_worker_that_never_answers_is_given_up_with_its_address(client: ConnectClient) -> None:
@@ -107,9 +90,7 @@ def test_a_rebalance_that_does_not_end_gives_connect_s_own_words(client: Connect
     assert failure.value.remedy == "try again when the Connect cluster has settled"
 
 
-def test_a_wrong_configuration_is_refused_at_once_in_one_line(
-    answers: responses.RequestsMock, client: ConnectClient
-) -> None:
+def test_a_wrong_configuration_is_refused_at_once_in_one_line(answers, client):
     said = (
         "Connector configuration is invalid and contains the following 1 error(s):\n"
         'FATAL: password authentication failed for user "x"\n'
@@ -124,23 +105,17 @@ def test_a_wrong_configuration_is_refused_at_once_in_one_line(
     assert "password" in failure.value.remedy
 
 
-def test_a_missing_connector_is_an_error_of_its_own(answers: responses.RequestsMock, client: ConnectClient) -> None:
+def test_a_missing_connector_and_another_service_are_errors_of_their_own(answers, client):
     answers.get(f"{URL}/connectors/nope/config", json=refusal("Connector nope not found", 404), status=404)
-
     with pytest.raises(UnknownConnector, match="nope not found"):
         client.config("nope")
-
-
-def test_what_is_not_kafka_connect_is_recognised(answers: responses.RequestsMock, client: ConnectClient) -> None:
     answers.get(f"{URL}/connectors", body="<html>hello</html>")
-
     with pytest.raises(ConnectRejected, match="is not Kafka Connect"):
         client.connectors()
 
 
 def test_names_are_escaped_in_paths(answers: responses.RequestsMock, client: ConnectClient) -> None:
     answers.put(f"{URL}/connectors/a%2Fb%20c/stop", status=204)
-
     client.stop("a/b c")
 
 
@@ -183,9 +158,7 @@ def test_validation_lists_what_is_wrong_by_setting(answers: responses.RequestsMo
     assert [(problem.key, problem.message) for problem in problems] == [("database.user", "must be set")]
 
 
-def test_a_worker_that_stumbles_over_a_configuration_is_asked_what_is_wrong_with_it(
-    answers: responses.RequestsMock, client: ConnectClient
-) -> None:
+def test_a_worker_that_stumbles_over_a_configuration_is_asked_what_is_wrong_with_it(answers, client):
     stumbled = {"error_code": 500, "message": 'because the return value of "ConfigInfo.configValue()" is null'}
     answers.post(f"{URL}/connectors", json=stumbled, status=500)
     wrong = {"value": {"name": "database.user", "errors": ["Unable to connect: Access denied for user 'x'@'y'"]}}
@@ -206,9 +179,7 @@ def test_health_is_a_plain_answer_even_when_nobody_is_there(client: ConnectClien
     assert URL in health.message
 
 
-def test_an_offset_of_the_stream_differs_from_one_of_the_snapshot(
-    answers: responses.RequestsMock, client: ConnectClient
-) -> None:
+def test_an_offset_of_the_stream_differs_from_one_of_the_snapshot(answers, client):
     offsets = [
         {"partition": {"server": "shop"}, "offset": {"lsn": 1}},
         {"partition": {"server": "shop"}, "offset": {"lsn": 2, "lsn_proc": 2}},
@@ -218,24 +189,15 @@ def test_an_offset_of_the_stream_differs_from_one_of_the_snapshot(
     assert [offset.streamed for offset in client.offsets("shop")] == [False, True]
 
 
-def test_a_connector_that_was_made_by_a_request_whose_answer_was_lost_is_made(
+def test_a_connector_that_was_made_by_a_request_whose_answer_was_lost_is_made_and_another_one_is_refused(
     answers: responses.RequestsMock, client: ConnectClient
 ) -> None:
     answers.post(f"{URL}/connectors", body=requests.ConnectionError("reset"))
     answers.post(f"{URL}/connectors", json=refusal("Connector shop already exists", 409), status=409)
     answers.get(f"{URL}/connectors/shop/config", json={"name": "shop", "connector.class": "X"})
-
     client.create("shop", {"connector.class": "X"})
-
-
-def test_another_connector_of_the_name_is_refused_at_once(
-    answers: responses.RequestsMock, client: ConnectClient
-) -> None:
-    answers.post(f"{URL}/connectors", json=refusal("Connector shop already exists", 409), status=409)
-    answers.get(f"{URL}/connectors/shop/config", json={"name": "shop", "connector.class": "Y"})
-
     with pytest.raises(ConnectRejected, match="already exists"):
-        client.create("shop", {"connector.class": "X"})
+        client.create("shop", {"connector.class": "Y"})
 
 
 @pytest.mark.parametrize(
@@ -246,9 +208,7 @@ def test_another_connector_of_the_name_is_refused_at_once(
         (URL, ("ann", SecretStr("pass/word"))),
     ],
 )
-def test_who_asks_is_told_to_the_worker_and_to_nobody_else(
-    answers: responses.RequestsMock, url: str, auth: tuple[str, str | SecretStr] | None
-) -> None:
+def test_who_asks_is_told_to_the_worker_and_to_nobody_else(answers, url, auth):
     answers.get(f"{URL}/connectors", body=requests.ConnectionError("refused"))
     answers.get(f"{URL}/connectors", json=refusal("no", 403), status=403)
 
@@ -282,26 +242,6 @@ def test_certificates_are_asked_for_and_shown_as_told(monkeypatch: pytest.Monkey
     assert seen == {"verify": "ca.pem", "cert": ("me.pem", "me.key")}
 
 
-def test_a_certificate_that_is_not_trusted_is_not_asked_about_again() -> None:
-    failing = requests.exceptions.SSLError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed (_ssl.c:1006)")
-    with responses.RequestsMock() as answers, ConnectClient(URL, patience=60.0) as client:
-        asked = answers.get(f"{URL}/connectors", body=failing)
-        with pytest.raises(ConnectUnavailable, match=r"no TLS .*: certificate verify failed") as refused:
-            client.connectors()
-        assert asked.call_count == 1
-    assert "verify=" in refused.value.remedy
-
-
-def test_a_greeting_cut_short_by_a_worker_that_goes_down_is_asked_for_again(
-    answers: responses.RequestsMock, client: ConnectClient
-) -> None:
-    ended = requests.exceptions.SSLError("[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol")
-    answers.get(f"{URL}/connectors", body=ended)
-    answers.get(f"{URL}/connectors", json=[])
-
-    assert client.connectors() == ()
-
-
 def test_a_worker_that_is_slow_is_not_taken_for_one_that_is_away(client: ConnectClient) -> None:
     with responses.RequestsMock() as answers:
         answers.put(f"{URL}/connectors/shop/config", body=requests.ReadTimeout("read timed out"))
@@ -328,9 +268,7 @@ def test_a_url_that_is_none_is_refused_at_once(url: str) -> None:
 
 
 @pytest.mark.parametrize("body", [{"status": "UP"}, [], "hello", [{"a": 1}]])
-def test_another_service_that_speaks_json_is_recognised(
-    answers: responses.RequestsMock, client: ConnectClient, body: object
-) -> None:
+def test_another_service_that_speaks_json_is_recognised(answers, client, body):
     for path in ("/", "/connectors/shop/status", "/connectors/shop/offsets"):
         answers.get(f"{URL}{path}", json=body)
     for ask in (client.root, lambda: client.status("shop"), lambda: client.offsets("shop")):
@@ -375,9 +313,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", [name for name in CHANGES if name != "health"])
-def test_the_answer_of_another_service_is_not_taken_for_a_change(
-    answers: responses.RequestsMock, client: ConnectClient, change: str
-) -> None:
+def test_the_answer_of_another_service_is_not_taken_for_a_change(answers, client, change):
     method, path, ask = CHANGES[change]
     answers.add(method, f"{URL}{path}", body="<html>signed in</html>", content_type="text/html")
     with pytest.raises(ConnectRejected, match="is not Kafka Connect: it sent no JSON"):
@@ -385,9 +321,7 @@ def test_the_answer_of_another_service_is_not_taken_for_a_change(
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_that_is_redirected_is_not_taken_for_done(
-    answers: responses.RequestsMock, client: ConnectClient, change: str
-) -> None:
+def test_a_change_that_is_redirected_is_not_taken_for_done(answers, client, change):
     method, path, ask = CHANGES[change]
     answers.add(method, f"{URL}{path}", status=302, headers={"Location": f"{URL}/welcome"})
     with pytest.raises(ConnectRejected, match="is not followed"):

@@ -77,9 +77,7 @@ def test_a_worker_whose_authority_is_known_answers_those_it_knows(port: int, cer
 @pytest.mark.parametrize(
     ("host", "trusted", "reason"), [(HOST, False, "self-signed certificate"), ("127.0.0.1", True, "not valid for")]
 )
-def test_a_certificate_that_is_not_trusted_is_said_at_once(
-    port: int, certificate: Path, host: str, trusted: bool, reason: str
-) -> None:
+def test_a_certificate_that_is_not_trusted_is_said_at_once(port, certificate, host, trusted, reason):
     began, verify = time.monotonic(), str(certificate) if trusted else True
     with ConnectClient(f"https://{host}:{port}", verify=verify, patience=60.0) as client:
         for ask in (client.connectors, client.health):

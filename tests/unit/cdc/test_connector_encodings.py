@@ -24,22 +24,55 @@ AMBIGUOUS = [
 ]
 
 
-def test_plain_json_carries_no_schema_in_key_or_value() -> None:
-    config = postgres(encoding=PlainJson()).config()
+AS_TEXT = {"time.precision.mode": "isostring", "decimal.handling.mode": "string"}
+IN_AVRO = {
+    "url": AVRO.registry_url, "id-handler": "io.apicurio.registry.serde.Default4ByteIdHandler", "use-id": "contentId",
+    "headers.enabled": "false", "auto-register": "true", "dereference-schema": "true",
+}  # fmt: skip
+SAID: list[tuple[Any, dict[str, str | None]]] = [
+    # Without schemas every kind of value describes itself.
+    (postgres(encoding=PlainJson()), AS_TEXT | {
+        "interval.handling.mode": "string", "hstore.handling.mode": "json",
+        "key.converter": JSON, "key.converter.schemas.enable": "false",
+        "value.converter": JSON, "value.converter.schemas.enable": "false",
+    }),
+    *((declare(), AS_TEXT) for declare in (mysql, sqlserver)),
+    # The modes of times and decimals are fields of an encoding with schemas.
+    (postgres(encoding=JsonWithSchemas(times="microseconds", decimals="double")), {
+        "time.precision.mode": "microseconds", "decimal.handling.mode": "double",
+        "key.converter.schemas.enable": "true", "value.converter.schemas.enable": "true",
+    }),
+    *((postgres(encoding=encoding, extra={key: value}), {key: value})
+      for encoding in WITH_SCHEMA for key, value in AMBIGUOUS),
+    # Bytes and base64 are the same text without schemas, and what is passed unchecked is not looked at.
+    (postgres(extra={"binary.handling.mode": "base64"}), {"binary.handling.mode": "base64"}),
+    (postgres(unchecked={"binary.handling.mode": "hex"}), {"binary.handling.mode": "hex"}),
+    # Avro has the id of the schema in front of the body.
+    *((postgres(encoding=AVRO), {
+        f"{part}.converter": "io.apicurio.registry.utils.converter.AvroConverter",
+        "schema.name.adjustment.mode": "avro", "field.name.adjustment.mode": "avro",
+        **{f"{part}.converter.apicurio.registry.{key}": value for key, value in IN_AVRO.items()},
+    }) for part in ("key", "value")),
+    (mysql(), {"bigint.unsigned.handling.mode": "long"}),
+    # Documents name their types in any encoding.
+    (mongodb(encoding=AVRO), {"schema.name.adjustment.mode": "avro", "time.precision.mode": None,
+                              "decimal.handling.mode": None, "field.name.adjustment.mode": None}),
+    # Confluent's Avro is read as Apicurio's.
+    (postgres(extra={"time.precision.mode": "adaptive"} | {
+        f"{part}.converter{key}": value for part in ("key", "value")
+        for key, value in (("", "io.confluent.connect.avro.AvroConverter"), (".ignore.default.for.nullables", "true"))
+    }), {"time.precision.mode": "adaptive"}),
+]  # fmt: skip
 
-    assert config == postgres().config()
-    for part in ("key", "value"):
-        assert config[f"{part}.converter"] == JSON
-        assert config[f"{part}.converter.schemas.enable"] == "false"
+
+@each_row(("declared", "settings"), SAID)
+def test_an_encoding_says_how_records_are_written(declared: Any, settings: dict[str, str | None]) -> None:
+    config = declared.config()
+    assert {key: config.get(key) for key in settings} == settings
 
 
-def test_without_schemas_every_kind_of_value_describes_itself() -> None:
-    config = postgres().config()
-
-    assert config["time.precision.mode"] == "isostring"
-    assert config["decimal.handling.mode"] == "string"
-    assert config["interval.handling.mode"] == "string"
-    assert config["hstore.handling.mode"] == "json"
+def test_json_without_schemas_is_what_is_not_said() -> None:
+    assert postgres(encoding=PlainJson()).config() == postgres().config()
 
 
 @pytest.mark.parametrize(("key", "value"), AMBIGUOUS)
@@ -51,26 +84,26 @@ def test_values_a_reader_could_not_know_are_refused_without_schemas(key: str, va
     assert "JsonWithSchemas" in refused.value.remedy
 
 
-@each_row("encoding", WITH_SCHEMA, ids=["json", "avro"])
-@each_row(("key", "value"), AMBIGUOUS)
-def test_any_mode_goes_where_keys_and_values_carry_a_schema(encoding: Encoding, key: str, value: str) -> None:
-    assert postgres(encoding=encoding, extra={key: value}).config()[key] == value
+ADAPTIVE = {"time.precision.mode": "adaptive"}
 
 
-def test_the_modes_of_times_and_decimals_are_fields_of_an_encoding_with_schemas() -> None:
-    config = postgres(encoding=JsonWithSchemas(times="microseconds", decimals="double")).config()
-
-    assert config["time.precision.mode"] == "microseconds"
-    assert config["decimal.handling.mode"] == "double"
-    assert config["key.converter.schemas.enable"] == config["value.converter.schemas.enable"] == "true"
-
-
-@pytest.mark.parametrize("part", ["key", "value"])
-def test_a_schema_in_one_part_of_the_record_does_not_excuse_the_other(part: str) -> None:
-    extra = {f"{part}.converter.schemas.enable": "true", "time.precision.mode": "adaptive"}
-
-    with pytest.raises(UnsupportedEncoding):
-        postgres(extra=extra)
+@each_row(
+    "ask",
+    [
+        # A schema in one part of the record does not excuse the other.
+        lambda: postgres(extra=ADAPTIVE | {"key.converter.schemas.enable": "true"}),
+        lambda: postgres(extra=ADAPTIVE | {"value.converter.schemas.enable": "true"}),
+        lambda: postgres(
+            encoding=JsonWithSchemas(times="adaptive"), extra={"key.converter.schemas.enable": "FALSE"}
+        ),
+        *(lambda declare=declare: declare(extra={"time.precision.mode": "microseconds"})
+          for declare in (mysql, sqlserver)),
+        lambda: mysql(extra={"bigint.unsigned.handling.mode": "precise"}),
+    ],
+)  # fmt: skip
+def test_what_one_part_without_schemas_does_not_tell_is_refused(ask: Any) -> None:
+    with pytest.raises(UnsupportedEncoding, match="JSON without schemas"):
+        ask()
 
 
 @pytest.mark.parametrize("encoding", [PlainJson(), *WITH_SCHEMA], ids=["plain", "json", "avro"])
@@ -87,55 +120,10 @@ def test_what_no_schema_tells_is_refused_in_every_encoding(encoding: Encoding, e
         postgres(encoding=encoding, extra=extra)
 
 
-def test_bytes_and_base64_are_the_same_text_without_schemas() -> None:
-    assert postgres(extra={"binary.handling.mode": "base64"}).config()["binary.handling.mode"] == "base64"
-
-
 @pytest.mark.parametrize("encoding", WITH_SCHEMA, ids=["json", "avro"])
 def test_base64_is_one_text_of_many_beside_a_schema(encoding: Encoding) -> None:
     with pytest.raises(UnsupportedEncoding, match="left for a reader to guess"):
         postgres(encoding=encoding, extra={"binary.handling.mode": "base64"})
-
-
-def test_what_is_passed_unchecked_is_not_looked_at() -> None:
-    assert postgres(unchecked={"binary.handling.mode": "hex"}).config()["binary.handling.mode"] == "hex"
-
-
-def test_avro_has_the_schema_id_in_front_of_the_body() -> None:
-    config = postgres(encoding=AVRO).config()
-
-    for part in ("key", "value"):
-        registry = f"{part}.converter.apicurio.registry"
-        assert config[f"{part}.converter"] == "io.apicurio.registry.utils.converter.AvroConverter"
-        assert config[f"{registry}.url"] == AVRO.registry_url
-        assert config[f"{registry}.id-handler"] == "io.apicurio.registry.serde.Default4ByteIdHandler"
-        assert config[f"{registry}.use-id"] == "contentId"
-        assert config[f"{registry}.headers.enabled"] == "false"
-        assert config[f"{registry}.auto-register"] == "true"
-        assert config[f"{registry}.dereference-schema"] == "true"
-    assert config["schema.name.adjustment.mode"] == config["field.name.adjustment.mode"] == "avro"
-
-
-@pytest.mark.parametrize("declare", [mysql, sqlserver])
-def test_other_databases_describe_their_values_too(declare: Any) -> None:
-    config = declare().config()
-
-    assert (config["time.precision.mode"], config["decimal.handling.mode"]) == ("isostring", "string")
-    with pytest.raises(UnsupportedEncoding):
-        declare(extra={"time.precision.mode": "microseconds"})
-
-
-def test_big_unsigned_integers_of_mysql_stay_numbers_without_schemas() -> None:
-    assert mysql().config()["bigint.unsigned.handling.mode"] == "long"
-    with pytest.raises(UnsupportedEncoding):
-        mysql(extra={"bigint.unsigned.handling.mode": "precise"})
-
-
-def test_documents_of_mongodb_name_their_types_in_any_encoding() -> None:
-    config = mongodb(encoding=AVRO).config()
-
-    assert not {"time.precision.mode", "decimal.handling.mode", "field.name.adjustment.mode"} & config.keys()
-    assert config["schema.name.adjustment.mode"] == "avro"
 
 
 CONVERTERS = [
@@ -154,17 +142,3 @@ def test_a_converter_whose_records_nobody_reads_is_refused(declare: Any, part: s
     assert refused.value.place == f"{part}.converter"
     # The way around, by its own name.
     assert declare(unchecked={f"{part}.converter": converter}).config()[f"{part}.converter"] == converter
-
-
-def test_confluent_s_avro_is_read_as_apicurio_s() -> None:
-    avro = {}
-    for part in ("key", "value"):
-        avro[f"{part}.converter"] = "io.confluent.connect.avro.AvroConverter"
-        avro[f"{part}.converter.ignore.default.for.nullables"] = "true"
-
-    assert postgres(extra={**avro, "time.precision.mode": "adaptive"}).config()["time.precision.mode"] == "adaptive"
-
-
-def test_one_part_without_schemas_is_enough_to_be_refused() -> None:
-    with pytest.raises(UnsupportedEncoding, match="JSON without schemas"):
-        postgres(encoding=JsonWithSchemas(times="adaptive"), extra={"key.converter.schemas.enable": "FALSE"})

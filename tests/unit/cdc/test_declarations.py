@@ -148,9 +148,7 @@ def test_a_file_may_declare_nothing(tmp_path: Path) -> None:
         ('host = "db"', 'host = "db"\nextra = { "max.batch.size" = 1.5 }', "extra", "see the field's type"),
     ],
 )
-def test_a_mistake_is_told_with_file_connector_and_field(
-    written: Callable[..., Path], old: str, new: str, field: str, remedy: str
-) -> None:
+def test_a_mistake_is_told_with_file_connector_and_field(written, old, new, field, remedy):
     file = written(POSTGRES.replace("shop", "first", 1).replace('"first"', '"other"'), POSTGRES.replace(old, new))
 
     with pytest.raises(InvalidConnector) as refused:
@@ -170,9 +168,7 @@ def test_a_mistake_is_told_with_file_connector_and_field(
         ('["public.items"]', "[]", InvalidConnector, ".tables"),
     ],
 )
-def test_what_a_declaration_refuses_has_the_connector_s_address_too(
-    written: Callable[..., Path], old: str, new: str, error: type[InvalidConnector], field: str
-) -> None:
+def test_what_a_declaration_refuses_has_the_connector_s_address_too(written, old, new, error, field):
     file = written(POSTGRES.replace(old, new))
 
     with pytest.raises(error) as refused:

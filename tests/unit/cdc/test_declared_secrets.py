@@ -77,13 +77,14 @@ def test_a_secret_among_further_settings_takes_a_reference_unless_asked_for(decl
         assert SECRET not in repr(allowed)
 
 
-@each_row("text", NO_REFERENCES)
+@each_row("text", [*NO_REFERENCES, SECRET])
 @each_row("declare", DEBEZIUM)
 def test_a_password_that_is_no_reference_is_refused(declare: Any, text: str) -> None:
     if declare is mongodb and not text:
         return  # its connection string may hold the login, or there is none
-    with pytest.raises(LiteralSecret):
+    with pytest.raises(LiteralSecret) as refused:
         declare(password=text)
+    assert (SECRET in str(refused.value), "factfold cdc prepare" in refused.value.remedy) == (False, True)
 
 
 @each_row(

@@ -62,30 +62,25 @@ def test_a_converter_named_by_its_class_must_be_told_to_keep_nulls(converter: st
     assert postgres(encoding=AVRO, extra={**named, **kept}).config()["value.converter"] == converter
 
 
-TRANSFORMS: list[Transform] = [
-    Flatten(name="it"),
-    Mask(name="it", fields=("email",)),
-    InsertField(name="it", field="a", value="b"),
-    Custom(name="it", class_name=f"{KAFKA}.Cast$Value", options={"spec": "a:int8"}),
-    Custom(name="it", class_name=f"{KAFKA}.TimestampConverter$Value"),
-    Custom(name="it", class_name="io.debezium.transforms.ExtractNewRecordState"),
-]
+def custom(class_name: str, **options: str) -> Custom:
+    return Custom(name="it", class_name=class_name, options={key.replace("_", "."): v for key, v in options.items()})
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda transform: type(transform).__name__)
-def test_a_transform_keeps_nulls(transform: Transform) -> None:
-    assert compiled((transform,))["transforms.it.replace.null.with.default"] == "false"
-
-
-@pytest.mark.parametrize("class_name", ["com.example.Seal", f"{KAFKA}.Flatten$Value", f"{KAFKA}.HoistField$Value"])
-def test_a_transform_without_the_setting_is_not_given_it(class_name: str) -> None:
-    assert "transforms.it.replace.null.with.default" not in compiled((Custom(name="it", class_name=class_name),))
-
-
-def test_a_transform_s_own_words_are_left_as_they_are() -> None:
-    own = Custom(name="it", class_name=f"{KAFKA}.Cast$Value", options={"replace.null.with.default": "true"})
-
-    assert compiled((own,))["transforms.it.replace.null.with.default"] == "true"
+@each_row(
+    ("transform", "says"),
+    [
+        *((transform, "false") for transform in (
+            Flatten(name="it"), Mask(name="it", fields=("email",)), InsertField(name="it", field="a", value="b"),
+            custom(f"{KAFKA}.Cast$Value", spec="a:int8"), custom(f"{KAFKA}.TimestampConverter$Value"),
+            custom("io.debezium.transforms.ExtractNewRecordState"))),
+        # A transform without the setting is not given it, and its own words are left as they are.
+        *((custom(name), None) for name in ("com.example.Seal", f"{KAFKA}.Flatten$Value", f"{KAFKA}.HoistField$Value")),
+        (custom(f"{KAFKA}.Cast$Value", replace_null_with_default="true"), "true"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_transform_keeps_nulls_where_it_can(transform: Transform, says: str | None) -> None:
+    assert compiled((transform,)).get("transforms.it.replace.null.with.default") == says
 
 
 def findings(connector: Any, *defaulted: str) -> list[Finding]:

@@ -16,6 +16,7 @@ from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from cdc.errors import InvalidConnector, UnsupportedEncoding
 from cdc.operating.planning import unread
 from eventstore.backends.sql.sqlite_log import SqliteLog
+from tests.rows import each_row
 from tests.unit.cdc.declared import mongodb, mysql, postgres, sqlserver
 from tests.unit.cdc.missing_values import FORMS, OWN, TABLE
 
@@ -34,27 +35,14 @@ def test_the_uuid_of_a_text_is_java_s() -> None:
 
 
 @pytest.mark.parametrize("column", FORMS)
-def test_a_connector_s_own_text_marks_a_missing_value(column: str) -> None:
-    sent, _ = FORMS[column][1](OWN)
-
-    assert change({column: sent}, OWN).unavailable == {column}
-
-
-@pytest.mark.parametrize("column", [column for column in FORMS if column != "doc"])
-def test_a_user_s_value_that_looks_like_debezium_s_text_arrives(column: str) -> None:
-    sent, value = FORMS[column][1](UNAVAILABLE)
-    found = change({column: sent}, OWN)
-
-    assert found.unavailable == frozenset()
-    assert found.after[column] == value
-
-
-@pytest.mark.parametrize("column", FORMS)
-def test_a_record_that_names_no_text_is_read_with_debezium_s(column: str) -> None:
-    sent, _ = FORMS[column][1](UNAVAILABLE)
-
-    assert change({column: sent}, None).unavailable == {column}
+def test_a_connector_s_own_text_marks_a_missing_value_and_debezium_s_does_where_a_record_names_none(column):
+    form = FORMS[column][1]
+    (own, _), (sent, value) = form(OWN), form(UNAVAILABLE)
+    assert change({column: own}, OWN).unavailable == change({column: sent}, None).unavailable == {column}
     assert change({"text": OWN}, None).after["text"] == OWN
+    if column != "doc":  # a user's value that looks like Debezium's text arrives
+        found = change({column: sent}, OWN)
+        assert (found.unavailable, found.after[column]) == (frozenset(), value)
 
 
 def test_keys_and_items_of_arrays_are_never_missing() -> None:
@@ -64,15 +52,30 @@ def test_keys_and_items_of_arrays_are_never_missing() -> None:
     assert found.unavailable == frozenset()
 
 
-def test_a_connector_names_its_text_in_all_records_but_those_that_are_no_changes() -> None:
-    declared = postgres(transactions=True, notifications_topic="shop.notes", signal_table="public.signals", epoch=1)
-    config = declared.config()
+OWN_TEXT = postgres().placeholder
+CONTROLLED = {"transactions": True, "notifications_topic": "shop.notes", "signal_table": "public.signals", "epoch": 1}
+STATIC = "transforms.unavailable.static.value"
+SAID: list[tuple[Any, dict[str, str | None]]] = [
+    # All records name the text but those that are no changes.
+    (postgres(**CONTROLLED), {
+        "transforms": "signals,epoch,unavailable", "transforms.unavailable.static.field": FIELD_UNAVAILABLE,
+        STATIC: OWN_TEXT, SETTING: OWN_TEXT, "transforms.unavailable.negate": "true",
+        "predicates.unavailable.pattern": r"shop\.transaction|shop\.notes|__debezium-heartbeat.*",
+    }),
+    # A source whose log has every value names a text too, and is not given the setting.
+    (mysql(), {STATIC: mysql().placeholder, SETTING: None}),
+    # Sources that no reader of ours reads name none.
+    *((declare(), {"transforms": None}) for declare in (mongodb, sqlserver)),
+    # Records name a text that was passed unchecked.
+    (postgres(unchecked={SETTING: "gone"}), {SETTING: "gone", STATIC: "gone"}),
+]  # fmt: skip
 
-    assert config["transforms"] == "signals,epoch,unavailable"
-    assert config["transforms.unavailable.static.field"] == FIELD_UNAVAILABLE
-    assert config["transforms.unavailable.static.value"] == config[SETTING] == declared.placeholder
-    assert config["transforms.unavailable.negate"] == "true"
-    assert config["predicates.unavailable.pattern"] == r"shop\.transaction|shop\.notes|__debezium-heartbeat.*"
+
+@each_row(("declared", "settings"), SAID)
+def test_a_connector_names_the_text_of_its_missing_values(declared: Any, settings: dict[str, str | None]) -> None:
+    config = declared.config()
+    assert {key: config.get(key) for key in settings} == settings
+    assert bool(declared.placeholder) == (STATIC in config)
 
 
 def test_a_text_is_of_one_connector_and_stays_the_same() -> None:
@@ -91,19 +94,6 @@ def test_the_password_has_no_part_in_the_text() -> None:
     assert with_password("one").placeholder == with_password("two").placeholder
 
 
-def test_a_source_whose_log_has_every_value_names_a_text_too_and_is_not_given_the_setting() -> None:
-    config = mysql().config()
-
-    assert config["transforms.unavailable.static.value"] == mysql().placeholder != ""
-    assert SETTING not in config
-
-
-@pytest.mark.parametrize("declare", [mongodb, sqlserver])
-def test_a_source_that_no_reader_of_ours_reads_names_none(declare: Any) -> None:
-    assert declare().placeholder == ""
-    assert "transforms" not in declare().config()
-
-
 @pytest.mark.parametrize("text", [UNAVAILABLE, "gone"])
 def test_a_text_that_a_user_may_write_is_refused(text: str) -> None:
     with pytest.raises(UnsupportedEncoding) as refused:
@@ -111,12 +101,6 @@ def test_a_text_that_a_user_may_write_is_refused(text: str) -> None:
 
     assert refused.value.place == SETTING
     assert postgres(extra={SETTING: postgres().placeholder}).config() == postgres().config()
-
-
-def test_records_name_a_text_that_was_passed_unchecked() -> None:
-    config = postgres(unchecked={SETTING: "gone"}).config()
-
-    assert config[SETTING] == config["transforms.unavailable.static.value"] == "gone"
 
 
 def test_nothing_overrides_what_records_say() -> None:

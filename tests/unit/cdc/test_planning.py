@@ -1,16 +1,21 @@
-"""What would change is told setting by setting, and no secret with it."""
+"""What would change is told by setting, and no secret with it; steps of a preparation; which database is whose."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pytest
+from sqlalchemy import create_engine, make_url
 
-from cdc import MirrorHeartbeat, PostgresSource, plan
+from cdc import plan
 from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorInfo, ConnectorStatus, TaskStatus
-from cdc.operating.planning import MASK, SettingChange, differences, masked, unread
+from cdc.errors import SourceNotReady
+from cdc.operating.planning import MASK, SettingChange, differences, unread
+from cdc.preparing.steps import PreparedStep, Step, run_steps
+from cdc.source.source_choice import not_of
+from tests.unit.cdc.declared import heartbeat, postgres
 
-HEARTS = MirrorHeartbeat(
-    name="hearts", source_alias="a", target_alias="b", source_bootstrap_servers="a:9", target_bootstrap_servers="b:9"
-)
+HEARTS = heartbeat(name="hearts")
 
 
 class Cluster:
@@ -42,8 +47,7 @@ def test_what_apply_would_mend_is_told_though_nothing_is_changed(state, tasks, a
 
 
 def source(*tables, **changes):
-    words = {"name": "shop", "host": "db", "database": "shop", "user": "u", "password": "${file:/s:p}"}
-    return PostgresSource(**words, topic_prefix="shop", tables=tables, **changes).config()
+    return postgres(tables=tables, **changes).config()
 
 
 def test_rows_of_a_table_that_is_added_are_told_to_be_left_out():
@@ -88,8 +92,91 @@ def test_a_secret_that_differs_is_seen_to_and_not_what_it_is(key: str) -> None:
     assert change == SettingChange(key, MASK, MASK)
 
 
-def test_a_reference_tells_no_secret_and_is_shown() -> None:
-    reference = "${file:/secrets/shop.properties:password}"
-    assert masked("database.password", reference) == reference
-    assert masked("database.password", f"{reference} and more") == MASK
-    assert masked("topic.prefix", "shop") == "shop"
+@dataclass
+class Box(Step):
+    """A step that needs the box before it, and makes its own."""
+
+    target: str
+    boxes: list[str]
+    needs: str = ""
+    denied: bool = False
+    done: str = field(default="")
+    name: str = "box"
+
+    def look(self) -> str:
+        if self.needs and self.needs not in self.boxes:
+            raise SourceNotReady(f"there is no {self.needs}", remedy="make it")
+        return "" if self.target in self.boxes else "a box"
+
+    def make(self) -> None:
+        if self.denied:
+            raise SourceNotReady("denied", remedy="ask an administrator")
+        self.boxes.append(self.target)
+
+    def sql(self) -> tuple[str, ...]:
+        return (f"CREATE BOX {self.target}",)
+
+
+def run(*steps: Step, dry_run: bool = False) -> list[tuple[str, str]]:
+    seen: list[PreparedStep] = []
+    try:
+        run_steps(steps, on_step=seen.append, dry_run=dry_run)
+    except SourceNotReady:
+        assert seen[-1].outcome == "failed"
+    return [(step.target, step.outcome) for step in seen]
+
+
+def test_what_is_missing_is_made_in_order_and_what_is_present_stays() -> None:
+    boxes = ["b"]
+    steps = (Box("a", boxes), Box("b", boxes, needs="a"), Box("c", boxes, needs="a"))
+    assert run(*steps) == [("a", "made"), ("b", "present"), ("c", "made")]
+    assert run(*steps) == [("a", "present"), ("b", "present"), ("c", "present")]
+
+
+def test_a_dry_run_changes_nothing_and_leaves_open_what_it_cannot_see_yet() -> None:
+    boxes: list[str] = []
+    steps = (Box("a", boxes), Box("b", boxes, needs="a"))
+    assert run(*steps, dry_run=True) == [("a", "missing"), ("b", "unknown")]
+    assert boxes == []
+
+
+def test_a_dry_run_says_what_would_fail_and_looks_at_the_rest() -> None:
+    boxes: list[str] = []
+    assert run(Box("b", boxes, needs="a"), Box("c", boxes), dry_run=True) == [("b", "failed"), ("c", "missing")]
+
+
+def test_a_run_stops_at_the_first_failure_with_the_sql_of_the_step() -> None:
+    boxes: list[str] = []
+    seen: list[PreparedStep] = []
+    with pytest.raises(SourceNotReady, match="denied"):
+        run_steps([Box("a", boxes, denied=True), Box("b", boxes)], on_step=seen.append, dry_run=False)
+    assert [(step.target, step.detail, step.sql) for step in seen] == [("a", "a box", ("CREATE BOX a",))]
+    assert boxes == []
+
+
+def test_a_step_that_was_done_has_no_sql() -> None:
+    seen: list[PreparedStep] = []
+    run_steps([Box("a", [], done="a large box")], on_step=seen.append, dry_run=False)
+    assert (seen[0].detail, seen[0].sql) == ("a large box", ())
+
+
+SHOP = postgres().config()
+MIRROR = HEARTS.config()
+
+
+@pytest.mark.parametrize("url", ["db:5432/shop", "db/shop", "localhost:15432/shop"])
+def test_the_database_of_the_name_is_the_connector_s(url: str) -> None:
+    assert not_of(create_engine(make_url(f"postgresql+psycopg://ann:x@{url}")), SHOP) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "config", "reason"),
+    [
+        ("db:5432/other", SHOP, "it reads database shop, and the one given is other"),
+        ("db:5433/shop", SHOP, "it reads the server at port 5432, and the one given is at 5433"),
+        ("db:5432", SHOP, "it reads database shop, and the one given is ann"),
+        ("db:5432/shop", MIRROR, "it does not read PostgreSQL"),
+    ],
+)
+def test_another_one_is_not_and_it_is_said_why(url: str, config: dict[str, str], reason: str) -> None:
+    assert not_of(create_engine(make_url(f"postgresql+psycopg://ann:x@{url}")), config) == reason

@@ -1,17 +1,22 @@
-"""Rotations that are refused before anything is changed: no database is asked, no file is written."""
+"""Secrets files that Java understands, and rotations that are refused before anything is changed."""
 
 from __future__ import annotations
 
+import errno
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from sqlalchemy import create_engine
 
 from cdc import PostgresSource, rotate_password, write_secrets
 from cdc.connect.status import ConfigProblem, ConnectorInfo, ConnectorStatus
+from cdc.connectors.secrets import file_of, is_reference, replace_secret, replace_secrets, store_secret, stored_secret
 from cdc.errors import ConnectRejected, InvalidConnector
+from tests.unit.cdc.declared import postgres
 
 # Asked for anything, it would raise SourceNotReady.
 NOBODY = create_engine("postgresql+psycopg://nobody@127.0.0.1:9/nowhere")
@@ -49,10 +54,7 @@ def runs(connector: PostgresSource, **changes: str) -> tuple[str, dict[str, str]
 @pytest.fixture
 def shop(tmp_path: Path) -> PostgresSource:
     references = write_secrets(tmp_path, "shop", values={"password": "old"})
-    return PostgresSource(
-        name="shop", host="db", database="shop", user="shop_cdc", password=references["password"], topic_prefix="shop",
-        tables=("public.customers",),
-    )  # fmt: skip
+    return postgres(password=references["password"], tables=("public.customers",))
 
 
 @pytest.mark.parametrize(
@@ -96,9 +98,7 @@ def test_a_connector_that_runs_with_another_login_than_is_declared_is_named(shop
 
 
 @pytest.mark.parametrize("in_cluster", [True, False])
-def test_a_function_that_writes_one_secret_does_not_do_for_two(
-    shop: PostgresSource, tmp_path: Path, *, in_cluster: bool
-) -> None:
+def test_a_function_that_writes_one_secret_does_not_do_for_two(shop, tmp_path, *, in_cluster):
     two = write_secrets(tmp_path, "two", values={"password": "old"})["password"]
     other = replace(shop, name="other", password=two)
     cluster = Cluster(runs(shop), *([runs(other)] if in_cluster else []))
@@ -117,3 +117,144 @@ def test_what_the_worker_cannot_use_anyway_is_left_as_it_is(shop: PostgresSource
         rotate_password(cluster, shop, source=NOBODY)  # type: ignore[arg-type]
 
     assert (tmp_path / "shop.properties").read_text() == "password=old\n"
+
+
+def test_a_secret_is_written_for_its_owner_alone_and_comes_back_as_a_reference(tmp_path: Path) -> None:
+    references = write_secrets(tmp_path, "shop", values={"password": SecretStr("s3cret")})
+    path = tmp_path / "shop.properties"
+
+    assert references == {"password": f"${{file:{path}:password}}"}
+    assert is_reference(references["password"])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text() == "password=s3cret\n"
+
+
+def test_characters_with_a_meaning_in_properties_files_are_escaped(tmp_path: Path) -> None:
+    write_secrets(tmp_path, "shop", values={"password": " a=b:c#d!\\\n\tü😀"})
+
+    assert (tmp_path / "shop.properties").read_text() == (
+        "password=\\ a\\=b\\:c\\#d\\!\\\\\\n\\t\\u00fc\\ud83d\\ude00\n"
+    )
+
+
+def test_writing_again_replaces_the_whole_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    write_secrets(tmp_path, "shop", values={"old": "1"})
+    write_secrets(tmp_path, "shop", values={"new": "2"})
+
+    assert (tmp_path / "shop.properties").read_text() == "new=2\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["shop.properties"]
+
+
+@pytest.mark.parametrize("name", ["", "../shop", "a b", "a:b"])
+def test_names_that_would_leave_the_folder_or_break_the_reference_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidConnector):
+        write_secrets(tmp_path, name, values={"password": "x"})
+
+
+def test_a_folder_that_would_break_the_reference_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConnector, match="colon or a brace"):
+        write_secrets(tmp_path / "a:b", "shop", values={"password": "x"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("${file:/a/b.properties:key}", True),
+        ("${env:PASSWORD}", True),
+        ("secret", False),
+        ("${file:/a:key}secret", False),
+        ("$file", False),
+        ("", False),
+        ("${jndi:ldap://host/a}", False),
+        ("${JnDi:dns:host}", False),
+        ("${sys:user.home}", False),
+        ("${javas:key}", True),
+    ],
+)
+def test_only_a_whole_reference_counts_as_one(text: str, *, expected: bool) -> None:
+    assert is_reference(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "new", "written"),
+    [
+        ("# ours\nuser=ann\n password : old\\\n  er\nother=1\n", "n=w \\1",
+         "# ours\nuser=ann\npassword=n\\=w\\ \\\\1\nother=1\n"),
+        ("user=ann\n", "new", "user=ann\npassword=new\n"),  # the file lacks it
+        ("user=ann", "new", "user=ann\npassword=new\n"),  # its last line has no end
+    ],
+)  # fmt: skip
+def test_one_value_of_a_file_is_replaced_or_added_and_the_rest_stays(tmp_path, text, new, written):
+    path = tmp_path / "shop.properties"
+    path.write_text(text)
+    path.chmod(0o640)
+    replace_secret(f"${{file:{path}:password}}", SecretStr(new))
+    assert path.read_text() == written
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert [one.name for one in tmp_path.iterdir()] == ["shop.properties"]
+
+
+def test_one_value_is_put_behind_several_references(tmp_path: Path) -> None:
+    here = [write_secrets(tmp_path, name, values={"password": "old", "user": "ann"}) for name in ("shop", "other")]
+
+    replace_secrets([here[0]["password"], here[1]["password"], here[1]["user"]], "new")
+
+    assert (tmp_path / "shop.properties").read_text() == "password=new\nuser=ann\n"
+    assert (tmp_path / "other.properties").read_text() == "password=new\nuser=new\n"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_no_file_is_replaced_where_one_of_them_may_not_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = [write_secrets(tmp_path, name, values={"password": "old"})["password"] for name in ("shop", "other")]
+    owners = iter([None, PermissionError(errno.EPERM, "Operation not permitted")])
+
+    def owned(*_: object) -> None:
+        if refused := next(owners):
+            raise refused
+
+    monkeypatch.setattr("os.fchown", owned)
+    with pytest.raises(InvalidConnector, match="may not replace the secrets file") as failure:
+        replace_secrets(here, "sentinel")
+
+    assert (failure.value.place, "sentinel" in str(failure.value)) == (str(tmp_path / "other.properties"), False)
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"password=old\n"}
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("reference", ["${env:PASSWORD}", "${file:/nowhere/shop.properties:password}", "sentinel"])
+def test_a_value_that_is_in_no_file_here_is_not_replaced(reference: str) -> None:
+    with pytest.raises(InvalidConnector, match="no file on this machine") as refused:
+        replace_secret(reference, "sentinel too")
+    assert "sentinel" not in str(refused.value)
+
+
+@pytest.mark.parametrize("secret", ["s3cret", " a=b:c#d!\\\n\tü😀", "x\\u0041", ""])
+def test_a_stored_secret_is_read_as_it_was_given(tmp_path: Path, secret: str) -> None:
+    path = tmp_path / "secrets" / "shop.properties"
+    store_secret(path, "other", "1")
+    store_secret(path, "password", SecretStr(secret))
+    found = stored_secret(path, "password")
+    assert found is not None
+    assert found.get_secret_value() == secret
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_stored_secret_leaves_other_keys_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "shop.properties"
+    store_secret(path, "one", "1")
+    store_secret(path, "two", "2")
+    store_secret(path, "one", "3")
+    assert path.read_text() == "one=3\ntwo=2\n"
+
+
+def test_a_missing_file_or_key_is_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / "shop.properties"
+    assert stored_secret(path, "password") is None
+    path.write_text("# password=old\nother=1\n")
+    assert stored_secret(path, "password") is None
+
+
+def test_a_reference_to_a_file_has_a_path_and_a_key_and_others_have_none() -> None:
+    assert file_of("${file:/secrets/shop.properties:password}") == (Path("/secrets/shop.properties"), "password")
+    assert file_of("${env:PASSWORD}") is None
+    assert file_of("literal") is None

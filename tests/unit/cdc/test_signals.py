@@ -13,27 +13,21 @@ from typing import Any
 
 import pytest
 
-from cdc import ApicurioAvro, JsonWithSchemas, PostgresSource, grant_statements
+from cdc import ApicurioAvro, JsonWithSchemas, grant_statements
 from cdc.connect.status import ConnectorStatus, TaskStatus
-from cdc.errors import (
-    InvalidConnector,
-    SignalNotAnswered,
-    SnapshotUnfinished,
-    UnknownConnector,
-    UnsupportedEncoding,
-)
+from cdc.errors import InvalidConnector, SignalNotAnswered, SnapshotUnfinished, UnknownConnector, UnsupportedEncoding
 from cdc.source.notifications import Notification, SnapshotKind, Stage
 from cdc.source.signal_table import signal_rights, signal_statements
 from cdc.source.signals import Signalled, Signals
 from cdc.source.snapshots import AwaitedSnapshot
 from eventstore.errors import InvalidIdentifier
 from eventstore.settings import Settings
+from tests.unit.cdc.declared import postgres
 
 SECRET = "sentinel-of-a-password"
-SOURCE = PostgresSource(
-    name="shop_tables", host="db", database="shop", user="shop_cdc", password=SECRET, topic_prefix="shop",
-    tables=("public.items", "public.parts"), signal_table="public.signals", notifications_topic="shop.notifications",
-    allow_literal_secrets=True,
+SOURCE = postgres(
+    name="shop_tables", password=SECRET, tables=("public.items", "public.parts"), signal_table="public.signals",
+    notifications_topic="shop.notifications", allow_literal_secrets=True,
 )  # fmt: skip
 SETTINGS = Settings.for_broker("localhost:1")
 
@@ -137,9 +131,7 @@ def test_a_blocking_snapshot_gets_its_condition_as_a_query(signals: Signals, dat
 @pytest.mark.parametrize(
     "table", ["public.other", "items", "", 'public.items"; DROP TABLE items --', "public..items", "public.it*", "ä.b"]
 )
-def test_a_table_that_is_not_captured_is_refused_and_nothing_is_sent(
-    signals: Signals, database: Database, table: str
-) -> None:
+def test_a_table_that_is_not_captured_is_refused_and_nothing_is_sent(signals, database, table):
     for ask in (signals.snapshot, signals.blocking_snapshot, signals.stop):
         with pytest.raises((InvalidConnector, InvalidIdentifier)):
             ask([table])
@@ -177,9 +169,7 @@ def test_a_snapshot_that_goes_on_is_told_with_how_far_it_is(signals: Signals) ->
         Signalled("mine", signals, said, awaited).wait(timeout=0.05)  # type: ignore[arg-type]
 
 
-def test_a_stop_of_some_tables_is_answered_by_what_names_them(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_of_some_tables_is_answered_by_what_names_them(database, monkeypatch):
     signals = Signals(database, SOURCE, SETTINGS)  # type: ignore[arg-type]
     others, ours = ("public.parts",), ("public.parts", "public.items")
     monkeypatch.setattr(Signals, "listen", lambda self: Said(Stage.ABORTED, Stage.ABORTED, tables=[others, ours]))

@@ -6,15 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from cdc import PostgresSource, Severity
+from cdc import Severity
 from cdc.findings import size
 from cdc.source.catalogue import ReplicationSlot, ServerFacts
 from cdc.source.source_health import of_room, of_server, of_slot
+from tests.unit.cdc.declared import postgres
 
-SHOP = PostgresSource(
-    name="shop", host="db", database="shop", user="shop_cdc", password="${file:/secrets/shop.properties:password}",
-    topic_prefix="shop", tables=("public.customers",),
-)  # fmt: skip
+SHOP = postgres(tables=("public.customers",))
 SERVER = ServerFacts(
     database="shop",
     version=180001,

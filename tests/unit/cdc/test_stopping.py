@@ -1,15 +1,25 @@
-"""Stopping a connector whose worker forgets what it was asked, or shows a task that is gone."""
+"""Connectors that are stopped, waited for and deleted, where a worker forgets, says odd things, or is away."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
+import requests
+import responses
+from sqlalchemy import create_engine
 
+from cdc import ConnectClient, OutboxSource, apply, delete, move
 from cdc.connect.status import FAILED, RUNNING, STOPPED, ConnectorStatus, TaskStatus
-from cdc.errors import ConnectorTimeout, UnknownConnector
-from cdc.operating import control, stopping
-from cdc.operating.watch import Deadline
+from cdc.errors import ConnectorTimeout, ConnectUnavailable, InvalidConnector, UnknownConnector
+from cdc.operating import control, stopping, watch
+from cdc.operating.control import wait_for_worker
+from cdc.operating.watch import Deadline, Until, Watch
+from eventstore import Settings
+from eventstore.errors import ForeignRecord
+from tests.unit.cdc.declared import outbox
 
 
 @dataclass
@@ -102,3 +112,114 @@ def test_offsets_are_forgotten_after_a_stop_that_took_two_requests():
     worker = Worker([(STOPPED, RUNNING), (STOPPED, "")])
     control.reset_offsets(worker, "shop")
     assert worker.calls == ["stop", "stop", "forget"]
+
+
+URL = "http://connect:8083"
+
+
+@pytest.fixture
+def client() -> Iterator[ConnectClient]:
+    with ConnectClient(URL, timeout=1.0, patience=5.0) as client:
+        yield client
+
+
+def test_a_deletion_whose_answer_was_lost_was_one(client: ConnectClient) -> None:
+    with responses.RequestsMock() as answers:
+        answers.get(f"{URL}/connectors", json=["shop"])
+        answers.delete(f"{URL}/connectors/shop", body=requests.ConnectionError("reset"))
+        gone = {"error_code": 404, "message": "Connector shop not found"}
+        answers.delete(f"{URL}/connectors/shop", json=gone, status=404)
+        answers.get(f"{URL}/connectors", json=[])
+        assert delete(client, "shop")
+
+
+def test_there_was_none_where_there_was_none(client: ConnectClient) -> None:
+    with responses.RequestsMock() as answers:
+        answers.get(f"{URL}/connectors", json=["other"])
+        assert not delete(client, "shop")
+
+
+def test_a_state_that_is_none_is_refused_before_anybody_is_asked(client: ConnectClient) -> None:
+    with pytest.raises(InvalidConnector, match="cannot be brought to 'running'") as refused:
+        move(client, "shop", "running")  # type: ignore[arg-type]
+    assert "RUNNING, PAUSED, STOPPED" in refused.value.remedy
+
+
+def test_a_worker_that_is_starting_is_waited_for_longer_than_one_request_is() -> None:
+    with responses.RequestsMock() as answers, ConnectClient(URL, patience=0.1) as hasty:
+        for _ in range(4):
+            answers.get(f"{URL}/health", body=requests.ConnectionError("refused"))
+        answers.get(f"{URL}/health", json={"status": "healthy", "message": "Worker has completed startup"})
+        wait_for_worker(hasty, timeout=60.0)
+
+
+def test_the_wait_for_a_worker_ends(client: ConnectClient) -> None:
+    began = time.monotonic()
+    with responses.RequestsMock() as answers:
+        answers.get(f"{URL}/health", body=requests.ConnectionError("refused"))
+        with pytest.raises(ConnectUnavailable, match="not ready"):
+            wait_for_worker(client, timeout=0.3)
+    assert time.monotonic() - began < client.patience
+
+
+def test_an_outbox_is_not_applied_to_a_topic_that_another_store_fills(client, monkeypatch):
+    declared = outbox()
+    asked: list[object] = []
+
+    def refuse(*given: object) -> None:
+        asked.extend(given)
+        raise ForeignRecord("'order' ends with a record that is no event of this store", remedy="another topic")
+
+    monkeypatch.setattr("cdc.operating.control.require_own_topics", refuse)
+    monkeypatch.setattr(OutboxSource, "check_source", lambda self, engine: None)
+    settings, source = Settings.for_broker("127.0.0.1:1"), create_engine("sqlite://")
+    with responses.RequestsMock() as answers:
+        answers.get(f"{URL}/health", json={"status": "healthy", "message": "Worker has completed startup"})
+        with pytest.raises(ForeignRecord, match="no event of this store"):
+            apply(client, declared, source=source, settings=settings)
+        assert {call.request.method for call in answers.calls} == {"GET"}
+    assert asked == [settings, declared, source]
+
+
+class Restarted:
+    """Its connector runs; its task comes after so many restarts."""
+
+    def __init__(self, *, after):
+        self._after = after
+        self.restarts = 0
+
+    def status(self, name):
+        tasks = (TaskStatus(0, RUNNING, "here", ""),) if self.restarts >= self._after else ()
+        return ConnectorStatus(name, RUNNING, "here", tasks)
+
+    def restart(self, name):
+        self.restarts += 1
+
+
+def waited(worker, *, timeout, may_be_idle=False):
+    watching = Watch(
+        worker, "shop", until=Until.RUNNING, source=None, deadline=Deadline("shop", timeout), may_be_idle=may_be_idle
+    )
+    return watching.until_there((), content_after=0)
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_a_connector_that_runs_without_a_task_is_restarted_until_it_has_one(monkeypatch, after):
+    monkeypatch.setattr(watch, "TASKLESS_SECONDS", 0.05)
+    worker = Restarted(after=after)
+    assert waited(worker, timeout=60).running
+    assert worker.restarts == after
+
+
+def test_one_that_has_nothing_to_do_yet_is_waited_for_a_little_and_left_alone(monkeypatch):
+    monkeypatch.setattr(watch, "CONTENT_SECONDS", 0.05)
+    worker = Restarted(after=1)
+    assert waited(worker, timeout=60, may_be_idle=True).tasks == ()
+    assert worker.restarts == 0
+
+
+def test_one_whose_tasks_are_only_late_is_left_alone():
+    worker = Restarted(after=1)
+    with pytest.raises(ConnectorTimeout, match="RUNNING, no task"):
+        waited(worker, timeout=0.3)
+    assert worker.restarts == 0

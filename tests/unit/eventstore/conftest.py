@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import sqlalchemy as sa
 
+from eventstore import MasterKeys, MemoryEventStore, SqlEventStore
 from tests.ledger import METADATA
 
 
@@ -15,3 +18,16 @@ def engine(tmp_path):
     METADATA.create_all(engine)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def keyed_store(store_url):
+    """A store in SQLite with keys for personal fields."""
+    with SqlEventStore(store_url, keys=MasterKeys({"one": os.urandom(32)})) as store:
+        yield store
+
+
+@pytest.fixture(params=["memory", "SQLite"])
+def either_store(request):
+    """A store of each kind that has keys."""
+    return MemoryEventStore() if request.param == "memory" else request.getfixturevalue("keyed_store")

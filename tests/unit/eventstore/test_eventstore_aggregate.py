@@ -1,22 +1,27 @@
-"""Aggregates decide and evolve; mistakes in their declaration are found when the class is defined."""
+"""Aggregates decide and evolve, and inherit commands; mistakes in them are found when the class is defined."""
 
 from __future__ import annotations
 
 import pickle
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum, Flag, IntFlag
 from typing import Annotated, Any, ClassVar
+from uuid import UUID
 
 import pytest
 from pyspark import cloudpickle
 
+from eventstore import Accepted, Dispatcher, MemoryEventStore
 from eventstore.aggregates.aggregate import Aggregate, aggregate_of, command
 from eventstore.errors import (
     DeclarationError,
     InvalidIdentifier,
-    Refused,
     UnknownAggregate,
     UnknownEventType,
     UnknownHandler,
@@ -24,6 +29,7 @@ from eventstore.errors import (
 )
 from eventstore.event_types import event, event_type_of
 from eventstore.fields.field_types import Digits
+from tests.rows import each_row
 
 
 class Size(Enum):
@@ -74,24 +80,9 @@ class Order(Aggregate):
         self.status = f"sent by {e.carrier}"
 
 
-class StockItem(Aggregate, category="stock"):
-    pass
-
-
-def test_the_category_is_the_class_name_unless_given() -> None:
-    assert (Order.category, StockItem.category) == ("order", "stock")
-
-
 def test_event_types_have_stable_names() -> None:
     assert set(Order.event_types) == {"order.placed", "order.sent", "order.noted"}
     assert event_type_of(Order.Shipped(carrier="x")).name == "order.sent"
-
-
-def test_commands_know_their_aggregate() -> None:
-    assert aggregate_of(Order.place) is Order
-    assert set(Order.commands) == {"place", "ship"}
-    with pytest.raises(UnknownAggregate, match="on_placed"):
-        aggregate_of(Order.on_placed)
 
 
 def test_a_decision_gives_events_and_the_state_has_seen_them() -> None:
@@ -100,18 +91,6 @@ def test_a_decision_gives_events_and_the_state_has_seen_them() -> None:
     assert emitted == [Order.Placed(order_id="7", sku="tea", amount=Decimal(3), size=Size.LARGE)]
     assert (order.status, order.version, order.pending) == ("placed", 0, [])
     assert order.state() == {"status": "placed", "size": Size.LARGE, "total": Decimal(3), "lines": ["tea"]}
-
-
-def test_a_refusal_carries_the_reason_and_the_stream() -> None:
-    with pytest.raises(Refused, match="101 is too much") as refused:
-        Order.decide(Order("7"), Order.place, "tea", Decimal(101))
-    assert (refused.value.reason, refused.value.place) == ("101 is too much", "order-7")
-
-
-def test_two_states_share_nothing() -> None:
-    one, other = Order("1"), Order("2")
-    Order.decide(one, Order.place, "tea", Decimal(1))
-    assert (one.lines, other.lines, Order.lines) == (["tea"], [], [])
 
 
 def test_an_event_without_a_handler_only_counts() -> None:
@@ -131,13 +110,6 @@ def test_plain_values_evolve_like_the_event() -> None:
     assert Order.evolve_plain(Order("1"), "order.placed", plain).state() == (
         Order.evolve(Order("1"), Order.Placed(order_id="1", sku="tea", amount=Decimal(3), size=Size.LARGE)).state()
     )
-
-
-def test_a_state_is_restored_from_its_values() -> None:
-    order = Order("1")
-    Order.decide(order, Order.place, "tea", Decimal(3))
-    again = Order.restored(order.state(), id="1", version=order.version)
-    assert (again.state(), again.id, again.version) == (order.state(), "1", 0)
 
 
 def test_state_fields_come_with_their_types() -> None:
@@ -189,89 +161,45 @@ def test_a_class_unknown_to_the_worker_travels_whole() -> None:
     assert answer.stdout == b"local 2"
 
 
-def test_a_handler_of_nothing_is_refused() -> None:
-    with pytest.raises(UnknownHandler, match=r"on_paid handles no event"):
-
-        class Bill(Aggregate):
-            def on_paid(self, e: object) -> None: ...
-
-
-@pytest.mark.parametrize("hint", [object, set[str], dict[int, str], int | object, tuple[int, ...], complex, Any])
-def test_a_field_without_a_place_in_avro_is_refused_by_name(hint: Any) -> None:
-    with pytest.raises(UnsupportedFieldType, match="odd") as refused:
-
-        class Bill(Aggregate):
-            @event
-            class Paid:
-                odd: hint
-
-    assert refused.value.place is not None
-    assert refused.value.place.endswith("Paid.odd")
-
-
 class Extra(Flag):
     GIFT = 1
-    FRAGILE = 2
 
 
 class Right(IntFlag):
     READ = 1
 
 
-@pytest.mark.parametrize("kind", [Extra, Right])
-@pytest.mark.parametrize("wrapped", [lambda kind: kind, lambda kind: kind | None, lambda kind: list[kind]])
-def test_a_flag_is_refused_since_its_combinations_have_no_name(kind: type, wrapped: Any) -> None:
-    with pytest.raises(UnsupportedFieldType, match="is a Flag, whose combinations have no name") as refused:
-
-        class Bill(Aggregate):
-            @event
-            class Paid:
-                odd: wrapped(kind)  # type: ignore[valid-type]
-
-    assert f"list[{kind.__name__}]" in refused.value.remedy
+def paid(**fields: Any) -> Any:
+    return event(type("Paid", (), {"__annotations__": fields, "__module__": __name__, "__qualname__": "Paid"}))
 
 
-def test_a_field_of_an_unknown_name_is_refused() -> None:
-    with pytest.raises(UnsupportedFieldType, match="Missing"):
-
-        class Bill(Aggregate):
-            @event
-            class Paid:
-                amount: Missing  # type: ignore[name-defined]  # noqa: F821
+def bill(*, category: str | None = None, **body: Any) -> Any:
+    return type("Bill", (Aggregate,), {**body, "__module__": __name__, "__qualname__": "Bill"}, category=category)
 
 
-def test_a_state_field_without_a_default_is_refused() -> None:
-    with pytest.raises(DeclarationError, match=r"'total' of .*Bill has no default"):
-
-        class Bill(Aggregate):
-            total: int
+def settled() -> Any:
+    return event(name="bill.paid")(type("Settled", (), {}))
 
 
-def test_a_state_field_that_hides_the_aggregate_is_refused() -> None:
-    with pytest.raises(DeclarationError, match="hides a name"):
-
-        class Bill(Aggregate):
-            version: int = 3
-
-
-def test_two_events_of_one_name_are_refused() -> None:
-    with pytest.raises(DeclarationError, match=r"two events named 'bill\.paid'"):
-
-        class Bill(Aggregate):
-            @event
-            class Paid:
-                amount: int
-
-            @event(name="bill.paid")
-            class Settled:
-                amount: int
+FLAG = "is a Flag, whose combinations have no name"
+FLAGS = [hint for kind in (Extra, Right) for hint in (kind, kind | None, list[kind])]  # type: ignore[valid-type]
+NO_PLACE = [object, set[str], dict[int, str], int | object, tuple[int, ...], complex, Any]
+MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: bill(on_paid=lambda self, e: None), UnknownHandler, "on_paid handles no event"),
+    *((lambda hint=hint: bill(Paid=paid(odd=hint)), UnsupportedFieldType, r"at: .*Paid\.odd") for hint in NO_PLACE),
+    *((lambda hint=hint: bill(Paid=paid(odd=hint)), UnsupportedFieldType, rf"{FLAG}.*\n.*list\[") for hint in FLAGS),
+    (lambda: bill(Paid=paid(odd="Missing")), UnsupportedFieldType, "Missing"),
+    (lambda: bill(__annotations__={"total": int}), DeclarationError, r"'total' of .*Bill has no default"),
+    (lambda: bill(__annotations__={"version": int}, version=3), DeclarationError, "hides a name"),
+    (lambda: bill(Paid=paid(amount=int), Settled=settled()), DeclarationError, r"two events named 'bill\.paid'"),
+    (lambda: bill(category="No Such"), InvalidIdentifier, "category"),
+]
 
 
-def test_a_class_name_that_makes_no_category_is_refused() -> None:
-    with pytest.raises(InvalidIdentifier, match="category"):
-
-        class Bill(Aggregate, category="No Such"):
-            pass
+@each_row(("define", "error", "words"), MISTAKES)
+def test_a_mistake_is_found_when_the_class_is_defined(define, error, words):
+    with pytest.raises(error, match=words):
+        define()
 
 
 def test_an_event_outside_an_aggregate_needs_a_name() -> None:
@@ -281,3 +209,147 @@ def test_an_event_outside_an_aggregate_needs_a_name() -> None:
 
     with pytest.raises(DeclarationError, match="not an event with a type name"):
         event_type_of(Nameless(number=1))
+
+
+class Base(Aggregate, category="base"):
+    height: int = 0
+
+    @event
+    class Raised:
+        by: int
+
+    @command
+    def up(self, by: int) -> None:
+        self.emit(self.Raised(by=by))
+
+    def on_raised(self, e: Raised) -> None:
+        self.height += e.by
+
+
+class Child(Base, category="child"):
+    pass
+
+
+class Twice(Base, category="twice"):
+    @command
+    def up(self, by: int) -> None:
+        super().up(2 * by)
+
+
+class Grandchild(Child, category="grandchild"):
+    pass
+
+
+class Both(Child, Twice, category="both"):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "stream", "height"),
+    [
+        (Base, "base-1", 2),
+        (Child, "child-1", 2),
+        (Twice, "twice-1", 4),
+        (Grandchild, "grandchild-1", 2),
+        (Both, "both-1", 4),
+    ],
+)
+def test_an_inherited_command_is_sent_to_the_streams_of_its_own_class(kind, stream, height):
+    dispatcher = Dispatcher(MemoryEventStore())
+    accepted = dispatcher.send("1", kind.up, 2)
+    assert isinstance(accepted, Accepted)
+    assert (accepted.stream, accepted.command.name) == (stream, f"{kind.category}.up")
+    assert accepted.command.arguments == {"by": 2}
+    assert dispatcher.load(kind, "1").height == height
+    assert aggregate_of(kind.up) is aggregate_of(kind.commands["up"]) is kind
+
+
+def test_a_command_of_a_mixin_belongs_to_every_aggregate_that_has_it() -> None:
+    class Closing:
+        @command
+        def close(self: Any) -> None:
+            self.refuse(f"{self.category} is never closed")
+
+    class Gate(Closing, Aggregate):
+        pass
+
+    class Door(Closing, Aggregate):
+        pass
+
+    refusals = [Dispatcher(MemoryEventStore()).send("1", kind.close) for kind in (Gate, Door)]
+    assert [getattr(refusal, "reason", None) for refusal in refusals] == [
+        "gate is never closed",
+        "door is never closed",
+    ]
+
+
+def test_what_replaces_a_command_without_being_one_is_none() -> None:
+    class Silent(Base):
+        def up(self, by: int) -> None:
+            """Do nothing."""
+
+    assert "up" not in Silent.commands
+    with pytest.raises(UnknownAggregate):
+        aggregate_of(Silent.up)
+
+
+@pytest.mark.parametrize("pickler", [pickle, cloudpickle])
+def test_an_inherited_command_travels_to_workers(pickler: Any) -> None:
+    assert pickler.loads(pickler.dumps(Grandchild.up)) is Grandchild.up
+
+
+# ---- what a state begins with
+
+
+@dataclass(frozen=True)
+class Box:
+    items: list[str] = field(default_factory=list)
+
+
+class Shelf(Aggregate):
+    box: Box = Box()
+    boxes: tuple[Box, ...] = (Box(),)
+    by_name: Mapping[str, list[str]] = {}
+    made: Box = field(default_factory=Box)
+
+
+def test_what_can_be_changed_somewhere_within_is_no_ones_but_its_own_states() -> None:
+    one, other = Shelf("1"), Shelf("2")
+    one.box.items.append("tea")
+    one.boxes[0].items.append("tea")
+    one.made.items.append("tea")
+    assert (other.box, other.boxes, other.made) == (Box(), (Box(),), Box())
+    assert (Shelf.box, Shelf.boxes) == (Box(), (Box(),))
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Price:
+    amount: Decimal = Decimal(1)
+    at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+CONSTANTS = [
+    None, 1, 1.5, True, "tea", b"tea", Decimal(1), datetime(2026, 1, 1, tzinfo=UTC), UUID(int=1), Colour.RED, Price(),
+    (1, Price()), frozenset({Colour.RED}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", CONSTANTS, ids=repr)
+def test_what_never_changes_is_not_copied_for_each_state(value: Any) -> None:
+    class Plain(Aggregate):
+        kept: object = value
+
+    assert Plain("1").kept is value
+
+
+def test_a_default_that_nobody_can_copy_is_refused() -> None:
+    with pytest.raises(DeclarationError, match=r"default of state field .*Guarded\.lock cannot be copied") as refused:
+
+        class Guarded(Aggregate):
+            lock: Any = threading.Lock()
+
+    assert "default_factory" in refused.value.remedy

@@ -1,4 +1,4 @@
-"""A store whose schema ids a registry gives: asked once, before anything is written, and never to read."""
+"""A schema's id follows from the schema, or a registry gives it: asked once, before anything is written."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, select
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import select
 
 from eventstore import ANY, NO_STREAM, Accepted, Aggregate, Dispatcher, SqlEventStore, command, event
-from eventstore.errors import RegistryUnreachable, SchemaConflict, SchemaIncompatible
+from eventstore.errors import NotFramedAvro, RegistryUnreachable, SchemaConflict, SchemaIncompatible
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import schema_id_of
 from eventstore.schema_check import check_schemas
-from eventstore.schema_registry import RegisteredSchema, canonical, fingerprint
+from eventstore.schema_registry import RegisteredSchema, canonical, check_same, fingerprint
 from projections.spark.events.upcasting import Reading
 
 
@@ -82,13 +84,6 @@ def test_events_are_framed_by_the_ids_of_the_registry_and_read_without_it(url: s
         read = list(reader.read_stream("order-1"))
         assert [event.schema_id for event in read] == [1, 2]
         assert [Order.events_of(event)[0] for event in read] == [Order.Placed(sku="tea"), Order.Shipped(carrier="sea")]
-
-
-def test_the_body_is_the_one_that_a_fingerprint_would_frame(url: str) -> None:
-    with opened(url, Numbered()) as store:
-        store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
-        ((_, framed),) = payloads(store)
-    assert framed[5:] == event_type_of(Order.Placed).encode(Order.Placed(sku="tea"))[5:]
 
 
 def test_the_row_of_a_schema_says_whose_id_it_has(url: str) -> None:
@@ -202,15 +197,6 @@ def test_an_export_takes_the_ids_of_the_registry_along(url: str, tmp_path: Path,
         assert [event.data for event in other.read_stream("order-1")] == [{"sku": "tea", "note": None}]
 
 
-def test_an_engine_of_the_callers_takes_a_registry_too(url: str) -> None:
-    engine = create_engine(url)
-    store = SqlEventStore(engine, registry=Numbered(first=40))
-    store.create_tables()
-    store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
-    assert [event.schema_id for event in store.read_stream("order-1")] == [40]
-    engine.dispose()
-
-
 def test_what_a_schema_of_today_wrote_needs_no_change_under_whatever_id() -> None:
     kind = event_type_of(Order.Placed)
     written = RegisteredSchema(3, kind.name, kind.schema, "http://one")
@@ -231,3 +217,43 @@ def test_the_payload_of_a_schema_without_a_registry_is_what_it_was() -> None:
     given = RegisteredSchema(3, kind.name, kind.schema, "http://one")
     assert RegisteredSchema.from_json(given.to_json()) == given
     assert fingerprint(given.schema) == kind.schema_id
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "namespace": "order",
+    "name": "placed",
+    "fields": [{"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 4}}],
+}
+
+
+def test_a_fingerprint_follows_from_all_of_a_schema_but_the_order_of_its_keys() -> None:
+    turned = dict(reversed(SCHEMA.items()))
+    without_logical_type = {**SCHEMA, "fields": [{"name": "amount", "type": "bytes"}]}
+    assert fingerprint(SCHEMA) == fingerprint(turned) == 1812711021  # for ever
+    assert fingerprint(without_logical_type) != fingerprint(SCHEMA)
+    assert canonical({"b": 1, "a": ["é"]}) == '{"a":["é"],"b":1}'
+
+
+@given(st.dictionaries(st.text(), st.text() | st.integers()))
+def test_ids_fit_31_bits(schema: dict[str, Any]) -> None:
+    assert 0 <= fingerprint(schema) < 2**31
+
+
+def test_a_registered_schema_survives_its_topic_record() -> None:
+    registered = RegisteredSchema.of(SCHEMA)
+    assert registered.name == "order.placed"
+    assert RegisteredSchema.from_json(registered.to_json()) == registered
+
+
+@pytest.mark.parametrize("payload", [b"", b"[]", b'{"id": 1}', b"\xff"])
+def test_a_foreign_record_is_no_schema(payload: bytes) -> None:
+    with pytest.raises(NotFramedAvro):
+        RegisteredSchema.from_json(payload)
+
+
+def test_two_schemas_with_one_id_are_a_conflict() -> None:
+    kept = RegisteredSchema(7, "order.placed", SCHEMA)
+    check_same(kept, RegisteredSchema(7, "order.placed", dict(reversed(SCHEMA.items()))))
+    with pytest.raises(SchemaConflict, match="id 7"):
+        check_same(kept, RegisteredSchema(7, "order.shipped", {**SCHEMA, "name": "shipped"}))

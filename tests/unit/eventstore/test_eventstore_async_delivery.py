@@ -11,19 +11,14 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from eventstore import ANY, RecordedEvent, SqlEventStore, subscription
+from eventstore import ANY, SqlEventStore, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import AsyncSubscriber, Subscriber
 from eventstore.errors import DeclarationError, HandlerHung, SubscriptionError
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore import handlers
-from tests.unit.eventstore.async_handlers import (
-    ENDINGS,
-    assert_only_the_culprit_is_given_up,
-    booking,
-    deliver,
-)
-from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, arrivals, recorded
+from tests.unit.eventstore.async_handlers import ENDINGS, assert_only_the_culprit_is_given_up, booking, deliver
+from tests.unit.eventstore.memory_source import MemorySource, arrivals
 from tests.waiting import wait_until
 
 
@@ -58,25 +53,9 @@ async def test_an_event_that_fails_is_tried_again_and_given_up_and_others_are_no
     assert (letter.attempts, str(letter.error)) == (3, "no room for 2")
 
 
-async def test_a_passing_failure_is_overcome(engine, looped):
-    report = await deliver(booking(fails_on=(2,), fails_times=1), MemorySource(arrivals(1, 2)), looped())
-    assert (report.handled, report.retried, report.dead) == (2, 1, 0)
-
-
 @pytest.mark.parametrize("how", ENDINGS.values(), ids=ENDINGS)
 async def test_a_handler_that_ends_its_transaction_is_given_up_alone(engine, looped, how):
     await assert_only_the_culprit_is_given_up(how, engine=engine, looped=looped())
-
-
-async def test_a_handler_may_take_a_batch_the_recorded_events_and_no_transaction():
-    seen = []
-
-    async def note(events: list[Payment.Received], told: list[RecordedEvent]) -> None:
-        seen.append([(event.amount, one.version) for event, one in zip(events, told, strict=True)])
-
-    skipped = MemoryArrival(recorded(9, kind=Payment.Refunded), "9")
-    report = await deliver(subscription("payments", group="g")(note), MemorySource([*arrivals(1, 2), skipped]))
-    assert (report.handled, report.skipped, seen) == (2, 1, [[(1, 1), (2, 2)]])
 
 
 async def test_a_handler_that_hangs_is_cancelled_and_nothing_of_it_is_committed(engine, looped):
@@ -220,15 +199,6 @@ async def test_handlers_that_wait_for_nothing_let_other_tasks_work_too():
     await deliver(subscription("payments", group="g")(spin), MemorySource(arrivals(*range(100))))
     counting.cancel()
     assert len({done for done in turns if 0 < done < 100}) >= 5
-
-
-async def test_a_stop_ends_the_pause_before_another_attempt(engine, looped):
-    stop, source = asyncio.Event(), MemorySource(arrivals(1))
-    asyncio.get_running_loop().call_later(0.3, stop.set)
-    began = time.monotonic()
-    async with AsyncSubscriber(booking(fails_on=(1,), backoff=60), source, engine=looped()) as subscriber:
-        assert (await subscriber.run(stop=stop)).records == 0
-    assert time.monotonic() - began < 20
 
 
 async def test_partitions_taken_away_wait_for_the_call_at_hand_only(engine, looped):

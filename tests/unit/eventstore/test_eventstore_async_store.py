@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import threading
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from typing import Annotated
-from uuid import uuid4
+from typing import TypeVar
+from uuid import UUID
 
 import pytest
-import sqlalchemy as sa
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from eventstore import (
-    ANY,
-    NO_STREAM,
-    Aggregate,
-    AsyncSqlEventStore,
-    MasterKeys,
-    NewEvent,
-    Personal,
-    SqlEventStore,
-    StreamAppend,
-    event,
-)
+from eventstore import ANY, NO_STREAM, AsyncSqlEventStore, SqlEventStore
+from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.backends.sql import greenlets
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.greenlets import TURN
 from eventstore.backends.sql.reading import Reader
-from eventstore.errors import StreamArchived, StreamDeleted, UnsupportedBackend, WrongExpectedVersion
-from tests.ledger import LEDGER, METADATA, Payment
+from eventstore.erasure import DataKey
+from eventstore.errors import UnsupportedBackend
+from tests.ledger import METADATA, Payment
+from tests.unit.eventstore.customer import Customer
 
 PAID = Payment.Received(amount=1)
 
@@ -51,41 +42,6 @@ def url(tmp_path):
 def in_use(store):
     """Connections that nobody gave back."""
     return store.engine.pool.checkedout()
-
-
-async def versions(store, stream):
-    return [event.version async for event in store.read_stream(stream)]
-
-
-async def test_tasks_that_append_to_one_stream_at_once_leave_no_gap(url):
-    async with AsyncSqlEventStore(url) as store:
-        appends = [store.append("payment-1", [PAID, PAID], expected=ANY) for _ in range(64)]
-        results = await asyncio.gather(*appends)
-        assert sorted(version for result in results for version in result.versions) == list(range(128))
-        assert await versions(store, "payment-1") == list(range(128))
-
-
-async def test_of_tasks_that_expect_one_version_one_wins(url):
-    async with AsyncSqlEventStore(url) as store:
-        appends = [store.append("payment-1", [PAID], expected=NO_STREAM) for _ in range(16)]
-        answers = await asyncio.gather(*appends, return_exceptions=True)
-        refusals = [answer for answer in answers if isinstance(answer, WrongExpectedVersion)]
-        assert [refused.actual for refused in refusals] == [0] * 15
-
-
-async def test_events_and_rows_of_the_callers_transaction_commit_together(url):
-    async with AsyncSqlEventStore(url) as store:
-        async with store.engine.begin() as connection:
-            await connection.execute(sa.insert(LEDGER).values(amount=1))
-            await store.append("payment-1", [PAID], expected=NO_STREAM, connection=connection)
-        with pytest.raises(ZeroDivisionError):  # noqa: PT012
-            async with store.engine.begin() as connection:
-                await connection.execute(sa.insert(LEDGER).values(amount=2))
-                await store.append_batch([StreamAppend("payment-1", [PAID], 0)], connection=connection)
-                raise ZeroDivisionError
-        assert await store.head("payment-1") == 0
-        async with store.engine.connect() as connection:
-            assert await connection.run_sync(lambda theirs: theirs.scalars(sa.select(LEDGER.c.amount)).all()) == [1]
 
 
 async def test_a_connection_that_is_not_open_is_refused_and_nothing_is_stored(url):
@@ -214,20 +170,6 @@ async def test_a_read_that_is_left_early_keeps_no_connection(url):
         assert in_use(store) == 0
 
 
-async def test_a_function_of_the_synchronous_store_runs_on_the_loop(url):
-    async with AsyncSqlEventStore(url) as store:
-        await store.run_sync(SqlEventStore.append, "payment-1", [PAID], expected=NO_STREAM)
-        assert await store.run_sync(lambda it, stream: it.head(stream), "payment-1") == 0
-
-
-async def test_a_repetition_with_ids_gets_the_result_of_the_first(url):
-    async with AsyncSqlEventStore(url) as store:
-        named = [NewEvent(PAID, id=uuid4())]
-        assert await store.append("payment-1", named, expected=ANY) == await store.append(
-            "payment-1", named, expected=ANY
-        )
-
-
 async def test_an_engine_of_the_caller_stays_open(url):
     engine = create_async_engine(url)
     async with AsyncSqlEventStore(engine) as store:
@@ -296,34 +238,55 @@ async def test_a_registry_is_asked_without_holding_up_the_loop(url):
         assert (await appending).schema_ids == (1,)
 
 
-async def test_streams_are_archived_and_deleted(url):
-    async with AsyncSqlEventStore(url) as store:
-        for stream in ("payment-1", "payment-2"):
-            await store.append(stream, [PAID], expected=NO_STREAM)
-        await store.archive_stream("payment-1", expected=0)
-        assert [name async for name in store.archived_streams("payment")] == ["payment-1"]
-        with pytest.raises(StreamArchived):
-            await store.append("payment-1", [PAID], expected=0)
-        await store.unarchive_stream("payment-1")
-        assert not await store.is_archived("payment-1")
-        assert await store.delete_stream("payment-2", expected=0) == 1
-        with pytest.raises(StreamDeleted):
-            await store.append("payment-2", [PAID], expected=ANY)
+T = TypeVar("T")
 
 
-class Customer(Aggregate):
-    @event
-    class Registered:
-        name: Annotated[str, Personal(erased="(erased)")]
+class Remote(MemoryKeys):
+    """Answers once the loop has had a turn, as a service does after a while; a loop that waits for it never has one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.turned = threading.Event(), threading.Event()
+        self.blocked: list[str] = []
+
+    def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
+        return self._after_a_turn("keys_for", lambda: super(Remote, self).keys_for(subjects))
+
+    def keys(self, ids: Collection[UUID]) -> Mapping[UUID, DataKey | None]:
+        return self._after_a_turn("keys", lambda: super(Remote, self).keys(ids))
+
+    def erase(self, subject: str) -> int:
+        return self._after_a_turn("erase", lambda: super(Remote, self).erase(subject))
+
+    def _after_a_turn(self, call: str, answer: Callable[[], T]) -> T:
+        self.turned.clear()
+        self.asked.set()
+        if not self.turned.wait(2):
+            self.blocked.append(call)
+        return answer()
 
 
-async def test_a_subject_is_erased(url):
-    async with AsyncSqlEventStore(url, keys=MasterKeys({"one": os.urandom(32)})) as store:
-        await store.append("customer-7", [Customer.Registered(name="Ada")], expected=NO_STREAM)
-        names = [await names_in(store)]
-        assert (await store.erase("7")).keys == 1
-        assert [*names, await names_in(store)] == [["Ada"], ["(erased)"]]
+async def turns(keys: Remote) -> None:
+    while True:
+        await asyncio.sleep(0.001)
+        if keys.asked.is_set():
+            keys.turned.set()
 
 
-async def names_in(store):
-    return [event.name async for recorded in store.read_all() for event in Customer.events_of(recorded)]
+@pytest.mark.parametrize("own_transaction", [True, False])
+async def test_the_loop_goes_on_while_keys_are_asked_for(tmp_path, own_transaction):
+    keys = Remote()
+    async with AsyncSqlEventStore(f"sqlite+aiosqlite:///{tmp_path}/people.db", keys=keys) as store:
+        await store.create_tables()
+        await store.register(Customer)
+        turning = asyncio.create_task(turns(keys))
+        if own_transaction:
+            await store.append("customer-1", [Customer.Registered(name="Ada")], expected=ANY)
+        else:
+            async with store.engine.begin() as connection:
+                await store.append("customer-1", [Customer.Registered(name="Ada")], expected=ANY, connection=connection)
+        assert [recorded.data["name"] async for recorded in store.read_all()] == ["Ada"]
+        assert list((await store.erase("1")).streams) == ["customer-1"]
+        assert [recorded.data["name"] async for recorded in store.read_all()] == ["(erased)"]
+        turning.cancel()
+    assert keys.blocked == []

@@ -1,4 +1,4 @@
-"""Casts and renames lose nothing: what is not the same in the new type or under the new name is refused."""
+"""Casts and renames lose nothing, and events of older versions are read as of today, wherever they are read."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from typing import Annotated, Any
 
 import pytest
 
-from eventstore import ANY, Aggregate, Digits, MemoryEventStore, event
-from eventstore.errors import InvalidEventData, UnsupportedFieldType
+from eventstore import ANY, Aggregate, Digits, Dispatcher, MemoryEventStore, event, subscription
+from eventstore.errors import DeclarationError, InvalidEventData, NewerEvent, UnsupportedFieldType
 from eventstore.event_types import EventType, event_type_of
 from eventstore.fields.casting import cast_plain
 from eventstore.fields.field_compilation import compile_type
 from eventstore.fields.field_types import Compilation
-from eventstore.fields.upcasting import Cast, Drop, Rename
+from eventstore.fields.upcasting import Cast, Default, Drop, Rename, Retype
 from eventstore.schema_check import check_schemas
 from projections.spark.events.upcasting import Reading
 from tests.rows import each_row
+from tests.shipments import ORDERED_SECOND, ORDERED_TODAY, First, Shipment, ordered_first
+from tests.unit.eventstore.handlers import deliver
+from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource
 
 WIDE = Annotated[Decimal, Digits(38, 10)]
 WIDER = Annotated[Decimal, Digits(38, 0)]
@@ -164,3 +167,140 @@ def test_a_rename_to_a_name_that_is_free_passes(changes: Any) -> None:
     after = renamed(*changes)
     assert kind(after).events(1, {"old": 1, "new": 2})
     assert check_schemas([after], [kind(Before).registered]).passed
+
+
+@pytest.fixture
+def store() -> MemoryEventStore:
+    store = MemoryEventStore()
+    lost, paid = First.Gone(), First.PaidAndSent(amount=31, carrier="sea")
+    store.append("shipment-1", [ordered_first(), ORDERED_SECOND, ORDERED_TODAY, paid, lost], expected=ANY)
+    return store
+
+
+def test_a_stream_of_several_versions_is_one_story(store: MemoryEventStore) -> None:
+    events = [event for recorded in store.read_stream("shipment-1") for event in Shipment.events_of(recorded)]
+    assert events == [
+        Shipment.Ordered(
+            customer_id=7, amount=Decimal(30), currency="EUR", at=dt.datetime(2024, 2, 29, tzinfo=dt.UTC), priority=3
+        ),
+        Shipment.Ordered(
+            customer_id=8, amount=Decimal(40), currency="EUR", at=dt.datetime(2025, 3, 1, tzinfo=dt.UTC), priority=3
+        ),
+        ORDERED_TODAY,
+        Shipment.Paid(amount=Decimal(31)),
+        Shipment.Sent(carrier="sea"),
+        Shipment.Lost(why="nobody knows"),
+    ]
+
+
+def test_an_aggregate_is_loaded_from_all_of_them_and_keeps_the_stored_version(store: MemoryEventStore) -> None:
+    shipment = Dispatcher(store).load(Shipment, "1")
+    assert (shipment.amount, shipment.place, shipment.version) == (Decimal(31), "lost: nobody knows", 4)
+
+
+def test_what_stands_for_nothing_today_still_has_its_version() -> None:
+    store = MemoryEventStore()
+    store.append("shipment-1", [First.PaidAndSent(amount=0, carrier=""), ORDERED_TODAY], expected=ANY)
+    assert Dispatcher(store).load(Shipment, "1").version == 1
+
+
+def test_stored_events_stay_as_they_were_written(store: MemoryEventStore) -> None:
+    first, second, today, *_ = store.read_stream("shipment-1")
+    assert first.data["customer"] == "7"
+    assert [recorded.schema_version for recorded in (first, second, today)] == [1, 2, 3]
+
+
+def test_a_version_changes_the_schema_and_the_first_one_does_not_show() -> None:
+    assert event_type_of(Shipment.Ordered).schema["version"] == 3
+    assert "version" not in event_type_of(Shipment.Paid).schema
+
+
+def handled(signature: Any, store: MemoryEventStore) -> list[object]:
+    seen: list[object] = []
+
+    @subscription("shipment", group="all")
+    def handle(event: signature) -> None:
+        seen.extend(event if isinstance(event, list) else [event])
+
+    source = MemorySource([MemoryArrival(recorded, "here") for recorded in store.read_stream("shipment-1")])
+    report = deliver(handle, source)
+    seen.append((report.handled, report.skipped))
+    return seen
+
+
+HALVES = [Shipment.Paid(amount=Decimal(31)), Shipment.Sent(carrier="sea")]
+
+
+@each_row(
+    ("signature", "expected"),
+    [
+        (Shipment.Sent, [HALVES[1], (1, 4)]),
+        (Shipment.Paid | Shipment.Sent, [*HALVES, (1, 4)]),
+        (list[Shipment.Paid | Shipment.Sent], [*HALVES, (1, 4)]),
+        (Shipment.Lost, [Shipment.Lost(why="nobody knows"), (1, 4)]),
+    ],
+)
+def test_a_handler_gets_its_half_of_a_split_event_or_both_and_a_renamed_one(store, signature, expected):
+    assert handled(signature, store) == expected
+
+
+def test_a_handler_gets_what_its_classes_are_today(store: MemoryEventStore) -> None:
+    orders = handled(Shipment.Ordered, store)
+    assert [getattr(order, "customer_id", order) for order in orders] == [7, 8, 9, (3, 2)]
+
+
+def test_a_function_may_change_the_values_and_leave_the_rest_to_later_steps() -> None:
+    def halve(old: dict[str, Any]) -> dict[str, Any]:
+        return {**old, "size": old["size"] // 2}
+
+    @event(name="box.made", upcasters={1: [halve], 2: [Rename("size", to="width")]})
+    class Made:
+        width: int
+
+    assert event_type_of(Made).events(1, {"size": 8}) == [Made(width=4)]
+
+
+def test_a_default_leaves_a_field_alone_that_is_there() -> None:
+    @event(name="box.made", upcasters={1: [Default("tags", []), Default("width", 1), Drop("never")]})
+    class Made:
+        width: int
+        tags: list[str]
+
+    one, other = (event_type_of(Made).events(1, {"width": 8})[0] for _ in range(2))
+    assert (one.width, one.tags) == (8, [])
+    assert one.tags is not other.tags
+
+
+def test_a_newer_event_is_its_own_error() -> None:
+    with pytest.raises(NewerEvent, match=r"stored in version 4, and the newest that this code knows is 3"):
+        event_type_of(Shipment.Ordered).events(4, {})
+
+
+@pytest.mark.parametrize("steps", [{2: [Drop("x")]}, {1: [Drop("x")], 3: [Drop("y")]}, {0: [Drop("x")]}])
+def test_a_missing_upcaster_is_refused_when_the_class_is_made(steps: Any) -> None:
+    with pytest.raises(DeclarationError, match="has no upcaster from version"):
+
+        @event(name="box.made", upcasters=steps)
+        class Made:
+            width: int
+
+
+def test_two_events_that_were_stored_under_one_name_are_refused() -> None:
+    with pytest.raises(DeclarationError, match=r"are or were stored as 'box\.made'"):
+
+        class Box(Aggregate):
+            @event
+            class Made:
+                width: int
+
+            @event(upcasters={1: [Retype("box.made")]})
+            class Built:
+                width: int
+
+
+def test_a_cast_to_a_type_without_a_place_in_avro_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="width"):
+
+        @event(name="box.made", upcasters={1: [Cast("width", complex)]})
+        class Made:
+            width: int

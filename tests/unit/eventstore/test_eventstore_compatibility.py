@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Aggregate, AsyncSqlEventStore, SqlEventStore, event
+from eventstore import ANY, Aggregate, SqlEventStore, event
 from eventstore.compatibility import require_readable
 from eventstore.errors import SchemaIncompatible
 from eventstore.event_types import event_type_of
@@ -77,18 +76,6 @@ def test_within_a_caller_s_transaction_too(store: SqlEventStore) -> None:
     with store.engine.begin() as connection:
         store.append("bill-1", [one(CAREFUL, "x")], expected=ANY, connection=connection)
     assert store.head("bill-1") == 1
-
-
-def test_an_asyncio_store_refuses_it_too(url: str) -> None:
-    async def main() -> None:
-        async with AsyncSqlEventStore(url) as opened:
-            with pytest.raises(SchemaIncompatible):
-                await opened.append("bill-1", [one(CARELESS, "x")], expected=ANY)
-            with pytest.raises(SchemaIncompatible):
-                await opened.register(CARELESS)
-            await opened.append("bill-1", [one(CAREFUL, "x")], expected=ANY)
-
-    asyncio.run(main())
 
 
 def test_a_registry_is_not_asked_for_a_class_that_the_store_refuses(url: str) -> None:

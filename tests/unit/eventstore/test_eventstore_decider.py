@@ -15,6 +15,7 @@ from eventstore.errors import DeclarationError, InvalidEventData, UnknownEventTy
 from eventstore.event_types import event_type_of
 from eventstore.snapshots import Snapshots
 from eventstore.testing.scenario import given
+from tests.rows import each_row
 from tests.unit.eventstore.account import Balance, Deposited, Opened, account, deposit, evolve, look, open_account
 
 
@@ -111,38 +112,37 @@ def test_a_command_that_returns_no_event_is_told(store: MemoryEventStore) -> Non
         Dispatcher(store).send("1", count)
 
 
-def test_evolve_has_to_name_its_events() -> None:
-    def untyped(state: Balance, event: Any) -> Balance:
-        return state
-
-    def single(state: Balance) -> Balance:
-        return state
-
-    for function in (untyped, single):
-        with pytest.raises(DeclarationError, match="does not say which events it takes"):
-            decider("untyped", initial_state=Balance, evolve=function)  # type: ignore[arg-type]
+def untyped(state: Balance, event: Any) -> Balance:
+    return state
 
 
-def test_a_state_without_fields_is_refused() -> None:
-    def count(state: int, event: Opened) -> int:
-        return state + 1
-
-    with pytest.raises(DeclarationError, match="the state of counted is a int"):
-        decider("counted", initial_state=int, evolve=count)
+def single(state: Balance) -> Balance:
+    return state
 
 
-def test_a_state_that_names_an_unknown_type_is_refused() -> None:
-    @dataclass(frozen=True)
-    class Odd:
-        what: Missing = None  # type: ignore[name-defined]  # noqa: F821
-
-    def keep(state: Odd, event: Opened) -> Odd:
-        return state
-
-    with pytest.raises(DeclarationError, match="'Missing' is not defined"):
-        decider("odd", initial_state=Odd, evolve=keep)
+def counting(state: int, event: Opened) -> int:
+    return state + 1
 
 
-def test_a_function_is_the_command_of_one_aggregate() -> None:
-    with pytest.raises(DeclarationError, match="deposit is a command of account already"):
-        decider("savings", initial_state=Balance, evolve=evolve, decide=[deposit])
+@dataclass(frozen=True)
+class Odd:
+    what: Missing = None  # type: ignore[name-defined]  # noqa: F821
+
+
+def keep(state: Odd, event: Opened) -> Odd:
+    return state
+
+
+@each_row(
+    ("category", "initial", "evolve", "decide", "words"),
+    [
+        ("untyped", Balance, untyped, [], "does not say which events it takes"),
+        ("untyped", Balance, single, [], "does not say which events it takes"),
+        ("counted", int, counting, [], "the state of counted is a int"),
+        ("odd", Odd, keep, [], "'Missing' is not defined"),
+        ("savings", Balance, evolve, [deposit], "deposit is a command of account already"),
+    ],
+)
+def test_a_mistake_is_found_when_it_is_declared(category, initial, evolve, decide, words):
+    with pytest.raises(DeclarationError, match=words):
+        decider(category, initial_state=initial, evolve=evolve, decide=decide)

@@ -54,25 +54,6 @@ def test_an_event_twice_in_one_batch_is_handled_once(engine):
     assert amounts(engine) == [1, 2]
 
 
-def test_groups_have_inboxes_of_their_own(engine):
-    batch = arrivals(1)
-    other = subscription("payments", group="others")(booking().handler)
-    deliver(booking(), MemorySource(batch), engine)
-    assert deliver(other, MemorySource(batch), engine).handled == 1
-    assert amounts(engine) == [1, 1]
-
-
-def test_topics_of_a_group_have_inboxes_of_their_own(engine):
-    """A branch topic holds the very events of its category's."""
-    batch = arrivals(1)
-    suspicious = subscription("payments.suspicious", group="books")(booking().handler)
-    deliver(booking(), MemorySource(batch), engine)
-    branch = {"checkpoint_name": "payments.suspicious"}
-    assert deliver(suspicious, MemorySource(batch, **branch), engine).handled == 1
-    assert deliver(suspicious, MemorySource(batch, **branch), engine).duplicates == 1
-    assert amounts(engine) == [1, 1]
-
-
 def test_one_event_in_two_topics_of_a_subscription_is_handled_once_for_each(engine):
     """A branch topic holds the very events of its category's."""
     one, two, three = arrivals(1, 2, 3)
@@ -118,25 +99,6 @@ def test_a_record_that_always_fails_becomes_a_dead_letter_and_the_others_are_han
         ("no room for 7", 3),
     ]
     assert source.acknowledged == [str(number) for number in range(10)]
-
-
-def test_one_attempt_means_that_the_handler_is_called_once_for_a_bad_record(engine):
-    calls = []
-
-    def fail(event: Payment.Received, tx: sa.Connection) -> None:
-        calls.append(event.amount)
-        raise ValueError("never")
-
-    declared = subscription("payments", group="books", attempts=1)(fail)
-    assert deliver(declared, MemorySource(arrivals(1)), engine).dead == 1
-    assert calls == [1]
-
-
-def test_a_dead_letter_sent_back_is_handled(engine):
-    batch = arrivals(1)
-    assert deliver(booking(fails_on=[1], attempts=1), MemorySource(batch), engine).dead == 1
-    assert deliver(booking(), MemorySource(batch), engine).handled == 1
-    assert deliver(booking(), MemorySource(batch), engine).duplicates == 1
 
 
 def test_without_a_transaction_a_failure_repeats_no_earlier_record():
@@ -202,14 +164,16 @@ def test_a_handler_of_recorded_events_gets_every_type():
     assert seen == [("payment.received", True), ("payment.refunded", True)]
 
 
-def test_a_record_that_cannot_be_read_becomes_a_dead_letter_between_its_neighbours(engine):
+def test_records_that_cannot_be_read_or_do_not_fit_become_dead_letters_without_a_call(engine):
     one, two = arrivals(1, 2)
     broken = MemoryArrival(None, "broken", UnknownSchema("schema id 7 is not registered", remedy="wait"))
-    source = MemorySource([one, broken, two])
+    unfit = MemoryArrival(recorded(1, data={"sum": 1}), "unfit")
+    source = MemorySource([one, broken, unfit, two])
     report = deliver(booking(), source, engine)
-    assert (report.handled, report.dead) == (2, 1)
-    assert [(letter.arrival.place, letter.attempts) for letter in source.dead] == [("broken", 0)]
-    assert source.acknowledged == ["1", "broken", "2"]
+    assert (report.handled, report.dead, report.retried) == (2, 2, 0)
+    assert [(letter.arrival.place, letter.attempts) for letter in source.dead] == [("broken", 0), ("unfit", 0)]
+    assert "has no value for field amount" in str(source.dead[1].error)
+    assert source.acknowledged == ["1", "broken", "unfit", "2"]
 
 
 def test_unreadable_records_stop_the_subscription_where_it_says_so(engine):
@@ -220,15 +184,6 @@ def test_unreadable_records_stop_the_subscription_where_it_says_so(engine):
         deliver(booking(unreadable="stop"), source, engine)
     assert source.acknowledged == ["1"]
     assert source.dead == []
-
-
-def test_data_that_does_not_fit_the_class_is_a_dead_letter_without_a_call(engine):
-    unfit = MemoryArrival(recorded(1, data={"sum": 1}), "unfit")
-    source = MemorySource([unfit, *arrivals(2)])
-    report = deliver(booking(), source, engine)
-    assert (report.handled, report.dead, report.retried) == (1, 1, 0)
-    assert source.dead[0].attempts == 0
-    assert "has no value for field amount" in str(source.dead[0].error)
 
 
 def test_what_fails_only_at_the_commit_is_found_and_given_up(engine):

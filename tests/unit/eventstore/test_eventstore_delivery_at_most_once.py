@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -16,6 +15,8 @@ from eventstore.kafka.arrivals import KafkaArrival
 from eventstore.kafka.places import Places
 from eventstore.kafka.source import KafkaSource
 from tests.ledger import Payment
+from tests.rows import each_row
+from tests.unit.eventstore.client_records import Message
 from tests.unit.eventstore.handlers import deliver
 from tests.unit.eventstore.memory_source import MemorySource, arrivals
 
@@ -107,10 +108,6 @@ class Consumer:
         return offsets
 
 
-def message(offset, partition=0):
-    return SimpleNamespace(topic=lambda: "payment", partition=lambda: partition, offset=lambda: offset)
-
-
 def places(**options):
     consumer = Consumer(**options)
     found = Places(consumer)
@@ -120,7 +117,7 @@ def places(**options):
 
 def test_offsets_are_committed_before_and_given_back_as_far_as_records_were_not_handled():
     taken, consumer = places()
-    assert taken.take([message(3), message(7, 1), message(4)])
+    assert taken.take([Message(offset=3), Message(offset=7, partition=1), Message(offset=4)])
     taken.undone([(("payment", 0), 4)])
     taken.commit_now()
     assert consumer.commits == [
@@ -136,23 +133,21 @@ def test_records_that_are_given_back_move_no_offset_that_was_not_committed_befor
     assert consumer.commits == []
 
 
-@pytest.mark.parametrize("code", [KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION])
+@each_row("code", [KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION])
 def test_while_the_group_moves_partitions_nothing_is_taken(code):
-    assert not places(fails=code)[0].take([message(3)])
+    assert not places(fails=code)[0].take([Message(offset=3)])
 
 
-@pytest.mark.parametrize(
-    "code", [KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR, KafkaError.GROUP_AUTHORIZATION_FAILED]
-)
+@each_row("code", [KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR, KafkaError.GROUP_AUTHORIZATION_FAILED])
 def test_a_commit_whose_answer_is_not_known_ends_the_subscriber_before_the_handler(code):
     with pytest.raises(KafkaException):
-        places(fails=code)[0].take([message(3)])
+        places(fails=code)[0].take([Message(offset=3)])
 
 
 def test_records_that_are_given_back_are_the_next_batch_and_not_done():
     source, (taken, consumer) = object.__new__(KafkaSource), places()
     source._places, source._ahead, source._servers, source._reads = taken, [], "", ""
-    batch = [KafkaArrival(message(offset)) for offset in (3, 4, 5)]
+    batch = [KafkaArrival(Message(offset=offset)) for offset in (3, 4, 5)]
     assert source.take(batch) == batch
     source.give_back(batch[1:])
     taken.commit_now()
@@ -163,5 +158,5 @@ def test_records_that_are_given_back_are_the_next_batch_and_not_done():
 def test_records_that_could_not_be_taken_are_the_next_batch():
     source, (taken, _) = object.__new__(KafkaSource), places(fails=KafkaError.REBALANCE_IN_PROGRESS)
     source._places, source._ahead, source._servers, source._reads = taken, [], "", ""
-    batch = [KafkaArrival(message(3))]
+    batch = [KafkaArrival(Message(offset=3))]
     assert (source.take(batch), source._ahead) == ([], batch)

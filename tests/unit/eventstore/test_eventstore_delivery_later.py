@@ -7,18 +7,17 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
-import sqlalchemy as sa
 from confluent_kafka import KafkaError, TopicPartition
 
-from eventstore import subscription
-from eventstore.backends.sql.source import StoreSource
-from eventstore.errors import BrokerUnreachable, DeclarationError
+from eventstore.errors import BrokerUnreachable
 from eventstore.kafka.arrivals import KafkaArrival
 from eventstore.kafka.holding import Holding
 from eventstore.kafka.places import Places
 from eventstore.kafka.retrying import Retry, retry_of
 from eventstore.kafka.source import KafkaSource
-from tests.ledger import LEDGER, Payment, amounts
+from tests.ledger import amounts
+from tests.rows import each_row
+from tests.unit.eventstore.client_records import Message
 from tests.unit.eventstore.handlers import booking, deliver, ending
 from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, arrivals
 
@@ -41,12 +40,6 @@ def test_a_record_that_fails_is_put_off_once_for_each_delay_and_given_up_at_last
     report = deliver(declared, source, engine)
     assert (waits, report.postponed, report.dead, source.acknowledged) == (DELAYS, 0, 1, ["2"])
     assert amounts(engine) == [1, 3]
-
-
-def test_the_inbox_knows_nothing_of_a_record_that_was_put_off(engine):
-    deliver(booking(fails_on=[2], retry=DELAYS), MemorySource(arrivals(1, 2)), engine)
-    with engine.connect() as connection:
-        assert connection.execute(sa.text("select outcome from factfold_inbox")).scalars().all() == ["handled"]
 
 
 def test_a_record_that_was_put_off_is_handled_once_however_often_it_was_written(engine):
@@ -81,29 +74,9 @@ def test_what_cannot_succeed_later_is_given_up_at_once(engine):
     assert amounts(engine) == [1, 2]
 
 
-def test_a_store_refuses_to_put_records_off():
-    with pytest.raises(DeclarationError, match="a retry topic, which a store does not have"):
-        StoreSource(None, booking(retry=DELAYS), category="payment")
-
-
-class Message:
+def of_retry(offset, *, partition=1, error=None):
     """A record of a partition of a retry topic, or the client's word that there is no more."""
-
-    def __init__(self, offset, *, partition=1, error=None):
-        self._place = partition, offset
-        self._error = None if error is None else KafkaError(error)
-
-    def error(self):
-        return self._error
-
-    def topic(self):
-        return "payment.books.retry"
-
-    def partition(self):
-        return self._place[0]
-
-    def offset(self):
-        return self._place[1]
+    return Message(topic="payment.books.retry", partition=partition, offset=offset, error=error)
 
 
 class Consumer:
@@ -125,7 +98,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def waiting(offset, seconds, *, partition=1):
     retry = None if seconds is None else Retry(NOW + timedelta(seconds=seconds), 1, 1, "payment", 0, 5)
-    return KafkaArrival(Message(offset, partition=partition), retry=retry)
+    return KafkaArrival(of_retry(offset, partition=partition), retry=retry)
 
 
 def held(*each):
@@ -159,33 +132,22 @@ def test_what_a_record_of_a_retry_topic_says_of_itself_is_read_as_it_was_written
     assert retry_of([("ce_id", b"x")]) is None
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"due": b"tomorrow"}, {"due": b"2026-01-01T00:00:00"}, {"due": None}, {"number": b"x"}, {"offset": b""}],
-)
-def test_a_record_that_misstates_when_it_is_due_is_refused(change):
-    headers = dict(Retry(NOW, 2, 3, "payment", 4, 17).headers()) | {f"retry_{n}": v for n, v in change.items()}
-    with pytest.raises(ValueError, match=r"isoformat|has no zone|invalid literal"):
+HEADERS = dict(Retry(NOW, 2, 3, "payment", 4, 17).headers())
+MISSTATED = {"due": (b"tomorrow", b"2026-01-01T00:00:00", None), "number": (b"x",), "offset": (b"",)}
+
+
+@each_row(
+    ("headers", "words"),
+    [
+        *((HEADERS | {f"retry_{name}": value}, r"isoformat|has no zone|invalid literal")
+          for name, values in MISSTATED.items() for value in values),
+        *(({key: value for key, value in HEADERS.items() if key != f"retry_{missing}"}, f"retry_{missing}")
+          for missing in ("due", "number", "attempts", "topic", "partition", "offset")),
+    ],
+)  # fmt: skip
+def test_a_record_that_misstates_when_it_is_due_or_says_only_a_part_of_it_is_refused(headers, words):
+    with pytest.raises(ValueError, match=words):
         retry_of(headers.items())
-
-
-@pytest.mark.parametrize("missing", ["due", "number", "attempts", "topic", "partition", "offset"])
-def test_a_record_that_says_only_a_part_of_it_is_refused(missing):
-    headers = [pair for pair in Retry(NOW, 2, 3, "payment", 4, 17).headers() if pair[0] != f"retry_{missing}"]
-    with pytest.raises(ValueError, match=f"retry_{missing}"):
-        retry_of(headers)
-
-
-def test_a_batch_handler_puts_off_the_record_that_failed_and_no_other(engine):
-    def book(events: list[Payment.Received], tx: sa.Connection) -> None:
-        if any(event.amount == 5 for event in events):
-            raise ValueError("5 again")
-        tx.execute(sa.insert(LEDGER), [{"amount": event.amount} for event in events])
-
-    source = MemorySource(arrivals(*range(8)))
-    report = deliver(subscription("payments", group="g", retry=DELAYS)(book), source, engine)
-    assert (report.handled, report.postponed) == (7, 1)
-    assert [letter.arrival.place for letter, _ in source.postponed] == ["5"]
 
 
 def reading(*, due):
@@ -203,15 +165,15 @@ def reading(*, due):
 @pytest.mark.parametrize(("due", "arrived", "committed"), [(10, 0, []), (-10, 1, [(1, 8)])])
 def test_the_end_of_a_partition_whose_record_waits_moves_no_offset_behind_it(due, arrived, committed):
     source, consumer = reading(due=due)
-    arrivals = source._arrivals(Message(7))
-    source._arrivals(Message(8, error=KafkaError._PARTITION_EOF))
+    arrivals = source._arrivals(of_retry(7))
+    source._arrivals(of_retry(8, error=KafkaError(KafkaError._PARTITION_EOF)))
     source._places.commit_idle()
     assert (len(arrivals), consumer.commits) == (arrived, committed)
 
 
 def test_a_partition_that_waits_stays_paused_when_the_handler_is_through():
     source, consumer = reading(due=10)
-    source._arrivals(Message(7))
+    source._arrivals(of_retry(7))
     consumer.pause(source._places.owned())  # while a handler was slow
     source._resume()
     assert consumer.paused == {1}

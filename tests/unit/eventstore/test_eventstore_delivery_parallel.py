@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import defaultdict
-from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
@@ -13,7 +12,7 @@ import sqlalchemy as sa
 from eventstore import ANY, SqlEventStore, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import AsyncSubscriber, Subscriber
-from eventstore.errors import BrokerUnreachable, CheckpointMoved, DeclarationError, HandlerHung
+from eventstore.errors import BrokerUnreachable, CheckpointMoved, HandlerHung
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.handlers import deliver
 from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, recorded
@@ -116,22 +115,6 @@ def test_each_handler_has_a_transaction_of_its_own_and_every_event_happens_once(
         assert own == sorted(own)
 
 
-def test_a_handler_that_hangs_ends_all_of_them_and_nothing_of_its_batch_is_lost():
-    first, other = of_two_lanes()
-    never, seen = threading.Event(), []
-
-    def note(event: Payment.Received) -> None:
-        if event.amount == 1:
-            never.wait(30)
-        seen.append(event.amount)
-
-    source = MemorySource(streams(first, other, first))
-    with pytest.raises(HandlerHung):
-        deliver(subscription("payments", group="g", parallel=2, timeout=0.2)(note), source)
-    never.set()
-    assert source.acknowledged == ["0"]
-
-
 @pytest.mark.parametrize("how", ["hangs", "cannot store its dead letter"])
 def test_a_handler_that_fails_for_good_ends_the_others_after_their_calls_at_hand(how):
     first, other = of_two_lanes()
@@ -202,18 +185,3 @@ def test_two_subscribers_with_parallel_handlers_book_an_event_once_and_one_of_th
         with pytest.raises(CheckpointMoved):
             slow.run_once(timeout=0)
     assert sorted(amounts(store.engine)) == list(range(8))
-
-
-@pytest.mark.parametrize(
-    ("options", "cause"),
-    [
-        ({"parallel": 0}, "parallel 0 is no number"),
-        ({"parallel": 2, "retry": [timedelta(seconds=1)]}, "keep the order within a stream"),
-        ({"parallel": 2, "guarantee": "at-most-once"}, "are not at most once"),
-    ],
-)
-def test_what_parallel_handlers_cannot_promise_is_refused(options, cause):
-    def note(event: Payment.Received) -> None: ...
-
-    with pytest.raises(DeclarationError, match=cause):
-        subscription("payments", group="g", **options)(note)

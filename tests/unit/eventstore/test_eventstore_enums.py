@@ -11,78 +11,31 @@ from typing import Any
 import pytest
 
 from eventstore import ANY, Aggregate, Dispatcher, MemoryEventStore, SqlEventStore, command, event
-from eventstore.errors import InvalidEventData, SchemaIncompatible, UnsupportedFieldType
+from eventstore.errors import InvalidEventData, UnsupportedFieldType
 from eventstore.event_types import event_type_of
 from eventstore.fields.upcasting import Cast, Default
 from eventstore.schema_check import check_schemas
 from eventstore.snapshots import Snapshots
 from tests.rows import each_row
 
-
-class Colour(Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class More(Enum):
-    RED = "red"
-    BLUE = "blue"
-    GREEN = "green"
-
-
-class Fewer(Enum):
-    RED = "red"
-
-
-class Changed(Enum):
-    RED = "rouge"
-    BLUE = "blue"
-
-
-class Swapped(Enum):
-    RED = "blue"
-    BLUE = "red"
-
-
-class Renamed(Enum):
-    ROUGE = "red"
-    BLUE = "blue"
-
-
-class ByName(Enum):
-    RED = "red"
-    BLUE = "blue"
-    NONE = 0
-
-
-class Level(Enum):
-    LOW = 1
-    HIGH = 2
-
-
-class Renumbered(Enum):
-    LOW = 10
-    HIGH = 20
-
-
-class HighOnly(Enum):
-    HIGH = 2
-
-
-class Aliased(Enum):
-    LOW = 1
-    HIGH = 2
-    TOP = 2
-
-
-class Merged(Enum):
-    LOW = 1
-    HIGH = 1
-
-
-class OtherColour(StrEnum):
-    RED = "red"
-
+Colour = Enum("Colour", {"RED": "red", "BLUE": "blue"})
+More = Enum("More", {"RED": "red", "BLUE": "blue", "GREEN": "green"})
+Fewer = Enum("Fewer", {"RED": "red"})
+Changed = Enum("Changed", {"RED": "rouge", "BLUE": "blue"})
+Swapped = Enum("Swapped", {"RED": "blue", "BLUE": "red"})
+Renamed = Enum("Renamed", {"ROUGE": "red", "BLUE": "blue"})
+ByName = Enum("ByName", {"RED": "red", "BLUE": "blue", "NONE": 0})
+Level = Enum("Level", {"LOW": 1, "HIGH": 2})
+Renumbered = Enum("Renumbered", {"LOW": 10, "HIGH": 20})
+HighOnly = Enum("HighOnly", {"HIGH": 2})
+Aliased = Enum("Aliased", {"LOW": 1, "HIGH": 2, "TOP": 2})
+Merged = Enum("Merged", {"LOW": 1, "HIGH": 1})
+Before = Enum("Before", {"TOP": 2})
+Size = Enum("Size", {"S": "38"})
+Nul = Enum("Nul", {"NUL": "\0"})
+OtherColour = StrEnum("OtherColour", {"RED": "red"})
+Own = StrEnum("Own", {"RED": "red"})
+One = IntEnum("One", {"LOW": 1})
 
 Wrap = Callable[[Any], Any]
 
@@ -128,9 +81,7 @@ def findings(written: Any, today: Any) -> list[Any]:
         (str, Colour, "it is string there, and enum today"),
     ],
 )
-def test_schema_check_names_a_text_that_no_member_or_another_one_is_read_from(
-    place: str, written: Any, today: Any, words: str
-) -> None:
+def test_schema_check_names_a_text_that_no_member_or_another_one_is_read_from(place, written, today, words):
     (finding,) = findings(PLACES[place](written), PLACES[place](today))
     assert (finding.place, finding.problem) == (f"box.made.x{place.strip()}", words)
 
@@ -158,13 +109,6 @@ def test_the_remedy_is_the_member_or_the_cast() -> None:
     assert findings(str, Colour)[0].remedy == 'Cast("x", …)'
 
 
-def test_a_store_refuses_a_class_that_could_not_read_its_events() -> None:
-    store = MemoryEventStore()
-    store.append("box-1", [box(Colour).Made(x=Colour.BLUE)], expected=ANY)
-    with pytest.raises(SchemaIncompatible, match="'blue' there"):
-        store.append("box-1", [box(Fewer).Made(x=Fewer.RED)], expected=ANY)
-
-
 def come_back(written: Any, value: Any, today: Any, upcasters: Any = None) -> Any:
     store = MemoryEventStore()
     store.append("box-1", [box(written).Made(x=value)], expected=ANY)
@@ -172,16 +116,10 @@ def come_back(written: Any, value: Any, today: Any, upcasters: Any = None) -> An
     return box(today, upcasters).events_of(recorded)[0].x
 
 
-def test_an_alias_is_stored_under_the_name_of_its_member() -> None:
+def test_an_alias_is_stored_under_the_name_of_its_member_and_read_by_today_s() -> None:
     kind = event_type_of(box(Aliased).Made)
     assert kind.to_plain(kind.cls(x=Aliased.TOP)) == {"x": "HIGH"}
     assert come_back(Aliased, Aliased.TOP, Level) is Level.HIGH
-
-
-def test_what_was_stored_under_a_name_that_is_an_alias_today_is_read() -> None:
-    class Before(Enum):
-        TOP = 2
-
     assert come_back(Before, Before.TOP, Aliased) is Aliased.HIGH
 
 
@@ -196,9 +134,6 @@ def test_a_cast_makes_texts_members_and_refuses_others() -> None:
 
 
 def test_a_cast_makes_numbers_of_members_that_are_numbers_in_words() -> None:
-    class Size(Enum):
-        S = "38"
-
     assert come_back(Size, Size.S, int, {1: [Cast("x", int)]}) == 38
 
 
@@ -212,31 +147,18 @@ def test_a_default_that_is_a_text_is_checked_against_the_members(text: str, pass
     assert check_schemas([made], [event_type_of(Before).registered]).passed is passed
 
 
-@pytest.mark.parametrize("value", ["red", OtherColour.RED, More.RED, Level.LOW, None])
-def test_what_only_equals_a_member_is_refused(value: Any) -> None:
-    class Own(StrEnum):
-        RED = "red"
-
-    kind = event_type_of(box(Own).Made)
+@each_row(
+    ("enum", "value"), [(One, 1), *((Own, value) for value in ("red", OtherColour.RED, More.RED, Level.LOW, None))]
+)
+def test_what_only_equals_a_member_is_refused(enum: Any, value: Any) -> None:
+    kind = event_type_of(box(enum).Made)
     with pytest.raises(InvalidEventData):
         kind.encode(kind.cls(x=value))
 
 
-def test_a_number_is_not_taken_for_a_member() -> None:
-    class One(IntEnum):
-        LOW = 1
-
-    kind = event_type_of(box(One).Made)
-    with pytest.raises(InvalidEventData):
-        kind.encode(kind.cls(x=1))
-
-
 def test_a_member_with_nul_in_its_text_is_refused_when_the_class_is_made() -> None:
-    class Odd(Enum):
-        NUL = "\0"
-
     with pytest.raises(UnsupportedFieldType, match="NUL"):
-        box(Odd)
+        box(Nul)
 
 
 def painted(colours: type[Enum]) -> type[Aggregate]:

@@ -26,6 +26,7 @@ from eventstore.fields.serialization import AvroDecoder
 from eventstore.kafka.arrivals import ArrivalReader
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
 from eventstore.topics import TopicRecord, recorded_event
+from tests.unit.eventstore.client_records import Message
 from tests.unit.eventstore.mutations import NESTED, changed_bytes, changed_json, changed_lines
 
 SEED = 20261126
@@ -158,28 +159,6 @@ def test_a_schema_by_which_few_bytes_become_endless_values_is_refused(kind: Any,
         AvroDecoder({7: schema}.__getitem__).decode(b"\0\0\0\0\7" + b"\xfe" * 9 + b"\1")
 
 
-class Message:
-    """A record as the client gives it."""
-
-    def __init__(self, value: bytes | None, headers: list[tuple[str, bytes | None]] | None) -> None:
-        self._value, self._headers = value, headers
-
-    def value(self) -> bytes | None:
-        return self._value
-
-    def headers(self) -> list[tuple[str, bytes | None]] | None:
-        return self._headers
-
-    def topic(self) -> str:
-        return "guest"
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return 1
-
-
 HEADERS: dict[str, bytes] = {
     "ce_id": str(uuid.UUID(int=7)).encode(), "ce_type": JOINED.name.encode(), "ce_source": b"/club",
     "ce_subject": b"guest-1", "ce_time": b"2026-01-02T03:04:05.000000Z", "ce_streamversion": b"0", "ce_position": b"1",
@@ -228,7 +207,8 @@ def test_records_of_a_subscription(keys: MemoryKeys, payload: bytes, size: int) 
         nonlocal read
         value = chance.choice((payload, payload, None, changed_bytes(payload, chance)))
         headers = chance.choice((changed_headers(chance), list(HEADERS.items()), None))
-        (arrival,) = reader.opened([reader.read(Message(value, headers), "guest", again=chance.random() < 0.5)])  # type: ignore[arg-type]
+        record: Any = Message(value, headers, topic="guest")
+        (arrival,) = reader.opened([reader.read(record, "guest", again=chance.random() < 0.5)])
         if arrival.problem is not None:
             assert isinstance(arrival.problem, FactfoldError)
         elif arrival.schema is not None:

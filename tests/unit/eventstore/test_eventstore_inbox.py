@@ -105,14 +105,6 @@ def test_rows_are_forgotten_once_they_are_old_by_the_database_s_clock(inbox, eng
     assert inbox.forget(timedelta(days=30)) == 1
 
 
-def test_a_claim_can_be_taken_back(inbox, engine):
-    kept, other = uuid.uuid4().hex, uuid.uuid4().hex
-    with inbox.begin() as tx:
-        inbox.claim(tx, [kept, other])
-        inbox.unclaim(tx, [other])
-    assert [row.event_id for row in _rows(engine)] == [kept]
-
-
 def test_a_table_of_an_older_version_is_refused(engine):
     with engine.begin() as tx:
         tx.exec_driver_sql("create table factfold_inbox (subscriber text, event_id text, time text, outcome text)")
@@ -136,10 +128,6 @@ def _error(code):
 
     orig = psycopg.errors.lookup(code)("no")
     return sa.exc.DBAPIError.instance("select 1", {}, orig, psycopg.Error, dialect=postgresql.psycopg.dialect())
-
-
-def test_tables_are_created_once(inbox):
-    inbox.create_tables()
 
 
 def test_a_database_that_is_not_there_is_unavailable(tmp_path):

@@ -27,8 +27,10 @@ from eventstore.delivery.masking import shown_payload
 from eventstore.errors import InvalidEventData, LetterMissing
 from eventstore.event_types import event_type_of
 from eventstore.fields.plain_json import dump_plain, load_plain
+from eventstore.fields.serialization import AvroDecoder
 from eventstore.personal.marks import Sealed
 from eventstore.topics import TopicRecord, is_of_a_group, settled_topic
+from tests.rows import each_row
 
 TIME = "2026-03-01T12:00:00.123456789Z"  # of Java, which counts nanoseconds
 
@@ -77,19 +79,16 @@ def test_a_letter_without_its_record_says_why_it_cannot_be_replayed(told, why):
     assert why in letter_of(record(1, value=None, **told)).why_not
 
 
-def test_copies_of_one_death_are_one_letter_and_a_later_death_is_another():
-    again = record(3, offset=90)
-    found = open_letters([record(1), record(2), again], settled=())
-    assert {letter_id: one.places for letter_id, one in found.items()} == {"0@1": ((0, 1), (0, 2)), "0@3": ((0, 3),)}
+def places(*records, settled=()):
+    return {letter_id: one.places for letter_id, one in open_letters(records, settled=settled).items()}
 
 
-def test_other_records_at_one_place_of_a_source_topic_made_anew_are_other_letters():
-    assert len(open_letters([record(1), record(2, value=b"other")], settled=())) == 2
-
-
-def test_settled_places_are_not_open_and_a_death_at_the_same_place_later_is():
-    assert not open_letters([record(1), record(2)], settled={(0, 1), (0, 2)})
-    assert list(open_letters([record(1), record(2)], settled={(0, 1)})) == ["0@2"]
+def test_copies_of_one_death_are_one_letter_until_they_are_settled_and_other_records_or_deaths_are_others():
+    copies = [record(1), record(2)]
+    assert places(*copies, record(3, offset=90)) == {"0@1": ((0, 1), (0, 2)), "0@3": ((0, 3),)}
+    assert len(places(record(1), record(2, value=b"other"))) == 2  # of a source topic made anew
+    assert places(*copies, settled={(0, 1), (0, 2)}) == {}
+    assert list(places(*copies, settled={(0, 1)})) == ["0@2"]
 
 
 def test_a_letter_with_copies_tells_of_its_last_death_under_the_id_of_its_first():
@@ -220,22 +219,17 @@ WEIGHED = Parcel.Weighed(
 )  # fmt: skip
 
 
+SCHEMA, VALUES = AvroDecoder(lambda _: event_type_of(WEIGHED).registered).decode(event_type_of(WEIGHED).encode(WEIGHED))
+
+
 def test_a_payload_of_every_type_is_edited_as_it_was_shown():
-    kind = event_type_of(WEIGHED)
-    from eventstore.fields.serialization import AvroDecoder
-
-    schema, values = AvroDecoder(lambda _: kind.registered).decode(kind.encode(WEIGHED))
-    shown = load_plain(dump_plain(values))
-    assert edited_values(schema, values, {**shown, "name": "new"}, place="p") == {**values, "name": "new"}
+    shown = load_plain(dump_plain(VALUES))
+    assert edited_values(SCHEMA, VALUES, {**shown, "name": "new"}, place="p") == {**VALUES, "name": "new"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value"), [("price", "1.20"), ("day", "2026-03-01"), ("share", "half"), ("notes", "a"), ("marks", [1])]
 )
 def test_a_value_of_another_type_is_refused(field, value):
-    kind = event_type_of(WEIGHED)
-    from eventstore.fields.serialization import AvroDecoder
-
-    schema, values = AvroDecoder(lambda _: kind.registered).decode(kind.encode(WEIGHED))
     with pytest.raises(InvalidEventData):
-        edited_values(schema, values, {**values, field: value}, place="p")
+        edited_values(SCHEMA, VALUES, {**VALUES, field: value}, place="p")

@@ -29,6 +29,7 @@ from eventstore.metrics.families import RESTARTS
 from eventstore.metrics.serving import looking
 from eventstore.relay import RelayReport, RelayStatus
 from eventstore.restarts import Outwaiting
+from tests.rows import each_row
 from tests.unit.eventstore.handlers import booking, deliver
 from tests.unit.eventstore.memory_source import MemorySource, arrivals
 
@@ -43,18 +44,12 @@ def scraped(port):
     return {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
 
 
-def test_a_runner_says_what_it_is_and_what_its_process_uses():
-    metrics = SubscriptionMetrics("fraud")
-    with serve_metrics(metrics, port=0) as port:
-        names = scraped(port)
-    assert {"factfold_runner_info", "process_resident_memory_bytes", "process_cpu_seconds_total"} <= names
-
-
-def test_the_metrics_of_one_registry_can_be_served_again():
+def test_a_runner_says_what_it_is_and_what_its_process_uses_however_often_it_is_served():
     metrics = SubscriptionMetrics("fraud")
     for _ in range(2):
         with serve_metrics(metrics, port=0) as port:
-            assert "factfold_runner_info" in scraped(port)
+            names = scraped(port)
+        assert {"factfold_runner_info", "process_resident_memory_bytes", "process_cpu_seconds_total"} <= names
 
 
 def test_a_port_that_is_taken_is_refused_with_a_remedy():
@@ -65,26 +60,18 @@ def test_a_port_that_is_taken_is_refused_with_a_remedy():
         assert "--metrics-port" in refused.value.remedy
 
 
-def test_every_outcome_of_a_subscription_is_shown_before_it_happens():
+def test_batches_and_lag_of_a_subscription_are_shown_before_they_happen_and_add_up():
     metrics = SubscriptionMetrics("fraud")
+    records = "factfold_subscription_records_total"
     for outcome in ("handled", "duplicates", "skipped", "retried", "dead", "postponed"):
-        assert sampled(metrics, "factfold_subscription_records_total", group="fraud", outcome=outcome) == 0
-
-
-def test_batches_of_a_subscription_add_up():
-    metrics = SubscriptionMetrics("fraud")
+        assert sampled(metrics, records, group="fraud", outcome=outcome) == 0
     for _ in range(2):
         metrics.delivered(DeliveryReport(handled=3, dead=1))
-    assert sampled(metrics, "factfold_subscription_records_total", group="fraud", outcome="handled") == 6
-    assert sampled(metrics, "factfold_subscription_records_total", group="fraud", outcome="dead") == 2
-
-
-def test_the_lag_of_a_topic_is_the_sum_of_its_partitions_and_the_age_of_the_oldest():
-    metrics = SubscriptionMetrics("fraud")
+    assert [sampled(metrics, records, group="fraud", outcome=outcome) for outcome in ("handled", "dead")] == [6, 2]
     metrics.behind(Lag((PartitionLag(0, 3, 1.5, "a"), PartitionLag(1, 4, 9.0, "a"), PartitionLag(0, 1, 0.5, "b"))))
-    assert sampled(metrics, "factfold_subscription_lag_records", group="fraud", topic="a") == 7
-    assert sampled(metrics, "factfold_subscription_lag_seconds", group="fraud", topic="a") == 9.0
-    assert sampled(metrics, "factfold_subscription_lag_records", group="fraud", topic="b") == 1
+    of_topics = {topic: [sampled(metrics, f"factfold_subscription_lag_{what}", group="fraud", topic=topic)
+                         for what in ("records", "seconds")] for topic in "ab"}  # fmt: skip
+    assert of_topics == {"a": [7, 9.0], "b": [1, 0.5]}
 
 
 def test_failures_in_a_row_end_with_a_recovery():
@@ -100,20 +87,15 @@ def test_failures_in_a_row_end_with_a_recovery():
     assert sampled(metrics, "factfold_runner_restarts_total", **labels) == 2
 
 
-def test_a_relay_counts_up_to_the_totals_of_its_reports():
+def test_a_relay_counts_up_to_the_totals_of_its_reports_and_shows_what_a_topic_lacks_with_its_age():
     metrics = RelayMetrics()
     for report in (RelayReport(5, 1, 1), RelayReport(9, 1, 2)):
         metrics.published(report)
-    assert sampled(metrics, "factfold_relay_events_total") == 9
-    assert sampled(metrics, "factfold_relay_schemas_total") == 1
-    metrics.state("standing by")
-    assert sampled(metrics, "factfold_relay_is_leader") == 0
-    metrics.state("leading")
-    assert sampled(metrics, "factfold_relay_is_leader") == 1
-
-
-def test_what_a_topic_lacks_is_shown_with_its_age():
-    metrics = RelayMetrics()
+    totals = [sampled(metrics, f"factfold_relay_{what}_total") for what in ("events", "schemas")]
+    assert totals == [9, 1]
+    for state, leads in (("standing by", 0), ("leading", 1)):
+        metrics.state(state)
+        assert sampled(metrics, "factfold_relay_is_leader") == leads
     waiting = Waiting("order", "shop.order", 3, datetime.now(UTC) - timedelta(seconds=60))
     metrics.behind(RelayStatus("pid 7", (waiting, Waiting("item", "shop.item", 0, None))))
     assert sampled(metrics, "factfold_relay_lag_events", topic="shop.order") == 3
@@ -186,13 +168,10 @@ def test_what_stands_around_a_call_knows_its_records_and_sees_its_failure(engine
     ]
 
 
-@pytest.mark.parametrize("change", ["set", "count", "observe"])
-def test_a_family_that_is_not_declared_is_named(change):
+@each_row("change", ["set", "count", "observe"])
+def test_a_family_that_is_not_declared_or_of_another_kind_is_named(change):
     family = Family("factfold_open_reviews", Kind.GAUGE, "Reviews that wait.", ())
     with pytest.raises(DeclarationError, match="ProcessMetrics has no factfold_open_reviews"):
         getattr(ProcessMetrics("reviews"), change)(family, 1)
-
-
-def test_a_family_of_another_kind_is_named():
     with pytest.raises(DeclarationError, match="SubscriptionMetrics has no factfold_runner_restarts_total"):
         SubscriptionMetrics("books").set(RESTARTS, 1)

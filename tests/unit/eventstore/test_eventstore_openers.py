@@ -1,23 +1,25 @@
-"""What opens a store or a subscription offers what its siblings do: a forgotten option is found missing late."""
+"""What opens a store offers what its siblings do, the package root is small, and errors carry cause and remedy."""
 
 from __future__ import annotations
 
 import inspect
 import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 
+import eventstore
 from eventstore import (
     ANY,
-    Aggregate,
     AsyncSqlEventStore,
     MasterKeys,
-    Personal,
     SqlEventStore,
-    event,
+    errors,
     open_async_subscriber,
     open_subscriber,
     run_async_subscription,
@@ -27,14 +29,9 @@ from eventstore import (
 )
 from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.backends.sql import engines, tenants
-from eventstore.errors import UnsupportedBackend
+from eventstore.errors import FactfoldError, Refused, UnsupportedBackend, WrongExpectedVersion
 from eventstore.kafka import source as kafka_source
-
-
-class Guest(Aggregate):
-    @event
-    class Invited:
-        name: Annotated[str, Personal(erased="(erased)")]
+from tests.unit.eventstore.customer import Customer
 
 
 def options(opener: Callable[..., object]) -> set[str]:
@@ -63,7 +60,7 @@ def test_a_tenant_s_store_hands_its_keys_on(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(tenants, "SqlEventStore", of_a_file)
     with tenant_store("postgresql://u@h/d", "acme", keys=MasterKeys({"one": os.urandom(32)})) as store:
         store.create_tables()
-        store.append("guest-1", [Guest.Invited(name="Ada")], expected=ANY)
+        store.append("customer-1", [Customer.Registered(name="Ada")], expected=ANY)
         assert [recorded.data["name"] for recorded in store.read_all()] == ["Ada"]
 
 
@@ -84,10 +81,52 @@ def test_an_async_subscriber_reads_with_the_keys_it_is_given(monkeypatch: pytest
     given: list[object] = []
     keys = MemoryKeys()
 
-    @subscription("guest", group="welcome")
-    async def welcome(event: Guest.Invited) -> None:
+    @subscription("customer", group="welcome")
+    async def welcome(event: Customer.Registered) -> None:
         """Nothing arrives here."""
 
     monkeypatch.setattr(kafka_source, "KafkaSource", lambda *_, keys=None: given.append(keys))
     open_async_subscriber(welcome, keys=keys)
     assert given == [keys]
+
+
+def test_the_root_has_no_errors_and_is_small_enough_to_read() -> None:
+    assert set(errors.__all__) & set(eventstore.__all__) == set()
+    assert len(eventstore.__all__) <= 60
+
+
+def test_the_embedded_store_and_its_subscriber_need_no_postgres_driver_and_nothing_of_asyncio() -> None:
+    absent = "import sys; sys.modules.update(dict.fromkeys(('psycopg', 'greenlet', 'aiosqlite')))"
+    use = "from eventstore import SqlEventStore; store = SqlEventStore('sqlite://'); store.create_tables()"
+    subprocess.run([sys.executable, "-c", f"{absent}; {use}; store.close(); import eventstore.subscribing"], check=True)
+
+
+def test_an_error_reads_as_cause_remedy_and_place() -> None:
+    error = FactfoldError("the kettle is empty", remedy="fill it", place="kitchen")
+    assert str(error) == "the kettle is empty\n  remedy: fill it\n  at: kitchen"
+    assert str(FactfoldError("no", remedy="go")) == "no\n  remedy: go"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FactfoldError("m", remedy="r", place="p"),
+        WrongExpectedVersion("order-1", 3, None),
+        Refused("too late", place="order-1"),
+    ],
+)
+def test_an_error_survives_pickling(error: FactfoldError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert (str(copy), vars(copy)) == (str(error), vars(error))
+
+
+def test_every_error_is_listed_and_drawn_in_the_tree() -> None:
+    names = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    assert names == set(errors.__all__)
+    assert all(name in (errors.__doc__ or "") for name in names)
+
+
+def test_a_stale_version_says_where_the_stream_stands() -> None:
+    assert "is at version 4, the writer expected 2" in str(WrongExpectedVersion("order-1", 2, 4))
+    assert "has no events" in str(WrongExpectedVersion("order-1", 2, None))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import traceback
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -22,7 +19,6 @@ from eventstore import (
     Aggregate,
     Digits,
     Dispatcher,
-    MasterKeys,
     MemoryEventStore,
     NewEvent,
     Personal,
@@ -138,10 +134,8 @@ def test_the_log_of_commands_tells_none_of_it() -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlEventStore]:
-    with SqlEventStore(f"sqlite:///{tmp_path}/people.db", keys=MasterKeys({"one": os.urandom(32)})) as opened:
-        opened.create_tables()
-        yield opened
+def store(keyed_store: SqlEventStore) -> SqlEventStore:
+    return keyed_store
 
 
 class Former(Aggregate, category="person"):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 
-from eventstore import ANY, Aggregate, Dispatcher, MasterKeys, MemoryEventStore, Personal, SqlEventStore, event
+from eventstore import ANY, Aggregate, Dispatcher, Personal, SqlEventStore, event
 from eventstore import subscription as subscribe
 from eventstore.errors import InvalidEventData, KeysMissing
 from eventstore.event_types import event_type_of
@@ -43,14 +40,9 @@ class Caller(Aggregate):
         self.number = e.number
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "memory":
-        yield MemoryEventStore()
-        return
-    with SqlEventStore(f"sqlite:///{tmp_path}/calls.db", keys=MasterKeys({"one": os.urandom(32)})) as opened:
-        opened.create_tables()
-        yield opened
+@pytest.fixture
+def store(either_store: Any) -> Any:
+    return either_store
 
 
 def recorded(store: Any, event: object = First.Called(phone="+41", line=2), *, erased: bool = True) -> Any:
@@ -85,31 +77,38 @@ def test_a_recorded_event_shows_what_its_writer_declared(store: Any) -> None:
         assert Caller.events_of(same) == [Caller.Called(number=-1, line=2)]
 
 
-def test_a_placeholder_that_was_changed_without_a_version_counts_at_once(store: Any) -> None:
-    found = shown(recorded(store), {"phone": Annotated[str, Personal(erased="(unknown)")], "line": int})
-    assert found == [{"phone": "(unknown)", "line": 2}]
-
-
 class Zero(Aggregate, category="caller"):
     @event
     class Called:
         phone: Annotated[str, Personal(erased="0")]
 
 
-def test_a_field_that_is_personal_no_more_shows_the_writers_placeholder_cast_as_values_are(store: Any) -> None:
-    found = recorded(store, Zero.Called(phone="1"))
-    assert shown(found, {"phone": str}) == [{"phone": "0"}]
-    assert shown(found, {"phone": int}, {1: [Cast("phone", int)]}) == [{"phone": 0}]
+def count(old: dict[str, Any]) -> dict[str, Any]:
+    return {"phone": len(old["phone"])}
+
+
+FIRST, ZERO = First.Called(phone="+41", line=2), Zero.Called(phone="1")
+SHOWN: dict[str, tuple[object, dict[str, Any], dict[int, Any], dict[str, Any]]] = {
+    "a placeholder that was changed without a version counts at once": (
+        FIRST, {"phone": Annotated[str, Personal(erased="(unknown)")], "line": int}, {},
+        {"phone": "(unknown)", "line": 2}),
+    "a field that is personal no more shows the writer's": (ZERO, {"phone": str}, {}, {"phone": "0"}),
+    "and as values are cast": (ZERO, {"phone": int}, {1: [Cast("phone", int)]}, {"phone": 0}),
+    "and what a function makes of it": (FIRST, {"phone": int}, {1: [count]}, {"phone": 0}),
+    "a field dropped and made again is not the erased one": (
+        FIRST, {"phone": Annotated[int, Personal(erased=0)]}, {1: [Drop("phone"), Default("phone", 5)]}, {"phone": 5}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SHOWN)
+def test_an_erased_event_shows_what_today_s_class_declares(store: Any, what: str) -> None:
+    written, fields, steps, expected = SHOWN[what]
+    assert shown(recorded(store, written), fields, steps) == [expected]
 
 
 def test_a_writers_placeholder_that_cannot_be_cast_is_refused_where_it_would_be_shown(store: Any) -> None:
     with pytest.raises(InvalidEventData, match="field phone cannot be cast"):
         shown(recorded(store), {"phone": int, "line": int}, {1: [Cast("phone", int)]})
-
-
-def test_a_field_dropped_and_made_again_is_not_the_erased_one(store: Any) -> None:
-    steps = {1: [Drop("phone"), Default("phone", 5)]}
-    assert shown(recorded(store), {"phone": Annotated[int, Personal(erased=0)]}, steps) == [{"phone": 5}]
 
 
 def test_a_function_sees_the_writers_placeholder_and_todays_is_shown(store: Any) -> None:
@@ -124,25 +123,12 @@ def test_a_function_sees_the_writers_placeholder_and_todays_is_shown(store: Any)
     assert seen == [{"phone": "", "line": 2}]
 
 
-def test_what_a_function_makes_of_a_placeholder_is_shown_where_the_field_is_personal_no_more(store: Any) -> None:
-    def count(old: dict[str, Any]) -> dict[str, Any]:
-        return {"phone": len(old["phone"])}
-
-    assert shown(recorded(store), {"phone": int}, {1: [count]}) == [{"phone": 0}]
-
-
-def sealed(store: SqlEventStore) -> Any:
-    store.append("caller-7", [First.Called(phone="+41")], expected=ANY)
-    (found,) = SqlEventStore(store.engine).read_stream("caller-7")
+@pytest.fixture
+def keyless(keyed_store: SqlEventStore) -> Any:
+    keyed_store.append("caller-7", [First.Called(phone="+41")], expected=ANY)
+    (found,) = SqlEventStore(keyed_store.engine).read_stream("caller-7")
     assert type(found.data["phone"]) is Sealed
     return found
-
-
-@pytest.fixture
-def keyless(tmp_path: Path) -> Iterator[Any]:
-    with SqlEventStore(f"sqlite:///{tmp_path}/calls.db", keys=MasterKeys({"one": os.urandom(32)})) as opened:
-        opened.create_tables()
-        yield sealed(opened)
 
 
 def test_a_subscription_without_keys_stops_and_makes_no_dead_letter_of_a_sealed_value(keyless: Any) -> None:

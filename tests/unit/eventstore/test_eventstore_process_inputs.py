@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
 import pytest
 
-from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, command, event
+from eventstore import ANY, Aggregate, Personal, SqlEventStore, command, event
 from eventstore.errors import DeclarationError
 from eventstore.fields.upcasting import Cast, Drop, Rename
 from eventstore.processes import Process, compensated, functional, late, reacts, replies, starts, times_out
@@ -71,10 +69,8 @@ def loaded(store: SqlEventStore, kind: type[Process], id: str) -> Any:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Any:
-    with SqlEventStore(f"sqlite:///{tmp_path}/inputs.db", keys=MasterKeys({"one": os.urandom(32)})) as opened:
-        opened.create_tables()
-        yield opened
+def store(keyed_store: SqlEventStore) -> SqlEventStore:
+    return keyed_store
 
 
 @pytest.mark.parametrize(("kind", "seen"), [(Halves, "sent paid "), (Both, "ordered paid sent ")])
@@ -136,9 +132,9 @@ def test_a_personal_field_of_a_former_version_is_neither_seen_nor_recorded(store
     assert not [text for text in recorded if SECRET in text or PHONE in text]
 
 
-def test_a_store_without_keys_delivers_personal_fields_of_former_versions_too(store, tmp_path):
+def test_a_store_without_keys_delivers_personal_fields_of_former_versions_too(store, store_url):
     store.append("caller-7", [Former.Called(phone=PHONE, nick=SECRET, line=2), Caller.Opened()], expected=ANY)
-    with SqlEventStore(f"sqlite:///{tmp_path}/inputs.db") as keyless:
+    with SqlEventStore(store_url) as keyless:
         deliver(keyless, Early)
         assert loaded(keyless, Early, "7").number == -1
 
@@ -243,43 +239,6 @@ class Unsent(Process, sends=[Item]):
 def test_a_compensation_of_an_aggregate_that_is_not_sent_to_is_refused_when_it_is_decided():
     with pytest.raises(DeclarationError, match=r"Unsent does not say that it sends order\.cancel"):
         given(Unsent).when(PLACED)
-
-
-def test_a_reply_to_a_command_that_is_not_sent_is_refused_when_it_is_declared():
-    with pytest.raises(DeclarationError, match=r"does not say that it sends item\.close"):
-
-        class Deaf(Process):
-            @starts(Order.Placed)
-            def placed(self) -> None: ...
-
-            @replies(Item.close)
-            def closed(self) -> None: ...
-
-
-def test_an_id_is_a_text_a_number_or_a_uuid():
-    for name in ("amount", "plan", "at"):
-        with pytest.raises(DeclarationError, match=f"'{name}', which is no clear text, number or UUID"):
-
-            class Odd(Process):
-                @starts(Ids.Made, id=name)
-                def made(self) -> None: ...
-
-    class Fine(Process):
-        @starts(Ids.Made, id="number")
-        @reacts(Ids.Made, id="key")
-        @late(Ids.Made, id="text")
-        def made(self) -> None: ...
-
-
-class Ids(Aggregate):
-    @event
-    class Made:
-        number: int
-        key: UUID
-        text: str | None
-        amount: Decimal
-        plan: Plan
-        at: datetime
 
 
 class Invoice(Aggregate):

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Annotated
+from enum import Enum
+from typing import Any
+from uuid import UUID
 
 import pytest
 
-from eventstore import Aggregate, Personal, event
+from eventstore import Aggregate, event
 from eventstore.errors import DeclarationError, InvalidEventData
 from eventstore.event_types import event_type_of
 from eventstore.processes import Process, functional, late, reacts, replies, starts, times_out
 from eventstore.processes.errors import ProcessAlreadyStarted, ProcessError, TooManySteps
 from eventstore.processes.reactions import impersonal
 from eventstore.testing.processes import accepted, clock, command, given, refused
+from tests.rows import each_row
+from tests.unit.eventstore.customer import Customer
 from tests.unit.eventstore.fulfilment import PAID, PLACED, Fulfilment, Item, Order, Payment
 
 RESERVE = command("tea", Item.reserve, order_id="o1", quantity=2)
@@ -24,59 +29,46 @@ CANCEL = command("o1", Order.cancel, reason="not paid, or not there")
 SHIP = command("o1", Order.ship, carrier="Post")
 
 
-def placed(*more: object):
-    return given(Fulfilment, PLACED, *more, id="o1")
+RESERVED = (PLACED, accepted(Item.reserve))
+LATE = (*RESERVED, clock.advance("31m"))
+RUN: dict[str, tuple[Sequence[object], object, dict[str, Any]]] = {
+    "a start sends commands and sets timers": (
+        (), PLACED, {"commands": [RESERVE], "timers": ["payment"], "state": {"amount": 9}, "status": "running"}),
+    "an event in time takes the timer back and ends the process": (
+        RESERVED, PAID, {"commands": [SHIP], "timers": [], "status": "done"}),
+    "a timer does not fire before its time": (
+        RESERVED, clock.advance("29m 59s"), {"timers": ["payment"], "status": "running"}),
+    "a timer that is due compensates what was accepted": (
+        RESERVED, clock.advance("30m"), {"commands": [RELEASE], "timers": [], "status": "compensating"}),
+    "the last compensation ends it": (LATE, accepted(Item.release), {"commands": [CANCEL], "status": "compensated"}),
+    "a step that was not sent yet is withdrawn and not undone": (
+        (PLACED,), clock.advance("31m"), {"commands": [CANCEL], "status": "compensated"}),
+    "a refused step is not undone": (
+        (PLACED,), refused(Item.reserve, "only 0 left"), {"commands": [CANCEL], "state": {"reserved": False}}),
+    "an event behind the end goes to its late handler": (
+        (PLACED, clock.advance("31m")), PAID,
+        {"commands": [command("p-o1", Payment.refund)], "state": {"refunds": 1}, "status": "compensated"}),
+    "an event before the start waits": ((), PAID, {"status": "unstarted"}),
+    "and is handled after it": (
+        (PAID,), PLACED, {"commands": [RESERVE], "timers": [], "state": {"paid": True}, "status": "running"}),
+    "and counts": ((PAID, PLACED), accepted(Item.reserve), {"commands": [SHIP], "status": "done"}),
+}  # fmt: skip
 
 
-def test_a_start_sends_commands_and_sets_timers():
-    found = given(Fulfilment, id="o1").when(PLACED)
-    found.then(commands=[RESERVE], timers=["payment"], state={"amount": Decimal(9)}, status="running")
-
-
-def test_an_event_in_time_takes_the_timer_back_and_ends_the_process():
-    placed(accepted(Item.reserve)).when(PAID).then(commands=[SHIP], timers=[], status="done")
-
-
-def test_a_timer_that_is_due_compensates_what_was_accepted():
-    found = placed(accepted(Item.reserve)).when(clock.advance("31m"))
-    found.then(commands=[RELEASE], timers=[], status="compensating")
-    found.when(accepted(Item.release)).then(commands=[CANCEL], status="compensated")
-
-
-def test_a_timer_fires_at_its_own_time_and_not_before():
-    placed(accepted(Item.reserve)).when(clock.advance("29m 59s")).then(timers=["payment"], status="running")
-    placed(accepted(Item.reserve)).when(clock.advance("30m")).then(commands=[RELEASE], status="compensating")
-
-
-def test_a_step_that_was_not_sent_yet_is_withdrawn_and_not_undone():
-    placed().when(clock.advance("31m")).then(commands=[CANCEL], status="compensated")
-
-
-def test_a_refused_step_is_not_undone():
-    placed().when(refused(Item.reserve, "only 0 left")).then(commands=[CANCEL], state={"reserved": False})
+@each_row("what", RUN)
+def test_a_run_of_the_process(what: str) -> None:
+    past, now, then = RUN[what]
+    given(Fulfilment, *past, id="o1").when(now).then(**then)
 
 
 def test_a_refused_compensation_is_a_state_that_says_why():
-    found = placed(accepted(Item.reserve), clock.advance("31m")).when(refused(Item.release, "closed"))
-    found.then(status="compensation_failed")
+    found = given(Fulfilment, *LATE, id="o1").when(refused(Item.release, "closed")).then(status="compensation_failed")
     assert found.process().standing.problem == "item.release, which undoes item.reserve, was refused: closed"
-
-
-def test_an_event_behind_the_end_goes_to_its_late_handler():
-    found = placed(clock.advance("31m")).when(PAID)
-    found.then(commands=[command("p-o1", Payment.refund)], state={"refunds": 1}, status="compensated")
-
-
-def test_an_event_before_the_start_is_kept_and_handled_after_it():
-    found = given(Fulfilment, id="o1").when(PAID)
-    found.then(commands=[], status="unstarted")
-    placed = found.when(PLACED).then(commands=[RESERVE], timers=[], state={"paid": True}, status="running")
-    placed.when(accepted(Item.reserve)).then(commands=[SHIP], status="done")
 
 
 def test_a_second_start_is_refused():
     with pytest.raises(ProcessAlreadyStarted, match=r"order\.placed would start fulfilment-o1"):
-        placed().when(PLACED)
+        given(Fulfilment, PLACED, id="o1").when(PLACED)
 
 
 class Both(Process, sends=[Item]):
@@ -223,69 +215,50 @@ def test_a_process_that_has_ended_undoes_but_waits_for_nothing_more():
     undoing.then(commands=[RELEASE], status="compensating").when(accepted(Item.release)).then(status="compensated")
 
 
-class Lonely:
-    pass
-
-
-def test_declarations_that_cannot_work_are_refused():
-    def no_start():
-        class NoStart(Process):
-            @reacts(Order.Placed)
-            def placed(self) -> None: ...
-
-    def no_field():
-        class NoField(Process):
-            @starts(Order.Placed, id="order")
-            def placed(self) -> None: ...
-
-    def twice():
-        class Twice(Process):
-            @starts(Order.Placed)
-            def placed(self) -> None: ...
-
-            @starts(Order.Placed)
-            def again(self) -> None: ...
-
-    def no_event():
-        class NoEvent(Process):
-            @starts(Lonely)
-            def placed(self) -> None: ...
-
-    def waits():
-        class Waits(Process):
-            @starts(Order.Placed)
-            async def placed(self) -> None: ...
-
-    def hides():
-        class Hides(Process):
-            standing: str = ""
-
-            @starts(Order.Placed)
-            def placed(self) -> None: ...
-
-    def former():
-        class Former(Process, version=2, earlier=[Fulfilment]):
-            @starts(Order.Placed)
-            def placed(self) -> None: ...
-
-    says = {
-        no_start: "has no start",
-        no_field: "'order', which is no clear text, number or UUID of order.placed",
-        twice: "handles the same as placed",
-        no_event: "which is no event",
-        waits: "coroutine",
-        hides: "hides a name of Process",
-        former: "is no earlier version",
-    }
-    for declare, message in says.items():
-        with pytest.raises(DeclarationError, match=message):
-            declare()
-
-
-class Person(Aggregate):
+class Ids(Aggregate):
     @event
-    class Moved:
-        city: str
+    class Made:
+        number: int
+        key: UUID
+        text: str | None
+        amount: Decimal
+        plan: Enum("Plan", "BASIC LARGE")  # type: ignore[valid-type]
+        at: datetime
+
+
+def declared(*decorators: Any, handler: Any = None, **body: Any) -> Any:
+    """A process whose handlers have these decorators, one each."""
+    options = {name: body.pop(name) for name in ("version", "earlier", "sends") if name in body}
+    handlers = {f"on{n}": one(handler or (lambda self: None)) for n, one in enumerate(decorators)}
+    return type("Odd", (Process,), {**handlers, **body, "__module__": __name__, "__qualname__": "Odd"}, **options)
+
+
+async def waiting_handler(self: Any) -> None: ...
+
+
+PLAIN = starts(Order.Placed)
+MISTAKES: list[tuple[Callable[[], Any], str]] = [
+    (lambda: declared(reacts(Order.Placed)), "has no start"),
+    (lambda: declared(starts(Order.Placed, id="order")), "'order', which is no clear text, number or UUID of order.pl"),
+    (lambda: declared(PLAIN, PLAIN), "handles the same as"),
+    (lambda: declared(starts(object)), "which is no event"),
+    (lambda: declared(PLAIN, handler=waiting_handler), "coroutine"),
+    (lambda: declared(PLAIN, __annotations__={"standing": str}, standing=""), "hides a name of Process"),
+    (lambda: declared(PLAIN, version=2, earlier=[Fulfilment]), "is no earlier version"),
+    (lambda: declared(PLAIN, replies(Item.close)), r"does not say that it sends item\.close"),
+    *((lambda name=name: declared(starts(Ids.Made, id=name)), f"'{name}', which is no clear text, number or UUID")
+      for name in ("amount", "plan", "at")),
+]  # fmt: skip
+
+
+@each_row(("declare", "message"), MISTAKES)
+def test_declarations_that_cannot_work_are_refused(declare: Callable[[], Any], message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        declare()
+
+
+def test_an_id_is_a_text_a_number_or_a_uuid() -> None:
+    assert declared(starts(Ids.Made, id="number"), reacts(Ids.Made, id="key"), late(Ids.Made, id="text"))
 
 
 def test_a_process_reads_events_of_several_aggregates():
@@ -308,12 +281,6 @@ def test_a_state_field_that_a_new_version_brings_has_its_default():
     assert process.since == "?"
 
 
-class Customer(Aggregate):
-    @event
-    class Registered:
-        name: Annotated[str, Personal(erased="?")]
-
-
 class Greeting(Process):
     name: str = ""
 
@@ -326,8 +293,8 @@ def test_a_process_never_sees_a_personal_value_and_records_none():
     kind = event_type_of(Customer.Registered)
     addressed = Greeting.reactions.addressed("customer.registered", 1, {"name": "Ann"}, "7")
     ((shown,),) = addressed.values()
-    assert shown.event == Customer.Registered(name="?")
-    assert impersonal(kind, {"name": "Ann"}) == {"name": "?"}
+    assert shown.event == Customer.Registered(name="(erased)")
+    assert impersonal(kind, {"name": "Ann"}) == {"name": "(erased)"}
 
 
 @dataclass(frozen=True)

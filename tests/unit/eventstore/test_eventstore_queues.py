@@ -11,12 +11,12 @@ import sqlalchemy as sa
 from confluent_kafka import IllegalStateException
 
 from eventstore import Delivery, RecordedEvent, Settings, queue, subscription
-from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import DeclarationError, SubscriptionError
 from eventstore.kafka.arrivals import KafkaArrival
 from eventstore.kafka.share_groups import group_settings, lock_seconds
 from eventstore.kafka.share_source import ShareSource
 from tests.ledger import LEDGER, Payment, amounts
+from tests.unit.eventstore.client_records import Message
 from tests.unit.eventstore.handlers import deliver
 from tests.unit.eventstore.memory_source import MemorySource, arrivals
 
@@ -116,11 +116,6 @@ def test_only_a_queue_counts_deliveries_and_only_of_single_events():
         queue("payments", group="desk")(none)
 
 
-def test_a_store_has_no_queue():
-    with pytest.raises(DeclarationError, match="a queue, which a store does not have"):
-        StoreSource(None, queue("payment", group="desk")(review), category="payment")
-
-
 @pytest.mark.parametrize(("timeout", "lock"), [(1, 15), (20, 40), (30, 60)])
 def test_a_call_that_begins_in_the_first_half_of_a_lock_ends_within_it(timeout, lock):
     assert lock_seconds(timeout) == lock
@@ -135,16 +130,6 @@ def test_a_share_group_reads_what_was_committed_from_where_the_queue_starts():
         "share.record.lock.duration.ms": "20000",
         "share.delivery.count.limit": "10",
     }
-
-
-class Lent:
-    """A record of a share group, which knows how often it was delivered."""
-
-    def __init__(self, count, error=None):
-        self.delivery_count = lambda: count
-        self.error = lambda: error
-
-    topic, partition, offset = (lambda self: "payment"), (lambda self: 0), (lambda self: 7)
 
 
 class Worker:
@@ -179,14 +164,14 @@ def share_source(*messages, **options):
 @pytest.mark.parametrize(("count", "is_last"), [(1, False), (9, False), (10, True)])
 def test_a_record_at_its_last_delivery_meets_no_handler(count, is_last):
     """The broker would drop it without a trace, were the process to end once more."""
-    (arrival,) = share_source(Lent(count)).poll(0)
+    (arrival,) = share_source(Message(deliveries=count)).poll(0)
     assert (arrival.retries, arrival.problem is not None) == (count - 1, is_last)
     if is_last:
         assert "delivered 10 times" in str(arrival.problem)
 
 
 def test_the_broker_is_told_how_each_record_ended():
-    source = share_source(*(Lent(1) for _ in range(4)))
+    source = share_source(*(Message() for _ in range(4)))
     done, late, dead, left = (source.poll(0)[0] for _ in range(4))
     for offset, arrival in enumerate((done, late, dead, left)):
         arrival.message = SimpleNamespace(topic=lambda: "payment", partition=lambda: 0, offset=lambda o=offset: o)
@@ -201,7 +186,7 @@ def test_the_broker_is_told_how_each_record_ended():
 
 
 def test_a_record_that_was_lent_to_another_worker_meanwhile_ends_nothing(capsys):
-    source = share_source(Lent(1), lost=[7])
+    source = share_source(Message(), lost=[7])
     source.acknowledge(source.poll(0))
     assert source._consumer.told == ["committed"]
     assert "lent to another worker" in capsys.readouterr().out
@@ -210,7 +195,7 @@ def test_a_record_that_was_lent_to_another_worker_meanwhile_ends_nothing(capsys)
 def test_a_batch_ends_at_half_of_its_lock(monkeypatch):
     now, halted = [100.0], []
     monkeypatch.setattr("eventstore.kafka.share_source.time.monotonic", lambda: now[0])
-    source = share_source(Lent(1))
+    source = share_source(Message())
     source._on_revoked = lambda: halted.append(now[0])
     source.poll(0)
     for now[0] in (100.0, 109.9, 110.1, 110.2):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Aggregate, Metadata, RecordedEvent, SqlEventStore, Subscription, event, subscription
+from eventstore import ANY, Aggregate, RecordedEvent, SqlEventStore, Subscription, event, subscription
 from eventstore.backends.sql import reading, replaying
 from eventstore.backends.sql.reactions import SqlInboxes
 from eventstore.backends.sql.replaying import Replay, parse_position
@@ -104,19 +103,16 @@ def test_an_event_that_was_replayed_first_is_not_handled_when_its_turn_comes(sto
     assert len(effects(store)) == 6
 
 
-def test_a_plan_counts_and_calls_nothing(store: SqlEventStore) -> None:
+def test_a_plan_counts_calls_nothing_and_makes_no_tables(store: SqlEventStore) -> None:
     declared = booking()
+    Replay(store, declared, Selection(streams=("order-o1",))).plan()
+    assert not sa.inspect(store.engine).has_table("factfold_inbox")
     handled(store, declared)
     store.append("order-o3", [Order.Placed(amount=9)], expected=ANY)
     plan = Replay(store, declared, Selection(categories=("order",))).plan(show=2)
     assert (plan.events, plan.known, plan.types) == (7, 6, {"order.placed": 7})
     assert [(one.stream, one.version) for one in plan.first] == [("order-o1", 0), ("order-o1", 1)]
     assert effects(store) == []
-
-
-def test_a_plan_makes_no_tables(store: SqlEventStore) -> None:
-    Replay(store, booking(), Selection(streams=("order-o1",))).plan()
-    assert not sa.inspect(store.engine).has_table("factfold_inbox")
 
 
 def test_a_replay_ends_at_a_failure_and_says_where_to_go_on(store: SqlEventStore) -> None:
@@ -173,9 +169,7 @@ def test_a_handler_without_a_transaction_is_called_again(store: SqlEventStore) -
     assert calls == ["Post"]
 
 
-def test_events_that_are_appended_meanwhile_are_left_to_the_subscriber(
-    store: SqlEventStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_events_that_are_appended_meanwhile_are_left_to_the_subscriber(store, monkeypatch):
     monkeypatch.setattr(reading, "_PAGE", 2)  # the store is read again and again while the handler appends
 
     @subscription("order", group="echo")
@@ -223,9 +217,7 @@ def elsewhere() -> Subscription[..., Any]:
         (booking, Selection(categories=("payment",)), "takes no events of payment"),
     ],
 )
-def test_what_the_handler_cannot_take_is_refused_before_anything_is_read(
-    store: SqlEventStore, declared: Callable[[], Subscription[..., Any]], selection: Selection, cause: str
-) -> None:
+def test_what_the_handler_cannot_take_is_refused_before_anything_is_read(store, declared, selection, cause):
     with pytest.raises(DeclarationError, match=cause):
         Replay(store, declared(), selection)
 
@@ -260,12 +252,6 @@ def test_versions_below_zero_or_in_the_wrong_order_are_refused(bounds: dict[str,
         Selection(**bounds)  # type: ignore[arg-type]
 
 
-def test_a_conversation_can_be_replayed(store: SqlEventStore) -> None:
-    store.append("order-o7", [Order.Placed(amount=7)], expected=ANY, metadata=Metadata(correlation_id="talk"))
-    Replay(store, booking(), Selection(correlation_id="talk")).run()
-    assert effects(store) == [("order-o7", 7)]
-
-
 def test_a_subscription_to_several_topics_gets_its_events_in_the_order_of_the_store(store: SqlEventStore) -> None:
     store.append("payment-p1", [Payment.Received(amount=5)], expected=ANY)
     store.append("order-o1", [Order.Placed(amount=4)], expected=ANY)
@@ -283,9 +269,7 @@ def test_a_subscription_to_several_topics_gets_its_events_in_the_order_of_the_st
 
 
 @pytest.mark.parametrize(("delivered_by_store", "checkpoint_name"), [(True, "acme-order@acme-"), (False, "acme-order")])
-def test_an_event_is_claimed_under_the_name_of_the_road_that_delivers_it(
-    tmp_path: Path, delivered_by_store: bool, checkpoint_name: str
-) -> None:
+def test_an_event_is_claimed_under_the_name_of_the_road_that_delivers_it(tmp_path, delivered_by_store, checkpoint_name):
     """A store whose topics have a prefix, and a handler in a database of its own."""
     elsewhere = sa.create_engine(f"sqlite:///{tmp_path / 'handler.db'}")
     METADATA.create_all(elsewhere)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -25,57 +25,16 @@ class Colour(Enum):
     RED = "red"
 
 
-@dataclass(frozen=True)
-class Place:
-    street: str
-    number: int | None = None
+def record(name: str, *fields: Any) -> Any:
+    return make_dataclass(name, fields, frozen=True)
 
 
-@dataclass(frozen=True)
-class NumberedPlace:
-    street: str
-    number: int
-
-
-@dataclass(frozen=True)
-class Street:
-    street: str
-
-
-NumberedPlace.__name__ = Street.__name__ = "Place"
-
-
-@dataclass(frozen=True)
-class Point:
-    x: int
-
-
-@dataclass(frozen=True)
-class Other:
-    other: int
-
-
-@dataclass(frozen=True)
-class Tour:
-    stops: list[Street]
-
-
-@dataclass(frozen=True)
-class NumberedTour:
-    stops: list[NumberedPlace]
-
-
-@dataclass(frozen=True)
-class Painted:
-    colour: str
-
-
-@dataclass(frozen=True)
-class PaintedColour:
-    colour: Colour
-
-
-NumberedTour.__name__, PaintedColour.__name__ = "Tour", "Painted"
+# The same record as it was and is: by its name.
+Place = record("Place", ("street", str), ("number", int | None, None))
+NumberedPlace, Street = record("Place", ("street", str), ("number", int)), record("Place", ("street", str))
+Point, Other = record("Point", ("x", int)), record("Other", ("other", int))
+Tour, NumberedTour = record("Tour", ("stops", list[Street])), record("Tour", ("stops", list[NumberedPlace]))
+Painted, PaintedColour = record("Painted", ("colour", str)), record("Painted", ("colour", Colour))
 
 
 def schemas_of(aggregate: type[Aggregate]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
@@ -57,36 +57,26 @@ def test_a_sealed_event_opens_where_it_was_sealed(keys: MemoryKeys) -> None:
     assert disclosed(keys, *sealed(keys)) == CLEAR
 
 
-@pytest.mark.parametrize(
-    "origin", [Origin("order-2", HERE.event_id), Origin("order-1", uuid4().hex), Origin("order-", HERE.event_id)]
-)
-def test_it_opens_in_no_other_stream_and_no_other_event(keys: MemoryKeys, origin: Origin) -> None:
+def swapped(values: dict[str, Any], one: str, other: str) -> dict[str, Any]:
+    return {**values, one: values[other], other: values[one]}
+
+
+ELSEWHERE: dict[str, Callable[[RegisteredSchema, dict[str, Any]], tuple[Any, Any, Origin]]] = {
+    "another stream": lambda schema, values: (schema, values, Origin("order-2", HERE.event_id)),
+    "another event": lambda schema, values: (schema, values, Origin("order-1", uuid4().hex)),
+    "a stream without an id": lambda schema, values: (schema, values, Origin("order-", HERE.event_id)),
+    "another type": lambda schema, values: (RegisteredSchema(schema.id, "order.sent", schema.schema), values, HERE),
+    "another field": lambda schema, values: (schema, swapped(values, "recipient", "greeting"), HERE),
+    "another subject": lambda schema, values: (schema, {**values, "customer_id": "2"}, HERE),
+    "the value of another person in the event": lambda schema, values: (schema, swapped(values, "recipient", "note"),
+                                                                        HERE),
+}  # fmt: skip
+
+
+@each_row("where", ELSEWHERE)
+def test_a_sealed_value_opens_nowhere_else(keys: MemoryKeys, where: str) -> None:
     with pytest.raises(InvalidSeal, match="does not open"):
-        disclosed(keys, *sealed(keys), origin)
-
-
-def test_it_opens_under_no_other_type(keys: MemoryKeys) -> None:
-    schema, values = sealed(keys)
-    with pytest.raises(InvalidSeal, match="does not open"):
-        disclosed(keys, RegisteredSchema(schema.id, "order.sent", schema.schema), values)
-
-
-def test_it_opens_in_no_other_field(keys: MemoryKeys) -> None:
-    schema, values = sealed(keys)
-    with pytest.raises(InvalidSeal, match="does not open"):
-        disclosed(keys, schema, {**values, "recipient": values["greeting"], "greeting": values["recipient"]})
-
-
-def test_it_opens_for_no_other_subject(keys: MemoryKeys) -> None:
-    schema, values = sealed(keys)
-    with pytest.raises(InvalidSeal, match="does not open"):
-        disclosed(keys, schema, {**values, "customer_id": "2"})
-
-
-def test_the_value_of_another_person_in_the_same_event_does_not_open(keys: MemoryKeys) -> None:
-    schema, values = sealed(keys)
-    with pytest.raises(InvalidSeal, match="does not open"):
-        disclosed(keys, schema, {**values, "recipient": values["note"], "note": values["recipient"]})
+        disclosed(keys, *ELSEWHERE[where](*sealed(keys)))
 
 
 @each_row("place", range(60))

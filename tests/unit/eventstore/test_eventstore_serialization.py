@@ -115,22 +115,13 @@ def decoder_of(*kinds: EventType) -> AvroDecoder:
     return AvroDecoder(lookup)
 
 
-def round_trip(sent: Any) -> Any:
-    kind = event_type_of(sent)
-    schema, values = decoder_of(kind).decode(kind.encode(sent))
-    assert schema == kind.registered
-    return kind.from_plain(values)
-
-
 @given(everything)
-def test_every_field_type_comes_back_as_it_was(sent: Any) -> None:
-    assert round_trip(sent) == sent
-
-
-@given(everything)
-def test_events_travel_in_the_confluent_frame(sent: Any) -> None:
+def test_every_field_type_comes_back_as_it_was_in_the_confluent_frame(sent: Any) -> None:
     kind = event_type_of(sent)
-    assert struct.unpack(">bI", kind.encode(sent)[:5]) == (0, kind.schema_id)
+    framed = kind.encode(sent)
+    schema, values = decoder_of(kind).decode(framed)
+    assert (schema, kind.from_plain(values)) == (kind.registered, sent)
+    assert struct.unpack(">bI", framed[:5]) == (0, kind.schema_id)
 
 
 def test_each_type_has_its_avro_form() -> None:
@@ -145,11 +136,6 @@ def test_each_type_has_its_avro_form() -> None:
     assert (fields["maybe"], fields["customer"]) == (["null", "string"], "long")
     assert fields["home"]["name"] == "Address"
     assert fields["others"] == {"type": "array", "items": "Address"}
-
-
-def test_enums_travel_by_text() -> None:
-    plain = _type(Everything).to_plain(_example())
-    assert (plain["colour"], plain["level"]) == ("blue", "HIGH")
 
 
 def _type(cls: Any) -> EventType:
@@ -256,10 +242,6 @@ def test_a_new_field_without_a_default_is_named() -> None:
 
 def test_fields_the_reader_no_longer_has_are_left_out() -> None:
     assert _type(Before).from_plain({"number": 1, "gone": True}) == Before(number=1)
-
-
-def test_a_schema_changes_its_id_with_any_field() -> None:
-    assert _type(Before).schema_id != _grown().schema_id
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ from eventstore.metrics import ProcessMetrics
 from eventstore.processes.running import run_processes
 from eventstore.spans import Spans
 from sample_app.background import Background
-from tests.conformance.process_shop import Shop
 from tests.ledger import Payment
 from tests.spans import Recorder
 from tests.unit.eventstore.counter import Counter
@@ -108,13 +107,6 @@ def test_the_span_of_a_handler_says_what_was_handled_by_whom(store, recorder):
         "messaging.consumer.group.name": "receipts",
         "messaging.message.id": str(counted.id),
     }
-
-
-def test_the_trace_of_a_request_goes_on_with_its_command(recorder):
-    store = MemoryEventStore()
-    with recorder.provider.get_tracer("web").start_as_current_span("POST /orders"):
-        traced_dispatcher(store, recorder).send("a", Counter.add, 1)
-    assert recorder.tree() == ["POST /orders", "  counter.add"]
 
 
 def test_a_command_whose_metadata_names_a_span_is_its_child(recorder):
@@ -197,24 +189,6 @@ def test_a_batch_of_one_trace_goes_on_with_it(store, recorder):
 
     deliver(store, take, recorder)
     assert recorder.traces() == {TRACE}
-
-
-def test_the_steps_of_a_process_and_the_commands_it_sends_are_in_the_trace_of_its_event(store, recorder):
-    shop = Shop(store)
-    shop.dispatcher = traced_dispatcher(store, recorder)
-    shop.engine = type(shop.engine)(store, shop.kinds, around=recorder.spans.step)
-    worker = shop.worker(dispatcher=shop.dispatcher, around=recorder.spans.step)
-    shop.dispatcher.send("o1", Order.place, sku="tea", quantity=1, amount=Decimal(9))
-    shop.deliver()
-    worker.drain()
-    assert recorder.tree() == [
-        "order.place",
-        "  process fulfilment",
-        "    item.reserve",  # which is refused: there is no tea
-        "    process fulfilment",
-        "      order.cancel",
-    ]
-    assert len(recorder.traces()) == 1
 
 
 def test_a_runner_of_processes_traces_and_counts_what_it_does(store, recorder):

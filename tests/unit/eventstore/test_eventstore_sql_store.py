@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,20 +9,17 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import create_engine, insert, inspect, select
+from sqlalchemy import create_engine, insert, select
 from sqlalchemy.event import listen, remove
 
 from eventstore import ANY, NO_STREAM, Aggregate, MemoryEventStore, Metadata, SqlEventStore, event
 from eventstore.errors import (
     DeclarationError,
     InvalidIdentifier,
-    PartitionsFixed,
     SchemaConflict,
     StoreNotPrepared,
     StoreUnavailable,
-    UnknownSchema,
     UnsupportedBackend,
-    WrongExpectedVersion,
 )
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.store import FenceStatus
@@ -109,11 +105,6 @@ def test_schemas_are_stored_once_however_many_stores_write(store: SqlEventStore,
         assert len(store.schemas()) == 2
 
 
-def test_an_unknown_schema_id_is_its_own_error(store: SqlEventStore) -> None:
-    with pytest.raises(UnknownSchema, match="99"):
-        store.schema(99)
-
-
 def test_a_schema_whose_id_is_taken_is_refused(store: SqlEventStore) -> None:
     kind = Order.event_types["order.placed"]
     other = RegisteredSchema(kind.schema_id, "order.other", {**kind.schema, "name": "other"})
@@ -136,15 +127,6 @@ def test_a_schema_whose_id_is_taken_is_refused(store: SqlEventStore) -> None:
     assert _rows(store, "events") == []
 
 
-def test_a_category_gets_four_partitions_unless_declared(store: SqlEventStore) -> None:
-    store.declare_category("parcel", partitions=8, topic="shop.parcel")
-    store.register(Order)
-    assert [(c.name, c.topic, c.partitions, c.generation) for c in store.categories()] == [
-        ("order", "shop.order", 4, 1),
-        ("parcel", "shop.parcel", 8, 1),
-    ]
-
-
 def test_a_clock_that_went_backwards_leaves_no_gap_in_what_is_read_up_to_a_time(url: str) -> None:
     times = [NOW + timedelta(seconds=second) for second in (0, 10, 5, 20)]
     with SqlEventStore(url, clock=iter(times).__next__) as store:
@@ -155,40 +137,6 @@ def test_a_clock_that_went_backwards_leaves_no_gap_in_what_is_read_up_to_a_time(
             part = store.read_stream("order-1", until=NOW + timedelta(seconds=second))
             assert [recorded.version for recorded in part] == expected
         assert store.fence() == FenceStatus(0, 0.0, None)
-
-
-def test_the_partitions_of_a_category_are_fixed_for_life(store: SqlEventStore) -> None:
-    store.declare_category("order", partitions=8)
-    assert store.declare_category("order", partitions=8).partitions == 8
-    with pytest.raises(PartitionsFixed, match="has 8 partitions, 4 were"):
-        store.declare_category("order", partitions=4)
-
-
-def test_the_callers_transaction_carries_events_and_schemas_or_neither(store: SqlEventStore) -> None:
-    with store.engine.connect() as connection:
-        transaction = connection.begin()
-        store.append("order-1", [Order.Placed(sku="tea")], expected=NO_STREAM, connection=connection)
-        transaction.rollback()
-    assert (_rows(store, "events"), _rows(store, "schemas"), _rows(store, "categories")) == ([], [], [])
-    with store.engine.begin() as connection:
-        store.append("order-1", [Order.Placed(sku="tea")], expected=NO_STREAM, connection=connection)
-    assert [recorded.data for recorded in store.read_stream("order-1")] == [{"sku": "tea"}]
-
-
-def test_a_refusal_leaves_the_callers_transaction_usable(store: SqlEventStore) -> None:
-    with store.engine.begin() as connection:
-        store.append("order-1", [Order.Placed(sku="tea")], expected=NO_STREAM, connection=connection)
-        with pytest.raises(WrongExpectedVersion):
-            store.append("order-1", [Order.Placed(sku="tea")], expected=5, connection=connection)
-        store.append("order-1", [Order.Shipped(carrier="x")], expected=0, connection=connection)
-    assert store.head("order-1") == 1
-
-
-def test_creating_tables_again_changes_nothing(store: SqlEventStore) -> None:
-    store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
-    store.create_tables()
-    assert store.head("order-1") == 0
-    assert set(inspect(store.engine).get_table_names()) == set(store.tables.metadata.tables)
 
 
 def test_missing_tables_are_named_as_such(url: str) -> None:
@@ -203,18 +151,6 @@ def test_a_database_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None
     with SqlEventStore(f"sqlite:///{tmp_path / 'no' / 'such' / 'folder.db'}") as store:
         with pytest.raises(StoreUnavailable, match="unable to open"):
             store.create_tables()
-
-
-def test_a_writer_that_never_gets_the_lock_is_told_so(store: SqlEventStore, tmp_path: Path) -> None:
-    impatient = create_engine(f"sqlite:///{tmp_path / 'events.db'}", connect_args={"timeout": 0.05})
-    holder = sqlite3.connect(tmp_path / "events.db", isolation_level=None)
-    holder.execute("begin immediate")
-    try:
-        with pytest.raises(StoreUnavailable, match="locked"):
-            SqlEventStore(impatient).append("order-1", [Order.Placed(sku="tea")], expected=ANY)
-    finally:
-        holder.close()
-        impatient.dispose()
 
 
 def test_an_interrupt_in_the_middle_of_an_append_stays_one_and_nothing_is_stored(store: SqlEventStore) -> None:
@@ -287,12 +223,6 @@ def test_a_category_that_exists_keeps_its_topic(url: str) -> None:
         store.append("parcel-1", [Order.Placed(sku="tea")], expected=NO_STREAM)
         assert _topics(store) == {"order": "order", "parcel": "shop.parcel"}
         assert {row["topic"] for row in _rows(store, "events")} == {"order", "shop.parcel"}
-
-
-def test_a_given_prefix_goes_before_the_name_of_the_service(url: str) -> None:
-    with _sql_store(url, source="/shop", topic_prefix="acme-") as store:
-        store.register(Order)
-        assert _topics(store) == {"order": "acme-order"}
 
 
 def test_a_deletion_has_the_source_of_its_stream(url: str) -> None:

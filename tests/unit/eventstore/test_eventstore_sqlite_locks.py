@@ -5,41 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from eventstore import (
-    ANY,
-    Aggregate,
-    AsyncDispatcher,
-    AsyncSqlEventStore,
-    Dispatcher,
-    MasterKeys,
-    Personal,
-    SqlEventStore,
-    command,
-    event,
-)
+from eventstore import ANY, AsyncDispatcher, AsyncSqlEventStore, Dispatcher, MasterKeys, SqlEventStore
 from eventstore.errors import StoreUnavailable
 from tests.unit.eventstore.counter import Counter
+from tests.unit.eventstore.customer import Customer
 
 KEYS = MasterKeys({"one": os.urandom(32)})
 STALE, LOCKED = "read the event store's file before another one wrote", "another connection has the lock"
-
-
-class Customer(Aggregate):
-    @event
-    class Registered:
-        name: Annotated[str, Personal(erased="(erased)")]
-
-    @command
-    def register(self, name: str) -> None:
-        self.emit(self.Registered(name=name))
-
-    def on_registered(self, e: Registered) -> None: ...
 
 
 def engine_that_begins(url: str, how: str | None) -> sa.Engine:
@@ -114,9 +92,7 @@ def test_an_engine_may_begin_its_transactions_by_an_event(tmp_path: Path, how: s
 
 
 @pytest.mark.parametrize("what", WRITES)
-def test_a_write_under_the_lock_of_another_connection_is_unavailable(
-    store: SqlEventStore, other: SqlEventStore, what: str
-) -> None:
+def test_a_write_under_the_lock_of_another_connection_is_unavailable(store, other, what):
     with other.engine.connect() as holder:
         holder.exec_driver_sql("begin immediate")
         with pytest.raises(StoreUnavailable, match=LOCKED) as caught:
@@ -137,9 +113,7 @@ JOINED: dict[str, Callable[[SqlEventStore, sa.Connection], Any]] = {
 
 
 @pytest.mark.parametrize("what", JOINED)
-def test_a_transaction_that_read_before_another_one_wrote_is_told_to_begin_immediate(
-    deferred: SqlEventStore, other: SqlEventStore, what: str
-) -> None:
+def test_a_transaction_that_read_before_another_one_wrote_is_told_to_begin_immediate(deferred, other, what):
     with deferred.engine.connect() as connection:
         connection.exec_driver_sql("select * from events").all()
         other.append("counter-b", [Counter.Counted(by=1)], expected=ANY)
@@ -151,9 +125,7 @@ def test_a_transaction_that_read_before_another_one_wrote_is_told_to_begin_immed
 
 
 @pytest.mark.parametrize("what", JOINED)
-def test_a_transaction_that_read_while_another_one_writes_is_told_to_begin_immediate(
-    deferred: SqlEventStore, other: SqlEventStore, what: str
-) -> None:
+def test_a_transaction_that_read_while_another_one_writes_is_told_to_begin_immediate(deferred, other, what):
     with other.engine.connect() as holder, deferred.engine.connect() as connection:
         holder.exec_driver_sql("begin immediate")
         connection.exec_driver_sql("select * from events").all()
@@ -161,9 +133,7 @@ def test_a_transaction_that_read_while_another_one_writes_is_told_to_begin_immed
             JOINED[what](deferred, connection)
 
 
-def test_a_transaction_that_has_only_begun_appends_after_whatever_was_written_since(
-    deferred: SqlEventStore, other: SqlEventStore
-) -> None:
+def test_a_transaction_that_has_only_begun_appends_after_whatever_was_written_since(deferred, other):
     with deferred.engine.begin() as connection:
         connection.begin_nested()  # a savepoint reads nothing
         other.append("counter-a", [Counter.Counted(by=1)], expected=ANY)

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, NewEvent, Position, SqlEventStore, subscription
+from eventstore import ANY, NewEvent, SqlEventStore, subscription
 from eventstore.backends.sql.checkpoints import Checkpoints
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import Subscriber
-from eventstore.errors import CheckpointMoved, DeclarationError, ForeignRecord, UnknownSchema
+from eventstore.errors import CheckpointMoved, ForeignRecord, UnknownSchema
 from tests.ledger import LEDGER, METADATA, Payment, amounts
 
 
@@ -228,12 +228,6 @@ def test_what_is_left_of_a_halted_batch_is_read_again(store):
     assert amounts(store.engine) == [1, 2, 3]
 
 
-def test_offsets_are_no_place_in_a_store(store):
-    declared = booking(start={0: 5})
-    with pytest.raises(DeclarationError, match="which a store does not have"):
-        Subscriber(declared, source_of(store, declared), engine=store.engine)
-
-
 def test_lag_counts_what_waits_and_how_long(store):
     receive(store, 1, 2, 3)
     declared = booking(batch=1)
@@ -276,15 +270,6 @@ def test_a_subscription_that_stops_at_an_unreadable_event_stops_at_another_servi
         deliver(of_two_services, booking(source="/shop", unreadable="stop"))
     assert stopped.value.place == "payment-7@0"
     assert amounts(of_two_services.engine) == [1]
-
-
-def test_positions_of_a_category_are_asked_for(store):
-    assert store.last_position("payment") is None
-    receive(store, 1, 2)
-    events = list(store.read_all())
-    assert store.last_position("payment") == events[-1].position
-    assert store.last_position("payment", before=events[-1].time) == events[0].position
-    assert store.waiting(Position(0, 0), category="payment") == (2, events[0].time)
 
 
 @pytest.fixture

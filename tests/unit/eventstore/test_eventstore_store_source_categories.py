@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Aggregate, event, subscription
+from eventstore import ANY, Aggregate, event, queue, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import Subscriber
 from eventstore.errors import CheckpointMoved, DeclarationError
 from tests.ledger import LEDGER, Payment, amounts
+from tests.rows import each_row
 from tests.unit.eventstore.test_eventstore_store_source import booking, dead_letters, deliver, receive
 
 
@@ -118,14 +121,20 @@ def test_an_end_is_the_end_of_each_category(store):
     assert amounts(store.engine) == [3, 4]
 
 
-@pytest.mark.parametrize("category", ["payment", ["payment"], ["payment", "payment"], ["a", "b", "c"], []])
-def test_a_store_has_one_category_for_each_topic(store, category):
-    with pytest.raises(DeclarationError, match="the store's categories") as refused:
-        StoreSource(store, joined(), category=category)
-    assert "one category for each topic" in refused.value.remedy
+HANDLER = booking().handler
+NO_CATEGORY = [(joined(), category) for category in ("payment", ["payment"], ["payment"] * 2, ["a", "b", "c"], [])]
 
 
-def test_a_pattern_of_topics_is_refused_by_a_store(store):
-    declared = subscription(pattern="p.*", group="g")(booking().handler)
-    with pytest.raises(DeclarationError, match=r"topics like p\.\*"):
-        StoreSource(store, declared, category="payment")
+@each_row(
+    ("declared", "category", "cause"),
+    [
+        *((*one, "the store's categories") for one in NO_CATEGORY),
+        (subscription(pattern="p.*", group="g")(HANDLER), "payment", r"topics like p\.\*"),
+        (queue("payment", group="desk")(HANDLER), "payment", "a queue, which a store does not have"),
+        (booking(retry=[timedelta(seconds=1)]), "payment", "a retry topic, which a store does not have"),
+        (booking(start={0: 5}), "payment", "starts at offsets, which a store does not have"),
+    ],
+)
+def test_what_a_store_does_not_have_is_refused(store, declared, category, cause):
+    with pytest.raises(DeclarationError, match=cause):
+        Subscriber(declared, StoreSource(store, declared, category=category), engine=store.engine)

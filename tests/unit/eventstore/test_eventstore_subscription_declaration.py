@@ -10,6 +10,7 @@ import pytest
 from eventstore import Aggregate, RecordedEvent, event, subscription
 from eventstore.errors import DeclarationError, InvalidIdentifier
 from tests.ledger import Payment
+from tests.rows import each_row
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -32,39 +33,37 @@ def test_a_subscribed_function_is_still_called_as_before():
     assert double(Payment.Received(amount=4)) == 8
 
 
-def test_the_annotation_says_which_events_are_handed_over():
-    def one(event: Payment.Received) -> None: ...
-    def several(event: Payment.Received | Payment.Refunded) -> None: ...
-    def everything(event: RecordedEvent) -> None: ...
+def _one(event: Payment.Received) -> None: ...
+def _several(event: Payment.Received | Payment.Refunded) -> None: ...
+def _everything(event: RecordedEvent) -> None: ...
+def _many(events: list[Payment.Received | Payment.Refunded]) -> None: ...
+def _many_recorded(events: list[RecordedEvent]) -> None: ...
+def _both(why: RecordedEvent, event: Payment.Received) -> None: ...
+def _with_tx(event: Payment.Received, tx: Connection) -> None: ...
 
-    assert list(_declare(one).signature.types) == ["payment.received"]
-    assert sorted(_declare(several).signature.types) == ["payment.received", "payment.refunded"]
-    assert _declare(everything).signature.types is None
 
-
-def test_a_list_takes_batches():
-    def many(events: list[Payment.Received | Payment.Refunded]) -> None: ...
-    def recorded(events: list[RecordedEvent]) -> None: ...
-
-    assert _declare(many).signature.many
-    assert _declare(recorded).signature.many
-    assert len(_declare(many).signature.types) == 2
+@each_row(
+    ("handler", "types", "many", "guarantee"),
+    [
+        (_one, {"payment.received"}, False, "at-least-once"),
+        (_several, {"payment.received", "payment.refunded"}, False, "at-least-once"),
+        (_everything, None, False, "at-least-once"),
+        (_many, {"payment.received", "payment.refunded"}, True, "at-least-once"),
+        (_many_recorded, None, True, "at-least-once"),
+        (_with_tx, {"payment.received"}, False, "effectively-once"),
+    ],
+)
+def test_the_annotations_say_which_events_are_handed_over_and_how_often(handler, types, many, guarantee):
+    declared = _declare(handler)
+    found = declared.signature.types
+    assert (None if found is None else set(found), declared.signature.many) == (types, many)
+    assert declared.guarantee == guarantee
+    assert _declare(handler, guarantee="at-least-once").guarantee == "at-least-once"
 
 
 def test_the_recorded_event_may_come_beside_the_typed_one():
-    def both(why: RecordedEvent, event: Payment.Received) -> None: ...
-
-    signature = _declare(both).signature
+    signature = _declare(_both).signature
     assert signature.arguments("typed", "recorded", None) == {"event": "typed", "why": "recorded"}
-
-
-def test_a_handler_with_a_transaction_is_effectively_once_unless_it_says_otherwise():
-    def with_tx(event: Payment.Received, tx: Connection) -> None: ...
-    def without(event: Payment.Received) -> None: ...
-
-    assert _declare(with_tx).guarantee == "effectively-once"
-    assert _declare(with_tx, guarantee="at-least-once").guarantee == "at-least-once"
-    assert _declare(without).guarantee == "at-least-once"
 
 
 def test_classes_of_the_enclosing_function_are_found():
@@ -129,28 +128,25 @@ def test_a_handler_that_cannot_be_called_is_refused(handler, cause):
         ({"retry": [10]}, "no list of times to wait"),
         ({"retry": [timedelta(0)]}, "no list of times to wait"),
         ({"bakcoff": 1}, "no option 'bakcoff'"),
+        ({"parallel": 0}, "parallel 0 is no number"),
+        ({"parallel": 2, "retry": [timedelta(seconds=1)]}, "keep the order within a stream"),
+        ({"parallel": 2, "guarantee": "at-most-once"}, "are not at most once"),
     ],
 )
 def test_an_option_that_means_nothing_is_refused(options, cause):
-    def handler(event: Payment.Received) -> None: ...
-
     with pytest.raises(DeclarationError, match=cause):
-        _declare(handler, **options)
+        _declare(_one, **options)
 
 
 @pytest.mark.parametrize("start", ["beginning", "end", datetime(2026, 1, 1, tzinfo=UTC), {0: 5, 1: 0}])
 def test_a_subscription_starts_at_either_end_a_time_or_offsets(start):
-    def handler(event: Payment.Received) -> None: ...
-
-    assert _declare(handler, start=start).start == start
+    assert _declare(_one, start=start).start == start
 
 
 @pytest.mark.parametrize(("topic", "group"), [("no topic", "g"), ("t", "no group"), ("t", ""), ("t" * 60, "g" * 60)])
 def test_names_kafka_would_refuse_are_refused_before(topic, group):
-    def handler(event: Payment.Received) -> None: ...
-
     with pytest.raises(InvalidIdentifier):
-        subscription(topic, group=group)(handler)
+        subscription(topic, group=group)(_one)
 
 
 class Order(Aggregate):
@@ -231,11 +227,7 @@ def test_a_record_that_is_put_off_is_not_tried_again_before_unless_it_is_said():
 
 
 def test_at_most_once_is_one_attempt_without_a_transaction_and_without_lists():
-    def with_tx(event: Payment.Received, tx: Connection) -> None: ...
-    def many(events: list[Payment.Received]) -> None: ...
-    def one(event: Payment.Received) -> None: ...
-
-    assert (_declare(one, guarantee="at-most-once").attempts, _declare(one).attempts) == (1, 5)
-    for handler, cause in ((with_tx, "with a transaction"), (many, "with a list of events")):
+    assert (_declare(_one, guarantee="at-most-once").attempts, _declare(_one).attempts) == (1, 5)
+    for handler, cause in ((_with_tx, "with a transaction"), (_many, "with a list of events")):
         with pytest.raises(DeclarationError, match=f"at most once {cause}"):
             _declare(handler, guarantee="at-most-once")

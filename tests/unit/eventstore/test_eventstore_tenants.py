@@ -49,10 +49,3 @@ def test_a_store_of_a_file_has_no_schemas_and_no_tenants(tmp_path: Path) -> None
     with pytest.raises(UnsupportedBackend, match="tenants apart"):
         tenants(engine)
     engine.dispose()
-
-
-def test_a_file_a_tenant_has_topics_of_its_own_too(tmp_path: Path) -> None:
-    with SqlEventStore(f"sqlite:///{tmp_path}/acme.db", topic_prefix="acme-") as store:
-        store.create_tables()
-        assert store.declare_category("order", partitions=1).topic == "acme-order"
-        assert store.declare_category("bill", partitions=1, topic="bills").topic == "bills"

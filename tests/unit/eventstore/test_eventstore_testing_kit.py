@@ -1,9 +1,10 @@
-"""What a user's tests are given: fixtures of the plug-in, and events delivered as often as a log may."""
+"""What a user's tests are given: fixtures, events delivered as often as a log may, and given, when, then."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,18 @@ from sqlalchemy.pool import StaticPool
 from eventstore import (
     NO_STREAM,
     Accepted,
-    AsyncSqlEventStore,
+    Aggregate,
     Dispatcher,
     MemoryEventStore,
     SqlEventStore,
+    command,
+    event,
     subscription,
 )
-from eventstore.errors import DeclarationError
+from eventstore.errors import DeclarationError, InvalidEventData, UnknownEventType
 from eventstore.testing.delivering import deliver, deliver_async
 from eventstore.testing.fixed import FixedClock, FixedIds
+from eventstore.testing.scenario import given
 from tests.ledger import LEDGER, METADATA, Payment, amounts
 from tests.unit.eventstore.counter import Counter
 
@@ -146,9 +150,7 @@ def test_the_plug_in_has_a_store_in_a_file(sqlite_event_store: SqlEventStore) ->
     assert [(event.time.year, event.id.int) for event in recorded] == [(2026, 1), (2026, 2)]
 
 
-async def test_the_plug_in_has_a_store_for_coroutines(
-    async_event_store: AsyncSqlEventStore, sqlite_event_store: SqlEventStore
-) -> None:
+async def test_the_plug_in_has_a_store_for_coroutines(async_event_store, sqlite_event_store):
     await async_event_store.append("counter-a", [Counter.Counted(by=1)], expected=NO_STREAM)
     assert [(e.time.year, e.id.int) async for e in async_event_store.read_stream("counter-a")] == [(2026, 1)]
     assert sqlite_event_store.head("counter-a") == 0
@@ -167,3 +169,73 @@ def test_the_plug_in_is_there_without_a_word_and_imports_nothing(pytester: pytes
         """
     )
     pytester.runpytest_subprocess("-p", "no:hypothesispytest").assert_outcomes(passed=2)
+
+
+THREE = Counter.Counted(by=3)
+
+
+def test_a_command_leads_to_its_events_and_its_state():
+    outcome = given(Counter, THREE, THREE).when(Counter.add, 4, at_most=10)
+    outcome.then(Counter.Counted(by=4)).then_state(count=10, version=2, id="1")
+
+
+def test_a_command_that_changes_nothing_leads_to_no_event():
+    given(Counter, THREE).when(Counter.add, 0).then().then_state(count=3)
+
+
+def test_a_refused_command_says_why_and_leaves_the_past():
+    given(Counter, THREE, id="a").when(Counter.add, 4, at_most=6).then_refused("more than 6").then_state(
+        count=3, id="a"
+    )
+
+
+def test_each_when_begins_at_the_same_past():
+    scenario = given(Counter, THREE)
+    for _ in range(2):
+        scenario.when(Counter.add, 1).then_state(count=4)
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        (lambda: given(Counter).when(Counter.add, 1).then(), "expected: \\[\\]"),
+        (lambda: given(Counter).when(Counter.add, 1).then(Counter.Counted(by=2)), r"found: .*by=1"),
+        (lambda: given(Counter).when(Counter.add, 9, at_most=1).then(), "refused: 0 and 9 are more than 1"),
+        (lambda: given(Counter).when(Counter.add, 1).then_refused(), r"accepted: .*by=1"),
+        (lambda: given(Counter).when(Counter.add, 9, at_most=1).then_refused("a full moon"), "expected: a full moon"),
+        (lambda: given(Counter).when(Counter.add, 1).then_state(count=2), r"found: +{'count': 1}"),
+    ],
+    ids=["too much", "another event", "refused", "accepted", "another reason", "another state"],
+)
+def test_what_is_not_so_is_shown(claim, words):
+    with pytest.raises(AssertionError, match=words):
+        claim()
+
+
+class Forgetful(Aggregate):
+    names: list[str] = field(default_factory=list)
+    count: int = 0
+
+    @event
+    class Named:
+        name: str
+
+    @command
+    def name(self, name: str) -> None:
+        self.count += 1
+        self.emit(self.Named(name=name))
+
+    def on_named(self, e: Named) -> None:
+        self.names.append(e.name)
+
+
+def test_a_command_that_changes_the_state_by_itself_is_found():
+    with pytest.raises(AssertionError, match="what the events make of the state"):
+        given(Forgetful).when(Forgetful.name, "Ada")
+
+
+def test_an_event_that_no_store_would_take_or_that_is_another_s_is_refused():
+    with pytest.raises(InvalidEventData, match="by"):
+        given(Counter, Counter.Counted(by="much")).state()
+    with pytest.raises(UnknownEventType):
+        given(Counter, Forgetful.Named(name="Ada")).state()

@@ -1,21 +1,27 @@
-"""What a record of any topic is shown as, without a broker."""
+"""What a record of any topic is shown as, and what a subscription reads of it, without a broker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from eventstore import Aggregate, Settings, event
-from eventstore.errors import RegistryUnreachable, TopicMissing, UnknownSchema
+from eventstore import Aggregate, Settings, event, subscription
+from eventstore.erasure import PersonalData
+from eventstore.errors import NotFramedAvro, RegistryUnreachable, TopicMissing, UnknownSchema
+from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroEncoder
 from eventstore.inspection.selection import Selection
 from eventstore.kafka import entries
+from eventstore.kafka.arrivals import ArrivalReader
 from eventstore.kafka.entries import TopicLog
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.topics import TopicRecord
+from tests.ledger import Payment
+from tests.unit.eventstore.client_records import Message
 
 ID = "0198d0aa-0000-7000-8000-000000000001"
 HEADERS = {
@@ -143,3 +149,30 @@ def test_records_are_selected_by_their_headers_before_they_are_decoded(selection
 @pytest.mark.parametrize("selection", [Selection(streams=("order-o1",)), Selection(to_version=3)])
 def test_a_record_without_headers_is_of_no_stream(selection: Selection) -> None:
     assert not entries._is_selected(selection, record(b"{}"))
+
+
+RECEIVED, REFUNDED = event_type_of(Payment.Received), event_type_of(Payment.Refunded)
+
+
+@pytest.fixture
+def reader():
+    known = {kind.schema_id: kind.registered for kind in (RECEIVED, REFUNDED)}
+    schemas = SimpleNamespace(schema=known.__getitem__, knows_type=lambda name: name in (RECEIVED.name, REFUNDED.name))
+
+    def book(event: Payment.Received) -> None: ...
+
+    return ArrivalReader(subscription("payment", group="g")(book), schemas, PersonalData(None))
+
+
+def headed(kind: Any) -> Message:
+    """A record whose frame is whole, and whose body is none."""
+    event_id = ("ce_id", b"00000000-0000-4000-8000-000000000001")
+    return Message(kind.encode(kind.cls(amount=1))[:5], [("ce_type", kind.name.encode()), event_id])
+
+
+def test_the_header_decides_before_the_body_is_decoded(reader):
+    """A body that cannot be decoded proves that nobody tried."""
+    unwanted = reader.read(headed(REFUNDED), "payment")
+    assert (unwanted.type, unwanted.problem, unwanted.topic) == (None, None, "payment")
+    wanted = reader.read(headed(RECEIVED), "payment")
+    assert isinstance(wanted.problem, NotFramedAvro)

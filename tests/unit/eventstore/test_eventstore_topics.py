@@ -1,20 +1,23 @@
-"""Keys, partitions and records are the same whoever writes them."""
+"""Keys, partitions and records are the same whoever writes them, and a process reads the topics of its store."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eventstore import SqlEventStore
 from eventstore.errors import ForeignRecord, InvalidIdentifier, NotFramedAvro
 from eventstore.event_types import event, event_type_of
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import Position
 from eventstore.messages import Metadata
+from eventstore.processes.running import process_subscription
 from eventstore.topics import (
     HEADER_COLUMNS,
     TopicRecord,
@@ -29,6 +32,7 @@ from eventstore.topics import (
     schemas_topic,
     topic_of_category,
 )
+from tests.unit.eventstore.fulfilment import Fulfilment
 
 
 @pytest.mark.parametrize(
@@ -167,9 +171,29 @@ def test_a_record_of_its_own_source_passes() -> None:
         ((), "source is none"),
     ],
 )
-def test_a_record_of_another_source_is_refused_by_both_names_and_its_place(
-    headers: tuple[tuple[str, bytes | None], ...], told: str
-) -> None:
+def test_a_record_of_another_source_is_refused_by_both_names_and_its_place(headers, told):
     with pytest.raises(ForeignRecord, match=f"'/shop' is declared, and the record's {told}") as caught:
         require_source(headers, "/shop", place="order[0]@1")
     assert caught.value.place == "order[0]@1"
+
+
+@pytest.mark.parametrize(
+    ("options", "topics"),
+    [
+        ({}, ("order", "payment")),
+        ({"source": "/shop"}, ("shop.order", "shop.payment")),
+        ({"source": "/shop", "topic_prefix": ""}, ("order", "payment")),
+        ({"topic_prefix": "acme-"}, ("acme-order", "acme-payment")),
+    ],
+)
+def test_a_process_reads_the_topics_of_its_store(tmp_path: Path, options: dict[str, str], topics: tuple[str, ...]):
+    with SqlEventStore(f"sqlite:///{tmp_path / 'shop.db'}", **options) as store:
+        store.create_tables()
+        assert process_subscription(store, Fulfilment).topics == topics
+
+
+def test_a_category_with_a_topic_of_its_own_is_read_from_it(tmp_path: Path):
+    with SqlEventStore(f"sqlite:///{tmp_path / 'shop.db'}") as store:
+        store.create_tables()
+        store.declare_category("order", partitions=4, topic="orders-of-the-shop")
+        assert process_subscription(store, Fulfilment).topics == ("orders-of-the-shop", "payment")

@@ -1,10 +1,12 @@
-"""A conversation is put together from what its events record, over services."""
+"""A conversation is put together from what its events record; a store is a log, selected and followed."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event, Timer
 from uuid import uuid4
 
 import pytest
@@ -15,8 +17,10 @@ from eventstore import subscription as subscribes
 from eventstore.backends.sql.reactions import SqlInboxes
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import Subscriber
-from eventstore.errors import CommandIdTaken, EventsNotFound
+from eventstore.errors import CommandIdTaken, EventsNotFound, InvalidBound, InvalidEventData
+from eventstore.inspection.selection import EVERYTHING, Selection
 from eventstore.inspection.store_log import StoreLog
+from eventstore.inspection.stream_states import NO_VALUE, StreamState, event_at, stream_state
 from eventstore.inspection.tracing import trace
 from eventstore.messages import Cause
 
@@ -74,9 +78,7 @@ def tree(*stores: SqlEventStore, correlation: str = "talk") -> list[str]:
     return [f"{'  ' * step.depth}{step.kind} {step.name}" for step in found.steps]
 
 
-def test_commands_that_were_sent_for_events_stand_below_them_over_services(
-    parcels: SqlEventStore, moneys: SqlEventStore
-) -> None:
+def test_commands_that_were_sent_for_events_stand_below_them_over_services(parcels, moneys):
     (ordered,) = Dispatcher(parcels).with_metadata(TALK).send("p1", Parcel.order, 3).events  # type: ignore[union-attr]
     paid = Dispatcher(moneys).with_metadata(ordered.caused()).send("m1", Money.take, 3)
     Dispatcher(parcels).with_metadata(paid.events[0].caused()).once(uuid4()).send("p1", Parcel.send, "Post")  # type: ignore[union-attr]
@@ -103,9 +105,7 @@ def test_an_event_that_a_handler_appends_itself_stands_below_its_cause(parcels: 
     assert tree(parcels)[1:] == ["  event parcel.ordered", "    event parcel.sent"]
 
 
-def test_a_command_for_an_event_of_a_store_that_was_not_named_says_so(
-    parcels: SqlEventStore, moneys: SqlEventStore
-) -> None:
+def test_a_command_for_an_event_of_a_store_that_was_not_named_says_so(parcels, moneys):
     (ordered,) = Dispatcher(parcels).with_metadata(TALK).send("p1", Parcel.order, 3).events  # type: ignore[union-attr]
     Dispatcher(moneys).with_metadata(ordered.caused()).send("m1", Money.take, 3)
     found = trace("talk", [StoreLog(moneys)])
@@ -118,11 +118,6 @@ def test_causes_that_go_round_in_a_circle_are_all_shown(parcels: SqlEventStore) 
         why = Metadata(correlation_id="talk", causation_id=str(cause))
         parcels.append("parcel-p1", [NewEvent(Parcel.Sent(by="x"), id=own, metadata=why)], expected=ANY)
     assert tree(parcels) == ["event parcel.sent", "  event parcel.sent"]
-
-
-def test_a_store_that_is_named_twice_is_one(parcels: SqlEventStore) -> None:
-    Dispatcher(parcels).with_metadata(TALK).send("p1", Parcel.order, 3)
-    assert len(tree(parcels, parcels)) == 2
 
 
 def test_a_correlation_id_of_no_event_is_refused_with_what_was_read(parcels: SqlEventStore) -> None:
@@ -189,3 +184,87 @@ def test_an_event_that_two_logs_hold_is_shown_once(parcels: SqlEventStore) -> No
     Dispatcher(parcels).with_metadata(TALK).send("p1", Parcel.order, 3)
     found = trace("talk", [StoreLog(parcels, name="first"), StoreLog(parcels, name="second")])
     assert [entry.log for entry in found.events] == ["first"]
+
+
+class Counter(Aggregate):
+    counted: list[int] = []  # noqa: RUF012 - a state's default, made anew for each
+
+    @event
+    class Counted:
+        by: int
+
+    def on_counted(self, event: Counted) -> None:
+        self.counted.append(event.by)
+
+
+def count(store: SqlEventStore, stream: str, *numbers: int) -> None:
+    store.append(stream, [Counter.Counted(by=number) for number in numbers], expected=ANY)
+
+
+def test_a_store_is_followed_from_its_last_events_on_and_past_those_that_are_not_selected(store: SqlEventStore) -> None:
+    count(store, "counter-a", 1, 2)
+    count(store, "counter-b", 3)
+    stop = Event()
+    followed = StoreLog(store).follow(Selection(streams=("counter-a",)), limit=1, stop=stop)
+    assert next(followed).data == {"by": 2}
+    count(store, "counter-b", 4, 5)
+    count(store, "counter-a", 6, 7)
+    assert [entry.data["by"] for entry in itertools.islice(followed, 2)] == [6, 7]
+    stop.set()
+    assert list(followed) == []
+
+
+def test_an_empty_store_is_followed_from_its_first_event_on(store: SqlEventStore) -> None:
+    stop = Event()
+    followed = StoreLog(store).follow(EVERYTHING, limit=5, stop=stop)
+    later = Timer(0.1, count, (store, "counter-a", 1))
+    later.start()
+    assert next(followed).data == {"by": 1}
+    later.join()
+    stop.set()
+    assert list(followed) == []
+
+
+def test_pages_of_a_selection_join_without_a_gap(store: SqlEventStore) -> None:
+    for start in range(0, 2_400, 400):
+        count(store, "counter-a", *range(start, start + 400))
+        count(store, "counter-b", *range(3))
+    chosen = Selection(streams=("counter-a",))
+    assert [one.data["by"] for one in store.read_selected(chosen)] == list(range(2_400))
+    assert [one.data["by"] for one in store.read_selected(chosen, newest_first=True, limit=1_500)] == list(
+        range(2_399, 899, -1)
+    )
+    with pytest.raises(InvalidBound):
+        list(store.read_selected(chosen, limit=-1))
+
+
+def test_events_of_deleted_streams_are_not_selected(store: SqlEventStore) -> None:
+    count(store, "counter-a", 1)
+    count(store, "counter-b", 2)
+    store.delete_stream("counter-a", expected=0)
+    assert [one.data["by"] for one in store.read_selected(EVERYTHING)] == [2]
+    with pytest.raises(EventsNotFound, match="or was deleted"):
+        event_at(store, "counter-a")
+
+
+def test_a_state_that_a_handler_changes_in_its_place_is_compared_with_what_it_was(store: SqlEventStore) -> None:
+    count(store, "counter-a", 1, 2, 3)
+    assert stream_state(store, Counter, "counter-a", version=1).changes == {"counted": ([1], [1, 2])}
+    assert stream_state(store, Counter, "counter-a", version=0).changes == {"counted": ([], [1])}
+
+
+def test_a_field_that_only_one_state_has_is_a_change(store: SqlEventStore) -> None:
+    count(store, "counter-a", 1)
+    found = StreamState(event_at(store, "counter-a"), {"old": 1}, {"new": 2})
+    assert found.changes == {"old": (1, NO_VALUE), "new": (NO_VALUE, 2)}
+
+
+NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
+
+
+def test_times_that_no_event_can_have_are_refused() -> None:
+    with pytest.raises(InvalidEventData, match="no time zone"):
+        Selection(since=datetime(2026, 11, 26))
+    with pytest.raises(InvalidBound, match="which is before it"):
+        Selection(since=NOW, until=NOW - timedelta(seconds=1))
+    assert Selection(since=NOW, until=NOW).has_time(NOW)

@@ -15,8 +15,8 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from eventstore import Aggregate, Digits, event
-from eventstore.errors import UnsupportedFieldType
+from eventstore import ANY, Aggregate, Digits, MemoryEventStore, Personal, event
+from eventstore.errors import InvalidEventData, UnsupportedFieldType
 from eventstore.event_types import EventType, event_type_of
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import StreamName
@@ -221,3 +221,57 @@ def test_a_union_within_a_union_is_one_union(hint: Any) -> None:
     kind = event_type_of(paid)
     for amount in (1, 1.0, "1"):
         require_same(vars(kind.from_plain(decoded(kind, paid(amount=amount)))), {"amount": amount})
+
+
+@dataclass(frozen=True)
+class Nothing:
+    pass
+
+
+class Payment(Aggregate):
+    @event
+    class Received:
+        amount: int | Annotated[Decimal, Digits(10, 2)] | float
+        by: Card | Voucher | Nothing | None = None
+        when: datetime | bool = False
+        tags: list[Voucher | UUID] | None = None
+        colour: Day | dict[str, int] = Day.FIRST
+
+
+@each_row(
+    ("field", "value"),
+    [
+        ("amount", "3"), ("amount", True), ("amount", 2**63), ("amount", Decimal("0.001")), ("by", "card"),
+        ("when", datetime(2026, 1, 1)), ("tags", [None]), ("colour", "2026-01-01"),
+    ],
+)  # fmt: skip
+def test_a_value_of_no_branch_is_refused_by_field(field: str, value: Any) -> None:
+    sent = Payment.Received(**{"amount": 1, field: value})
+    with pytest.raises(InvalidEventData) as refused:
+        event_type_of(sent).encode(sent)
+    assert refused.value.place == f"payment.received.{field}"
+
+
+def test_a_record_of_no_fields_comes_back_as_it_was() -> None:
+    sent = Payment.Received(amount=1, by=Nothing(), tags=[Voucher("3"), UUID(int=3)])
+    kind = event_type_of(sent)
+    assert kind.from_plain(decoded(kind, sent)) == sent
+
+
+class Refund(Aggregate):
+    @event
+    class Made:
+        number: Annotated[int | float, Personal(erased=0)]
+        by: Annotated[Card | Voucher | date | str, Personal(erased=Card("(erased)"))]
+        all: Annotated[list[bytes | list[int]], Personal(erased=[])]
+
+
+@each_row(("number", "by"), [(2**53 + 1, Voucher("1")), (1, Card("1")), (1.0, "2026-01-01"), (2.0, date(2026, 1, 1))])
+def test_a_sealed_union_comes_back_as_it_was_until_it_is_erased(number: Any, by: Any) -> None:
+    store, sent = MemoryEventStore(), Refund.Made(number=number, by=by, all=[b"", [], b"\1", [1]])
+    store.append("refund-1", [sent], expected=ANY)
+    (found,) = Refund.events_of(*store.read_stream("refund-1"))
+    assert (found, type(found.number)) == (sent, type(number))
+    store.erase("1")
+    (found,) = Refund.events_of(*store.read_stream("refund-1"))
+    assert found == Refund.Made(number=0, by=Card("(erased)"), all=[])

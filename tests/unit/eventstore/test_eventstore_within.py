@@ -5,38 +5,35 @@ from __future__ import annotations
 import inspect
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import InvalidRequestError
 
 from eventstore import (
     ANY,
     NO_STREAM,
     Accepted,
-    Aggregate,
     AsyncDispatcher,
     AsyncSqlEventStore,
     Dispatcher,
     MasterKeys,
     MemoryEventStore,
-    Personal,
     Refusal,
     SqlEventStore,
     command,
-    event,
     subscription,
 )
 from eventstore.backends.sql.async_joining import AsyncJoinedStreams
 from eventstore.backends.sql.joining import JoinedStreams
-from eventstore.errors import DeclarationError, InvalidBound, WrongExpectedVersion
+from eventstore.errors import DeclarationError, WrongExpectedVersion
 from eventstore.snapshots import Snapshots
 from eventstore.store import Streams
 from eventstore.testing.delivering import deliver
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.counter import Counter
+from tests.unit.eventstore.customer import Customer
 
 
 def book(connection: sa.Connection, amount: int) -> None:
@@ -54,15 +51,6 @@ def test_commands_and_rows_commit_together(store: SqlEventStore) -> None:
     assert isinstance(second, Accepted)
     assert list(store.read_stream("counter-a")) == [*first.events, *second.events]
     assert amounts(store.engine) == [1]
-
-
-def test_commands_and_rows_are_rolled_back_together(store: SqlEventStore) -> None:
-    with pytest.raises(ZeroDivisionError), store.engine.begin() as connection:  # noqa: PT012
-        book(connection, 1)
-        Dispatcher(store).within(connection).send("a", Counter.add, 1)
-        raise ZeroDivisionError
-    assert (store.head("counter-a"), amounts(store.engine)) == (None, [])
-    assert isinstance(Dispatcher(store).send("a", Counter.add, 1), Accepted)
 
 
 def test_a_refusal_leaves_the_transaction_to_its_owner(store: SqlEventStore) -> None:
@@ -113,21 +101,6 @@ def test_no_snapshot_is_taken_of_what_may_be_rolled_back(store: SqlEventStore) -
     assert dispatcher.load(Counter, "a").count == 1
 
 
-class Customer(Aggregate):
-    name: str = ""
-
-    @event
-    class Registered:
-        name: Annotated[str, Personal(erased="(erased)")]
-
-    @command
-    def register(self, name: str) -> None:
-        self.emit(self.Registered(name=name))
-
-    def on_registered(self, e: Registered) -> None:
-        self.name = e.name
-
-
 def test_personal_fields_are_opened_in_the_transaction_that_made_their_key(tmp_path: Path) -> None:
     keys = MasterKeys({"one": os.urandom(32)})
     with SqlEventStore(f"sqlite:///{tmp_path / 'own.db'}", keys=keys) as store:
@@ -158,18 +131,6 @@ def test_a_store_that_takes_part_in_no_transaction_says_so(store: SqlEventStore)
         for dispatcher in (Dispatcher(MemoryEventStore()), Dispatcher(store).within(connection)):
             with pytest.raises(DeclarationError, match="cannot append in its caller's transaction"):
                 dispatcher.within(connection)
-
-
-def test_streams_are_read_and_found_with_what_the_transaction_has_appended(store: SqlEventStore) -> None:
-    with store.engine.begin() as connection:
-        streams = store.within(connection)
-        result = streams.append("counter-a", [Counter.Counted(by=1), Counter.Counted(by=2)], expected=NO_STREAM)
-        assert [recorded.id for recorded in streams.read_stream("counter-a", from_version=1)] == [result.ids[1]]
-        found = streams.find(result.ids[0])
-        assert found is not None
-        assert (found.version, streams.head("counter-a"), store.head("counter-a")) == (0, 1, None)
-        with pytest.raises(InvalidBound):
-            streams.read_stream("counter-a", limit=-1)
 
 
 # ---- on asyncio
@@ -213,12 +174,6 @@ async def test_a_lost_race_is_the_callers_on_a_loop_too(store: SqlEventStore) ->
         with pytest.raises(WrongExpectedVersion):
             await AsyncDispatcher(twin, middleware=[overtaking]).within(connection).send("a", Slow.wait)
     assert (len(sent), store.head("counter-a")) == (1, 0)
-
-
-async def test_a_connection_that_is_not_open_is_refused(store: SqlEventStore) -> None:
-    async with opened(store) as twin:
-        with pytest.raises(InvalidRequestError, match="has not been started"):
-            await AsyncDispatcher(twin).within(twin.engine.connect()).send("a", Counter.add, 1)
 
 
 async def test_streams_on_a_loop_are_read_with_what_the_transaction_has_appended(store: SqlEventStore) -> None:

@@ -1,23 +1,22 @@
-"""What is no stream, no event or no list of events is refused by an error of ours, and nothing is stored."""
+"""What is no name, no event or no list of events is refused by an error of ours, and nothing is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
-from eventstore import ANY, Dispatcher, MemoryEventStore, NewEvent, SqlEventStore, StreamAppend, StreamName
-from eventstore.errors import (
-    FactfoldError,
-    InvalidAppend,
-    InvalidEventData,
-    InvalidIdentifier,
-    UnknownEventType,
-)
+from eventstore import ANY, Dispatcher, NewEvent, StreamAppend, StreamName
+from eventstore.errors import FactfoldError, InvalidAppend, InvalidEventData, InvalidIdentifier, UnknownEventType
 from eventstore.identifiers import (
+    NO_STREAM,
+    STREAM_EXISTS,
+    Position,
+    accepted_heads,
     check_category,
     check_group,
     check_schema,
@@ -26,6 +25,7 @@ from eventstore.identifiers import (
     check_tenant,
     check_topic,
     check_type_name,
+    snake_case,
 )
 from eventstore.store import EventStore
 from eventstore.testing.scenario import given
@@ -36,14 +36,9 @@ ADDED = Counter.Counted(by=1)
 NO_TEXT: list[Any] = [42, True, 1.5, None, UUID(int=1), b"counter-1", ["counter-1"], Counter]
 
 
-@pytest.fixture(params=["memory", "SQLite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EventStore]:
-    if request.param == "memory":
-        yield MemoryEventStore()
-        return
-    with SqlEventStore(f"sqlite:///{tmp_path}/events.db") as sql:
-        sql.create_tables()
-        yield sql
+@pytest.fixture
+def store(either_store: EventStore) -> EventStore:
+    return either_store
 
 
 STREAM_USES: dict[str, Callable[[Any, Any], Any]] = {
@@ -133,3 +128,56 @@ def test_what_is_no_list_of_events_is_refused(store: EventStore, events: Any) ->
     with pytest.raises(InvalidAppend, match="no list of events"):
         store.append("counter-1", events, expected=ANY)
     assert list(store.read_stream("counter-1")) == []
+
+
+def test_a_stream_name_is_split_at_its_first_dash() -> None:
+    assert StreamName.parse("order-2026-01-02") == StreamName("order", "2026-01-02")
+    assert str(StreamName("stock_item", "A-1")) == "stock_item-A-1"
+
+
+@hypothesis.given(st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=200))
+def test_any_printable_id_survives_its_text_form(stream_id: str) -> None:
+    name = StreamName("order", stream_id)
+    assert StreamName.parse(str(name)) == name
+
+
+@each_row(
+    ("check", "text", "words"),
+    [
+        *((StreamName.parse, text, "") for text in ("order", "-1", "order-", "Order-1", "order-\x00", "order-a\tb",
+                                                    "or der-1")),
+        *((check_type_name, text, "event type name")
+          for text in ("placed", "order.Placed", "order..placed", "order.placed ", "1.a", "")),
+        *((check_topic, text, "topic") for text in ("", "a b", "a/b", "é", "x" * 101)),
+        (lambda text: StreamName("order", text), "x" * 250, "256 characters"),
+    ],
+)  # fmt: skip
+def test_what_is_no_such_name_is_refused(check: Callable[[Any], Any], text: str, words: str) -> None:
+    with pytest.raises(InvalidIdentifier, match=words or None):
+        check(text)
+    assert StreamName("order", "x" * 249)
+
+
+@pytest.mark.parametrize(
+    ("expected", "heads"),
+    [(NO_STREAM, (-1, -1)), (STREAM_EXISTS, (0, 2**31 - 1)), (ANY, (-1, 2**31 - 1)), (3, (3, 3))],
+)
+def test_an_expectation_is_a_range_of_heads(expected: int, heads: tuple[int, int]) -> None:
+    assert accepted_heads(expected) == heads
+
+
+def test_a_negative_version_is_no_expectation() -> None:
+    with pytest.raises(InvalidIdentifier, match="NO_STREAM"):
+        accepted_heads(-1)
+
+
+def test_positions_order_by_transaction_first() -> None:
+    assert Position(1, 9) < Position(2, 1) < Position(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "snake"),
+    [("Order", "order"), ("StockItem", "stock_item"), ("HTTPCall", "http_call"), ("A1B", "a1_b")],
+)
+def test_class_names_become_snake_case(name: str, snake: str) -> None:
+    assert snake_case(name) == snake
