@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from cdc.connectors.catalogue import OF_CONNECT, keys_of, kind_of, text_of
 
 if TYPE_CHECKING:
     from cdc import ConnectClient
@@ -29,3 +31,12 @@ def heartbeats(bootstrap_servers: str) -> dict[str, str]:
         "emit.heartbeats.interval.seconds": "1",
         "heartbeats.topic.replication.factor": "1",
     }
+
+
+def require_shipped_list(client: ConnectClient, declared: Any) -> None:
+    """The shipped list of a connector's settings is the one that its plug-in publishes on a worker."""
+    published = {key.name: key.type for key in client.plugin_keys(declared.JAVA_CLASS)}
+    of_plug_in = {key: kind for key, kind in published.items() if kind_of(key, keys_of(OF_CONNECT)) is None}
+    shipped = [line.split("\t") for line in text_of(declared.CATALOGUE).splitlines()]
+    added = next(n for n, row in enumerate(shipped) if row[0].endswith("absent from the list it publishes"))
+    assert {row[0]: row[1] for row in shipped[2:added]} == of_plug_in

@@ -1,4 +1,4 @@
-"""Subscriptions for processes of their own, killed at the worst moment there is.
+"""Subscriptions and a queue for processes of their own, killed at the worst moment there is.
 
 FACTFOLD_TEST_TOPIC names the topic; with FACTFOLD_TEST_KILL the process ends by SIGKILL at that acknowledgement: what
 it handled is committed in its database, and the broker has not heard of it.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable
 from typing import Any
 
 import sqlalchemy as sa
 
-from eventstore import subscription
+from eventstore import Subscription, queue, subscription
 from eventstore.kafka.places import Places
+from eventstore.kafka.share_source import ShareSource
 from tests.ledger import LEDGER, Payment
 
 TOPIC = os.environ.get("FACTFOLD_TEST_TOPIC", "payment")
@@ -28,23 +28,31 @@ def book(event: Payment.Received, tx: sa.Connection) -> None:
     tx.execute(sa.insert(LEDGER).values(amount=event.amount))
 
 
-@subscription(TOPIC, group=GROUP, batch=50, guarantee="at-least-once")
-def book_without_inbox(event: Payment.Received, tx: sa.Connection) -> None:
-    """The planted fault: the same handler with its inbox switched off."""
-    tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+def desk(topic: str) -> Subscription[..., None]:
+    """A queue of a topic whose workers book payments in the transaction of the inbox."""
+
+    def work(event: Payment.Received, tx: sa.Connection) -> None:
+        tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+
+    return queue(topic, group=f"desk-{topic}", batch=10, timeout=5)(work)
 
 
-def _killing(times: int) -> Any:
-    left, original = [times], Places.done
+work = desk(TOPIC)
 
-    def done(self: Places, messages: Iterable[Any]) -> None:
+
+def _killing(times: int, original: Any) -> Any:
+    left = [times]
+
+    def acknowledge(self: Any, records: Any) -> None:
         left[0] -= 1
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        original(self, messages)
+        original(self, records)
 
-    return done
+    return acknowledge
 
 
 if "FACTFOLD_TEST_KILL" in os.environ:
-    Places.done = _killing(int(os.environ["FACTFOLD_TEST_KILL"]))  # type: ignore[method-assign]
+    _TIMES = int(os.environ["FACTFOLD_TEST_KILL"])
+    Places.done = _killing(_TIMES, Places.done)  # type: ignore[method-assign]
+    ShareSource.acknowledge = _killing(_TIMES, ShareSource.acknowledge)  # type: ignore[method-assign]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,11 +27,14 @@ from eventstore.kafka import ConfluentRegistry
 from eventstore.kafka.consumer import read_range
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
+from tests.commands import factfold
 from tests.integration.payments_topic import PaymentsTopic
 from tests.ledger import METADATA
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
+    from typer.testing import Result
+
     from factfold.stack import LocalStack
 
 
@@ -134,6 +138,21 @@ def captured(stack: LocalStack, connect: ConnectClient) -> Iterator[Callable[[],
     yield create
     for one in made:
         one.remove()
+
+
+@pytest.fixture
+def cdc_of(connect: ConnectClient, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[..., Result]]:
+    """A function that gives `factfold cdc` for a database, with declarations in the module `declared_here`."""
+
+    def given(database: Captured, **declarations: Any) -> Callable[..., Result]:
+        module = type(sys)("declared_here")
+        vars(module).update(declarations)
+        monkeypatch.setitem(sys.modules, "declared_here", module)
+        monkeypatch.setenv("FACTFOLD_CONNECT_URL", connect.url)
+        monkeypatch.setenv("FACTFOLD_SOURCE_URL", database.engine.url.render_as_string(hide_password=False))
+        return lambda *words: factfold("cdc", *words, catch_exceptions=False)
+
+    return given
 
 
 @pytest.fixture(scope="session")

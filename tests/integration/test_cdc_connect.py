@@ -1,18 +1,23 @@
-"""Every endpoint of a live Connect worker, with a connector that needs no database: MirrorMaker's heartbeats."""
+"""Every endpoint of a live Connect worker, and its commands, with MirrorMaker's heartbeats. They need no database."""
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cdc import ConnectClient
+from cdc import ConnectClient, move
+from cdc.connect.status import STOPPED
 from cdc.errors import ConnectRejected, UnknownConnector
 from cdc.operating.watch import status_of
-from tests.connectors import HEARTBEATS, heartbeats
+from tests.commands import factfold
+from tests.connectors import HEARTBEATS, heartbeats, require_shipped_list
+from tests.rows import each_row
+from tests.unit.cdc.declared import checkpoint, heartbeat, mirror, postgres
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -100,12 +105,6 @@ def test_offsets_are_read_set_and_forgotten(connect: ConnectClient, name: str) -
     assert connect.offsets(name) == ()
 
 
-def test_a_configuration_is_judged_before_it_is_kept(connect: ConnectClient, config: dict[str, str]) -> None:
-    assert connect.validate({"name": "x", **config}) == ()
-    (problem,) = connect.validate({"name": "x", **config, "emit.heartbeats.interval.seconds": "soon"})
-    assert problem.key == "emit.heartbeats.interval.seconds"
-
-
 def test_the_workers_loggers_are_read_and_set(connect: ConnectClient) -> None:
     name = "org.apache.kafka.connect.mirror"
     before = connect.logger("root").level
@@ -121,13 +120,54 @@ def test_the_workers_loggers_are_read_and_set(connect: ConnectClient) -> None:
         connect.set_logger(name, "LOUD")
 
 
-def test_states_are_asked_for(connect: ConnectClient, name: str) -> None:
-    connect.pause(name)
-    wait_until(lambda: connect.status(name).state == "PAUSED", what="the pause")
-    connect.resume(name)
-    wait_until(lambda: connect.status(name).running, what="its tasks")
+def test_a_restart_says_which_states_it_leads_to(connect: ConnectClient, name: str) -> None:
     assert connect.restart(name, only_failed=True) == connect.status(name)
     will_be = connect.restart(name)
     assert will_be is not None
     assert {will_be.state, *(task.state for task in will_be.tasks)} == {"RESTARTING"}
     wait_until(lambda: connect.status(name).running, what="its tasks again")
+
+
+def test_commands_rest_stop_and_start_a_connector_and_forget_its_offsets(
+    connect: ConnectClient, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FACTFOLD_CONNECT_URL", connect.url)
+
+    def run(*words: str) -> str:
+        return factfold("cdc", *words, catch_exceptions=False).stdout
+
+    assert run("pause", name) == f"{name}  PAUSED, task 0 PAUSED\n"
+    assert run("resume", name) == f"{name}  RUNNING, task 0 RUNNING\n"
+    wait_until(lambda: json.loads(run("offsets", "show", name, "--json")), what="an offset")
+    assert "left alone" in run("restart", name, "--failed")
+    assert run("stop", name) == f"{name}  STOPPED, no task\n"
+    told = json.loads(run("offsets", "reset", name, "--yes", "--json"))
+    assert told == {"name": name, "state": "STOPPED", "offsets": []}
+    assert json.loads(run("offsets", "show", name, "--json")) == []
+    assert json.loads(run("resume", name, "--json"))["state"] == "RUNNING"
+
+
+def test_a_stop_right_after_a_change_of_configuration_is_followed(
+    connect: ConnectClient, name: str, config: dict[str, str]
+) -> None:
+    for seconds in range(2, 5):
+        connect.put_config(name, {**config, "emit.heartbeats.interval.seconds": str(seconds)})
+        assert move(connect, name, STOPPED).stopped
+        connect.put_config(name, config)
+        connect.resume(name)
+
+
+@each_row("declare", [postgres, mirror, checkpoint, heartbeat])
+def test_a_shipped_list_is_what_the_plug_in_publishes(connect: ConnectClient, declare: Any) -> None:
+    require_shipped_list(connect, declare())
+
+
+@each_row("declare", [mirror, checkpoint, heartbeat])
+def test_a_worker_finds_nothing_wrong_with_a_declaration(connect: ConnectClient, declare: Any) -> None:
+    declared = declare()
+    assert connect.validate({"name": declared.name, **declared.config()}) == ()
+
+
+def test_a_mirror_that_reads_uncommitted_records_cannot_be_exactly_once(connect: ConnectClient) -> None:
+    config = {"name": "shop", **mirror().config(), "source.consumer.isolation.level": "read_uncommitted"}
+    assert [problem.key for problem in connect.validate(config)] == ["exactly.once.support"]

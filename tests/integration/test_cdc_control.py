@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from cdc import ConnectClient, Plan, Until, apply, delete, drop_slot, plan, restart, write_secrets
-from cdc.errors import (
-    ConnectorFailed,
-    ConnectorTimeout,
-    ConnectRejected,
-    ConnectUnavailable,
-    SourceNotReady,
-)
+from cdc import ConnectClient, Plan, apply, delete, drop_slot, plan, restart, write_secrets
+from cdc.errors import ConnectorFailed, ConnectorTimeout, ConnectRejected, SourceNotReady
 from cdc.transforms import Custom
 from eventstore.topics import TopicRecord
-from factfold.cli.cdc import operate as command_line
 from tests.waiting import wait_until
 
 CAST = "org.apache.kafka.connect.transforms.Cast$Value"
@@ -119,19 +109,23 @@ def test_a_restart_ends_with_a_connector_that_streams(connect: ConnectClient, ot
     assert restart(connect, other.name).running
 
 
-def test_a_wrong_password_is_one_line_and_leaves_nothing_behind(
-    connect: ConnectClient, shop: Any, connector: Any, stack: Any
-) -> None:
-    wrong = write_secrets(stack.info.secrets_dir, f"{shop.name}-wrong", values={"password": "sentinel"})
-    declared = shop.source(tables=("public.items",), password=wrong["password"])
-
-    with pytest.raises(ConnectRejected) as failure:
-        apply(connect, declared, source=shop.engine)
-
-    assert "password authentication failed for user" in failure.value.message
-    assert "\n" not in failure.value.message
-    assert failure.value.remedy == "check the user, and the password behind the connector's reference"
-    assert "sentinel" not in str(failure.value)
+def test_bad_input_says_its_cause_and_what_to_do(connect: ConnectClient, shop: Any, connector: Any, stack: Any) -> None:
+    folder = stack.info.secrets_dir
+    wrong = write_secrets(folder, f"{shop.name}-wrong", values={"password": "wrong"})["password"]
+    absent = f"${{file:{folder}/gone.properties:password}}"
+    for changes, cause, remedy in (
+        ({"password": wrong}, "password authentication failed for user", "the password behind the connector's"),
+        ({"password": absent}, "Could not read properties", "factfold cdc prepare"),
+        ({"extra": {"max.batch.size": -1}}, "max.batch.size", "repair the cause"),
+        ({"port": 9}, "Connection .* refused", "start the database"),
+    ):
+        with pytest.raises(ConnectRejected, match=cause) as failure:
+            apply(connect, shop.source(tables=("public.items",), **changes))
+        assert ("\n" in failure.value.message, remedy in failure.value.remedy) == (False, True)
+        assert failure.value.place
+    shop.run(f"DROP PUBLICATION {connector.publication}")
+    with pytest.raises(SourceNotReady, match=r"publication .* does not exist"):
+        apply(connect, connector, source=shop.engine)
     assert shop.name not in connect.connectors()
     assert shop.slots() == []
 
@@ -145,18 +139,6 @@ def test_a_wrong_password_leaves_a_running_connector_as_it_was(
         apply(connect, other.source(tables=("public.items",), password=wrong["password"]))
 
     assert apply(connect, running, source=other.engine).was_no_op
-
-
-def test_a_missing_publication_is_found_before_anything_is_made(
-    connect: ConnectClient, shop: Any, connector: Any
-) -> None:
-    shop.run(f"DROP PUBLICATION {connector.publication}")
-
-    with pytest.raises(SourceNotReady, match=r"publication .* does not exist") as failure:
-        apply(connect, connector, source=shop.engine)
-
-    assert "factfold cdc prepare" in failure.value.remedy
-    assert shop.name not in connect.connectors()
 
 
 def test_a_new_connector_that_fails_takes_the_slot_with_it_that_it_made(
@@ -209,13 +191,6 @@ def test_a_lost_slot_fails_the_connector_and_does_not_skip_what_it_missed(
     assert len(failure.value.message) < 400
 
 
-def test_deleting_twice_says_so_the_second_time(connect: ConnectClient, shop: Any, connector: Any) -> None:
-    assert apply(connect, connector, until=Until.RUNNING).status.running
-
-    assert delete(connect, shop.name, forget=True)
-    assert not delete(connect, shop.name)
-
-
 def test_the_slot_follows_the_log_while_only_other_tables_are_written(
     connect: ConnectClient, other: Any, running: Any
 ) -> None:
@@ -233,38 +208,14 @@ def test_a_deadline_that_passes_says_what_was_seen_last(connect: ConnectClient, 
         apply(connect, connector, timeout=3)
 
 
-def test_no_worker_is_an_error_with_its_address_in_bounded_time(shop: Any, connector: Any) -> None:
-    began = time.monotonic()
-
-    with (
-        ConnectClient("http://127.0.0.1:9") as nobody,
-        pytest.raises(ConnectUnavailable, match=r"127\.0\.0\.1:9"),
-    ):
-        apply(nobody, connector, source=shop.engine, timeout=1.0)
-
-    assert time.monotonic() - began < 5
-
-
-def test_the_command_line_applies_shows_and_deletes(
-    connect: ConnectClient, shop: Any, connector: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    declarations = type(sys)("declared_here")
-    declarations.connectors = lambda: [connector]  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "declared_here", declarations)
-    monkeypatch.setenv("FACTFOLD_CONNECT_URL", connect.url)
-    monkeypatch.setenv("FACTFOLD_SOURCE_URL", shop.engine.url.render_as_string(hide_password=False))
-
-    def run(*arguments: str) -> Any:
-        return CliRunner().invoke(command_line.app, arguments, catch_exceptions=False)
-
-    applied = run("apply", "declared_here:connectors", "--json")
-    shown = run("status", shop.name)
+def test_the_command_line_applies_shows_and_deletes(shop: Any, connector: Any, cdc_of: Callable[..., Any]) -> None:
+    run = cdc_of(shop, connectors=lambda: [connector])
+    applied, shown = run("apply", "declared_here:connectors", "--json"), run("status", shop.name)
     elsewhere = shop.engine.url.set(database="elsewhere").render_as_string(hide_password=False)
     restarted = run("restart", shop.name, "--source-url", elsewhere)
     with pytest.raises(SourceNotReady, match="cannot be dropped"):
         run("delete", shop.name, "--drop-slot", "--source-url", elsewhere)
     deleted = run("delete", shop.name, "--forget", "--drop-slot")
-
     assert json.loads(applied.stdout)["did"] == ["created"]
     assert shown.stdout.splitlines()[1].split()[:4] == [shop.name, "RUNNING", "0", "RUNNING"]
     assert restarted.stdout.startswith(f"{shop.name}  restarted  RUNNING, task 0 RUNNING\n    note: its source was not")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,10 +9,9 @@ import pytest
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
-from cdc import check_source, grant_statements, prepare_source
+from cdc import check_source, prepare_source
 from cdc.errors import SourceNotReady
-from cdc.source.grants import grant_notes
-from eventstore.errors import InvalidIdentifier
+from tests.rows import each_row
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +52,7 @@ def test_the_role_reads_its_tables_and_nothing_else(role: Engine) -> None:
         execute(role, "SELECT * FROM salaries")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "statement",
     [
         "INSERT INTO items VALUES (1, 'x')",
@@ -87,18 +85,6 @@ def test_preparing_again_changes_nothing(shop: Any, connector: Any) -> None:
     check_source(shop.engine, connector)
 
 
-def test_a_table_added_to_the_declaration_is_added_to_the_publication(shop: Any, connector: Any) -> None:
-    def declared(*tables: str) -> Any:
-        return shop.source(tables=tables, name=f"{shop.name}-growing", user=f"{shop.name}_growing")
-
-    wider = declared("public.items", "public.salaries")
-    shop.prepared(declared("public.items"))
-    with pytest.raises(SourceNotReady, match=r"leaves out public\.salaries"):
-        check_source(shop.engine, wider)
-
-    check_source(shop.engine, shop.prepared(wider))
-
-
 def test_the_password_never_travels_in_a_statement(shop: Any, connector: Any) -> None:
     sent: list[str] = []
 
@@ -126,50 +112,6 @@ def test_everything_that_is_missing_is_named_at_once(shop: Any) -> None:
     assert "publication" in failure.value.message
 
 
-def test_a_role_without_rights_is_named_with_the_table(shop: Any, connector: Any) -> None:
-    shop.run(f"REVOKE SELECT ON items FROM {connector.user}")
-
-    with pytest.raises(SourceNotReady, match=r"may not SELECT from public\.items"):
-        check_source(shop.engine, connector)
-
-    shop.prepared(connector)
-
-
-def test_a_table_that_does_not_exist_stops_the_preparation_before_anything_is_made(shop: Any) -> None:
-    user = f"{shop.name}_other"
-
-    with pytest.raises(SourceNotReady, match=r"public\.gone does not exist"):
-        shop.prepared(shop.source(user=user, tables=("public.gone",)))
-
-    assert shop.rows(f"SELECT 1 FROM pg_roles WHERE rolname = '{user}'") == []
-
-
-@pytest.mark.parametrize("name", ['x"; DROP TABLE items; --', "x'; DROP TABLE items; --", "x y", "", "é", "1x"])
-def test_hostile_names_execute_nothing(shop: Any, name: str) -> None:
-    # Roles may have such names, and are quoted: see test_cdc_doctor.
-    with pytest.raises(InvalidIdentifier):
-        shop.prepared(shop.source(tables=(f"public.{name}",)))
-
-    assert shop.rows("SELECT to_regclass('items') IS NOT NULL") == [(True,)]
-
-
-def test_the_statements_for_those_who_run_sql_by_hand_carry_no_password(connector: Any) -> None:
-    statements = grant_statements(connector)
-
-    assert statements[0] == f'CREATE ROLE "{connector.user}" LOGIN REPLICATION'
-    assert statements[-1].startswith("CREATE PUBLICATION")
-    assert "PASSWORD" not in " ".join(statements)
-
-
-def test_who_runs_them_by_hand_is_told_of_the_password_and_of_what_exists(shop: Any, connector: Any) -> None:
-    notes = grant_notes(connector)
-
-    assert all(note.startswith("-- ") for note in notes)
-    assert f'\\password "{connector.user}"' in notes[0]
-    assert f'ALTER PUBLICATION "{connector.publication}" ADD TABLE "public"."items", "public"."Select";' in notes[-1]
-    shop.run("\n".join([*notes, "SELECT 1"]))
-
-
 def test_a_login_without_the_right_is_told_who_has_it(shop: Any, connector: Any, role: Engine) -> None:
     shop.run(f"DROP PUBLICATION {connector.publication}")
 
@@ -190,30 +132,6 @@ def test_a_right_that_the_login_may_not_grant_is_missed(shop: Any, connector: An
 
     assert failure.value.remedy == f'GRANT SELECT ON TABLE "public"."salaries" TO "{connector.user}"'
     shop.run(f"REVOKE ALL ON salaries FROM {connector.user}")
-
-
-def test_the_tables_owner_prepares_a_source_whose_role_is_there(shop: Any) -> None:
-    owner = f"{shop.name}_owner"
-    declared = shop.source(name=f"{shop.name}-owned", user=f"{shop.name}_owned", tables=("public.owned",))
-    wider = dataclasses.replace(declared, tables=("public.owned", "public.owned_too"))
-    shop.run("CREATE TABLE owned (id int PRIMARY KEY)", "CREATE TABLE owned_too (id int PRIMARY KEY)")
-    shop.prepared(declared)
-    shop.run(
-        f"CREATE ROLE {owner} LOGIN PASSWORD 'owner'",
-        *(f"ALTER TABLE {table} OWNER TO {owner}" for table in ("owned", "owned_too")),
-        f"ALTER PUBLICATION {declared.publication} OWNER TO {owner}",
-    )
-    engine = create_engine(shop.engine.url.set(username=owner, password="owner"))
-
-    prepare_source(engine, wider)
-    check_source(shop.engine, wider)
-    with pytest.raises(SourceNotReady, match="permission denied to alter role") as failure:
-        prepare_source(engine, wider, password="another")
-
-    assert "a superuser, where the role is to be made or to get LOGIN, REPLICATION or a password" in (
-        failure.value.remedy
-    )
-    engine.dispose()
 
 
 def test_a_role_that_exists_keeps_its_password(shop: Any, connector: Any, role: Engine) -> None:
@@ -286,7 +204,7 @@ def test_a_publication_of_all_tables_stays_one(shop: Any) -> None:
     shop.run("DROP PUBLICATION of_all")
 
 
-@pytest.mark.parametrize("members", ["items WHERE (id > 5)", "items (id)"])
+@each_row("members", ["items WHERE (id > 5)", "items (id)"])
 def test_a_filter_that_somebody_wanted_is_named_and_its_remedy_heals_it(shop: Any, members: str) -> None:
     shop.run("DROP PUBLICATION IF EXISTS filtered", f"CREATE PUBLICATION filtered FOR TABLE {members}, salaries")
     declared = sharing(shop, "filtered", "items")
@@ -300,13 +218,3 @@ def test_a_filter_that_somebody_wanted_is_named_and_its_remedy_heals_it(shop: An
     assert shop.rows("SELECT count(*) FROM pg_publication_rel WHERE prqual IS NOT NULL OR prattrs IS NOT NULL") == [
         (0,)
     ]
-
-
-def test_a_database_that_does_not_answer_is_named(shop: Any, connector: Any) -> None:
-    nobody = create_engine(shop.engine.url.set(port=9))
-
-    with pytest.raises(SourceNotReady, match="refused") as failure:
-        check_source(nobody, connector)
-
-    assert failure.value.place is not None
-    assert ":9/" in failure.value.place

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cdc import ConnectClient, MySqlSource, apply, delete, write_secrets
-from cdc.connectors.catalogue import OF_CONNECT, keys_of, kind_of, text_of
-from cdc.errors import ConnectRejected
 from eventstore.topics import TopicRecord
+from tests.connectors import require_shipped_list
 from tests.integration.mariadb import MariaDb, mariadb, mysql_worker, require_mariadb
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ def worker(server: MariaDb, stack: LocalStack, tmp_path_factory: pytest.TempPath
 def source(server: MariaDb, worker: ConnectClient, stack: LocalStack) -> MySqlSource:
     """A source on the table, in its second life; not applied."""
     name = f"t{uuid.uuid4().hex[:10]}"
-    references = write_secrets(stack.info.secrets_dir, name, values={"password": PASSWORD, "wrong": "sentinel"})
+    references = write_secrets(stack.info.secrets_dir, name, values={"password": PASSWORD})
     return MySqlSource(
         name=name,
         host="127.0.0.1",
@@ -63,31 +61,10 @@ def source(server: MariaDb, worker: ConnectClient, stack: LocalStack) -> MySqlSo
     )
 
 
-def test_the_shipped_list_is_what_the_plug_in_publishes(worker: ConnectClient, source: MySqlSource) -> None:
-    published = {key.name: key.type for key in worker.plugin_keys(source.JAVA_CLASS)}
-    of_plug_in = {key: kind for key, kind in published.items() if kind_of(key, keys_of(OF_CONNECT)) is None}
-
-    shipped = [line.split("\t") for line in text_of(source.CATALOGUE).splitlines()]
-    added = next(n for n, row in enumerate(shipped) if row[0].endswith("absent from the list it publishes"))
-
-    assert {row[0]: row[1] for row in shipped[2:added]} == of_plug_in
-
-
-def test_a_wrong_password_is_told_though_the_worker_stumbles_over_it(
-    worker: ConnectClient, source: MySqlSource
-) -> None:
-    wrong = replace(source, password=str(source.config()["database.password"]).replace(":password}", ":wrong}"))
-
-    with pytest.raises(ConnectRejected, match="Access denied for user 'cdc'") as refused:
-        apply(worker, wrong)
-
-    assert "the password behind the connector's reference" in refused.value.remedy
-    assert "sentinel" not in str(refused.value)
-
-
 def test_rows_changed_keys_and_deletions_arrive_and_the_snapshot_before_them(
     worker: ConnectClient, server: MariaDb, source: MySqlSource, records_of: Callable[..., list[TopicRecord]]
 ) -> None:
+    require_shipped_list(worker, source)
     assert apply(worker, source).created
     assert apply(worker, source).was_no_op
     server.run("INSERT INTO items VALUES (2, 'bolt', 2.25); UPDATE items SET id = 3 WHERE id = 2;", database="shop")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import uuid
@@ -17,10 +16,9 @@ from typer.testing import CliRunner, Result
 
 from cdc import ConnectClient, drop_slot
 from cdc.errors import SourceNotReady
-from eventstore.errors import FactfoldError, TopicMismatch
-from eventstore.kafka.admin import cleanup_policies, ensure_topics
+from eventstore.errors import FactfoldError
+from eventstore.kafka.admin import cleanup_policies
 from eventstore.settings import Settings
-from eventstore.topics import event_topic
 from factfold.cli.entry import application
 from factfold.scaffolding import create_project
 from factfold.stack import LocalStack
@@ -196,22 +194,6 @@ def test_an_administrator_creates_the_services_own_login_and_its_databases(proje
     assert project.execute(f"SELECT rolsuper, rolcreaterole FROM pg_roles WHERE rolname = '{project.name}'") == [
         (False, False)
     ]
-
-
-def test_a_step_that_fails_says_why_and_the_next_run_goes_on(project: Project) -> None:
-    settings = Settings.for_broker(project.stack.info.bootstrap_servers)
-    topic = f"{project.name}.public.customers"
-    ensure_topics(settings, [event_topic(topic, partitions=2)])
-    done = project.prepare("--json")
-    assert isinstance(done.exception, TopicMismatch)
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [one["outcome"] for one in told] == ["present"] + ["made"] * 10 + ["failed"]
-    assert (told[-1]["step"], told[-1]["target"]) == ("topics", f"{project.name}_tables")
-    assert "2 partitions" in told[-1]["error"]["cause"]
-    assert told[-1]["error"]["remedy"]
-    planned = project.prepare("--dry-run")
-    assert planned.exit_code == 1
-    assert lines(planned)[-2:] == [("✗", "topics"), ("+", "connector")]
 
 
 def test_a_role_whose_password_is_nowhere_is_not_changed(project: Project) -> None:

@@ -10,8 +10,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,24 +20,8 @@ from typer.testing import CliRunner
 
 import cdc
 from cdc import ConnectClient, RestartPolicy, Supervisor
-from cdc.connectors.catalogue import keys_of
-from cdc.connectors.encodings import ApicurioAvro
-from cdc.operating.planning import differences
-from cdc.transforms import Custom, InsertHeader
 from factfold.cli.cdc import operate as cdc_operate
 from tests.connectors import heartbeats
-from tests.unit.cdc.declared import (
-    DEBEZIUM,
-    MIRRORS,
-    REFERENCE,
-    mariadb,
-    mirror,
-    mongodb,
-    mysql,
-    outbox,
-    postgres,
-    sqlserver,
-)
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -49,8 +31,6 @@ if TYPE_CHECKING:
 SENTINEL = "s3nt1nel"
 # What a secret becomes on its way: in an Authorization header.
 AUTHORIZATION = base64.b64encode(f"ann:{SENTINEL}-auth".encode()).decode()
-LISTS = [file.name for file in files("cdc.connectors").iterdir() if file.name.endswith("_keys.tsv")]
-PASSWORDS = sorted({key for name in LISTS for key, kind in keys_of(name).items() if kind == "PASSWORD"})
 NOISY = ("io.debezium", "org.apache.kafka.connect")
 
 
@@ -140,82 +120,6 @@ def test_the_search_finds_what_is_told() -> None:
     heard.says("a header", {"Authorization": f"Basic {AUTHORIZATION}"})
     heard.says("nobody", "nothing")
     assert [who for who, _ in heard.leaks] == ["an error", "a header"]
-
-
-def test_a_declaration_that_is_refused_tells_no_secret(overheard: Overheard, declared: Callable[..., Any]) -> None:
-    secret = f"{SENTINEL}-literal"
-    overheard.fails("a literal", lambda: declared(password=secret))
-    overheard.fails("a literal as SecretStr", lambda: declared(password=SecretStr(secret)))
-    overheard.fails("a reference with more", lambda: declared(password=f"${{file:/a:b}}{secret}"))
-    overheard.fails("a password of TLS", lambda: declared(extra={"database.sslpassword": secret}))
-    overheard.fails("another type", lambda: declared(extra={"max.batch.size": secret}))
-    overheard.fails("a port", lambda: declared(port=secret))
-    overheard.fails("a key that is owned", lambda: declared(extra={"database.password": secret}))
-    overheard.fails("a key nobody reads", lambda: declared(extra={"database.pasword": secret}))
-    overheard.fails("an encoding", lambda: declared(**literal(secret), extra={"decimal.handling.mode": "double"}))
-    shows(overheard, declared(**literal(secret), extra={"database.sslmode": "require"}))
-
-
-def shows(overheard: Overheard, declaration: Any) -> None:
-    """Keep a declaration as it prints and as it is planned, and look that it has the secret."""
-    assert leaks(json.dumps(declaration.config()))
-    overheard.says("a declaration", declaration)
-    overheard.says("its plan", differences({}, declaration.config()))
-
-
-@pytest.mark.parametrize("declare", [*DEBEZIUM, *MIRRORS], ids=lambda declare: declare.__name__)
-def test_no_setting_of_any_connector_takes_a_secret_in_clear_and_shows_it(overheard: Overheard, declare: Any) -> None:
-    secret, owned = f"{SENTINEL}-setting", declare().OWNED
-    prefixes = ("", "source.cluster." if declare in MIRRORS else "producer.override.")
-    keys = [f"{prefix}{key}" for key in PASSWORDS for prefix in prefixes if f"{prefix}{key}" not in owned]
-    assert len(keys) > len(PASSWORDS)
-    for key in keys:
-        shows(overheard, declare(unchecked={key: secret}, allow_literal_secrets=True))
-        # Refused as a secret, or as a setting that the connector does not read.
-        overheard.fails(key, lambda key=key: declare(extra={key: secret}))
-    for key in ("key.converter.basic.auth.user.info", "value.converter.schema.registry.ssl.keystore.key"):
-        overheard.fails(key, lambda key=key: declare(extra={key: secret}))
-        shows(overheard, declare(extra={key: secret}, allow_literal_secrets=True))
-    url = f"http://ann:{secret}@registry"
-    overheard.fails("a url", lambda: declare(extra={"key.converter.schema.registry.url": url}))
-    shows(overheard, declare(extra={"key.converter.schema.registry.url": url}, allow_literal_secrets=True))
-
-
-def test_logins_transforms_and_registries_tell_no_secret(overheard: Overheard) -> None:
-    secret = f"{SENTINEL}-field"
-    for declare in (postgres, outbox, mysql, mariadb, sqlserver, mongodb):
-        overheard.fails(f"a password of {declare.__name__}", lambda declare=declare: declare(password=secret))
-        shows(overheard, declare(**literal(secret)))
-    for url in (f"mongodb://ann:{secret}@db", f"mongodb://ann:{secret}/@db", f"mongodb://db/?a.password={secret}"):
-        overheard.fails(url[:14], lambda url=url: mongodb(connection_string=url))
-        shows(overheard, mongodb(connection_string=url, allow_literal_secrets=True))
-    for options in ({"cipher.secret": secret}, {"ssl.keystore.key": secret}, {"url": f"http://ann:{secret}@host"}):
-        overheard.fails("options", lambda options=options: Custom(class_name="com.example.Seal", options=options))
-    seal = Custom(class_name="com.example.Seal", options={"cipher.keys": secret})
-    for declare in (postgres, mirror):
-        overheard.says("transforms", declare(transforms=(seal, InsertHeader(header="a", value=secret))))
-    overheard.fails("a registry", lambda: ApicurioAvro(registry_url=f"http://ann:{secret}@registry"))
-
-
-def test_a_file_that_is_refused_tells_no_secret(overheard: Overheard, tmp_path: Path) -> None:
-    file, secret = tmp_path / "connectors.toml", f"{SENTINEL}-file"
-    login = 'type = "postgres"\nname = "shop"\nhost = "db"\nuser = "u"\ndatabase = "d"\ntopic_prefix = "p"\n'
-    for text in (
-        f'{login}tables = ["a.b"]\npassword = "{secret}"',
-        f'{login}tables = ["a.b"]\npassword = ["{secret}"]',
-        f'{login}tables = ["a.b"]\npassword = "{REFERENCE}"\nextra = {{ "ssl.x" = ["{secret}"] }}',
-        f'{login}tables = ["a.b"]\npassword = "{REFERENCE}"\nextra = {{ "database.sslpassword" = "{secret}" }}',
-        f'{login}tables = ["a.b"]\npassword = "{REFERENCE}"\ntransforms = [{{ type = "custom", class_name = "x", '
-        f'options = {{ "api.key" = "{secret}" }} }}]',
-        'type = "mongodb"\nname = "m"\ntopic_prefix = "p"\ncollections = ["a.b"]\n'
-        f'connection_string = {{ a = "{secret}" }}',
-    ):
-        file.write_text(f"[[connector]]\n{text}\n", encoding="utf-8")
-        overheard.fails(text.splitlines()[-1][:40], lambda: cdc.load(file))
-
-
-def literal(secret: str) -> dict[str, Any]:
-    return {"password": secret, "allow_literal_secrets": True}
 
 
 @pytest.mark.usefixtures("connect")

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from cdc import ConnectClient, PostgresSource, apply, move, prepare_source
-from cdc.connect.status import PAUSED, RUNNING
-from cdc.errors import InvalidConnector, SignalNotAnswered, SnapshotAborted, SnapshotFailed, SourceNotReady
+from cdc import ConnectClient, PostgresSource, apply, prepare_source
+from cdc.errors import SnapshotAborted, SnapshotFailed, SourceNotReady
 from cdc.source.notifications import Notification, Stage
 from cdc.source.signal_table import clear_signals, prepare_signals
 from cdc.source.signals import Signals
 from cdc.source.snapshots import TableRead
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
-from factfold.cli.cdc import signals as command_line
 from tests.integration.conftest import Captured
 
 # In chunks of 5 rows this takes Debezium half a minute or more, on a busy machine too: time to pause and to stop it.
@@ -111,32 +107,6 @@ def test_a_condition_that_is_no_sql_is_named(shop: Shop) -> None:
         shop.signals.blocking_snapshot(["public.items"], where={"public.items": "no_such_column = 1"}).wait()
 
 
-def test_nothing_to_pause_is_told_and_not_waited_for(shop: Shop) -> None:
-    with pytest.raises(SignalNotAnswered, match="said nothing to pause-snapshot") as silence:
-        shop.signals.pause(timeout=1)
-    assert "whether an incremental snapshot runs" in silence.value.remedy
-
-
-def test_a_connector_that_rests_is_named_as_the_cause_and_takes_the_signal_when_it_goes_on(
-    shop: Shop, connect: ConnectClient
-) -> None:
-    move(connect, shop.source.name, PAUSED)
-    asked = shop.signals.snapshot(["public.items"])
-    with pytest.raises(SignalNotAnswered, match=r"it stands PAUSED.*\n.*factfold cdc resume"):
-        asked.wait(answer_within=0.5)
-    with shop.signals.listen() as reader:
-        move(connect, shop.source.name, RUNNING)
-        assert any(n.id == asked.id for n in until_completed(reader))
-
-
-def until_completed(reader: Any) -> Iterator[Notification]:
-    while True:
-        for notification in reader.poll(60):
-            yield notification
-            if notification.stage == Stage.COMPLETED:
-                return
-
-
 def test_a_new_table_is_captured_and_its_rows_come_by_a_snapshot(
     shop: Shop, connect: ConnectClient, records_of: Callable[..., list[TopicRecord]]
 ) -> None:
@@ -189,39 +159,16 @@ def test_a_table_that_is_something_else_is_refused(captured: Callable[[], Captur
         prepare_source(database.engine, source, password=database.password)
 
 
-def test_a_source_without_signals_cannot_be_told_anything(captured: Callable[[], Captured], settings: Settings) -> None:
-    source = captured().source(tables=("public.items",))
-    with pytest.raises(InvalidConnector, match="declares no signal_table"):
-        Signals(captured().engine, source, settings)
-    with pytest.raises(InvalidConnector, match="declares no notifications_topic"):
-        Signals(captured().engine, dataclasses.replace(source, signal_table="public.signals"), settings)
-
-
-@pytest.fixture
-def run(shop: Shop, connect: ConnectClient, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """`factfold cdc` with the shop's source as `shop_here:source`."""
-    declarations = type(sys)("shop_here")
-    declarations.source = shop.source  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "shop_here", declarations)
-    monkeypatch.setenv("FACTFOLD_CONNECT_URL", connect.url)
-    monkeypatch.setenv("FACTFOLD_SOURCE_URL", shop.database.engine.url.render_as_string(hide_password=False))
+def test_the_command_reads_tables_again_and_tells_of_it(
+    shop: Shop, cdc_of: Callable[..., Any], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
-    return lambda *words: CliRunner().invoke(command_line.app, words, catch_exceptions=False)
-
-
-def test_the_command_reads_tables_again_and_tells_of_it(shop: Shop, run: Callable[..., Any]) -> None:
+    run = cdc_of(shop.database, source=shop.source)
     where = ("--where", "public.items=id = 5", "--table", "public.items")
-    taken = run("snapshot", "take", "shop_here:source", *where, "--json")
+    taken = run("snapshot", "take", "declared_here:source", *where, "--json")
     assert [json.loads(line) for line in taken.stdout.splitlines()] == [{"table": "public.items", "rows": 1}]
-    assert run("snapshot", "take", "shop_here:source", *where, "--blocking").stdout == "public.items  1 rows read\n"
-    told = [json.loads(line) for line in run("notifications", "shop_here:source", "--json").stdout.splitlines()]
+    assert run("snapshot", "take", "declared_here:source", *where, "--blocking").stdout == "public.items  1 rows read\n"
+    told = [json.loads(line) for line in run("notifications", "declared_here:source", "--json").stdout.splitlines()]
     assert told[-1]["stage"] == "COMPLETED"
     assert {"Initial Snapshot", "Incremental Snapshot"} == {one["kind"] for one in told}
-    assert "rows" in run("notifications", "shop_here:source").stdout
-
-
-def test_the_command_pauses_resumes_and_stops(shop: Shop, run: Callable[..., Any]) -> None:
-    asked = run("snapshot", "take", "shop_here:source", "--table", "public.parts", "--no-wait", "--json")
-    assert json.loads(asked.stdout)["signal"]
-    for words, stage in (("pause", "PAUSED"), ("resume", "RESUMED"), ("stop", "ABORTED")):
-        assert json.loads(run("snapshot", words, "shop_here:source", "--json").stdout)["stage"] == stage
+    assert "rows" in run("notifications", "declared_here:source").stdout

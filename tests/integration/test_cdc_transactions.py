@@ -30,7 +30,6 @@ from eventstore.kafka.consumer import RangeReader, read_range
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord, schemas_topic
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, view
-from projections.errors import InvalidDefinition
 from tests.integration.conftest import Captured
 from tests.waiting import wait_until
 
@@ -235,22 +234,6 @@ def test_the_planted_fault_is_seen_batches_that_end_anywhere(
 ) -> None:
     samples = sampled(bank, environment(), bank.group("torn"), "torn")
     assert any(samples)
-
-
-def test_a_prefix_that_the_group_does_not_read_is_refused(bank: Bank) -> None:
-    with pytest.raises(InvalidDefinition, match="reads no topic of that prefix"):
-        bank.group("other", transactions=("another_shop",))
-
-
-def test_what_a_quiet_source_sent_is_read_though_all_its_marks_have_expired(bank: Bank, reader: Reader) -> None:
-    remove_records(bank.settings, bank.source.transaction_topic)
-    ends = reader.offsets.end_offsets(bank.topics)
-    assert reader.boundaries.latest(reader.at) == ends
-    while reader.at != ends:
-        assert reader.batch(100)
-    bank.transfer(accounts=2)
-    (batch,) = [b for b in until_current(reader, 100, changes=6) if b]
-    assert [counts.total() for counts in reader.counts(batch).values()] == [6]
 
 
 def test_rows_of_a_snapshot_come_though_no_transaction_follows(

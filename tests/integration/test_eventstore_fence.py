@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from eventstore import NO_STREAM, RecordedEvent, SqlEventStore
+from eventstore import NO_STREAM, SqlEventStore
 from eventstore.store import FenceStatus
-from tests.fence_load import FencedReader, Meter, NaiveReader, disordered, under_load
+from tests.fence_load import FencedReader, Meter, NaiveReader
 from tests.waiting import wait_until
-
-SEED = 20130101
 
 
 @pytest.fixture
@@ -81,15 +79,6 @@ def _versions_by_plain_xid(store: SqlEventStore) -> list[int]:
         return list(connection.exec_driver_sql(query).scalars())
 
 
-def test_a_rolled_back_transaction_holds_nobody_up(store: SqlEventStore) -> None:
-    with store.engine.connect() as doomed:
-        transaction = doomed.begin()
-        store.append("meter-doomed", [Meter.Read(number=1)], expected=NO_STREAM, connection=doomed)
-        transaction.rollback()
-    store.append("meter-1", [Meter.Read(number=2)], expected=NO_STREAM)
-    assert [recorded.stream for recorded in store.read_all()] == ["meter-1"]
-
-
 def test_readers_hold_nobody_up_while_they_work(store: SqlEventStore) -> None:
     store.append("meter-1", [Meter.Read(number=n) for n in range(1500)], expected=NO_STREAM)
     half_read = store.read_all()
@@ -97,24 +86,3 @@ def test_readers_hold_nobody_up_while_they_work(store: SqlEventStore) -> None:
     store.append("meter-2", [Meter.Read(number=1)], expected=NO_STREAM)
     assert [recorded.stream for recorded in store.read_all(category="meter")][-1] == "meter-2"
     assert len(list(half_read)) == 1500
-
-
-def test_nothing_is_skipped_or_disordered_while_writers_delay_and_roll_back(store: SqlEventStore) -> None:
-    naive, fenced = NaiveReader(store), FencedReader(store)
-    committed = under_load(store, lambda: (naive.poll(), fenced.poll()), writers=16, appends=25, seed=SEED)
-    fenced.poll()
-    naive.poll()
-    assert sorted(fenced.seen) == sorted(committed), f"seed {SEED}"
-    assert disordered(fenced.seen) == []
-    skipped = set(committed) - set(naive.seen)
-    assert skipped or disordered(naive.seen), "the load was too gentle to catch even a naive reader"
-
-
-def test_an_append_inside_the_callers_transaction_goes_with_it(store: SqlEventStore) -> None:
-    with store.engine.connect() as connection, connection.begin():
-        store.append("meter-1", [Meter.Read(number=1)], expected=NO_STREAM, connection=connection)
-        result = store.append("meter-1", [Meter.Read(number=2)], expected=0, connection=connection)
-        assert store.head("meter-1") is None
-    stored: list[RecordedEvent] = list(store.read_stream("meter-1"))
-    assert [recorded.version for recorded in stored] == [0, 1]
-    assert result.positions[0] == stored[1].position

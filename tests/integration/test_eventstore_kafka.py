@@ -23,7 +23,7 @@ from eventstore.topics import TopicSpec, branch_topic, event_topic, partition_of
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from factfold.stack import LocalStack
+    pass
 
 
 class Order(Aggregate):
@@ -34,11 +34,6 @@ class Order(Aggregate):
     @event
     class Shipped:
         carrier: str
-
-
-@pytest.fixture(scope="module")
-def settings(stack: LocalStack) -> Settings:
-    return Settings.for_broker(stack.info.bootstrap_servers)
 
 
 @pytest.fixture
@@ -127,26 +122,6 @@ def test_a_range_is_read_from_its_start_to_its_end(settings: Settings, topic: st
     assert beginning_offsets(settings, [topic])[topic] == {0: 0, 1: 0, 2: 0, 3: 0}
 
 
-def test_a_reader_kept_open_follows_what_arrives(settings: Settings, topic: str, producer: RecordProducer) -> None:
-    with RangeReader(settings) as reader:
-        reader.seek({topic: dict.fromkeys(range(4), 0)})
-        for number in range(3):
-            producer.send(_records(topic, [f"order-{number}"]))
-            seen: list[bytes | None] = []
-            wait_until(lambda seen=seen: bool(seen.extend(r.value for r in reader.poll(0.5)) or seen))
-            assert seen == [b"order-%d" % number]
-
-
-def test_asking_for_offsets_again_is_cheap(settings: Settings, topic: str) -> None:
-    with OffsetReader(settings) as offsets:
-        offsets.end_offsets([topic])
-        started = time.perf_counter()
-        for _ in range(20):
-            offsets.end_offsets([topic])
-        # A few ms each when idle; the bound only catches a new connection or a metadata request each time.
-        assert (time.perf_counter() - started) / 20 < 0.25
-
-
 def test_the_schemas_topic_is_read_whole(settings: Settings, producer: RecordProducer) -> None:
     schemas = f"schemas.{uuid.uuid4().hex[:8]}"
     ensure_topics(settings, [replace(event_topic(schemas, partitions=1))])
@@ -179,12 +154,6 @@ def test_an_unreachable_broker_is_named_before_the_deadline() -> None:
     with pytest.raises(BrokerUnreachable):
         RecordProducer(nowhere, deadline=2).send(_records("any", ["k"]))
     assert time.monotonic() - started < 30
-
-
-def test_a_broker_name_that_does_not_resolve_is_unreachable() -> None:
-    with OffsetReader(Settings.for_broker("no-such-host.invalid:9092"), deadline=2) as offsets:
-        with pytest.raises(BrokerUnreachable, match=r"no-such-host\.invalid"):
-            offsets.end_offsets(["any"])
 
 
 def test_a_reader_whose_client_does_not_close_is_left_to_itself(settings, monkeypatch, capsys):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, make_url
 
-from eventstore import NO_STREAM, Aggregate, AsyncSqlEventStore, ExpectedVersion, SqlEventStore, event
+from eventstore import NO_STREAM, Aggregate, SqlEventStore, event
 from eventstore.errors import UnsupportedBackend
 from factfold.stack.ports import free_ports, is_free
 from projections import AppliedVersions
@@ -61,10 +60,6 @@ def pooled(database: Callable[[], str], tmp_path: Path) -> Iterator[URL]:
         running.wait()
 
 
-def before(version: int) -> ExpectedVersion:
-    return version - 1 if version else NO_STREAM
-
-
 def append_and_read(store: SqlEventStore) -> None:
     """Several threads, so that a transaction meets a connection that has prepared other statements."""
     store.create_tables()
@@ -92,23 +87,6 @@ def test_a_store_works_behind_one_with_the_setting(pooled: URL) -> None:
     with SqlEventStore(pooled.update_query_dict({"prepare_threshold": "none"})) as store:
         append_and_read(store)
         assert len(list(store.read_all())) == STREAMS * EVENTS
-
-
-def test_so_does_one_for_asyncio(pooled: URL) -> None:
-    async def fill(store: AsyncSqlEventStore, number: int) -> None:
-        for version in range(EVENTS):
-            await store.append(
-                f"parcel-{number}", [Parcel.Weighed(grams=version)], expected=version - 1 if version else NO_STREAM
-            )
-
-    async def work() -> int:
-        async with AsyncSqlEventStore(pooled.update_query_dict({"prepare_threshold": "none"})) as store:
-            await store.create_tables()
-            await store.register(Parcel)
-            await asyncio.gather(*(fill(store, number) for number in range(STREAMS)))
-            return len([event async for event in store.read_all()])
-
-    assert asyncio.run(work()) == STREAMS * EVENTS
 
 
 def wait_in_threads(url: URL) -> None:

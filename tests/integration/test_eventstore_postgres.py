@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 
 import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from eventstore import ANY, NO_STREAM, Aggregate, Dispatcher, SqlEventStore, StreamAppend, command, event
-from eventstore.errors import StoreNotPrepared, StoreUnavailable, WrongExpectedVersion
+from eventstore import ANY, NO_STREAM, Aggregate, SqlEventStore, StreamAppend, command, event
+from eventstore.errors import StoreUnavailable, WrongExpectedVersion
 from eventstore.topics import partition_of
 
 
@@ -102,37 +101,6 @@ def _wait_for_a_blocked_backend(store: SqlEventStore) -> None:
     pytest.fail("nobody was blocked")
 
 
-def test_commands_of_many_threads_on_one_aggregate_all_count(store: SqlEventStore) -> None:
-    dispatcher, start = Dispatcher(store, attempts=200), Barrier(16)
-
-    def send(number: int) -> None:
-        start.wait()
-        dispatcher.send("one", Order.place, f"sku-{number}")
-
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(send, range(16)))
-    assert [recorded.version for recorded in store.read_stream("order-one")] == list(range(16))
-    assert dispatcher.load(Order, "one").count == 16
-
-
-def test_many_processes_may_create_the_tables_at_once(url: str) -> None:
-    def create(_: int) -> None:
-        with SqlEventStore(url, schema="shop") as store:
-            store.create_tables()
-
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(create, range(6)))
-    with SqlEventStore(url, schema="shop") as store:
-        assert store.append("order-1", [PLACED], expected=ANY).version == 0
-
-
-def test_missing_tables_are_named_as_such(url: str) -> None:
-    with SqlEventStore(url) as store, pytest.raises(StoreNotPrepared):
-        store.append("order-1", [PLACED], expected=ANY)
-    with SqlEventStore(url, schema="nowhere") as store, pytest.raises(StoreNotPrepared):
-        list(store.read_all())
-
-
 def test_a_wrong_password_is_unavailable_and_never_shown(url: str) -> None:
     wrong = make_url(url).set(password="sentinel-password")
     with SqlEventStore(wrong) as store, pytest.raises(StoreUnavailable) as refused:
@@ -190,31 +158,3 @@ def test_batches_that_cross_each_other_wait_and_do_not_deadlock(store: SqlEventS
     with store.engine.connect() as connection:
         query = "select deadlocks from pg_stat_database where datname = current_database()"
         assert connection.exec_driver_sql(query).scalar_one() == 0
-
-
-def test_of_commands_in_two_transactions_at_once_one_is_told_to_begin_anew(store: SqlEventStore) -> None:
-    """Both decide on the stream as it was, and the second waits for the first to commit."""
-    orders = Dispatcher(store)
-    orders.send("1", Order.place, "tea")
-
-    def late() -> object:
-        with store.engine.begin() as connection:
-            return orders.within(connection).send("1", Order.place, "late")
-
-    with ThreadPoolExecutor(1) as pool:
-        with store.engine.begin() as connection:
-            orders.within(connection).send("1", Order.place, "ink")
-            waiting = pool.submit(late)
-            while not waiting.done() and not _waits(store):
-                pass
-        with pytest.raises(WrongExpectedVersion) as lost:
-            waiting.result(30)
-    assert (lost.value.actual, [recorded.data["sku"] for recorded in store.read_stream("order-1")]) == (
-        1,
-        ["tea", "ink"],
-    )
-
-
-def _waits(store: SqlEventStore) -> bool:
-    with store.engine.connect() as connection:
-        return bool(connection.exec_driver_sql("select exists (select from pg_locks where not granted)").scalar())

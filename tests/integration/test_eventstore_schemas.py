@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg
@@ -16,7 +15,7 @@ from sqlalchemy import Engine, create_engine, make_url, text
 from eventstore import ANY, NO_STREAM, Aggregate, NewEvent, SqlEventStore, event
 from eventstore.backends.sql.migrating import NEWEST, migrate
 from eventstore.backends.sql.models import MIGRATIONS
-from eventstore.errors import InvalidIdentifier, StoreNewer, StoreNotPrepared
+from eventstore.errors import StoreNewer, StoreNotPrepared
 from eventstore.snapshots import AggregateSnapshot
 
 
@@ -81,31 +80,6 @@ def test_what_one_store_registers_the_other_does_not_know(stores: tuple[SqlEvent
     assert [category.name for category in one.categories()] == ["crate", "memo", "note"]
     assert [(category.topic, category.partitions) for category in other.categories()] == [("other.crate", 3)]
     assert (len(one.schemas()), other.schemas(), other.snapshot("note-1")) == (2, [], None)
-
-
-def test_each_store_counts_what_its_own_readers_wait_for(
-    engine: Engine, stores: tuple[SqlEventStore, SqlEventStore]
-) -> None:
-    """Transaction ids are the cluster's, so an open transaction holds the readers of both."""
-    one, other = stores
-    for store in stores:
-        store.register(Note)
-    with engine.begin() as open_transaction:
-        one.append("note-1", [note("open")], expected=ANY, connection=open_transaction)
-        other.append("note-1", [note("waits")], expected=ANY)
-        other.append("note-2", [note("waits")], expected=ANY)
-        assert (one.fence().waiting, other.fence().waiting) == (0, 2)
-    assert (one.fence().waiting, other.fence().waiting) == (0, 0)
-
-
-def test_an_export_holds_one_store(stores: tuple[SqlEventStore, SqlEventStore], tmp_path: Path) -> None:
-    one, other = stores
-    one.append("note-1", [note("one")], expected=ANY)
-    other.append("memo-1", [Memo.Sent(number=1)], expected=ANY)
-    assert one.export_file(tmp_path / "one.jsonl").events == 1
-    assert other.import_file(tmp_path / "one.jsonl").imported == 1
-    assert [e.stream for e in other.read_all()] == ["memo-1", "note-1"]
-    assert [e.stream for e in one.read_all()] == ["note-1"]
 
 
 def run(url: str, script: str) -> None:
@@ -174,9 +148,3 @@ def test_a_user_who_may_not_make_the_schema_is_told_what_its_owner_has_to_run(ur
         run(url, refused.value.remedy.partition(": ")[2])
         store.create_tables()
         assert store.append("note-1", [note("x")], expected=ANY).version == 0
-
-
-@pytest.mark.parametrize("schema", ["", "A", 'a"; drop schema public; --', "a b", "1a", "ü", "a\0", "x" * 101])
-def test_a_schema_of_a_hostile_name_is_refused(engine: Engine, schema: str) -> None:
-    with pytest.raises(InvalidIdentifier):
-        SqlEventStore(engine, schema=schema)

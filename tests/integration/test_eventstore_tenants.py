@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Engine, create_engine, text
 from typer.testing import CliRunner
 
 from cdc import apply, prepare_topics
-from eventstore import ANY, NO_STREAM, Aggregate, NewEvent, SqlEventStore, event, subscription, tenant_store, tenants
-from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
+from eventstore import ANY, NO_STREAM, Aggregate, SqlEventStore, event, tenant_store, tenants
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 from factfold.cli.entry import application
@@ -51,16 +47,6 @@ def test_the_same_stream_is_another_one_for_each_tenant(engine: Engine) -> None:
     with engine.connect() as connection:
         found = connection.execute(text("select topic, ce_source from tenant_acme.events")).all()
     assert found == [("acme-lamp", "/acme")]
-
-
-def test_what_one_tenant_exported_gets_the_topics_of_the_one_who_imports_it(engine: Engine, tmp_path: Path) -> None:
-    acme, globex = opened(engine, "acme"), opened(engine, "globex")
-    acme.append("lamp-1", [Lamp.Lit(room="x")], expected=ANY)
-    acme.export_file(tmp_path / "acme.jsonl")
-    globex.import_file(tmp_path / "acme.jsonl")
-    assert [category.topic for category in globex.categories()] == ["globex-lamp"]
-    with engine.connect() as connection:
-        assert connection.execute(text("select topic from tenant_globex.events")).scalars().all() == ["globex-lamp"]
 
 
 def test_tenants_are_those_who_have_a_store(engine: Engine) -> None:
@@ -107,50 +93,3 @@ def test_one_connector_publishes_every_tenant_to_topics_of_its_own(
         assert [record.key for record in records] == [b"lamp-1@0", b"lamp-1@1"]
         assert {dict(record.headers)["ce_source"] for record in records} == {f"/{name}".encode()}
         assert f"{name} early".encode() in (records[0].value or b"")
-
-
-@subscription("lamp", group="lighting", backoff=0.001)
-def note(event: Lamp.Lit, tx: Connection) -> None:
-    tx.execute(text("insert into notes values (:room)"), {"room": event.room})
-
-
-def light(store: SqlEventStore) -> int:
-    with Subscriber(note, StoreSource(store, note, category="lamp"), engine=store.engine) as subscriber:
-        return subscriber.run_once(timeout=5).records
-
-
-def rooms(engine: Engine) -> list[str]:
-    with engine.connect() as connection:
-        return list(connection.execute(text("select room from notes order by room")).scalars())
-
-
-def test_one_subscription_of_two_tenants_has_a_place_and_an_inbox_for_each(engine: Engine) -> None:
-    with engine.begin() as connection:
-        connection.execute(text("create table notes (room text)"))
-    stores, same = [opened(engine, tenant) for tenant in ("acme", "globex")], uuid4()
-    for store in stores:
-        lit = NewEvent(Lamp.Lit(room=str(store.tables.schema)), id=same)
-        store.append("lamp-1", [lit], expected=NO_STREAM)
-    assert [light(store) for store in reversed(stores)] == [1, 1]
-    assert rooms(engine) == ["tenant_acme", "tenant_globex"]
-
-
-def test_a_tenant_s_place_of_an_earlier_release_is_taken_over(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    with engine.begin() as connection:
-        connection.execute(text("create table notes (room text)"))
-    store = opened(engine, "acme")
-    store.append("lamp-1", [Lamp.Lit(room="a")], expected=ANY)
-    with monkeypatch.context() as earlier:
-        earlier.setattr("eventstore.backends.sql.checkpoints.checkpoint_name", lambda topic, store, engine: topic)
-        assert light(store) == 1
-    store.append("lamp-1", [Lamp.Lit(room="b")], expected=ANY)
-    assert light(store) == 1
-    globex = opened(engine, "globex")
-    globex.append("lamp-1", [Lamp.Lit(room="c")], expected=ANY)
-    assert light(globex) == 1
-    assert rooms(engine) == ["a", "b", "c"]
-    with engine.connect() as connection:
-        kept = connection.execute(
-            text("select topic, count(*) from factfold_inbox group by topic order by topic")
-        ).all()
-    assert [tuple(row) for row in kept] == [("lamp", 1), ("lamp@tenant_acme", 2), ("lamp@tenant_globex", 1)]

@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from eventstore import Delivery, open_subscriber, queue, subscription
 from eventstore.errors import SubscriptionError
 from eventstore.kafka.consumer import read_range
-from tests.integration import queueing
+from tests.integration.booking import desk
 from tests.integration.delivering import deliver, running
 from tests.integration.payments_topic import PaymentsTopic
 from tests.ledger import LEDGER, Payment, amounts
@@ -93,16 +93,16 @@ def test_a_worker_that_is_killed_leaves_its_records_to_another_and_each_is_booke
     environment = os.environ | {
         "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
         "FACTFOLD_TEST_TOPIC": payments.name,
-        "FACTFOLD_TEST_KILL_QUEUE": "2",
+        "FACTFOLD_TEST_KILL": "2",
     }
     url = engine.url.render_as_string(hide_password=False)
-    command = [sys.executable, "-m", "factfold", "subscriptions", "run", "tests.integration.queueing:book"]
+    command = [sys.executable, "-m", "factfold", "subscriptions", "run", "tests.integration.booking:work"]
     killed = subprocess.Popen([*command, "--inbox-url", url], env=environment, cwd=ROOT)
     assert killed.wait(60) == -signal.SIGKILL
     before = sorted(amounts(engine))
     assert len(before) == 20  # the second batch is committed, and the broker has not heard of it
 
-    with open_subscriber(queueing.declared(payments.name), settings=settings, engine=engine) as other:
+    with open_subscriber(desk(payments.name), settings=settings, engine=engine) as other:
         report = deliver(other, records=20)
     assert (report.handled, report.duplicates) == (10, 10)
     assert sorted(amounts(engine)) == list(range(30))

@@ -18,12 +18,9 @@ from eventstore.errors import (
     BrokerUnreachable,
     OutboxConnectorFound,
     ProducerFenced,
-    StoreNotPrepared,
     StoreRestored,
     StoreUnavailable,
-    TopicMismatch,
     TopicNotRelayed,
-    UnsupportedBackend,
 )
 from eventstore.kafka import tails
 from eventstore.kafka.admin import end_offsets, ensure_topics
@@ -35,6 +32,7 @@ from eventstore.kafka.topic_settings import limit_retention
 from eventstore.relay import Relay, Term, relay_status
 from eventstore.settings import Settings
 from eventstore.topics import event_topic
+from sample_app.background import Background
 from tests.crates import Crate, crate_store, faults, fill, topic_of
 from tests.waiting import wait_until
 
@@ -59,15 +57,9 @@ def relay_once(store, settings):
 @contextmanager
 def running(store: SqlEventStore, settings: Settings) -> Iterator[tuple[Relay, list[str]]]:
     """A relay in a thread of its own, and what it says of itself."""
-    relay, stop, states = Relay(store, settings), threading.Event(), list[str]()
-    thread = threading.Thread(target=relay.run, kwargs={"stop": stop, "on_state": states.append})
-    thread.start()
-    try:
+    relay, states = Relay(store, settings), list[str]()
+    with Background(lambda stop: relay.run(stop=stop, on_state=states.append), name="relay").running():
         yield relay, states
-    finally:
-        stop.set()
-        thread.join(60)
-    assert not thread.is_alive()
 
 
 def records_of(store, settings):
@@ -228,12 +220,6 @@ def test_an_event_whose_topic_is_no_categorys_is_refused(store, relay_once):
         relay_once()
 
 
-def test_a_topic_with_other_partitions_is_a_mismatch(store, settings, relay_once):
-    ensure_topics(settings, [event_topic(topic_of(store), partitions=7)])
-    with pytest.raises(TopicMismatch, match="has 7 partitions, 3 are required"):
-        relay_once()
-
-
 def test_a_store_that_a_connector_publishes_is_refused_unless_its_slot_is_another_ones(store, settings, relay_once):
     execute(store, "CREATE PUBLICATION everything FOR TABLE events, schemas")
     assert relay_once().schemas == 0  # nobody reads the publication
@@ -255,20 +241,6 @@ def test_a_restored_store_is_refused_until_it_is_renumbered(store, relay_once):
         relay_once()
     execute(store, "UPDATE events SET order_xid = 1")
     assert relay_once().events == 1
-
-
-def test_stores_that_cannot_be_relayed_are_told_apart(settings, database):
-    stop = threading.Event()
-    with SqlEventStore("sqlite://") as lite, pytest.raises(UnsupportedBackend, match="no relay for sqlite"):
-        Relay(lite, settings).run(stop=stop)
-    with SqlEventStore(database()) as empty, pytest.raises(StoreNotPrepared):
-        Relay(empty, settings).run(stop=stop)
-
-
-def test_a_database_that_is_away_from_the_start_is_told_at_once(settings):
-    nowhere = "postgresql+psycopg://someone@127.0.0.1:1/shop"
-    with SqlEventStore(nowhere) as store, pytest.raises(StoreUnavailable, match="does not answer"):
-        Relay(store, settings).run(stop=threading.Event())
 
 
 def test_a_broker_that_is_away_is_named():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
+from functools import partial
 
 import pytest
 
-from factfold.cli.entry import main
+from eventstore.errors import StoreUnavailable, UnsupportedBackend
+from tests.commands import factfold
 from tests.crates import crate_store, fill, topic_of
 
 
@@ -20,51 +21,32 @@ def store(database):
 
 
 @pytest.fixture
-def relay(stack, store, monkeypatch, capsys):
-    """Run ``factfold relay …`` in this process; returns exit code, output and what was shown as the error."""
+def relay(stack, store, monkeypatch):
+    """Run ``factfold relay …`` in this process."""
     monkeypatch.setenv("FACTFOLD_STORE_URL", store.engine.url.render_as_string(hide_password=False))
     monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", stack.info.bootstrap_servers)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["factfold", "relay", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capsys.readouterr()
-        return ended.value.code, said.out, said.err
-
-    return run
+    return partial(factfold, "relay")
 
 
-def test_run_says_that_it_leads_and_what_it_has_published(relay):
-    code, out, _ = relay("run", "--once", "--json")
-    assert code == 0
-    leading, report = map(json.loads, out.splitlines())
-    assert leading == {"state": "leading"}
-    assert (report["events"], report["transactions"]) == (6, 1)
-    code, out, err = relay("run", "--once")
-    assert (code, err) == (0, "leading\n")
-    assert out == "0 events, 0 schemas, 0 transactions\n"
-
-
-def test_status_says_what_waits_and_who_publishes(relay, store):
-    code, out, _ = relay("status", "--json")
-    assert code == 3
-    found = json.loads(out)
-    assert found["leader"] is None
-    (crate,) = found["categories"]
+def test_status_and_run_say_what_waits_who_leads_and_what_was_published(relay, store):
+    found = relay("status", "--json")
+    told = json.loads(found.stdout)
+    assert (found.exit_code, told["leader"]) == (3, None)
+    (crate,) = told["categories"]
     assert (crate["category"], crate["topic"], crate["waiting"]) == ("crate", topic_of(store), 6)
     assert crate["seconds"] > 0
-    relay("run", "--once")
-    code, out, _ = relay("status")
-    assert out == f"nobody publishes\n{topic_of(store)}: 0 events wait, 0.0 s\n"
+    leading, report = map(json.loads, relay("run", "--once", "--json").stdout.splitlines())
+    assert leading == {"state": "leading"}
+    assert (report["events"], report["transactions"]) == (6, 1)
+    again = relay("run", "--once")
+    assert (again.exit_code, again.stderr, again.stdout) == (0, "leading\n", "0 events, 0 schemas, 0 transactions\n")
+    assert relay("status").stdout == f"nobody publishes\n{topic_of(store)}: 0 events wait, 0.0 s\n"
 
 
-def test_a_store_that_cannot_be_relayed_is_told_with_a_remedy(relay, monkeypatch):
-    code, _, err = relay("run", "--store-url", "sqlite://")
-    assert code == 1
-    assert "there is no relay for sqlite" in err
-    assert "remedy: " in err
-    code, _, err = relay("status", "--store-url", "postgresql://someone:sentinel@127.0.0.1:1/shop")
-    assert code == 1
-    assert "does not answer" in err
-    assert "sentinel" not in err
+def test_a_store_that_cannot_be_relayed_is_refused(relay):
+    with pytest.raises(UnsupportedBackend, match="no relay for sqlite"):
+        relay("run", "--store-url", "sqlite://", catch_exceptions=False)
+    away = "postgresql://someone:sentinel@127.0.0.1:1/shop"
+    with pytest.raises(StoreUnavailable, match="does not answer") as refused:
+        relay("status", "--store-url", away, catch_exceptions=False)
+    assert "sentinel" not in str(refused.value)

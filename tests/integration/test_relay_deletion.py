@@ -60,17 +60,6 @@ def test_a_deletion_follows_its_events_under_their_keys_and_in_their_partition(
     assert {dict(record.headers)["ce_type"] for record in found if record.value is None} == {DELETED_TYPE.encode()}
 
 
-def test_a_deletion_is_published_when_only_deletions_wait(
-    store: SqlEventStore, settings: Settings, relay_once: Callable[[], int]
-) -> None:
-    packed(store, GONE, 2)
-    store.delete_stream(GONE, expected=1)
-    assert relay_once() == 3
-    assert [record.value for record in records(store, settings)] == [None] * 3
-    packed(store, KEPT, 1)
-    assert relay_once() == 1
-
-
 def test_without_the_places_of_deleted_events_the_end_of_the_topic_would_not_be_known(
     store: SqlEventStore, relay_once: Callable[[], int]
 ) -> None:

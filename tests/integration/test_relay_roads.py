@@ -11,7 +11,6 @@ from sqlalchemy import func, insert, select
 
 from cdc import apply, prepare_topics
 from eventstore import ANY, Aggregate, Metadata, SqlEventStore, event
-from eventstore.errors import OutboxConnectorFound, TopicNotRelayed
 from eventstore.kafka.consumer import read_range
 from eventstore.relay import Relay
 from eventstore.topics import SCHEMAS_TOPIC, TopicRecord
@@ -88,17 +87,6 @@ def in_order(records: list[TopicRecord]) -> dict[int, list[tuple[Any, ...]]]:
         headers = tuple(header for header in record.headers if header[0] != "id")
         found.setdefault(record.partition, []).append((record.key, record.value, headers))
     return found
-
-
-def test_the_relay_refuses_what_debezium_publishes_and_what_it_has_published(roads, by_debezium, settings):
-    copied = roads["copied"]
-    with SqlEventStore(copied.engine) as store:
-        with pytest.raises(OutboxConnectorFound) as refused:
-            Relay(store, settings).run(stop=threading.Event(), once=True)
-        assert refused.value.place in copied.slots()
-        knowing = Relay(store, settings, ignored_slots=copied.slots())
-        with pytest.raises(TopicNotRelayed, match="filled by a Debezium connector"):
-            knowing.run(stop=threading.Event(), once=True)
 
 
 def test_both_roads_give_the_same_records_in_the_same_partitions_and_order(roads, by_debezium):

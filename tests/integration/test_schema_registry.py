@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
-from confluent_kafka.schema_registry import SchemaRegistryError
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -20,9 +17,7 @@ from eventstore.fields.serialization import schema_id_of
 from eventstore.kafka import ConfluentRegistry
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.schemas import TopicSchemas, read_schemas
-from eventstore.relay import Relay
 from eventstore.schema_registry import RegisteredSchema
-from projections import ProjectionGroup, Table, on, rebuild, view
 from tests.integration.delivering import deliver
 from tests.integration.registered import Crate, CrateToday
 
@@ -74,14 +69,6 @@ def test_another_clients_deserializer_reads_every_record_of_the_topic(foreign, r
     }
 
 
-def test_the_planted_fault_is_seen_a_record_framed_by_a_fingerprint_is_nothing_to_another_client(foreign, records):
-    event = Crate.Packed(kilos=1, label="old")
-    wrong = records[0].__class__(**{f: getattr(records[0], f) for f in records[0].__slots__}
-                                 | {"value": event_type_of(event).encode(event)})  # fmt: skip
-    with pytest.raises(SchemaRegistryError, match="404"):
-        decoded_by_another(foreign, wrong)
-
-
 def test_a_version_of_a_class_is_a_version_of_the_subject_that_is_the_events_type(foreign, road, records):
     assert {"crate.packed", "crate.sent"} <= set(foreign.get_subjects())
     assert foreign.get_versions("crate.packed") == [1, 2]
@@ -113,54 +100,6 @@ def test_a_subscription_reads_both_versions_as_of_today(settings, road, records)
     packed = sorted((e.kilos, e.name) for e in seen if isinstance(e, CrateToday.Packed))
     assert packed == [(1, "old"), (2, "old"), (11, "new"), (12, "new")]
     assert len(seen) == 6
-
-
-def test_a_table_in_spark_folds_both_versions(environment, road, records):
-    columns = {
-        "kilos": on(CrateToday.Packed).take("kilos"),
-        "name": on(CrateToday.Packed).take("name"),
-        "carrier": on(CrateToday.Sent).take("carrier"),
-    }
-    crates = Table.from_events(CrateToday, key="crate_id", columns=columns, topic=road.topic)
-
-    @view(key="crate_id", tables={"crates": crates})
-    def crate_rows(crates):
-        return crates.select("crate_id", "kilos", "name", "carrier")
-
-    env = environment()
-    rebuild(env, ProjectionGroup("crates", [crate_rows]))
-    with env.store.transaction() as connection:
-        rows = connection.execute(sa.text("SELECT * FROM crate_rows ORDER BY crate_id")).all()
-    assert [tuple(row) for row in rows] == [("1", 11, "new", "sea"), ("2", 12, "new", "sea")]
-
-
-def test_the_store_reads_its_own_events_without_a_registry(road):
-    with SqlEventStore(road.store.engine) as reader:
-        read = list(reader.read_stream("crate-1"))
-    assert [CrateToday.events_of(event)[0] for event in read] == [
-        CrateToday.Packed(kilos=1, name="old"),
-        CrateToday.Sent(carrier="sea"),
-        CrateToday.Packed(kilos=11, name="new"),
-    ]
-
-
-def test_events_from_before_the_registry_and_after_are_one_topic_to_a_reader(captured, settings, registry_url):
-    topic, engine = f"crate.{uuid.uuid4().hex[:8]}", captured().engine
-    with ConfluentRegistry(RegistrySettings(url=registry_url)) as registry:
-        for number, used in enumerate((None, registry, None)):
-            writer = SqlEventStore(engine, registry=used)
-            writer.create_tables()
-            writer.declare_category("crate", partitions=1, topic=topic)
-            writer.append("crate-1", [Crate.Packed(kilos=number, label="x")], expected=ANY)
-    assert Relay(SqlEventStore(engine), settings).run(stop=threading.Event(), once=True).events == 3
-    seen: list[int] = []
-
-    def note(event: Crate.Packed) -> None:
-        seen.append(event.kilos)
-
-    with open_subscriber(subscription(topic, group=f"g-{topic}")(note), settings=settings) as subscriber:
-        deliver(subscriber, records=3)
-    assert seen == [0, 1, 2]
 
 
 def test_an_id_that_two_registries_gave_is_refused_by_readers_of_the_schemas_topic(settings):

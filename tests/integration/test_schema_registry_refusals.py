@@ -7,18 +7,20 @@ import json
 import sys
 import uuid
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eventstore import ANY, RegistrySettings, SqlEventStore, tenant_store
+from eventstore import ANY, RegistrySettings, SqlEventStore
 from eventstore.errors import RegistryUnreachable, SchemaIncompatible, UnknownSchema
 from eventstore.event_types import event_type_of
 from eventstore.kafka import ConfluentRegistry
 from eventstore.schema_registry import RegisteredSchema
-from factfold.cli.entry import main
+from tests.commands import factfold
 from tests.integration.registered import Barrel, Crate, CrateOfAnother, CrateToday
+from tests.rows import each_row
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "use-a-schema-registry.md"
 
@@ -65,35 +67,26 @@ def test_while_the_registry_is_away_known_kinds_are_appended_and_when_it_is_back
         assert registry.register([event_type_of(Crate.Packed).registered]) == [schema]
 
 
-def test_without_leave_to_register_the_deployment_registers_first(registry_url, store, capsys):
+def test_without_leave_to_register_the_deployment_registers_first(registry_url, store):
     careful = RegistrySettings(url=registry_url, auto_register=False)
+    command = ("schema", "register", "tests.integration.registered:Barrel", "--registry-url", registry_url)
     with ConfluentRegistry(careful) as registry, SqlEventStore(store.engine, registry=registry) as writer:
         with pytest.raises(UnknownSchema, match=r"barrel\.filled"):
             writer.append("barrel-1", [Barrel.Filled(litres=3)], expected=ANY)
-        assert command("schema", "register", "tests.integration.registered:Barrel", "--registry-url", registry_url) == 0
+        assert "barrel.filled" in factfold(*command).stdout
         writer.append("barrel-1", [Barrel.Filled(litres=3)], expected=ANY)
         assert len(list(writer.read_stream("barrel-1"))) == 1
-    assert "barrel.filled" in capsys.readouterr().out
 
 
-def test_the_command_holds_the_code_against_every_version_in_the_registry(registry_url, store, capsys):
+def test_the_command_holds_the_code_against_every_version_in_the_registry(registry_url, store):
     module = "tests.integration.registered"
     store.register(Crate, CrateToday)
-    assert command("schema", "check", f"{module}:CrateToday", "--registry-url", registry_url) == 0
-    assert command("schema", "check", f"{module}:Crate", "--registry-url", registry_url, "--json") == 1
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    check = partial(factfold, "schema", "check", "--registry-url", registry_url, "--json")
+    assert check(f"{module}:CrateToday").exit_code == 0
+    refused = check(f"{module}:Crate")
+    assert refused.exit_code == 1
+    found = json.loads(refused.stdout.splitlines()[-1])
     assert [finding["place"] for finding in found["misfits"]] == ["crate.packed"]
-
-
-def test_tenants_share_the_ids_of_one_registry(database, registry):
-    url = database()
-    for tenant in ("acme", "globex"):
-        with tenant_store(url, tenant, registry=registry) as store:
-            store.create_tables()
-            store.append("crate-1", [Crate.Sent(carrier="sea")], expected=ANY)
-            assert [event.schema_id for event in store.read_stream("crate-1")] == [
-                registry.register([event_type_of(Crate.Sent).registered])[0].id
-            ]
 
 
 def field(name: str, avro: Any, **default: Any) -> dict[str, Any]:
@@ -103,8 +96,8 @@ def field(name: str, avro: Any, **default: Any) -> dict[str, Any]:
 SKU, NOTE = field("sku", "long"), field("note", ["null", "string"], default=None)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "backward", "forward"),
+@each_row(
+    "before, after, backward, forward",
     [
         ([SKU], [SKU, NOTE], True, True),
         ([SKU], [SKU, field("price", "long")], False, True),
@@ -114,7 +107,7 @@ SKU, NOTE = field("sku", "long"), field("note", ["null", "string"], default=None
         ([SKU], [field("sku", "string")], False, False),
     ],
 )
-@pytest.mark.parametrize("rule", ["BACKWARD", "FORWARD"])
+@each_row("rule", ["BACKWARD", "FORWARD"])
 def test_the_rules_forbid_what_the_page_says(registry_url, before, after, backward, forward, rule):
     category = f"c{uuid.uuid4().hex[:8]}"
     first, second = (
@@ -138,12 +131,3 @@ def test_the_page_about_registries_runs(registry_url, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "page_registry", module)
     spec.loader.exec_module(module)
     module.store.close(), module.registry.close()
-
-
-def command(*words: str) -> int:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sys.argv", ["factfold", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code

@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from factfold.stack.folders import cache_folder
 from factfold.stack.local import sweep
 from factfold.stack.postgres import create_database, psql_command
 from factfold.stack.processes import RecordedProcess, wait_ended
-from factfold.stack.state import SERVERS, save
+from factfold.stack.state import SERVERS
 from tests.unit.test_names_of_settings import READ
 
 Ran = subprocess.CompletedProcess[str]
@@ -99,10 +99,6 @@ UP = {"postgres": "up", "kafka": "up", "connect": "up"}
 DOWN = {"postgres": "down", "kafka": "down", "connect": "down"}
 
 
-def test_all_three_servers_answer(stack: LocalStack) -> None:
-    assert states(stack) == UP
-
-
 def test_every_port_is_its_own_and_listens_on_this_machine_alone(stack: LocalStack) -> None:
     listening = [
         connection.laddr
@@ -141,11 +137,6 @@ def test_connect_has_debezium_and_tells_no_secret_outside_of_its_folder(stack: L
     assert stat.S_IMODE(stack.info.secrets_dir.stat().st_mode) == 0o700
 
 
-def test_a_fresh_database_is_empty_and_not_the_last_one(database: Callable[[], str]) -> None:
-    first, second = database(), database()
-    assert first != second
-
-
 def test_a_database_is_created_once_under_any_name_and_a_failure_is_in_postgresqls_words(stack: LocalStack) -> None:
     name = 'a "shop" of mine'
     assert create_database(stack.info, name)
@@ -175,8 +166,9 @@ def test_without_psql_it_says_what_to_install(
     assert "postgresql-client" in refused.value.remedy
 
 
-def test_the_variables_of_a_stack_are_what_a_shell_takes(stack: LocalStack) -> None:
+def test_the_variables_of_a_stack_are_those_that_commands_read(stack: LocalStack) -> None:
     found = _variables(stack.info, "shop")
+    assert set(found) <= READ
     assert found["FACTFOLD_STORE_URL"] == found["FACTFOLD_VIEWS_URL"] == stack.info.postgres.url("shop")
     assert found["FACTFOLD_KAFKA__BOOTSTRAP_SERVERS"] == stack.info.bootstrap_servers
     assert "FACTFOLD_REGISTRY__URL" not in found
@@ -185,10 +177,6 @@ def test_the_variables_of_a_stack_are_what_a_shell_takes(stack: LocalStack) -> N
     assert _variables(replace(registered, ports=ports), "shop")["FACTFOLD_REGISTRY__URL"] == (
         "http://127.0.0.1:8081/apis/ccompat/v7"
     )
-
-
-def test_every_variable_of_a_stack_is_one_that_a_command_reads(stack: LocalStack) -> None:
-    assert set(_variables(stack.info, "shop")) <= READ
 
 
 def test_the_second_stack_shares_nothing_with_the_first(stack: LocalStack, running: LocalStack) -> None:
@@ -209,10 +197,7 @@ def test_a_killed_server_is_down_and_up_starts_it_alone(running: LocalStack) -> 
     running.kill("connect")
     ran = command("status", "--stack", running.name, "--json")
     assert ran.returncode == 3
-    assert {name: one["state"] for name, one in json.loads(ran.stdout)["servers"].items()} == {
-        **UP,
-        "connect": "down",
-    }
+    assert {name: one["state"] for name, one in json.loads(ran.stdout)["servers"].items()} == UP | {"connect": "down"}
     running.up()
     assert recorded(running)[:2] == [postgres, kafka]
     assert states(running) == UP
@@ -233,29 +218,6 @@ def test_a_registry_is_started_where_it_is_asked_for_and_keeps_what_it_was_told(
     with urlopen(f"{subject}/1", timeout=30) as response:
         assert json.load(response)["id"] == given
     running.stop("registry")
-
-
-@pytest.mark.parametrize("server", ["postgres", "kafka"])
-def test_each_server_can_be_stopped_and_started_alone_at_its_port(running: LocalStack, server: str) -> None:
-    port = running.info.ports[server]
-    running.stop(server)
-    assert states(running)[server] == "down"
-    running.start(server)
-    assert states(running) == UP
-    assert running.info.ports[server] == port
-
-
-def test_a_process_that_got_a_recorded_id_later_survives_down(running: LocalStack) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bystander:
-        info = running.info
-        connect = info.processes["connect"]
-        another = replace(RecordedProcess.of(bystander.pid), started=connect.started)
-        save(info.with_process("connect", another))
-        LocalStack(running.name).stop("connect")
-        assert bystander.poll() is None
-        assert connect.find() is not None
-        save(running.info.with_process("connect", connect))
-        bystander.communicate(b"\n")
 
 
 @pytest.mark.faults
@@ -288,17 +250,6 @@ def test_down_stops_its_own_servers_and_leaves_the_other_stack_alone(stack: Loca
     assert command("down", "--stack", running.name).stdout == "nothing was running\n"
 
 
-def test_a_port_that_was_asked_for_and_is_taken_is_refused_with_its_holder(
-    stack: LocalStack, stopped: LocalStack
-) -> None:
-    port = stack.info.ports["kafka"]
-    ran = command("up", "--stack", stopped.name, "--port", f"postgres={port}")
-    assert ran.returncode == 1
-    assert f"error: port {port}, requested by postgres, is taken by java (process" in ran.stderr
-    assert "remedy:" in ran.stderr
-    assert states(stopped) == DOWN
-
-
 def test_a_server_that_does_not_start_shows_the_end_of_its_log_and_nothing_is_left(
     stopped: LocalStack,
 ) -> None:
@@ -313,33 +264,6 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log_and_nothing_is_le
     assert "error: postgres ended while it was starting" in ran.stderr
     assert 'unrecognized configuration parameter "no_such_setting"' in ran.stderr
     assert states(stopped) == DOWN
-
-
-def test_logs_prints_the_end_of_one_servers_log(stack: LocalStack) -> None:
-    ran = command("logs", "postgres", "-n", "5", "--stack", stack.name)
-    assert (
-        "database system is ready to accept connections"
-        in command("logs", "postgres", "-n", "1000000", "--stack", stack.name).stdout
-    )
-    assert len(ran.stdout.splitlines()) == min(5, len(stack.info.log("postgres").read_text().splitlines()))
-
-
-@pytest.mark.parametrize(
-    ("java", "cause"),
-    [
-        (None, "error: no Java was found"),
-        ('openjdk version "11.0.22"', "error: Java 11 is too old, the servers need 17 or newer"),
-    ],
-)
-def test_without_a_java_that_will_do_up_says_what_to_install(tmp_path: Path, java: str | None, cause: str) -> None:
-    if java is not None:
-        (tmp_path / "java").write_text(f"#!/bin/sh\necho '{java}' >&2\n")
-        (tmp_path / "java").chmod(0o755)
-    ran = command("up", "--stack", "nojava", PATH=str(tmp_path), JAVA_HOME="", FACTFOLD_HOME=str(tmp_path))
-    assert ran.returncode == 1
-    assert cause in ran.stderr
-    assert "remedy: install Java 17 or newer" in ran.stderr
-    assert "Traceback" not in ran.stderr
 
 
 # Modules are imported first: the interpreter may lie in a home that the other account cannot read.

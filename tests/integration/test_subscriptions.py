@@ -10,22 +10,22 @@ import sys
 import threading
 import time
 import uuid
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from confluent_kafka import ConsumerGroupState, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 
 from eventstore import RecordedEvent, Settings, open_subscriber, run_subscription, subscription
 from eventstore.delivery import Subscriber
 from eventstore.errors import GroupActive, GroupUnknown
-from eventstore.kafka.admin import end_offsets, quiet
-from eventstore.kafka.consumer import read_range
+from eventstore.kafka.admin import end_offsets
 from eventstore.kafka.groups import group_lag, group_offsets, require_group, reset_group
-from factfold.cli.entry import main
+from eventstore.metrics import SubscriptionMetrics
+from tests.commands import factfold
 from tests.integration.delivering import booking, deliver, noting, running
 from tests.integration.payments_topic import PaymentsTopic
 from tests.ledger import Payment, amounts
@@ -47,54 +47,36 @@ def test_events_are_handled_in_order_with_their_metadata(settings, payments):
     assert report.handled == 3
 
 
-class Booking:
+@contextmanager
+def booked(payments: PaymentsTopic, engine: sa.Engine, **kill: str) -> Iterator[subprocess.Popen[bytes]]:
     """`factfold subscriptions run` in a process of its own."""
-
-    def __init__(self, name: str, payments: PaymentsTopic, engine: sa.Engine, *, kill: int | None = None) -> None:
-        # A member that says who it is takes its partitions back at once; others wait for the dead one's session.
-        extra = json.dumps({"group.instance.id": "the-one"})
-        environment = os.environ | {
-            "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": payments.settings.kafka.bootstrap_servers,
-            "FACTFOLD_KAFKA__EXTRA_LIBRDKAFKA": extra,
-            "FACTFOLD_TEST_TOPIC": payments.name,
-        }
-        if kill is not None:
-            environment["FACTFOLD_TEST_KILL"] = str(kill)
-        url = engine.url.render_as_string(hide_password=False)
-        command = [sys.executable, "-m", "factfold", "subscriptions", "run", f"tests.integration.booking:{name}"]
-        self.process = subprocess.Popen([*command, "--inbox-url", url, "--json"], env=environment, cwd=ROOT)
-
-    def ended(self) -> int:
+    # A member that says who it is takes its partitions back at once. Others wait for the dead one's session.
+    environment = os.environ | {
+        "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": payments.settings.kafka.bootstrap_servers,
+        "FACTFOLD_KAFKA__EXTRA_LIBRDKAFKA": json.dumps({"group.instance.id": "the-one"}),
+        "FACTFOLD_TEST_TOPIC": payments.name,
+    }
+    command = [sys.executable, "-m", "factfold", "subscriptions", "run", "tests.integration.booking:book", "--json"]
+    url = engine.url.render_as_string(hide_password=False)
+    with subprocess.Popen([*command, "--inbox-url", url], env=environment | kill, cwd=ROOT) as process:
         try:
-            return self.process.wait(60)
+            yield process
         finally:
-            self.process.kill()
-
-    def stopped(self) -> int:
-        self.process.terminate()
-        return self.ended()
-
-
-def _killed(name: str, payments: PaymentsTopic, engine: sa.Engine, *, at: tuple[int, ...]) -> list[int]:
-    payments.receive(range(300))
-    for kill in at:
-        assert Booking(name, payments, engine, kill=kill).ended() == -signal.SIGKILL
-    last = Booking(name, payments, engine)
-    try:
-        wait_until(lambda: group_lag(payments.settings, payments.name, group=f"books-of-{payments.name}").records == 0)
-    finally:
-        assert last.stopped() == 0
-    return sorted(amounts(engine))
+            process.kill()
 
 
 def test_a_subscriber_killed_twice_handles_every_event_exactly_once(payments, engine):
-    assert _killed("book", payments, engine, at=(2, 1)) == list(range(300))
-
-
-def test_the_planted_fault_is_seen_without_the_inbox_a_killed_subscriber_repeats_events(payments, engine):
-    booked = _killed("book_without_inbox", payments, engine, at=(2,))
-    assert set(booked) == set(range(300))
-    assert len(booked) > 300
+    """Without the inbox it repeats events: see faults/test_branches_killed."""
+    payments.receive(range(300))
+    for kill in "21":
+        with booked(payments, engine, FACTFOLD_TEST_KILL=kill) as killed:
+            assert killed.wait(60) == -signal.SIGKILL
+    with booked(payments, engine) as last:
+        group = f"books-of-{payments.name}"
+        wait_until(lambda: group_lag(payments.settings, payments.name, group=group).records == 0)
+        last.terminate()
+        assert last.wait(60) == 0
+    assert sorted(amounts(engine)) == list(range(300))
 
 
 def test_members_share_the_partitions_and_one_that_joins_causes_no_double_work(settings, payments):
@@ -130,34 +112,6 @@ def test_members_share_the_partitions_and_one_that_joins_causes_no_double_work(s
     assert sorted(seen["a"] + seen["b"] + seen["c"]) == list(range(sent[0]))
 
 
-def test_a_member_that_joins_waits_for_the_batch_at_hand_of_the_other(settings, payments):
-    """The first handler works until the second member asks for its share; it is not interrupted, nor repeated."""
-    first, second, working, going_on = [], [], threading.Event(), threading.Event()
-
-    def slow(event: Payment.Received) -> None:
-        working.set()
-        assert going_on.wait(60)
-        first.append(event.amount)
-
-    payments.receive(range(40))
-    declared = subscription(payments.name, group="shared")(slow)
-    with running(open_subscriber(declared, settings=settings)):
-        assert working.wait(60)
-        with running(open_subscriber(noting(payments.name, group="shared", into=second), settings=settings)):
-            wait_until(lambda: _asked_to_share(settings, "shared"))
-            going_on.set()
-            wait_until(lambda: len(first) + len(second) >= 40)
-            wait_until(lambda: group_lag(settings, payments.name, group="shared").records == 0)
-    assert sorted(first + second) == list(range(40))
-
-
-def _asked_to_share(settings: Settings, group: str) -> bool:
-    """Say whether both are members: the first was told by then which of its partitions to give back."""
-    admin = AdminClient(quiet(settings.kafka))
-    found = admin.describe_consumer_groups([group])[group].result(10)
-    return len(found.members) == 2 and found.state == ConsumerGroupState.STABLE
-
-
 def test_a_member_that_joins_does_not_wait_for_a_long_batch_and_nothing_of_it_is_repeated(settings, payments):
     """The first has a minute's work at hand when the second asks for its share, and is slow until it has got it."""
     first, second = [], []
@@ -182,15 +136,6 @@ def test_a_member_that_joins_does_not_wait_for_a_long_batch_and_nothing_of_it_is
             wait_until(lambda: group_lag(settings, payments.name, group="shared").records == 0)
     assert done_by_first[0] < 400
     assert sorted(first + second) == list(range(600))
-
-
-def test_each_group_gets_every_event(settings, payments):
-    payments.receive(range(10))
-    for group in ("fraud", "shipping"):
-        seen: list[int] = []
-        with open_subscriber(noting(payments.name, group=group, into=seen), settings=settings) as subscriber:
-            deliver(subscriber, records=10)
-        assert sorted(seen) == list(range(10))
 
 
 def test_a_new_group_begins_where_its_subscription_starts(settings, payments):
@@ -279,16 +224,14 @@ def test_a_group_is_moved_while_it_is_empty_and_only_then(settings, payments, en
     assert amounts(engine) == [0, 1, 2, 3]
 
 
-def test_groups_are_listed_with_their_lag_and_an_unknown_one_is_an_error(
-    settings, payments, engine, monkeypatch, capsys
-):
+def test_groups_are_listed_with_their_lag_and_an_unknown_one_is_an_error(settings, payments, monkeypatch):
     payments.receive(range(6), partition=0)
     group = f"counted-{uuid.uuid4().hex}"
     with open_subscriber(noting(payments.name, group=group, into=[], batch=2), settings=settings) as subscriber:
         deliver(subscriber, records=2)
     monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
-    _command(monkeypatch, "list", "--json")
-    (found,) = [one for one in json.loads(capsys.readouterr().out) if one["group"] == group]
+    listed = json.loads(factfold("subscriptions", "list", "--json").stdout)
+    (found,) = [one for one in listed if one["group"] == group]
     behind = group_lag(settings, payments.name, group=group)
     assert (found["topics"], found["records"], found["members"]) == ([payments.name], behind.records, 0)
     assert 0 < behind.records < 6
@@ -299,7 +242,7 @@ def test_groups_are_listed_with_their_lag_and_an_unknown_one_is_an_error(
     assert (repr(mistyped) in unknown.value.message, repr(group) in unknown.value.remedy) == (True, True)
 
 
-def test_the_command_moves_a_group_forgets_its_inbox_and_shows_its_lag(settings, payments, engine, monkeypatch, capsys):
+def test_the_command_moves_a_group_forgets_its_inbox_and_shows_its_lag(settings, payments, engine, monkeypatch):
     payments.receive(range(4), partition=0)
     stop, handled = threading.Event(), []
 
@@ -308,33 +251,18 @@ def test_the_command_moves_a_group_forgets_its_inbox_and_shows_its_lag(settings,
         if sum(handled) == 4:
             stop.set()
 
-    run_subscription(booking(payments.name), stop=stop, settings=settings, engine=engine, on_batch=until_four)
+    metrics = SubscriptionMetrics("books")
+    sides = {"settings": settings, "engine": engine, "metrics": metrics}
+    run_subscription(booking(payments.name), stop=stop, on_batch=until_four, **sides)
+    counted = {"records_total": {"group": "books", "outcome": "handled"}, "handler_seconds_count": {"group": "books"}}
+    for family, labels in counted.items():
+        assert metrics.registry.get_sample_value(f"factfold_subscription_{family}", labels) == 4
     monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
     url = engine.url.render_as_string(hide_password=False)
-    _command(monkeypatch, "reset", payments.name, "books", "--to", "0=1", "--forget", "--inbox-url", url)
-    assert "4 events forgotten" in capsys.readouterr().out
-    _command(monkeypatch, "lag", payments.name, "books", "--json")
-    assert json.loads(capsys.readouterr().out)["records"] == 3
+    group = (payments.name, "books")
+    moved = factfold("subscriptions", "reset", *group, "--to", "0=1", "--forget", "--inbox-url", url)
+    assert "4 events forgotten" in moved.stdout
+    assert json.loads(factfold("subscriptions", "lag", *group, "--json").stdout)["records"] == 3
     with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
         assert deliver(subscriber, records=3).handled == 3
     assert amounts(engine) == [0, 1, 2, 3, 1, 2, 3]
-
-
-def _command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["factfold", "subscriptions", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 0
-
-
-def test_records_of_another_service_are_dead_letters_where_the_subscription_names_its_own(settings, payments):
-    one = Payment.Received(amount=1)
-    payments.put([payments.record(one, partition=0, ce_source="/billing"), payments.record(one, partition=0)])
-    seen: list[int] = []
-    declared = noting(payments.name, group="g", into=seen, source="/payments")
-    with open_subscriber(declared, settings=settings) as subscriber:
-        report = deliver(subscriber, records=2)
-    assert (report.handled, report.dead, seen) == (1, 1, [1])
-    (letter,) = [dict(letter.headers) for letter in read_range(settings, f"{payments.name}.g.dead-letter")]
-    assert (letter["dead_letter_error"], letter["dead_letter_offset"]) == (b"ForeignRecord", b"0")
-    assert "'/payments' is declared, and the record's source is '/billing'" in letter["dead_letter_message"].decode()

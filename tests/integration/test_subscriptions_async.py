@@ -13,13 +13,9 @@ from eventstore import open_async_subscriber, subscription
 from eventstore.errors import HandlerHung
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.async_handlers import (
-    ENDINGS,
-    assert_only_the_culprit_is_given_up,
     booking,
-    by_statement,
     deliver,
 )
-from tests.unit.eventstore.handlers import Ending
 from tests.unit.eventstore.memory_source import MemorySource, arrivals
 from tests.waiting import wait_until
 
@@ -35,12 +31,6 @@ def booking_from(topic, **options):
         await tx.execute(sa.insert(LEDGER).values(amount=event.amount))
 
     return subscription(topic, group="books", **options)(book)
-
-
-async def until_records(subscriber, count):
-    while subscriber.report.records < count:
-        await subscriber.run_once(timeout=0.2)
-    return subscriber.report
 
 
 async def test_events_of_a_topic_are_handled_once_by_members_that_come_and_go(settings, payments, engine, looped):
@@ -64,46 +54,6 @@ async def test_events_of_a_topic_are_handled_once_by_members_that_come_and_go(se
 async def run(declared, settings, engine):
     async with open_async_subscriber(declared, settings=settings, engine=engine) as subscriber:
         await subscriber.run()
-
-
-async def test_what_fails_is_a_dead_letter_of_the_topic(settings, payments, engine, looped, records_of):
-    async def fail(event: Payment.Received, tx: AsyncConnection) -> None:
-        raise ValueError("no room")
-
-    declared = subscription(payments.name, group="g", attempts=2, backoff=0.01)(fail)
-    payments.receive([1, 2])
-    async with open_async_subscriber(declared, settings=settings, engine=looped()) as subscriber:
-        assert (await until_records(subscriber, 2)).dead == 2
-    letters = records_of(declared.dead_letter_topic, count=2)
-    assert {dict(letter.headers)["dead_letter_message"] for letter in letters} == {b"no room"}
-
-
-POSTGRES_ENDINGS = ENDINGS | {
-    "commit and chain behind a comment": Ending(by_statement("/**/commit and chain"), stays=True),
-    "commit as a second statement": Ending(
-        by_statement("select 1; commit; begin; insert into ledger (amount) values (1000)"), stays=True
-    ),
-}
-
-
-@pytest.mark.parametrize("how", POSTGRES_ENDINGS.values(), ids=POSTGRES_ENDINGS)
-async def test_a_handler_that_ends_its_transaction_is_given_up_alone(engine, looped, how):
-    await assert_only_the_culprit_is_given_up(how, engine=engine, looped=looped())
-
-
-async def test_a_handler_that_goes_on_in_an_aborted_transaction_is_given_up_alone(engine, looped):
-    async def book(event: Payment.Received, tx: AsyncConnection) -> None:
-        await tx.execute(sa.insert(LEDGER).values(amount=event.amount))
-        if event.amount == 2:
-            try:
-                await tx.exec_driver_sql("select 1 / 0")
-            except sa.exc.DBAPIError:
-                return
-
-    source = MemorySource(arrivals(1, 2, 3))
-    report = await deliver(subscription("payments", group="b", attempts=1, backoff=0)(book), source, looped())
-    assert (report.handled, report.dead, amounts(engine)) == (2, 1, [1, 3])
-    assert "aborted its transaction" in str(source.dead[0].error)
 
 
 def at_work_in(engine):
@@ -140,16 +90,3 @@ async def test_a_handler_that_hangs_in_the_database_loses_its_transaction(engine
     while len(asyncio.all_tasks()) > 1:
         await asyncio.sleep(0.01)
     assert amounts(engine) == [1, 2, 3]
-
-
-async def test_whenever_subscribers_are_cancelled_every_event_is_handled_once(engine, looped):
-    chance, batch = random.Random(3), arrivals(*range(60))
-    for _ in range(20):
-        source = MemorySource(batch[:20], batch[20:40], batch[40:])
-        task = asyncio.create_task(deliver(booking(waits=0.002), source, looped()))
-        await asyncio.wait({task}, timeout=chance.uniform(0, 0.2))
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert task.cancelled() or not task.exception()
-    await deliver(booking(), MemorySource(batch), looped())
-    assert sorted(amounts(engine)) == list(range(60))

@@ -1,4 +1,4 @@
-"""Subscriptions to several topics of a real broker: by name, and by a pattern that new topics match."""
+"""Subscriptions to several topics of a real broker, to records that are put off, and at most once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from eventstore import RecordedEvent, open_subscriber, subscription
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
-from eventstore.kafka.groups import read_topics, subscription_lag
+from eventstore.kafka.groups import group_offsets, read_topics, subscription_lag
 from eventstore.topics import branch_topic
 from tests.integration.delivering import deliver, running
 from tests.integration.payments_topic import PaymentsTopic
@@ -110,3 +110,17 @@ def test_a_record_that_is_put_into_the_retry_topic_while_the_group_reads_is_hand
         payments.put([replace(one, topic=declared.retry_topic)] * 2)
         report = deliver(subscriber, records=3)
     assert (report.handled, report.duplicates, amounts(engine)) == (1, 1, [1])
+
+
+def test_at_most_once_the_broker_knows_of_a_record_before_it_is_handled(settings, payments):
+    payments.receive(range(5), partition=0)
+    known: list[tuple[int, int]] = []
+
+    def note(event: Payment.Received) -> None:
+        known.append((event.amount, group_offsets(settings, payments.name, group="g")[0]))
+
+    declared = subscription(payments.name, group="g", guarantee="at-most-once")(note)
+    with open_subscriber(declared, settings=settings) as subscriber:
+        deliver(subscriber, records=5)
+    assert [amount for amount, _ in known] == [0, 1, 2, 3, 4]
+    assert all(offset > amount for amount, offset in known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 from pathlib import Path
@@ -16,6 +17,7 @@ import cdc
 from cdc import ConnectorStatus, MirrorHeartbeat, PostgresSource, grant_statements
 from cdc.connect.status import TaskStatus
 from cdc.errors import InvalidConnector
+from cdc.source.catalogue import ReplicationSlot
 from cdc.source.grants import grant_notes
 from eventstore.errors import DeclarationError
 from factfold.stack.state import StackInfo
@@ -54,6 +56,8 @@ def test_the_rights_that_a_source_needs_are_printed_to_be_run_by_hand(monkeypatc
     statements = [f"{statement};" for statement in grant_statements(SHOP)]
     assert lines == ["-- shop", *grant_notes(SHOP), *statements]
     assert r"\password" in grant_notes(SHOP)[0]
+    assert all(note.startswith("-- ") for note in grant_notes(SHOP))
+    assert "PASSWORD" not in " ".join(statements)
     assert other == "-- hearts: no SQL; it is known for sources of PostgreSQL only"
     told = json.loads(run("grants", "shop_here:sources", "--json").stdout)
     assert told == {"shop": list(grant_statements(SHOP)), "hearts": []}
@@ -147,6 +151,21 @@ def overview(name: str, state: str) -> dict[str, Any]:
         "info": {"name": name, "type": "source", "config": {}, "tasks": []},
         "status": {"name": name, "connector": worker, "tasks": [{"id": 0, **worker}]},
     }
+
+
+def test_the_status_shows_slots_and_ages(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = ConnectorStatus("shop", "RUNNING", "w:1", (TaskStatus(0, "RUNNING", "w:1"),))
+    slot = ReplicationSlot("factfold_shop", "pgoutput", "shop", True, "reserved", 100, 2048, None)
+    found = (cdc.ConnectorHealth(running, slot, 3.2, well=True), cdc.ConnectorHealth(running))
+    monkeypatch.setattr(cdc, "healths", lambda client, names, *, source: found)
+    shown = run("status", "--connect-url", WORKER)
+    cells = [re.split(r" {2,}", line) for line in shown.stdout.splitlines()]
+    assert shown.exit_code == 3  # the second is not well
+    assert cells[0] == ["name", "state", "tasks", "last event", "slot", "behind", "holds", "log"]
+    assert cells[1] == ["shop", "RUNNING", "0 RUNNING", "3 s ago", "read", "100 B", "2.0 KiB", "reserved"]
+    assert cells[2][3:] == ["-"] * 5
+    told = json.loads(run("status", "--connect-url", WORKER, "--json").stdout.splitlines()[0])
+    assert (told["slot"]["name"], told["last_event_age_seconds"], told["causes"]) == ("factfold_shop", 3.2, [])
 
 
 def test_a_supervisor_s_log_may_be_json(monkeypatch: pytest.MonkeyPatch) -> None:

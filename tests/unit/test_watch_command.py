@@ -16,6 +16,7 @@ from eventstore import ANY, NewEvent, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import Subscriber
 from eventstore.processes.administration import Processes
+from eventstore.store import FenceStatus
 from factfold.watching.looking import Letters, _topic_and_group, look_at_store
 from factfold.watching.metrics import WatchMetrics
 from tests.commands import factfold
@@ -48,6 +49,14 @@ def test_an_open_fence_has_no_age_where_nobody_writes(store, metrics):
     name = store.engine.url.database
     assert sampled(metrics, "store_fence_age_seconds", store=name) == 0
     assert sampled(metrics, "store_fence_events", store=name) == 0
+
+
+def test_a_fence_that_is_held_has_an_age_and_hides_events(store, metrics, monkeypatch):
+    monkeypatch.setattr(store, "fence", lambda: FenceStatus(3, 2.5, "slow import"))
+    look_at_store(metrics, store)
+    name = store.engine.url.database
+    assert sampled(metrics, "store_fence_age_seconds", store=name) == 2.5
+    assert sampled(metrics, "store_fence_events", store=name) == 3
 
 
 def test_what_is_overdue_grows_and_what_failed_too_often_is_counted(store, metrics):

@@ -15,6 +15,7 @@ from cdc.connectors.encodings import JsonWithSchemas
 from cdc.errors import InvalidConnector, LiteralSecret, UnsupportedEncoding
 from cdc.transforms import Filter, Mask, TopicMatches
 from eventstore.errors import InvalidIdentifier
+from tests.rows import each_row
 from tests.unit.cdc.declared import (
     REFERENCE,
     checkpoint,
@@ -178,14 +179,26 @@ def test_what_a_declaration_refuses_has_the_connector_s_address_too(written, old
     assert "sentinel" not in str(refused.value)
 
 
-def test_no_error_about_a_type_shows_the_value_even_in_its_causes(written: Callable[..., Path]) -> None:
-    file = written(POSTGRES.replace(f'"{REFERENCE}"', '["sentinel"]'))
+@each_row(
+    "text",
+    [
+        POSTGRES.replace(REFERENCE, "sentinel"),
+        POSTGRES.replace(f'"{REFERENCE}"', '["sentinel"]'),
+        f'{POSTGRES}extra = {{ "ssl.x" = ["sentinel"] }}',
+        f'{POSTGRES}extra = {{ "database.sslpassword" = "sentinel" }}',
+        f'{POSTGRES}transforms = [{{ type = "custom", class_name = "x", options = {{ "api.key" = "sentinel" }} }}]',
+        'type = "mongodb"\nname = "m"\ntopic_prefix = "p"\ncollections = ["a.b"]\n'
+        'connection_string = { a = "sentinel" }',
+    ],
+)
+def test_no_error_about_a_file_shows_a_secret_even_in_its_causes(written: Callable[..., Path], text: str) -> None:
+    file = written(text)
 
     with pytest.raises(InvalidConnector) as refused:
         load(file)
 
-    assert refused.value.place == f"{file}: connector[0].password"
-    assert "sentinel" not in "".join(traceback.format_exception(refused.value))
+    assert str(refused.value.place).startswith(f"{file}: connector[0].")
+    assert "sentinel" not in "".join(traceback.format_exception(refused.value)) + str(vars(refused.value))
 
 
 def test_two_connectors_of_one_name_are_refused(written: Callable[..., Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
@@ -12,7 +13,7 @@ from cdc.connect.status import ConnectorInfo, TaskInfo
 from cdc.connectors.catalogue import keys_of
 from cdc.connectors.encodings import ApicurioAvro
 from cdc.errors import LiteralSecret
-from cdc.operating.planning import MASK, masked
+from cdc.operating.planning import MASK, differences, masked
 from cdc.transforms import Custom, Flatten, InsertField, InsertHeader
 from eventstore.errors import InvalidIdentifier
 from tests.rows import each_row
@@ -27,6 +28,11 @@ OF_CONVERTERS = ("basic.auth.user.info", "schema.registry.basic.auth.user.info",
 
 
 NO_REFERENCES = ("", " ", "${jndi:ldap://host/a}", "${JNDI:dns://host}", f"{REFERENCE}x")
+
+
+def told(error: BaseException) -> str:
+    """All that an error can show: its text, its fields, its traceback with every cause."""
+    return "".join(traceback.format_exception(error)) + str(vars(error))
 
 
 def secrets_of(declared: Any) -> Iterator[str]:
@@ -68,13 +74,13 @@ def test_a_secret_among_further_settings_takes_a_reference_unless_asked_for(decl
         with pytest.raises(LiteralSecret) as refused:
             declare(**{field: {key: SECRET}})
         assert (refused.value.place, "allow_literal_secrets" in refused.value.remedy) == (key, True)
-        assert SECRET not in str(refused.value)
+        assert SECRET not in told(refused.value)
         for no_reference in NO_REFERENCES:
             with pytest.raises(LiteralSecret):
                 declare(**{field: {key: no_reference}})
         allowed = declare(**{field: {key: SECRET}}, allow_literal_secrets=True)
         assert allowed.config()[key] == SECRET
-        assert SECRET not in repr(allowed)
+        assert SECRET not in repr(allowed) + repr(differences({}, allowed.config()))
 
 
 @each_row("text", [*NO_REFERENCES, SECRET])
@@ -84,7 +90,13 @@ def test_a_password_that_is_no_reference_is_refused(declare: Any, text: str) -> 
         return  # its connection string may hold the login, or there is none
     with pytest.raises(LiteralSecret) as refused:
         declare(password=text)
+<<<<<<< HEAD
     assert (SECRET in str(refused.value), "factfold cdc prepare" in refused.value.remedy) == (False, True)
+=======
+    with pytest.raises(LiteralSecret) as refused:
+        declare(password=SECRET)
+    assert SECRET not in told(refused.value)
+>>>>>>> 8d90db93 (integ1)
 
 
 @each_row(
@@ -107,7 +119,7 @@ def test_a_password_that_is_no_reference_is_refused(declare: Any, text: str) -> 
 def test_a_host_that_is_more_than_a_host_is_refused_unseen(declare: Any, host: str) -> None:
     with pytest.raises(InvalidIdentifier) as refused:
         declare(host=host)
-    assert SECRET not in str(refused.value)
+    assert SECRET not in told(refused.value)
 
 
 @pytest.mark.parametrize("host", ["db", "db-1.shop_eu.svc", "10.0.0.1", "[::1]", "[fe80::1%eth0]", "${env:DB_HOST}"])
@@ -120,7 +132,7 @@ def test_a_login_in_a_url_among_further_settings_is_refused(field: str) -> None:
     with pytest.raises(LiteralSecret) as refused:
         postgres(**{field: {"notification.http.url": f"https://ann:{SECRET}@hooks"}})
 
-    assert SECRET not in str(refused.value)
+    assert SECRET not in told(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +154,7 @@ def test_a_connection_string_that_may_hold_a_secret_is_one(url: str) -> None:
         mongodb(connection_string=url)
 
     assert refused.value.place == "connection_string"
-    assert SECRET not in str(refused.value) + repr(mongodb(connection_string=url, allow_literal_secrets=True))
+    assert SECRET not in told(refused.value) + repr(mongodb(connection_string=url, allow_literal_secrets=True))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +170,7 @@ def test_the_registry_s_url_has_no_login(url: str) -> None:
         ApicurioAvro(registry_url=url)
 
     assert refused.value.place == "registry_url"
-    assert SECRET not in str(refused.value)
+    assert SECRET not in told(refused.value)
     key = "value.converter.apicurio.registry.auth.password"
     assert postgres(encoding=ApicurioAvro(registry_url="http://registry"), extra={key: REFERENCE}).config()[key]
 
@@ -170,7 +182,7 @@ def test_a_literal_secret_of_a_transform_is_refused_without_a_remedy_that_is_non
 
     assert refused.value.place == f"options.{key}"
     assert "allow_literal_secrets" not in refused.value.remedy
-    assert SECRET not in str(refused.value)
+    assert SECRET not in told(refused.value)
     assert Custom(class_name="com.example.Seal", options={key: REFERENCE})
 
 

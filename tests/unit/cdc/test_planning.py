@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 from dataclasses import dataclass, field
+=======
+from dataclasses import replace
+>>>>>>> 8d90db93 (integ1)
 
 import pytest
 from sqlalchemy import create_engine, make_url
@@ -68,6 +72,17 @@ def test_rows_of_a_table_that_is_added_are_told_to_be_left_out():
 )
 def test_nothing_is_told_where_no_rows_are_left_out(running, declared):
     assert unread(running, declared) == ()
+
+
+def test_a_declaration_that_differs_is_a_change_and_one_that_is_missing_is_undeclared() -> None:
+    running = Cluster(RUNNING, RUNNING)
+    (changed,) = plan(running, [replace(HEARTS, interval_seconds=9)])
+    assert (changed.action, [change.key for change in changed.changes]) == (
+        "change", ["emit.heartbeats.interval.seconds"],
+    )  # fmt: skip
+    assert [(one.name, one.action) for one in plan(running, [replace(HEARTS, name="other")])] == [
+        ("other", "create"), ("hearts", "undeclared"),
+    ]  # fmt: skip
 
 
 def test_what_is_new_other_and_gone_is_told_by_key() -> None:

@@ -142,6 +142,12 @@ def test_a_table_that_is_not_captured_is_refused_and_nothing_is_sent(signals, da
     assert database.sent == []
 
 
+def test_a_source_without_signals_is_refused(database: Database) -> None:
+    for missing in ("signal_table", "notifications_topic"):
+        with pytest.raises(InvalidConnector, match=f"declares no {missing}"):
+            Signals(database, dataclasses.replace(SOURCE, **{missing: None}), SETTINGS)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("worker", "cause", "remedy"),
     [

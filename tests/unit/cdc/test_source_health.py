@@ -60,6 +60,13 @@ def test_a_server_without_a_sender_left_is_an_error_for_those_who_have_none():
     assert unwell(of_room(full, SLOT)) == []
 
 
+def test_a_server_without_a_slot_left_is_an_error_for_those_who_have_none():
+    full = replace(SERVER, slots=4)
+    ((severity, found, _),) = unwell(of_room(full, None))
+    assert (severity, found) == (Severity.ERROR, "4 of 4 in use, and 1 more is required")
+    assert unwell(of_room(full, SLOT)) == []
+
+
 def test_slots_without_a_limit_are_a_warning():
     ((severity, found, remedy),) = unwell(of_room(replace(SERVER, slot_cap=None), SLOT))
     assert (severity, "fills the disk" in found) == (Severity.WARNING, True)

@@ -1,4 +1,4 @@
-"""A row that no request takes, on a live worker: what status and doctor say, and that their remedy lets it through."""
+"""A row that no request takes and a TRUNCATE stop a connector: each is named, and its remedy lets it go on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 import cdc
 from cdc import ConnectClient, Severity
+from cdc.connect.failures import remedy_for
+from cdc.connect.status import FAILED
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 from tests.waiting import wait_until
@@ -58,3 +60,36 @@ def _limit(settings: Settings, topic: str, size: str) -> None:
     admin = AdminClient(settings.kafka.librdkafka())
     for future in admin.incremental_alter_configs([resource]).values():
         future.result()
+
+
+def test_a_connector_stops_at_a_truncate_and_goes_on_where_it_is_told_to_skip_it(
+    connect: ConnectClient, captured: Callable[[], Any], records_of: Callable[..., list[TopicRecord]]
+) -> None:
+    shop = captured()
+    shop.run("CREATE TABLE items (id int PRIMARY KEY, name text)", "INSERT INTO items VALUES (1, 'nail')")
+    tables = {"tables": ("public.items",)}
+    stopping = shop.prepared(shop.source(**tables))
+    cdc.apply(connect, stopping, source=shop.engine)
+    records_of(stopping.topics[0], count=1)
+
+    shop.run("TRUNCATE items", "INSERT INTO items VALUES (2, 'screw')")
+    wait_until(lambda: connect.status(stopping.name).failure is not None, what="the connector fails")
+
+    failed = connect.status(stopping.name)
+    assert failed.summary().endswith(FAILED)
+    assert "TRUNCATE" in remedy_for(str(failed.failure))
+    cdc.apply(connect, shop.source(**tables, truncates="skip"), source=shop.engine)
+    keys = [record.key for record in records_of(stopping.topics[0], count=2)]
+    assert keys == [b'{"id":1}', b'{"id":2}']
+
+
+def test_a_publication_that_leaves_truncates_out_is_mended_for_a_connector_that_stops_at_them(
+    captured: Callable[[], Any],
+) -> None:
+    shop = captured()
+    shop.run("CREATE TABLE items (id int PRIMARY KEY)")
+    skipping = shop.prepared(shop.source(tables=("public.items",), truncates="skip"))
+    truncates = f"SELECT pubtruncate FROM pg_publication WHERE pubname = '{skipping.publication}'"
+    assert shop.rows(truncates) == [(False,)]
+    shop.prepared(shop.source(tables=("public.items",)))
+    assert shop.rows(truncates) == [(True,)]
