@@ -41,13 +41,14 @@ $(CLASSES): $(READY)
 test: setup $(CLASSES) ## Every test, with the real servers (ARGS="tests/unit -x" for some)
 	$(PY) -m pytest $(or $(ARGS),--numprocesses 2 --dist loadgroup --max-worker-restart 1)
 
-check: setup $(CLASSES) ## Lint, format, types, plain English, import contracts, rules of the architecture, the wheel
+check: setup $(CLASSES) ## Lint, format, types, plain English, import contracts, rules of the architecture, the wheel, the tutorial
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m docs.language
 	$(VENV)/bin/lint-imports --no-logo
-	$(PY) -m pytest -q -m 'not faults' tests/architecture tests/end_to_end/test_installed_package.py
+	$(PY) -m pytest -q -m 'not faults' tests/architecture \
+	  tests/end_to_end/test_installed_package.py tests/end_to_end/test_tutorial.py
 
 # The site's packages are no part of .venv: a machine that only tests never fetches them.
 SITE := build/site-venv

@@ -7,11 +7,9 @@ import pytest
 from projections import (
     Environment,
     ProjectionGroup,
-    field,
     open_runner,
     read_views,
     rebuild,
-    view,
 )
 from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.session import small_batch_session
@@ -24,28 +22,12 @@ from tests.conformance.join_views import (
     customers,
     employees,
     left_join,
-    named,
     orders,
 )
 from tests.conformance.test_joins import customer, order
 from tests.conformance.view_oracle import in_order
 
-large_orders = orders.where(field("amount") > 5)
-some_customers = customers.where(field("full_name").starts_with("A"))
-
-
-@view(key="id", references={"customer_id": some_customers})
-def chosen(large_orders, some_customers):
-    named_ones = named(some_customers, customer_id="id", full_name="full_name")
-    return large_orders.join(named_ones, "customer_id", "left").select("id", "amount", "full_name")
-
-
-CHOSEN = {
-    "chosen": "SELECT o.id, o.amount, c.full_name FROM (SELECT * FROM orders WHERE amount > 5) o"
-    " LEFT JOIN (SELECT * FROM customers WHERE starts_with(full_name, 'A')) c ON o.customer_id = c.id"
-}
 SMALL = ProjectionGroup("pond", [left_join])
-FILTERED = ProjectionGroup("filtered", [chosen])
 
 
 class Killed(Exception):
@@ -59,7 +41,7 @@ def opened(spark, path, schemas=None):
 
 def expected(log, group):
     """What DuckDB makes of the topics."""
-    return view_oracle.expected(log, group, SQL | CHOSEN, NAMED | {"bosses": employees})
+    return view_oracle.expected(log, group, SQL, NAMED | {"bosses": employees})
 
 
 def shown(environment, group):

@@ -11,9 +11,12 @@ import re
 import subprocess
 import time
 
-from tests.end_to_end.test_installed_package import LIGHT, programs, wheel  # noqa: F401 (the two are fixtures)
+import pytest
+
+from tests.end_to_end.conftest import LIGHT
 from tests.unit.test_documentation import ROOT, blocks
 
+pytestmark = pytest.mark.builds
 FILE, COMMANDS, OUTPUT = "python file", "sh", "text"
 # What differs from run to run: moments, durations, rates.
 CHANGING = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+Z)?|\d+\.\d+ s|\d+ records/s|idle for \d:\d\d:\d\d")
@@ -52,7 +55,7 @@ def shell(lines, *, folder, environment):
     return done.stdout
 
 
-def test_the_commands_of_the_tutorial_print_what_it_shows_with_the_wheel_alone(programs, tmp_path):  # noqa: F811
+def test_the_commands_of_the_tutorial_print_what_it_shows_with_the_wheel_alone(programs, tmp_path):
     environment = {name: value for name, value in os.environ.items() if not re.match("PYTHON|FACTFOLD_(?!HOME)", name)}
     environment |= LIGHT | {"PATH": f"{programs}:{os.environ['PATH']}"}
     began, exports = time.monotonic(), []

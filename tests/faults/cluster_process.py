@@ -1,11 +1,7 @@
-"""`factfold` whose executors' first task of each load fails after its commit, and is run again.
-
-FACTFOLD_EACH_ATTEMPT_COUNTS plants a fault: parts of a load are not told from each other.
-"""
+"""`factfold` whose executors' first task of each load fails after its commit, and is run again."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -44,13 +40,11 @@ GROUP = ProjectionGroup("cluster", [bought])
 class FailsAfterItsCommit(PostgresTarget):
     """The first attempt of a load's first part writes, commits and fails."""
 
-    each_attempt_counts: bool = False
-
     def append(self, data, *, part=None):
         """Append as ever, and fail then."""
         from pyspark import TaskContext
 
-        rows = super().append(data, part=None if self.each_attempt_counts else part)
+        rows = super().append(data, part=part)
         if part is not None and part.number == 0 and TaskContext.get().attemptNumber() == 0:
             raise RuntimeError("the executor is lost behind its commit")
         return rows
@@ -58,8 +52,7 @@ class FailsAfterItsCommit(PostgresTarget):
 
 def target(store, table, run=None):
     """Where executors write a table."""
-    planted = "FACTFOLD_EACH_ATTEMPT_COUNTS" in os.environ
-    return FailsAfterItsCommit(store.uri, str(table.schema), table.name, run, planted)
+    return FailsAfterItsCommit(store.uri, str(table.schema), table.name, run)
 
 
 if __name__ == "__main__":

@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
 
 class CommandProcess:
-    """One command that runs on; ``settings`` are FACTFOLD_ variables, ``log`` takes everything it says.
+    """One command that runs on; ``settings`` are FACTFOLD_ variables, ``log`` takes its messages.
 
-    ``module`` is another program that takes the same arguments: a mutant.
+    What it prints goes into a file of the log's name with the ending `.out`. ``module`` is another program that takes
+    the same arguments: a mutant.
     """
 
     def __init__(
         self, arguments: Sequence[str], settings: Mapping[str, str], log: Path, *, module: str = "factfold"
     ) -> None:
-        self._arguments, self._settings, self._log, self._module = arguments, settings, log, module
+        self._arguments, self._settings, self._module = arguments, settings, module
+        self._log, self._out = log, log.with_suffix(".out")
         self.kills = 0
         self._start()
+        self._waited_for = len(self.told())
 
     def _start(self) -> None:
-        with self._log.open("ab") as said:
+        with self._log.open("ab") as errors, self._out.open("ab") as said:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", self._module, *self._arguments],
                 env=os.environ | self._settings,
                 cwd=ROOT,
                 stdout=said,
-                stderr=subprocess.STDOUT,
+                stderr=errors,
                 start_new_session=True,
             )
 
@@ -43,7 +50,17 @@ class CommandProcess:
     @property
     def said(self) -> str:
         """Everything it has said, and those before it."""
-        return self._log.read_text(errors="replace")
+        return "".join(file.read_text(errors="replace") for file in (self._out, self._log))
+
+    def told(self) -> list[dict[str, Any]]:
+        """The whole lines of JSON that it has printed, and those before it."""
+        whole, _, _ = self._out.read_bytes().rpartition(b"\n")
+        return [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
+
+    def wait_for_lines(self, count: int) -> None:
+        """Wait until it has printed so many more lines of JSON."""
+        self._waited_for += count
+        wait_until(lambda: len(self.told()) >= self._waited_for, alive=self.require_alive, what=lambda: self.said)
 
     def kill(self) -> None:
         """End the process group by SIGKILL."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
-import psutil
 
 from eventstore.kafka.admin import end_offsets
 from factfold.stack import LocalStack
@@ -28,7 +27,7 @@ from sample_app.flights.model import Base
 from sample_app.flights.oracle import as_arrow, expected_details
 from sample_app.flights.source import appends, read_flights
 from sample_app.road import Road, lay_road
-from tests.faults.projection_process import ProjectionProcess
+from tests.faults.command_process import CommandProcess
 from tests.waiting import wait_until
 
 RESUMED_WITHIN = 30.0  # seconds from the start of the next process to its first batch, on a machine of its own
@@ -102,19 +101,20 @@ class KilledRuns:
     in_flight: int = 0
     resumed: list[float] = field(default_factory=list)
     _left_behind: bool = False
-    _begun: tuple[float, ...] = field(default_factory=psutil.cpu_times)
 
-    def start(self) -> ProjectionProcess:
+    def start(self) -> CommandProcess:
         """Start it, and wait until it follows, with the views built if there were none, and goes on."""
         begun = time.monotonic()
-        process = ProjectionProcess(self.settings, self.named, self.log, module=self.module)
-        process.wait_for(1)
+        process = CommandProcess(
+            ["projections", "run", self.named, "--json"], self.settings, self.log, module=self.module
+        )
+        process.wait_for_lines(1)
         if self._left_behind:
-            process.wait_for(1)
+            process.wait_for_lines(1)
             self.resumed.append(time.monotonic() - begun)
         return process
 
-    def kill(self, process: ProjectionProcess) -> None:
+    def kill(self, process: CommandProcess) -> None:
         """End it by SIGKILL."""
         process.kill()
         self._left_behind = not is_caught_up(self.environment, self.group)
@@ -139,14 +139,7 @@ class KilledRuns:
         assert statistics.median(self.resumed) <= RESUMED_WITHIN, self.told()
 
     def told(self) -> str:
-        """What to print of it, with how busy the machine was: to start a JVM on a busy one takes a minute."""
+        """What to print of it. To start a JVM on a busy machine takes a minute."""
         seconds = ", ".join(f"{seconds:.1f}" for seconds in self.resumed) or "none"
-        load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, of which others took {self._stolen():.0%}"
-        target = f"target {RESUMED_WITHIN:.0f} s"
-        return f"kills amid a batch: {self.in_flight}; seconds from start to first batch: {seconds} ({target}, {load})"
-
-    def _stolen(self) -> float:
-        """The share of the processors' time that other virtual machines took, where that is known."""
-        now = psutil.cpu_times()
-        taken = getattr(now, "steal", 0.0) - getattr(self._begun, "steal", 0.0)
-        return float(taken / max(sum(now) - sum(self._begun), 1.0))
+        load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+        return f"kills amid a batch: {self.in_flight}; seconds from start to first batch: {seconds} ({load})"

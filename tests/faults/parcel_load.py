@@ -9,7 +9,7 @@ import json
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -128,54 +128,3 @@ def newest_rows(records: Iterable[TopicRecord]) -> dict[int, tuple[int, int]]:
 def lost_and_repeated(expected: Counter[Change], found: Counter[Change]) -> tuple[int, int]:
     """How many change events are not there, and how many are there too often."""
     return (expected - found).total(), (found - expected).total()
-
-
-@dataclass
-class Looks:
-    """What a reader of rows has seen, one look after another; ``gone_back`` are the keys that became older."""
-
-    gone_back: set[int] = field(default_factory=set)
-    _newest: dict[int, int] = field(default_factory=dict)
-    _shown: set[int] = field(default_factory=set)
-
-    def look(self, rows: Mapping[int, tuple[int, int]]) -> None:
-        """Compare with what was seen before."""
-        self.look_at({**dict.fromkeys(self._shown - rows.keys()), **rows})
-
-    def look_at(self, rows: Mapping[int, tuple[int, int] | None]) -> None:
-        """Compare some rows, None for one that is gone; it may come back under a later version only."""
-        for key, row in rows.items():
-            if row is None:
-                self._shown.discard(key)
-                continue
-            if row[0] < self._newest.get(key, 0) + (key not in self._shown):
-                self.gone_back.add(key)
-            self._newest[key] = max(row[0], self._newest.get(key, 0))
-            self._shown.add(key)
-
-
-def keys_gone_back(records: Sequence[TopicRecord], size: int, *, by_position: bool) -> set[int]:
-    """The keys that become older for a reader who folds a topic in batches; without positions the last record wins."""
-    looks, positions = Looks(), dict[int, int]()
-    for begun in range(0, len(records), size):
-        looks.look_at(_changed(records[begun : begun + size], positions, by_position=by_position))
-    return looks.gone_back
-
-
-def _changed(
-    records: Iterable[TopicRecord], positions: dict[int, int], *, by_position: bool
-) -> dict[int, tuple[int, int] | None]:
-    rows: dict[int, tuple[int, int] | None] = {}
-    for record in records:
-        if record.value is not None:
-            key, event = json.loads(record.key or b"")["id"], json.loads(record.value)
-            if not by_position or event["source"]["lsn"] >= positions.get(key, 0):
-                positions[key], row = event["source"]["lsn"], event["after"]
-                rows[key] = None if row is None else (row["version"], row["weight"])
-    return rows
-
-
-def sent_again(records: Sequence[TopicRecord]) -> list[TopicRecord]:
-    """The records as a connector sends them that is killed and begins a third of them earlier again."""
-    at = len(records) * 2 // 3
-    return [*records[:at], *records[at // 2 : at], *records[at:]]

@@ -22,11 +22,11 @@ import sqlalchemy as sa
 
 from eventstore import NO_STREAM, SqlEventStore
 from tests.faults.append_writers import Tally
-from tests.tiers import first_of
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.faults  # eight processes of eight writers
 ROOT = Path(__file__).parents[2]
-KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
+KILLS = int(os.environ.get("FACTFOLD_KILLS", "5"))
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
 PROCESSES = 8
 PATIENCE = max(240, 48 * KILLS)  # seconds, for all that steady writers append
@@ -97,9 +97,8 @@ def refusals(facts, *, head):
     yield from ((seen[writer], actual, head) for writer, actual in open_ends.items())
 
 
-@pytest.mark.faults
 @pytest.mark.timeout(PATIENCE + 60)
-@first_of("streams", "one", "own", indirect=False)
+@pytest.mark.parametrize("streams", ["one", "own"])
 def test_versions_are_dense_and_what_was_acknowledged_is_stored(store, tmp_path, streams):
     moment, options = random.Random(SEED), (streams, str(APPENDS[streams]))
     steady = [Writers(store, tmp_path, f"w{n}", *options) for n in range(PROCESSES - 1)]

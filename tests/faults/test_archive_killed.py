@@ -1,8 +1,8 @@
 """An archiver is killed with -9 while it appends, and the archive is exact: short form of T1 for archives.
 
-FACTFOLD_KILLS sets how often (1 in make test, 5 in make faults, 50 in make faults-full), FACTFOLD_SEED when; both are
-printed. Each kill falls into an append whose rows are being written and are not committed. The checker reads the topic
-by another client; the planted fault, offsets saved before their rows, is caught in tests/integration/test_archive.py.
+FACTFOLD_KILLS sets how often (5 in make faults, 50 in make faults-full), FACTFOLD_SEED when; both are printed. Each
+kill falls into an append whose rows are being written and are not committed. The checker reads the topic by another
+client; the planted fault, offsets saved before their rows, is caught in tests/integration/test_archive.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from projections.spark.reading.kafka_source import KafkaLog
 from tests.faults.command_process import CommandProcess
 from tests.waiting import wait_until
 
-KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
+KILLS = int(os.environ.get("FACTFOLD_KILLS", "5"))
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
 PARTITIONS = 2
 APPEND = 500  # offsets: a process makes some of them before it is killed

@@ -15,7 +15,6 @@ from collections import defaultdict
 import pytest
 from confluent_kafka import Producer
 
-from eventstore import Settings
 from eventstore.kafka.admin import ensure_topics, quiet
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
@@ -25,11 +24,6 @@ from tests.waiting import wait_until
 KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
 RECORDS = 10_000 if KILLS == 1 else 20_000 * KILLS
 KEYS, CHUNK = 100, 200
-
-
-@pytest.fixture
-def settings(stack):
-    return Settings.for_broker(stack.info.bootstrap_servers)
 
 
 def new_topic(settings):

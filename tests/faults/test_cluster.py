@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.topics import changelog_topic, partition_of
-from tests.faults.cluster_process import GROUP, customers, orders
+from tests.faults.cluster_process import customers, orders
 from tests.faults.command_process import CommandProcess
 from tests.faults.standalone_cluster import StandaloneCluster
 from tests.waiting import wait_until
@@ -72,12 +72,11 @@ def views(database):
 def start(settings, views, tmp_path):
     """A function that starts a command on a cluster."""
 
-    def start(cluster, command, **more):
+    def start(cluster, command):
         variables = {
             "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
             "FACTFOLD_VIEWS_URL": views.url.render_as_string(hide_password=False),
             **cluster.settings,
-            **more,
         }
         arguments = ["projections", *command.split(), f"{MODULE}:GROUP"]
         return CommandProcess(arguments, variables, tmp_path / f"{command}.log", module=MODULE)
@@ -112,11 +111,3 @@ def test_views_are_right_though_a_worker_is_killed_and_tasks_run_twice(shop, vie
         assert found(views) == shop.expected()
         verify = start(cluster, "verify")
         assert verify.wait(300) == 0, verify.said[-3000:]
-
-
-def test_the_planted_fault_is_seen_each_attempt_counts(shop, views, start, tmp_path):
-    with StandaloneCluster(tmp_path, workers=1) as cluster:
-        rebuild = start(cluster, "rebuild", FACTFOLD_EACH_ATTEMPT_COUNTS="1")
-        assert rebuild.wait(300) == 1
-        assert "was loaded twice" in rebuild.said
-        assert GROUP.name in rebuild.said

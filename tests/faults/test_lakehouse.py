@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from contextlib import closing
 
 import pytest
 
@@ -34,7 +32,6 @@ from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.lakehouse.versioned import VersionedTable
 from projections.spark.views.view_functions import view_columns
 from projections.stores.generations import drop
-from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from tests.conformance import test_nested_columns as nested
 from tests.conformance.join_views import (
@@ -48,13 +45,10 @@ from tests.conformance.join_views import (
     right_join,
 )
 from tests.conformance.test_joins import STEPS, customer, first_rows, order
-from tests.conformance.test_view_topic_read import GROUP as PUBLISHED
-from tests.conformance.test_view_topic_read import Reading, as_set, follow
-from tests.lakehouse import FILTERED, SMALL, expected, go_on_without_the_order, is_right, made, opened, shown, torn
+from tests.lakehouse import SMALL, expected, go_on_without_the_order, is_right, made, opened, shown, torn
 
 VIEWS = [full_join_of_some, right_join, chain_of_five, many_to_many, customers_with_totals, people]
 GROUP = ProjectionGroup("lake", VIEWS)
-KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
 pytestmark = pytest.mark.faults  # a batch takes seconds in Delta; tests/spark/test_lakehouse.py is short
 
 
@@ -81,18 +75,6 @@ def test_views_are_right_after_chosen_changes_and_after_all_others(spark, tmp_pa
                 step(changes)
             runner.catch_up()
             assert shown(environment, GROUP) == expected(environment.log, GROUP), f"after {happening}"
-
-
-def test_rows_leave_a_filtered_table_and_come_back(spark, tmp_path):
-    environment, changes = made(spark, tmp_path, FILTERED)
-    with open_runner(environment, FILTERED) as runner:
-        for amount, name in ((3, "Ann"), (9, "Bea")):
-            changes.put(orders, order(1, amount=amount))
-            changes.put(customers, customer(1, name=name))
-            runner.catch_up()
-            assert is_right(environment, FILTERED)
-            there = [row for row in shown(environment, FILTERED)["chosen"] if row[0] == 1]
-            assert there == ([(1, amount, name if name == "Ann" else None)] if amount > 5 else [])
 
 
 def test_nested_columns_are_as_in_a_database(spark, tmp_path):
@@ -258,21 +240,6 @@ def test_deleted_rows_go_at_the_horizon_and_none_comes_back_unseen(spark, tmp_pa
         monkeypatch.setattr(DeltaTableStore, "passed", lambda *_: Forgotten())  # the planted fault
         runner.run_once()
     assert not is_right(environment)
-
-
-class ReadingInTheLake(Reading):
-    """The second group keeps its views in Delta."""
-
-    def _stored(self, name):
-        rows = read_view(self.environment.spark, self.environment.store.place, group=PUBLISHED.name, view=name)
-        return as_set(map(tuple, rows.collect()))
-
-
-def test_a_group_in_the_lake_reads_the_view_topics_of_one_in_a_database(spark, tmp_path):
-    with closing(SqliteTableStore(tmp_path / "source.db")) as source:
-        source.prepare()
-        lake = DeltaTableStore(spark, f"delta:{tmp_path / 'lake'}")
-        follow(ReadingInTheLake(lake, spark, source, seed=12), batches=1)
 
 
 def test_a_torn_table_is_taken_back_however_long_it_had_stood_still(spark, tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
 """T7: transactions that stay open, are rolled back, or append late; readers skip nothing and see every stream in order.
 
 64 writers, of whose commits 20 % are delayed and 5 % rolled back; one transaction writes at once and stays open for 30
-seconds (5 in make test), another begins early and appends to everybody's streams at the end. Replay with FACTFOLD_SEED.
+seconds, another begins early and appends to everybody's streams at the end. Replay with FACTFOLD_SEED.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from eventstore import ANY, NO_STREAM, SqlEventStore
 from tests.fence_load import FencedReader, Meter, NaiveReader, disordered, under_load
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.faults  # 64 writers, and seconds that a transaction stays open
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
-FULL = int(os.environ.get("FACTFOLD_KILLS", "1")) > 1
-WRITERS, APPENDS, READERS, OPEN_SECONDS = (64, 60, 3, 30) if FULL else (64, 15, 2, 5)
+WRITERS, APPENDS, READERS, OPEN_SECONDS = 64, 60, 3, 30
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ SEED = int(os.environ.get("FACTFOLD_SEED", "7"))
 RUNNERS, ARTICLES = 2, ORDERS // 10
 
 
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
+@pytest.fixture(params=["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.faults)])
 def store(request, tmp_path):
     url = f"sqlite:///{tmp_path}/shop.db" if request.param == "SQLite" else request.getfixturevalue("database")()
     with SqlEventStore(url) as opened:

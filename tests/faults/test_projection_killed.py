@@ -1,9 +1,9 @@
 """T1, short form: the projection process is killed with -9 in the middle of the flights; view and topic stay right.
 
-FACTFOLD_KILLS sets how often (1 in make test, 5 in make faults, 50 in make faults-full), FACTFOLD_SEED when, and
-FACTFOLD_FLIGHTS how many flights come between two kills; all are printed. Each kill falls into a batch that has begun;
-how long the next process took to its first batch is printed. The checker is pandas over the source
-tables; the planted fault shows that it would see progress saved apart from its effects.
+FACTFOLD_KILLS sets how often (5 in make faults, 50 in make faults-full), FACTFOLD_SEED when, and FACTFOLD_FLIGHTS how
+many flights come between two kills; all are printed. Each kill falls into a batch that has begun; how long the next
+process took to its first batch is printed. The checker is pandas over the source tables; the planted fault shows that
+it would see progress saved apart from its effects.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sample_app.road import Road
 from tests.faults.killed_flights import KilledRuns, Traffic, assert_view_is, caught_up, road_of_its_own
 from tests.faults.published_flights import assert_topic_is_the_view, flight_views
 
-KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
+KILLS = int(os.environ.get("FACTFOLD_KILLS", "5"))
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
 PART = int(os.environ.get("FACTFOLD_FLIGHTS", "1000"))
 FLIGHTS = PART * (KILLS + 2)
@@ -73,15 +73,13 @@ def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, en
     traffic.send(PART)
     killed = KilledRuns(environment, flight_views, GROUP, settings, tmp_path / "runner.log")
     killed.kill_amid_batches(KILLS, more, random.Random(SEED), within=0.5)
-    if KILLS > 1:  # one more start of a JVM: make faults alone has the time for it
-        assert killed.start().stop() == 0
+    assert killed.start().stop() == 0
     caught_up(environment, flight_views, road)
     assert_view_is(environment, flight_views, traffic.expected())
     assert_topic_is_the_view(environment)
     with capsys.disabled():
         sys.stdout.write(f"\nreplay: {chosen} pytest tests/faults\n{killed.told()}\n")
-    if KILLS > 1:
-        killed.require_resumed()
+    killed.require_resumed()
 
 
 def test_the_planted_fault_is_seen_progress_that_is_saved_before_its_effects(road, environment, monkeypatch):

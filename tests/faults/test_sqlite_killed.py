@@ -1,7 +1,7 @@
 """A process that keeps views in SQLite is killed with -9 at random, again and again: state, view and progress agree.
 
-Without Spark, so that a kill costs a second; the road with Spark is killed in test_embedded_killed.py. FACTFOLD_KILLS
-and FACTFOLD_SEED as in test_projection_killed.py; 5 kills for each one there.
+Without Spark, so that a kill costs a second; a process with Spark is killed in test_projection_killed.py.
+FACTFOLD_KILLS (1 in make test) and FACTFOLD_SEED as there; 5 kills for each one there.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """T9, second half: a relay is killed, streams are deleted, its topic is cleaned by force, views are rebuilt from it.
 
-FACTFOLD_KILLS sets how often the relay is killed (5 in make faults; never in make test, where test_relay_killed.py does
-that), each time in an open transaction; while it is dead, streams are deleted of which the topic holds a part. The
-checker is plain Python over the store. The planted faults: a relay that does not publish deletions, and a topic keyed
-by entity, of which compaction left the last event of each stream: read as it is, with its keys mended, and behind a
-beginning that is whole.
+FACTFOLD_KILLS sets how often the relay is killed, each time in an open transaction; while it is dead, streams are
+deleted of which the topic holds a part. The checker is plain Python over the store. The planted fault: a relay that
+does not publish deletions.
 """
 
 from __future__ import annotations
@@ -14,29 +12,26 @@ import random
 import sys
 import threading
 import time
-import uuid
 from functools import partial
 
 import pytest
 import sqlalchemy as sa
 
-from eventstore.kafka.admin import ensure_topics
-from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.publisher import Publisher
 from eventstore.relay import Relay
-from eventstore.topics import TopicSpec, event_topic, message_key
+from eventstore.topics import message_key
 from projections import ProjectionGroup, Table, on, open_runner, rebuild, view
-from projections.errors import OffsetsLost, UndecodableRecord
+from projections.errors import OffsetsLost
 from projections.lifecycle import runner as running
 from projections.spark.archive.archiver import Archiver
 from projections.spark.archive.delta_archive import DeltaArchive
 from tests.crates import Crate, faults, fill
-from tests.faults.relayed_topic import CANARY, PARTITIONS, STREAMS, TINY_SEGMENTS, Load, Topic, wait_for_the_last
+from tests.faults.relayed_topic import CANARY, STREAMS, Load, wait_for_the_last
 from tests.waiting import wait_until
 
-GIVEN = int(os.environ.get("FACTFOLD_KILLS", "1"))
-KILLS = 0 if GIVEN == 1 else GIVEN
+KILLS = int(os.environ.get("FACTFOLD_KILLS", "5"))
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
+pytestmark = pytest.mark.faults  # the topic is cleaned by force
 # Deleted in each round; with 200 events each they are most of a full page of the relay.
 DOOMED = 20
 
@@ -117,29 +112,16 @@ def killed_again_and_again(crates, settings, topic, start_relay):
     return held
 
 
-def in_peace(crates, settings, topic, start_relay):
-    """The same load without a kill: test_relay_killed.py has one in make test."""
-    fill(crates, *range(STREAMS), *doomed(0), times=3)
-    relay_once(crates, settings)
-    held = held_of(doomed(0), topic)
-    fill(crates, *doomed(1), times=3)
-    for number in range(2):
-        delete(crates, doomed(number))
-    relay_once(crates, settings)
-    return held
-
-
 @pytest.mark.timeout(200 + 40 * KILLS)
 def test_views_rebuilt_from_a_cleaned_topic_are_what_the_store_says_and_deleted_streams_stay_deleted(
     crates, settings, start_relay, topic, eager_cleaner, environment, capsys
 ):
-    load = killed_again_and_again if KILLS else in_peace
-    held = load(crates, settings, topic, start_relay)
+    held = killed_again_and_again(crates, settings, topic, start_relay)
     topic.clean()
     records = topic.records()
     with capsys.disabled():
         sys.stdout.write(
-            f"\nreplay: FACTFOLD_KILLS={GIVEN} FACTFOLD_SEED={SEED} pytest tests/faults/test_topic_cleaned.py; "
+            f"\nreplay: FACTFOLD_KILLS={KILLS} FACTFOLD_SEED={SEED} pytest tests/faults/test_topic_cleaned.py; "
             f"{len(records):,} records, and none of {held:,} that were there and deleted\n"
         )
     assert faults(crates, records) == {}
@@ -193,7 +175,6 @@ def cleaned_unread(crates, settings, topic, environment, eager_cleaner, tmp_path
     return env, group, archiver
 
 
-@pytest.mark.faults
 def test_who_stood_still_while_deletions_were_compacted_away_is_told_so(crates, topic, cleaned_unread, monkeypatch):
     env, group, archiver = cleaned_unread
     with pytest.raises(OffsetsLost, match="older than the topic's deletions"), open_runner(env, group):
@@ -207,63 +188,3 @@ def test_who_stood_still_while_deletions_were_compacted_away_is_told_so(crates, 
         assert shown(env).keys() - expected(crates).keys() == {"0"}
     rebuild(env, group, cut_over=True)  # the definition is unchanged, and the serving rows are known to be wrong
     assert shown(env) == expected(crates)
-
-
-class CopiedTopic(Topic):
-    """A topic of tiny segments that is given records of another one, under keys of its own."""
-
-    def __init__(self, settings, *, tiny=TINY_SEGMENTS):
-        super().__init__(settings, f"crate.{uuid.uuid4().hex[:10]}")
-        spec = event_topic(self.name, partitions=PARTITIONS)
-        ensure_topics(settings, [TopicSpec(self.name, PARTITIONS, {**spec.config, **tiny})])
-
-    def take(self, records, *, key):
-        RecordProducer(self.settings).send([
-            OutgoingRecord(
-                topic=self.name, key=key(r).encode(), value=r.value, partition=r.partition, headers=tuple(r.headers)
-            )
-            for r in records
-        ])  # fmt: skip
-
-
-def subject(record):
-    return dict(record.headers)["ce_subject"].decode()
-
-
-def version(record):
-    return int(dict(record.headers)["ce_streamversion"])
-
-
-def by_version(record):
-    return message_key(subject(record), version(record))
-
-
-@pytest.mark.faults
-def test_a_topic_keyed_by_entity_is_refused_and_so_is_what_compaction_left_of_it(
-    crates, settings, topic, eager_cleaner, environment
-):
-    fill(crates, *range(4), times=10)
-    relay_once(crates, settings)
-    env, whole = environment(), topic.records()
-    by_entity, mended, continued = (CopiedTopic(settings), *(CopiedTopic(settings, tiny={}) for _ in range(2)))
-
-    by_entity.take(whole, key=subject)
-    by_entity.clean()
-    left = [record for record in by_entity.records() if record.value is not None]
-    assert sorted((subject(record), version(record)) for record in left) == [(f"crate-{n}", 9) for n in range(4)]
-    with pytest.raises(UndecodableRecord, match=r"the record's key 'crate-\d' is not stream@version"):
-        rebuild(env, crate_group(by_entity.name))
-
-    mended.take(left, key=by_version)
-    with pytest.raises(UndecodableRecord, match=rf"events of {mended.name}-\d are missing from the topic"):
-        rebuild(env, crate_group(mended.name))
-
-    group = crate_group(continued.name)
-    continued.take([record for record in whole if version(record) < 5], key=by_version)
-    rebuild(env, group)
-    before = shown(env)
-    continued.take(left, key=by_version)
-    with open_runner(env, group) as runner:
-        with pytest.raises(UndecodableRecord, match=rf"events are missing before version 9 of {continued.name}-\d"):
-            runner.run_once()
-    assert shown(env) == before == {str(n): (5, 10, 4) for n in range(4)}

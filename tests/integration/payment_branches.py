@@ -19,5 +19,3 @@ payments = branches(
     otherwise="validated",
     topic=TOPIC,
 )
-changed = branches(Payment, {"suspicious": field("amount") > 950}, otherwise="validated", topic=TOPIC)
-missing_topic = branches(Payment, {"suspicious": field("amount") > 900}, otherwise="validated", topic="no.such.topic")

@@ -8,8 +8,7 @@ from decimal import Decimal
 import sqlalchemy as sa
 
 from eventstore import Aggregate, event
-from projections import ProjectionGroup, Stream, Table, as_of, view
-from tests.integration.log_writer import LogWriter
+from projections import Stream, as_of, view
 
 
 class Payment(Aggregate):
@@ -30,6 +29,16 @@ CUSTOMERS = sa.Table(
     "customers", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("credit_score", sa.Integer),
     sa.Column("note", sa.Text),
 )  # fmt: skip
+
+
+def moment(minute: int) -> dt.datetime:
+    """A time of the tests."""
+    return dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(minutes=minute)
+
+
+def micros(minute: int) -> int:
+    """The same in microseconds since 1970."""
+    return int(moment(minute).timestamp()) * 1_000_000
 
 
 def received(topic: str | None = None):
@@ -58,31 +67,3 @@ def risk_view(payments, customer_versions, *, how):
         return joined.select("payment_id", "amount", "credit_score", "note")
 
     return payment_risk
-
-
-def payment_group(writer: LogWriter) -> ProjectionGroup:
-    """Payments with the score at their time, inner; events with the score then and the note now, left."""
-    payments, entries = received(writer.events_topic), entries_of(writer.events_topic)
-    versions = Table.versions_of(CUSTOMERS, topic=writer.changes_topics["customers"])
-    customers = Table.from_changelog(CUSTOMERS, topic=writer.changes_topics["customers"])
-
-    @view(
-        key="payment_id",
-        tables={"payments": payments, "versions": versions},
-        references={"customer_id": versions},
-    )
-    def risk_inner(payments, versions):
-        return as_of(payments, versions, on="customer_id").select("payment_id", "amount", "credit_score", "note")
-
-    @view(
-        key="entry",
-        tables={"entries": entries, "versions": versions, "customers": customers},
-        references={"customer_id": versions, "entries.customer_id": customers},
-    )
-    def entry_scores(entries, versions, customers):
-        now = customers.select(customers.id.alias("customer_id"), customers.note.alias("note_now"))
-        then = as_of(entries, versions, on="customer_id", how="left", take={"score": "credit_score"})
-        return then.join(now, "customer_id", "left").select("entry", "payment_id", "reason", "score", "note_now")
-
-    suffix = writer.events_topic.rpartition(".")[2]
-    return ProjectionGroup(f"payments_{suffix}", [risk_inner, entry_scores])

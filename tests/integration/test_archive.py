@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import uuid
-from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from typer.testing import CliRunner
 
 from eventstore.kafka.admin import compare_topics, end_offsets, ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.topic_settings import limit_retention
-from eventstore.topics import TopicRecord, TopicSpec, event_topic
-from factfold.cli.entry import application
-from factfold.cli.views import archive as cli_archive
+from eventstore.topics import TopicRecord, event_topic
 from projections import Archiver, rebuild, release_topic, rollback, verify
 from projections.errors import ArchiveDiffers, ArchiveMoved, ArchiveUnusable, OffsetsLost
 from projections.logs.offsets import OffsetRange
@@ -257,13 +252,6 @@ def test_a_released_topic_keeps_its_compaction_and_is_still_the_one_that_is_want
     assert not compare_topics(settings, [events.spec]).mismatches
 
 
-def test_a_compacted_topic_that_deletes_after_the_brokers_own_time_is_not_the_one_that_is_wanted(settings):
-    wanted = event_topic(f"by-hand.{uuid.uuid4().hex[:8]}", partitions=1)
-    ensure_topics(settings, [TopicSpec(wanted.name, 1, {"cleanup.policy": "delete,compact"})])
-    (mismatch,) = compare_topics(settings, [wanted]).mismatches
-    assert "cleanup.policy=compact,delete, compact is required" in mismatch.message
-
-
 def test_a_folder_that_others_may_enter_and_a_session_without_delta_are_refused(archive, tmp_path, monkeypatch):
     assert (tmp_path / "archive").stat().st_mode & 0o777 == 0o700
     open_to_all = tmp_path / "open"
@@ -318,42 +306,3 @@ def test_views_are_rebuilt_from_archive_and_tail_once_the_topics_have_lost_what_
         rollback(env, group)
     assert rollback(archived, group).generation == report.generation
     assert_views_as_expected(env, history)
-
-
-@pytest.fixture
-def command(archiver, archive, settings, monkeypatch):
-    """A function that runs `factfold archive` in this process, on its Spark, and gives exit code and JSON."""
-
-    @contextmanager
-    def opened(path, memory, **options):
-        assert path == "the archive"
-        yield archiver
-
-    def run(*arguments):
-        servers = settings.kafka.bootstrap_servers
-        variables = {"FACTFOLD_ARCHIVE": "the archive", "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": servers}
-        ran = CliRunner().invoke(
-            application(), ["archive", *arguments, "--json"], env=variables, catch_exceptions=False
-        )
-        return ran.exit_code, json.loads(ran.stdout)
-
-    monkeypatch.setattr(cli_archive, "_archiver", opened)
-    return run
-
-
-@pytest.mark.faults
-def test_the_commands_tell_what_is_archived_and_let_a_topic_go_only_when_all_of_it_is(command, archiver, events):
-    events.send(30)
-    assert command("once", events.name)[1]["offsets"] == 30
-    events.send(6)
-    code, (told,) = command("status")
-    assert (code, told["topic"], told["offsets"], told["waiting"], told["whole"]) == (0, events.name, 30, 6, True)
-    code, (verdict,) = command("verify", events.name)
-    assert (code, verdict["equal"], verdict["compared"]) == (0, True, 30)
-    assert command("optimize", events.name) == (0, {"topic": events.name, "files_removed": 0, "files_added": 0})
-    release = "release-topic", events.name, "--retention", "30d", "--wait", "1s", "--yes"
-    with pytest.raises(ArchiveDiffers, match="6 offsets of the topic are not archived yet"):
-        command(*release)
-    command("once", events.name)
-    code, released = command(*release)
-    assert (code, released["compared"], released["settings"]["retention.ms"]) == (0, 36, str(30 * 86_400_000))

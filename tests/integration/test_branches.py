@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-import os
-import sys
 import uuid
 from collections import Counter
 from decimal import Decimal
-from importlib.metadata import version
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from eventstore.errors import KafkaError
-from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroEncoder
-from eventstore.kafka.admin import end_offsets, ensure_topics
+from eventstore.kafka.admin import end_offsets
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import RecordProducer
 from eventstore.kafka.schemas import read_schemas
 from eventstore.kafka.waiting import offsets_behind
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX, event_topic
-from factfold.cli.entry import main
+from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX
 from projections import branches_status
 from projections.branching.checkpoint import RouterCheckpoint
 from projections.declaring.branches import Branches
 from projections.reference import route
-from sample_app.background import Background
 from tests.integration import payment_branches
-from tests.integration.late_events import Late
-from tests.integration.log_writer import PARTITIONS, LogWriter
+from tests.integration.log_writer import LogWriter
 from tests.integration.payments_of_every_kind import Address, Method, Payment
 from tests.integration.router_process import RouterProcess
-from tests.scraping import free_port, scraped
 
 CE = (("ce_time", b"2024-05-01T12:00:00.000001Z"), ("ce_id", uuid.uuid4().hex.encode()), ("empty", None))
 
@@ -59,7 +50,6 @@ class Routed:
     """A topic of payments, the router over it, and its branch topics."""
 
     def __init__(self, settings, folder, *options):
-        self.port = free_port()
         self.settings, self.folder, self.options = settings, folder, options
         self.writer = LogWriter(settings, Payment)
         self.topic = self.writer.events_topic
@@ -71,8 +61,7 @@ class Routed:
     def start(self, *options):
         if self.router:
             self.router.close()
-        watched = ("--metrics-port", str(self.port))
-        self.router = RouterProcess(self.settings.kafka.bootstrap_servers, self.topic, self.folder, *watched, *options)
+        self.router = RouterProcess(self.settings.kafka.bootstrap_servers, self.topic, self.folder, *options)
 
     def send(self, *records):
         self.writer.send(list(records))
@@ -144,7 +133,7 @@ def headers(record):
     return {name: None if value is None else value.decode() for name, value in record.headers}
 
 
-def test_every_record_is_in_exactly_one_branch_with_nothing_changed_but_one_header(routed):
+def test_every_record_is_in_exactly_one_branch_or_a_dead_letter_with_nothing_changed_but_headers(routed):
     events = [
         received(901), received(900), received("900.0001"), received(5, method=Method.CASH),
         received(5, address=Address("XX", [])), received(5, address=Address("DE", ["a"])),
@@ -153,56 +142,24 @@ def test_every_record_is_in_exactly_one_branch_with_nothing_changed_but_one_head
     ]  # fmt: skip
     records = [routed.event(f"p{number % 7}", events[number % len(events)]) for number in range(100)]
     bare = dataclasses.replace(routed.event("bare", received(1)), headers=())
-    routed.send(*records, bare)
-    routed.wait_for(*records, bare, within=270)
+    broken = [dataclasses.replace(records[0], value=value, key=b"%d@0" % n) for n, value in enumerate((b"{}", b""))]
+    routed.send(*broken, *records, bare)
+    routed.wait_for(*broken, *records, bare, within=270)
     routed.assert_routed_as_declared()
     by_branch = Counter(record.topic.removeprefix(f"{routed.topic}.") for record in routed.found())
-    assert by_branch == {"suspicious": 50, "cash": 10, "refunds": 10, "validated": 31}
-    for record in routed.found():
-        name, value = record.headers[-1]
-        assert (name, record.topic) == (BRANCH_HEADER, f"{routed.topic}.{value.decode()}")
-        assert record.headers[:-1] in (CE, ())
-
-
-def test_what_was_routed_is_shown_to_prometheus(routed):
-    def shown():
-        return scraped(routed.port).get(("factfold_branches_records_total", "suspicious", routed.topic))
-
-    routed.router.wait_until(lambda: shown() == 50, what="metrics")
-    assert scraped(routed.port)["factfold_runner_info", routed.topic, "branches", version("factfold")] == 1
-
-
-def test_what_cannot_be_read_is_a_dead_letter_with_its_cause_and_the_rest_goes_on(routed):
-    good, cut = routed.event("d1", received(1)), routed.event("d1", received(2))
-    broken = [
-        dataclasses.replace(cut, value=cut.value[:9], key=b"cut@0"),
-        dataclasses.replace(cut, value=b"{}", key=b"json@0"),
-        dataclasses.replace(cut, value=b"", key=b"empty@0"),
-        dataclasses.replace(cut, value=event_type_of(Late.Began).encode(Late.Began(note="x")), key=b"foreign@0"),
-    ]
-    routed.writer.publish_schemas(Late)
-    routed.send(*broken, good)
-    routed.wait_for(*broken, good)
-    routed.assert_routed_as_declared()
-    letters = {record.key: headers(record) for record in routed.found() if record.topic.endswith("dead-letter")}
-    causes = {key: (found["dead_letter_error"], found["dead_letter_message"]) for key, found in letters.items()}
-    assert causes == {
-        b"cut@0": ("NotFramedAvro", "the record's body does not fit its schema payment.received"),
-        b"json@0": ("NotFramedAvro", "the record is not Avro in Confluent framing (it starts with 7B7D)"),
-        b"empty@0": ("NotFramedAvro", "the record is not Avro in Confluent framing (it starts with )"),
-        b"foreign@0": (
-            "UnknownEventType",
-            "the record is an event that the aggregate of these branches does not declare: late.began",
-        ),
-    }
+    assert by_branch == {"suspicious": 50, "cash": 10, "refunds": 10, "validated": 31, "dead-letter": 2}
     source = {record.key: record for record in routed.source()}
-    for key, found in letters.items():
-        assert found["dead_letter_topic"] == routed.topic
-        assert int(found["dead_letter_partition"]) == source[key].partition
-        assert int(found["dead_letter_offset"]) == source[key].offset
-        assert found["dead_letter_attempts"] == "1"
-        assert found["dead_letter_time"].endswith("Z")
-        assert found["ce_time"] == "2024-05-01T12:00:00.000001Z"
+    for record in routed.found():
+        if record.topic == routed.branches.dead_letter_topic:
+            told, origin = headers(record), source[record.key]
+            place = (told["dead_letter_topic"], told["dead_letter_partition"], told["dead_letter_offset"])
+            assert place == (routed.topic, str(origin.partition), str(origin.offset))
+            assert told["dead_letter_error"] == "NotFramedAvro"
+            assert told["ce_time"] == "2024-05-01T12:00:00.000001Z"
+        else:
+            name, value = record.headers[-1]
+            assert (name, record.topic) == (BRANCH_HEADER, f"{routed.topic}.{value.decode()}")
+            assert record.headers[:-1] in (CE, ())
 
 
 def test_a_schema_registered_after_its_first_record_is_learnt_and_nothing_is_lost(routed):
@@ -218,68 +175,12 @@ def test_a_schema_registered_after_its_first_record_is_learnt_and_nothing_is_los
     behind = routed.event("l1", received(1))
     routed.send(*records, behind)
     routed.router.wait_until(
-        lambda: "unknown schema id, reading the registry" in routed.router.log, what="a look into the registry"
+        lambda: "unknown schema id, reading the registry" in routed.router.said, what="a look into the registry"
     )
     routed.writer.send([routed.writer.schema(late)])
     routed.wait_for(*records, behind)
     assert [routed.where(record) for record in (*records, behind)] == ["refunds", "suspicious", "validated"]
     routed.assert_routed_as_declared()
-
-
-def test_a_schema_that_nobody_registers_makes_a_dead_letter_and_the_rest_goes_on(routed):
-    unknown = dataclasses.replace(routed.event("u1", received(1)), value=b"\x00\x07\x5b\xcd\x15rest")
-    behind = routed.event("u1", received(1))
-    routed.send(unknown, behind)
-    routed.wait_for(unknown, behind, within=200)
-    assert (routed.where(unknown), routed.where(behind)) == ("dead-letter", "validated")
-    (letter,) = {tuple(r.headers[-4:-2]) for r in routed.found() if r.key == unknown.key}
-    assert letter == (
-        ("dead_letter_error", b"UnknownSchema"),
-        ("dead_letter_message", b"no schema is registered under id 123456789"),
-    )
-    routed.assert_routed_as_declared()
-
-
-def kept_coming(settings, records):
-    """Some twenty records a second, each with a key of its own, until the block ends."""
-    producer = RecordProducer(settings)
-
-    def send(stop):
-        while not stop.wait(0.05):
-            producer.send([next(records)])
-
-    return Background(send, name="flow").running()
-
-
-@pytest.mark.faults
-def test_records_of_an_unregistered_schema_that_keep_coming_hold_nothing_up_and_are_routed_once_it_is_there(
-    settings, tmp_path
-):
-    routed = Routed(settings, tmp_path, "--batch-seconds", "5")
-    late = newer("refunded", amount="double", **{f"note_{uuid.uuid4().hex}": ["null", "string"]})
-    value = AvroEncoder(late).encode({"amount": 1.0, late.schema["fields"][1]["name"]: None})
-    flow = (routed.event(f"flow{number}", received(1), value=value) for number in itertools.count())
-    good = [routed.event(f"g{number}", received(1)) for number in range(2)]
-    try:
-        routed.send(good[0])
-        routed.wait_for(good[0])
-        with kept_coming(settings, flow):
-            routed.router.wait_until(lambda: "schema id stays unknown" in routed.router.log, what="giving up the id")
-            routed.send(good[1])
-            routed.wait_for(good[1])
-            routed.wait_until_committed(good[1])
-            routed.writer.send([routed.writer.schema(late)])
-            refunds = routed.branches.topics["refunds"]
-            routed.router.wait_until(lambda: list(read_range(settings, refunds)), what="refunds")
-        last = next(flow)
-        routed.send(last)
-        routed.wait_for(last)
-        assert routed.where(last) == "refunds"
-        assert [record.key for record in routed.found()].count(good[1].key) == 1
-        said = routed.router.stop()
-        assert (said["restarts"], said["reloads"]) == (1, 2)
-    finally:
-        routed.router.close()
 
 
 def test_a_record_of_two_megabytes_fits_its_branch(routed):
@@ -294,17 +195,13 @@ def test_a_record_of_two_megabytes_fits_its_branch(routed):
     assert routed.where(big) == "validated"
 
 
-def test_the_status_is_lag_and_counts(routed):
+def test_the_status_has_all_counts_and_the_marker_of_a_transaction_is_no_lag(routed):
+    """In real-time mode the Spark checkpoint stands behind the last record, and a marker takes the offset after it."""
+
     def status():
         return branches_status(routed.settings, routed.branches, checkpoints=routed.router.checkpoints)
 
-    found = routed.router.wait_until(lambda: (now := status()).lag == 0 and now, what="lag 0")
-    assert set(found.counts) == {"suspicious", "cash", "refunds", "validated", "dead-letter"}
-    assert sum(found.counts.values()) == len(routed.found()) >= routed.sent
-
-
-def test_the_marker_of_a_transaction_is_no_lag(routed):
-    """In real-time mode the Spark checkpoint stands behind the last record, and a marker takes the offset after it."""
+    routed.router.wait_until(lambda: status().lag == 0, what="lag 0")
     last = routed.event("transacted", received(1))
     routed.sent += 1
     producer = Producer({**routed.settings.kafka.librdkafka_producer(), "transactional.id": routed.topic})
@@ -319,7 +216,10 @@ def test_the_marker_of_a_transaction_is_no_lag(routed):
     assert sum(ends.values()) == sum(committed.values()) + 1
     before = {**committed, last.partition: committed[last.partition] - 1}
     assert offsets_behind(routed.settings, routed.topic, before) == 2  # the record counts, and its marker with it
-    assert branches_status(routed.settings, routed.branches, checkpoints=routed.router.checkpoints).lag == 0
+    assert status().lag == 0
+    counts = status().counts
+    assert set(counts) == {"suspicious", "cash", "refunds", "validated", "dead-letter"}
+    assert sum(counts.values()) == len(routed.found()) >= routed.sent
 
 
 def test_a_router_killed_while_routing_loses_nothing_and_says_its_counts_at_the_end(routed):
@@ -333,7 +233,7 @@ def test_a_router_killed_while_routing_loses_nothing_and_says_its_counts_at_the_
     routed.send(after)
     routed.wait_for(*before, after, within=270)
     routed.assert_routed_as_declared()
-    said = routed.router.stop()
+    said = routed.router.result()
     assert said["mode"] == "real-time"
     assert sum(said["counts"].values()) == len(routed.found())
 
@@ -351,72 +251,6 @@ def test_the_checker_sees_a_lost_record_and_a_record_in_the_wrong_branch(routed,
         routed.assert_routed_as_declared()
 
 
-@pytest.fixture
-def run_command(settings, monkeypatch, capsys, tmp_path):
-    """Run ``factfold branches …`` in this process; returns exit code and what was shown as the error."""
-    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
-    monkeypatch.setenv("FACTFOLD_CHECKPOINTS", str(tmp_path))
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["factfold", "branches", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, capsys.readouterr().err
-
-    return run
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["run", "tests.integration.payment_branches:missing_topic"], ["'no.such.topic' does not exist"]),
-        (["status", "tests.integration.payment_branches:missing_topic"], ["'no.such.topic' does not exist"]),
-        (["run", "tests.integration.payment_branches:nothing"], ["'nothing': it has", "name one of them: "]),
-        (["run", "tests.integration.payments_of_every_kind:Payment"], ["no definition of branches", "name one, for"]),
-    ],
-    ids=["run without topic", "status without topic", "unknown name", "something else"],
-)
-def test_a_command_that_cannot_work_says_why_and_what_to_do(run_command, arguments, words):
-    code, shown = run_command(*arguments)
-    assert code == 1
-    assert "remedy: " in shown
-    for word in words:
-        assert word in shown
-
-
-def test_changed_branches_under_an_old_checkpoint_are_refused_with_what_has_changed(routed, run_command, monkeypatch):
-    changed = dataclasses.replace(payment_branches.changed, topic=routed.topic)
-    monkeypatch.setattr(payment_branches, "changed", changed)
-    definition = "tests.integration.payment_branches:changed"
-    code, shown = run_command("run", definition, "--checkpoints", str(routed.router.checkpoints))
-    assert code == 1
-    assert "was made for other branches" in shown
-    assert "is amount > 950" in shown
-
-
-def test_too_few_slots_are_refused_before_anything_is_routed(routed, run_command, monkeypatch):
-    monkeypatch.setattr(payment_branches, "payments", routed.branches)
-    master = f"local[{PARTITIONS}]"
-    code, shown = run_command("run", "tests.integration.payment_branches:payments", "--spark-master", master)
-    assert code == 1
-    assert f"real-time mode needs {PARTITIONS + 1} slots for {PARTITIONS} partitions" in shown
-    assert f"local[{PARTITIONS + 1}]" in shown
-
-
-@pytest.mark.faults
-def test_slots_that_only_the_session_can_count_are_refused_too(settings, tmp_path):
-    """A master without a number of slots in its name; the topic has a partition for each that this machine has."""
-    slots = os.cpu_count()
-    topic = f"test.{uuid.uuid4().hex}"
-    ensure_topics(settings, [event_topic(topic, partitions=slots)])
-    router = RouterProcess(settings.kafka.bootstrap_servers, topic, tmp_path, "--spark-master", "local[*]")
-    assert router.wait_for_end(within=120) == 1
-    assert (
-        f"real-time mode needs {slots + 1} slots for {slots} partitions, this Spark session has {slots}" in router.log
-    )
-    assert "remedy: " in router.log
-
-
 def delete_topic(settings, name):
     admin = AdminClient(settings.kafka.librdkafka())
     admin.delete_topics([name])[name].result(30)
@@ -432,11 +266,11 @@ def test_a_topic_that_goes_away_ends_the_router_with_its_name_and_costs_no_recor
     gone = routed.branches.topics["validated"]
     delete_topic(routed.settings, gone)
     routed.send(second)
-    assert routed.router.wait_for_end(within=120) == 1
-    assert f"topic {gone!r} does not exist" in routed.router.log
+    assert routed.router.wait(120) == 1
+    assert f"topic {gone!r} does not exist" in routed.router.said
     routed.start("--batch-seconds", "5")
     routed.wait_for(second)
     assert routed.where(second) == "validated"
     delete_topic(routed.settings, routed.topic)
-    assert routed.router.wait_for_end(within=120) == 1
-    assert f"topic {routed.topic!r} does not exist" in routed.router.log
+    assert routed.router.wait(120) == 1
+    assert f"topic {routed.topic!r} does not exist" in routed.router.said

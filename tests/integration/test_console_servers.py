@@ -1,31 +1,33 @@
-"""The console over real servers: lag in Kafka's topics, views in PostgreSQL, connectors of a worker."""
+"""The console over real servers: lag, members and letters in Kafka, views and slots of PostgreSQL, connectors."""
 
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from pathlib import Path
 from threading import Event
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
+from confluent_kafka import Producer
 
-from eventstore import Settings, subscription
-from eventstore.kafka.consumer import read_range
+from eventstore import Settings, run_subscription, subscription
+from eventstore.kafka.admin import ensure_topics
+from eventstore.kafka.groups import group_offsets
 from eventstore.relay import Relay
-from eventstore.topics import partition_of
+from eventstore.topics import TopicSpec, partition_of
 from factfold.console.definitions import Definitions
 from factfold.console.places import Places
 from factfold.console.sources import Sources
 from projections import ProjectionGroup, Table, branches, field, on, sql_view
 from projections.declaring.columns import ColumnType
 from projections.stores.postgres import PostgresTableStore
+from sample_app.background import Background
 from tests.connectors import heartbeats
 from tests.crates import Crate, crate_store, fill, topic_of
-from tests.integration.log_writer import LogWriter
-from tests.integration.tickets import CUSTOMERS, Ticket
 from tests.unit.console.conftest import Browser, cells
+from tests.unit.console.stub_connect import StubConnect, connect_worker
 from tests.waiting import wait_until
 
 COLUMNS = {"heavy": {"crate_id": ColumnType("string"), "grams": ColumnType("long")}}
@@ -111,53 +113,159 @@ def test_a_row_of_a_view_in_postgresql_leads_to_the_partition_of_its_record(serv
     assert why[1][3].startswith(f"crate-a{topic}[{partition_of('crate-a', 3)}]@0")
 
 
-def test_a_captured_row_leads_to_the_partition_whose_record_has_its_key(stack, database, monkeypatch):
-    settings = Settings.for_broker(stack.info.bootstrap_servers)
-    writer = LogWriter(settings, Ticket, CUSTOMERS)
-    topic = writer.changes_topics["customers"]
-    writer.send([writer.change("customers", "c", {"id": number, "name": f"n{number}"}) for number in range(1, 10)])
-    customers = Table.from_changelog(CUSTOMERS, topic=topic)
-    named = sql_view("named", "SELECT id, name FROM customers", tables={"customers": customers})
-    url, group = database(), ProjectionGroup("names", [named])
-    offsets = _offsets(settings, topic)
-    _store_customers(url, group, topic, offsets)
+class Depot:
+    """A topic with three events, two subscriptions to it, and a console over both."""
+
+    def __init__(self, topic: str, store_url: str) -> None:
+        marker = uuid.uuid4().hex[:8]
+
+        @subscription(topic, group=f"loading-{marker}")
+        def load(event: Crate.Filled) -> None: ...
+
+        @subscription(topic, group=f"breaking-{marker}", attempts=1)
+        def break_(event: Crate.Filled) -> None:
+            raise ValueError(f"crate of {event.grams} g is broken")
+
+        self.topic, self.load, self.break_ = topic, load, break_
+        declared = Definitions(subscriptions={"depot:load": load, "depot:break": break_})
+        places = Places(store_url=store_url, kafka=True)
+        self.sources = Sources(places, declared, every=0.0, patience=60.0)
+        self.browser = Browser(self.sources)
+
+    def outcome(self, path: str, **fields: str) -> str:
+        answer = self.browser.act(path, **fields)
+        assert answer.status_code == 303, answer.text
+        return self.browser.page(answer.headers["location"]).css_first(".outcome").text()
+
+
+@pytest.fixture
+def depot(stack, database, monkeypatch):
     monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", stack.info.bootstrap_servers)
-    definitions = Definitions(groups={"names:group": group})
-    with Sources(Places(views_url=url, kafka=True), definitions, patience=60.0) as sources:
-        browser = Browser(sources)
-        for number, (partition, offset) in offsets.items():
-            why = cells(browser.page(f"/view?group=names&view=named&key.id={number}"), "#why")
-            assert f"{topic}[{partition}]@{offset}" in why[1][3]
-
-
-def _offsets(settings: Settings, topic: str) -> dict[int, tuple[int, int]]:
-    """Where the record of each customer is."""
-    return {json.loads(record.key)["id"]: (record.partition, record.offset) for record in read_range(settings, topic)}
-
-
-def _store_customers(url: str, group: ProjectionGroup, topic: str, offsets: dict[int, tuple[int, int]]) -> None:
-    store = PostgresTableStore(url)
-    store.prepare()
-    columns = {"named": {"id": ColumnType("long"), "name": ColumnType("string")}}
-    run, layout = store.begin_generation(group, columns)
-    ids, row = list(offsets), {"name": [f"n{number}" for number in offsets]}
-    at = {"_epoch": [0] * len(ids), "_pos": ids, "_offset": [offset for _, offset in offsets.values()],
-          "_deleted": [False] * len(ids)}  # fmt: skip
-    kind = group.tables["customers"].columns["id"].arrow()
-    store.target(layout.tables["customers"].state).append(pa.table({"id": pa.array(ids, kind), **row, **at}))
-    store.target(layout.views["named"].view).append(pa.table({"id": ids, **row}))
-    store.index_generation(group, layout)
-    store.serve(group, run, layout, {topic: dict.fromkeys(range(3), 0)})
+    store_url = database()
+    store = crate_store(store_url)
+    fill(store, "a", "b", "c")
+    assert Relay(store, Settings()).run(stop=Event(), once=True).events == 3
+    opened = Depot(topic_of(store), store_url)
+    yield opened
+    opened.sources.close()
     store.close()
 
 
-def test_a_worker_that_is_away_holds_up_no_page_and_says_what_to_start(served):
-    browser, _ = served
-    places = Places(connect_url="http://127.0.0.1:9", store_url=browser.sources.clients.places.store_url)
-    with Sources(places, patience=0.2) as sources:
-        away = Browser(sources)
-        begun = time.perf_counter()
-        away.page("/")
-        assert time.perf_counter() - begun < 2.0  # imports included
-        wait_until(lambda: "no Kafka Connect worker answers" in away.page("/").css_first("#empty").text())
-        assert cells(away.page("/"), "#watched")[0][2] == "event store"
+def delivering(declared):
+    return Background(lambda stop: run_subscription(declared, stop=stop, settings=Settings()), name=declared.group)
+
+
+def test_a_group_moves_to_the_offsets_that_its_preview_has_shown(depot):
+    page = depot.browser.page(f"/subscriptions?group={depot.load.group}&topic={depot.topic}&to=end")
+    moves = {row[0]: row[2] for row in cells(page, "#moves")}
+    assert group_offsets(Settings(), depot.topic, group=depot.load.group) == {}, "a preview moves nothing"
+    form = {one.attributes["name"]: one.attributes["value"] for one in page.css("#preview input[type=hidden]")}
+    assert f"moved in {depot.topic}" in depot.outcome("/subscriptions/reset", **form)
+    moved = group_offsets(Settings(), depot.topic, group=depot.load.group)
+    assert moves == {f"{depot.topic}[{partition}]": f"{offset:,}" for partition, offset in moved.items()}
+    again = depot.browser.page(f"/subscriptions?group={depot.load.group}&topic={depot.topic}&to=beginning")
+    assert f"{sum(moved.values())} records come again" in again.css_first("#preview").text()
+
+
+def test_members_are_shown_and_a_group_with_members_is_not_moved(depot):
+    of_group = f"/subscriptions?group={depot.load.group}"
+    assert "No member" in depot.browser.page(of_group).css_first("#members").text()
+    with delivering(depot.load).running():
+        wait_until(lambda: cells(depot.browser.page(of_group), "#members"), what="a member")
+        (member,) = cells(depot.browser.page(of_group), "#members")
+        assert f"{depot.topic}[0]" in member[2]
+        page = depot.browser.page(f"{of_group}&topic={depot.topic}&to=beginning")
+        assert "Stop them first" in page.css_first("#preview").text()
+        given = {"group": depot.load.group, "topic": depot.topic, "offsets": "0=0"}
+        assert "has 1 members" in depot.outcome("/subscriptions/reset", **given)
+
+
+def test_letters_of_a_topic_are_shown_and_settled(depot):
+    home = f"topic:{depot.topic}:{depot.break_.group}"
+
+    def opened():
+        homes = depot.browser.json("/api/letters")["homes"]
+        return {one["key"]: one["open"] for one in homes}.get(home)
+
+    with delivering(depot.break_).running():
+        wait_until(lambda: opened() == 3, what="three letters")
+    page = depot.browser.page(f"/letters?home={home}")
+    assert cells(page, "#causes")[0][1].startswith("ValueError: crate of … g is broken")
+    first, second, third = (one["id"] for one in depot.browser.json(f"/api/letters?home={home}")["detail"]["letters"])
+    letter = depot.browser.page(f"/letters?home={home}&id={first}")
+    assert '"grams"' in letter.css_first("#edit textarea").text()
+    assert "1 discarded" in depot.outcome("/letters/discard", home=home, ids=first, why="broken for good")
+    assert "2 replayed" in depot.outcome("/letters/replay", home=home, ids=f"{second} {third}")
+    assert opened() == 0
+    done = cells(depot.browser.page(f"/letters?home={home}"), "#done")
+    assert {row[4] for row in done} == {"sent", "discarded: broken for good"}
+
+
+SAID = [
+    {"type": "STARTED", "additional_data": {"connector_name": "orders", "data_collections": "public.a,public.b"}},
+    {"type": "IN_PROGRESS", "additional_data": {"connector_name": "orders", "data_collections": "public.a,public.b",
+     "current_collection_in_progress": "public.a", "chunk_index": "3", "total_chunks": "8"}},
+    {"type": "TABLE_SCAN_COMPLETED", "additional_data": {"connector_name": "orders", "scanned_collection": "public.a",
+     "total_rows_scanned": "1234", "status": "SUCCEEDED"}},
+    {"type": "STARTED", "additional_data": {"connector_name": "another"}},
+]  # fmt: skip
+
+
+@pytest.fixture
+def slot(database):
+    """A database and a replication slot of it that holds some log."""
+    url, name = database(), f"console_{uuid.uuid4().hex[:8]}"
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+        connection.exec_driver_sql("CREATE TABLE filled AS SELECT generate_series(1, 10000) AS number")
+        yield url, name
+        connection.exec_driver_sql(f"SELECT pg_drop_replication_slot('{name}')")
+    engine.dispose()
+
+
+@pytest.fixture
+def browser(stack, slot, monkeypatch):
+    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", stack.info.bootstrap_servers)
+    (url, name), topic, stub = slot, f"notes-{uuid.uuid4().hex[:8]}", StubConnect()
+    ensure_topics(Settings(), [TopicSpec(topic, 1, {})])
+    producer = Producer(Settings().kafka.librdkafka())
+    for number, said in enumerate(SAID):
+        body = {"id": "1", "aggregate_type": "Initial Snapshot", "timestamp": 1795349211365 + number, **said}
+        producer.produce(topic, json.dumps(body))
+    assert producer.flush(30) == 0
+    stub.add("orders")
+    stub.settings = {"slot.name": name, "notification.sink.topic.name": topic,
+                     "database.dbname": sa.make_url(url).database or ""}  # fmt: skip
+    with connect_worker(stub) as worker:
+        places = Places(connect_url=worker, source_url=url, kafka=True)
+        with Sources(places, every=0.0, patience=60.0) as sources:
+            yield Browser(sources)
+
+
+def test_a_slot_shows_how_much_log_waits_and_is_held(browser, slot):
+    (row,) = cells(browser.page("/connectors"), "#connectors")
+    assert row[4].endswith(("KiB", "MiB"))
+    assert row[5].endswith(("KiB", "MiB"))
+    said = browser.page("/connectors?name=orders").css_first("#slot").text()
+    assert said.startswith(f"{slot[1]}, not read, behind ")
+    assert browser.json("/api/connectors")["connectors"][0]["slot"]["lag_bytes"] > 100_000
+
+
+def test_a_snapshot_shows_its_progress_and_not_that_of_another_connector(browser):
+    rows = cells(browser.page("/connectors?name=orders"), "#snapshots")
+    assert [row[2] for row in rows] == ["TABLE_SCAN_COMPLETED", "IN_PROGRESS", "STARTED"]
+    assert rows[0][3:5] == ["public.a", "1,234"]
+    assert rows[1][5] == "3 of 8"
+    assert rows[2][3] == "2 tables"
+
+
+def test_a_source_of_another_database_shows_no_slot(browser, slot, database):
+    places = browser.sources.clients.places
+    other = Places(connect_url=places.connect_url, source_url=database(), kafka=True)
+    with Sources(other, every=0.0, patience=60.0) as sources:
+        elsewhere = Browser(sources)
+        assert elsewhere.json("/api/connectors")["connectors"][0]["slot"] is None
+        assert (
+            "its source was not looked into" in elsewhere.page("/connectors?name=orders").css_first("#connector").text()
+        )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from confluent_kafka.admin import AdminClient
-from typer.testing import CliRunner
 
 from eventstore import ANY, SqlEventStore, open_subscriber
 from eventstore.backends.sql.source import StoreSource
@@ -22,7 +19,6 @@ from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.publisher import Publisher
 from eventstore.topics import branch_topic, dead_letter_topic, event_topic
-from factfold.cli.entry import application
 from projections import branches, field
 from projections.branching.letters import branch_letters
 from tests.integration.delivering import booking, deliver
@@ -53,7 +49,7 @@ def own(record):
     return [pair for pair in record.headers if not pair[0].startswith("dead_letter_")]
 
 
-def test_letters_are_listed_shown_and_replayed_to_the_retry_topic_untouched(settings, payments, given_up):
+def test_letters_are_listed_shown_and_replayed_to_the_retry_topic_untouched_or_edited(settings, payments, given_up):
     with given_up(1, 2) as letters:
         (cause,) = by_cause(letters.open())
         assert (cause.error, cause.pattern, cause.letters) == ("ValueError", "no room for …", ("0@0", "0@1"))
@@ -63,10 +59,13 @@ def test_letters_are_listed_shown_and_replayed_to_the_retry_topic_untouched(sett
         assert [letter.id for letter in letters.open()] == ["0@0"]
         (action,) = letters.actions()
         assert (action.by, action.to, action.result, action.origin) == ("ann", "group", "sent", f"{payments.name}[3]@1")
-    (sent,) = retried(settings, payments)
-    original = list(read_range(settings, payments.name))[1]
+        letters.replay(["0@0"], edit={"amount": 6})
+        assert [action.edited for action in letters.actions()] == [False, True]
+    sent, edited = retried(settings, payments)
+    first, original = read_range(settings, payments.name)
     assert (sent.key, sent.value, own(sent)) == (original.key, original.value, list(original.headers))
     assert len(sent.headers) == len(original.headers)
+    assert (amount(edited), dict(edited.headers)["ce_id"]) == (6, dict(first.headers)["ce_id"])
 
 
 def test_a_letter_replayed_to_its_topic_is_handled_and_other_groups_drop_it(settings, payments, engine, given_up):
@@ -149,15 +148,6 @@ def amount(record):
     return AvroDecoder(lambda _: kind.registered).decode(record.value)[1]["amount"]
 
 
-def test_an_edited_letter_has_its_new_payload_and_its_old_id(settings, payments, given_up):
-    with given_up(5) as letters:
-        letters.replay(["0@0"], edit={"amount": 6})
-        assert [action.edited for action in letters.actions()] == [True]
-    (sent,) = retried(settings, payments)
-    (original,) = read_range(settings, payments.name)
-    assert (amount(sent), dict(sent.headers)["ce_id"]) == (6, dict(original.headers)["ce_id"])
-
-
 def test_a_record_that_cannot_be_read_is_replayed_as_it_is_and_not_edited(settings, payments, engine):
     payments.put([payments.record(Payment.Received(amount=1), partition=0, value=b"{}")])
     with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
@@ -208,38 +198,12 @@ def test_a_projection_s_letters_go_back_to_a_compacted_topic_as_whole_ends_of_st
     assert [key for key in keys if "-b@" in key] == ["payment-b@0", "payment-b@1", "payment-b@2"]
 
 
-def test_the_command_lists_discards_and_tells_what_was_done(settings, payments, given_up, monkeypatch):
-    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
-    given_up(1, 2).close()
-
-    def run(command, *options):
-        done = CliRunner().invoke(application(), ["dlq", command, payments.name, "books", "--json", *options])
-        assert done.exit_code == 0, done.output
-        return json.loads(done.stdout)
-
-    assert [cause["letters"] for cause in run("list")] == [["0@0", "0@1"]]
-    assert run("show", "--id", "0@0")["payload"] == {"amount": 1}
-    assert run("discard", "--id", "0@0", "--yes", "--why", "a test")["settled"] == 1
-    assert [letter["id"] for letter in run("list", "--letters")] == ["0@1"]
-    assert run("replay", "--all", "--by", "ann")["settled"] == 1
-    assert [(one["action"], one["result"]) for one in run("actions")] == [("discard", "discarded"), ("replay", "sent")]
-    assert run("list") == []
-
-
-def test_a_letter_replayed_to_its_group_is_handled_by_it_alone(settings, payments, engine, given_up):
-    others = booking(payments.name, group="others")
-    with given_up(1) as letters, open_subscriber(others, settings=settings, engine=engine) as beside:
-        deliver(beside, records=1)
-        letters.replay(to="group")
-        with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
-            assert deliver(subscriber, records=1).handled == 1
-    assert len(list(read_range(settings, payments.name))) == 1  # all that the others read
-    assert amounts(engine) == [1, 1]
-
-
-def test_a_letter_that_dies_again_in_the_retry_topic_is_open_again(settings, payments, engine, given_up):
+def test_a_letter_replayed_to_its_group_comes_to_it_alone_and_is_open_again_where_it_dies_again(
+    settings, payments, engine, given_up
+):
     with given_up(1) as letters:
         letters.replay()
+        assert len(list(read_range(settings, payments.name))) == 1  # other groups read this topic alone
         declared = booking(payments.name, fails_on=[1], attempts=1)
         with open_subscriber(declared, settings=settings, engine=engine) as subscriber:
             assert deliver(subscriber, records=1).dead == 1

@@ -19,7 +19,6 @@ from eventstore.kafka.admin import end_offsets, ensure_topics
 from eventstore.relay import Relay
 from eventstore.topics import branch_topic
 from factfold.cli.entry import application
-from factfold.cli.service import doctor
 from tests.crates import crate_store, fill, topic_of
 
 
@@ -36,18 +35,6 @@ def found_by_doctor(store: SqlEventStore, servers: str | None) -> dict[str, Any]
         variables["FACTFOLD_KAFKA__BOOTSTRAP_SERVERS"] = servers
     ran = CliRunner().invoke(application(), ["doctor", "--json"], env=variables)
     return {one["check"]: one for one in json.loads(ran.stdout)}
-
-
-def test_topics_that_are_as_their_categories_say_are_well_and_so_are_those_not_made_yet(
-    store: SqlEventStore, settings: Settings
-) -> None:
-    servers, topic = settings.kafka.bootstrap_servers, topic_of(store)
-    found = found_by_doctor(store, servers)["topics"]
-    assert (found["severity"], found["result"]) == ("ok", f"0 topics as their categories say, 1 not made yet: {topic}")
-    fill(store, 1)
-    Relay(store, settings).run(stop=threading.Event(), once=True)
-    assert found_by_doctor(store, servers)["topics"]["result"] == "1 topics as their categories say"
-    assert "topics" not in found_by_doctor(store, None)
 
 
 def test_a_topic_that_was_given_more_partitions_or_another_policy_is_found_with_what_to_do(
@@ -67,13 +54,6 @@ def test_a_topic_that_was_given_more_partitions_or_another_policy_is_found_with_
     assert f"topic '{topic}.box' has cleanup.policy=delete, compact is required" in found["result"]
     assert "published again from its store" in found["remedy"]
     assert "set cleanup.policy=compact" in found["remedy"]
-
-
-def test_brokers_that_do_not_answer_are_told(store: SqlEventStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_BROKER_SECONDS", 1.0)
-    found = found_by_doctor(store, "127.0.0.1:1")["topics"]
-    assert found["severity"] == "error"
-    assert "no Kafka broker answers at 127.0.0.1:1" in found["result"]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Event
 from time import sleep
@@ -15,14 +14,13 @@ from uuid import UUID
 import pytest
 from typer.testing import CliRunner
 
-from eventstore import ANY, Metadata, Settings, SqlEventStore
-from eventstore.errors import EventsNotFound, TopicMissing
+from eventstore import ANY, Metadata, SqlEventStore
+from eventstore.errors import EventsNotFound
 from eventstore.inspection.entries import Entry
 from eventstore.inspection.selection import Selection
 from eventstore.inspection.store_log import StoreLog
 from eventstore.inspection.tracing import trace
 from eventstore.kafka.entries import TopicLog
-from eventstore.kafka.producer import OutgoingRecord
 from factfold.cli.entry import application
 from tests.integration.payments_topic import PaymentsTopic
 from tests.ledger import Payment
@@ -34,17 +32,11 @@ def log(payments: PaymentsTopic) -> Iterator[TopicLog]:
         yield opened
 
 
-def other(payments: PaymentsTopic, value: bytes | None, **more: Any) -> OutgoingRecord:
-    """A record that another program wrote."""
-    plain = OutgoingRecord(topic=payments.name, key=b"k", value=value, headers=(), partition=0)
-    return replace(plain, **more)
-
-
 def amounts(entries: list[Entry]) -> list[int]:
     return [entry.data["amount"] for entry in entries]
 
 
-def test_the_last_records_of_all_partitions_are_shown_in_the_order_of_their_times(
+def test_the_last_records_of_all_partitions_are_shown_in_the_order_of_their_times_and_chosen_by_them(
     payments: PaymentsTopic, log: TopicLog
 ) -> None:
     for amount in range(6):
@@ -52,6 +44,10 @@ def test_the_last_records_of_all_partitions_are_shown_in_the_order_of_their_time
         sleep(0.002)  # times of records are whole milliseconds
     assert amounts(log.last(Selection(), limit=4)) == [2, 3, 4, 5]
     assert amounts(log.last(Selection(), limit=0)) == []
+    now = datetime.now(UTC)
+    assert len(log.last(Selection(since=now - timedelta(hours=1)), limit=9)) == 6
+    assert log.last(Selection(since=now + timedelta(hours=1)), limit=9) == []
+    assert log.last(Selection(until=now - timedelta(hours=1)), limit=9) == []
 
 
 def test_records_behind_many_others_are_reached(payments: PaymentsTopic, log: TopicLog) -> None:
@@ -67,35 +63,6 @@ def test_records_behind_many_others_are_reached(payments: PaymentsTopic, log: To
         (found,) = log.last(selection, limit=5)
         assert (found.event and found.event.type, found.data) == ("payment.refunded", {"amount": 7})
         assert amounts(list(log.read(selection))) == [7]
-
-
-def test_times_of_a_selection_are_those_of_the_records(payments: PaymentsTopic, log: TopicLog) -> None:
-    payments.receive([1, 2])
-    now = datetime.now(UTC)
-    assert len(log.last(Selection(since=now - timedelta(hours=1)), limit=9)) == 2
-    assert log.last(Selection(since=now + timedelta(hours=1)), limit=9) == []
-    assert log.last(Selection(until=now - timedelta(hours=1)), limit=9) == []
-
-
-def test_a_record_that_is_no_event_is_shown_as_what_it_is(payments: PaymentsTopic, log: TopicLog) -> None:
-    unknown = payments.record(Payment.Received(amount=1), partition=0, value=b"\0\x7f\0\0\1body")
-    payments.put(
-        [
-            other(payments, b'{"a": [1, null]}', headers=(("h", b"x"), ("none", None))),
-            other(payments, b"text", key=None),
-            other(payments, b"\xff\x00"),
-            other(payments, None),
-            unknown,
-        ]
-    )
-    found = log.last(Selection(), limit=9)
-    assert [(entry.form, entry.data) for entry in found] == [
-        ("json", {"a": [1, None]}), ("text", "text"), ("bytes", b"\xff\x00"), ("deleted", None),
-        ("bytes", b"\0\x7f\0\0\1body"),
-    ]  # fmt: skip
-    assert [(entry.key, entry.problem is None) for entry in found[:3]] == [("k", True), (None, True), ("k", True)]
-    assert found[0].headers == {"h": "x", "none": ""}
-    assert "schema" in str(found[4].problem)
 
 
 def test_a_topic_is_followed_from_its_last_records_on(payments: PaymentsTopic, log: TopicLog) -> None:
@@ -119,11 +86,6 @@ def test_a_record_is_found_by_its_place_and_an_event_by_its_id(payments: Payment
         with pytest.raises(EventsNotFound, match="holds no record"):
             log.at(partition, offset)
     assert log.find(UUID(int=0)) is None
-
-
-def test_a_topic_without_events_needs_no_schemas_and_a_missing_one_is_refused(settings: Settings) -> None:
-    with TopicLog("no.such.topic", settings) as log, pytest.raises(TopicMissing):
-        log.last(Selection(), limit=1)
 
 
 def test_the_commands_read_topics(payments: PaymentsTopic, monkeypatch: pytest.MonkeyPatch) -> None:

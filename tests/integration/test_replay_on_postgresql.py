@@ -30,13 +30,6 @@ def store(database: Any) -> Iterator[SqlEventStore]:
         yield opened
 
 
-def test_events_are_handled_again_once_each(store: SqlEventStore) -> None:
-    for _ in range(2):
-        assert Replay(store, book, Selection(streams=("payment-1",))).run().handled == 2
-    assert amounts(store.engine) == [1, 2, 1, 2]
-    assert Replay(store, book, Selection(streams=("payment-1",))).plan().known == 2
-
-
 def test_an_event_that_a_subscriber_handles_at_the_same_moment_is_left_to_it(store: SqlEventStore) -> None:
     first = next(store.read_stream("payment-1"))
     inbox = Inbox(store.engine, "ledger", topic="payment")

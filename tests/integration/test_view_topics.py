@@ -11,10 +11,9 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from eventstore.errors import ProducerFenced, TopicMismatch
-from eventstore.kafka.admin import ensure_topics
+from eventstore.errors import ProducerFenced
 from eventstore.kafka.consumer import read_range
-from eventstore.topics import history_topic, partition_of
+from eventstore.topics import partition_of
 from factfold.cli.entry import application
 from projections import (
     ProjectionGroup,
@@ -184,10 +183,3 @@ def test_a_producer_that_was_followed_by_another_one_publishes_nothing_more(env,
         with pytest.raises(ProducerFenced):
             first.send(rows)
     assert len(records(env, writer)) == 1
-
-
-def test_a_topic_that_is_not_compacted_is_refused_before_anything_is_built(env, writer):
-    ensure_topics(env.log.settings, [history_topic(topic_of(writer), partitions=3)])
-    with pytest.raises(TopicMismatch, match=r"cleanup.policy=delete, compact is required"):
-        rebuild(env, open_tickets(writer))
-    assert env.store.states() == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -19,19 +18,7 @@ from tests.integration.tickets import Ticket
 def view_rows(env: Environment, name: str) -> dict[Any, tuple[Any, ...]]:
     """The rows of a view by their keys."""
     with env.store.transaction() as connection:
-        found = connection.execute(sa.text(f"SELECT * FROM {name}")).mappings()
-        rows = [[_typed(column, value) for column, value in row.items()] for row in found]
-        return {row[0]: tuple(row[1:]) for row in rows}
-
-
-_FROM_TEXT: dict[str, Callable[[str], Any]] = {
-    "since": dt.date.fromisoformat, "opened": dt.datetime.fromisoformat, "rate": Decimal, "hours": Decimal,
-}  # fmt: skip
-
-
-def _typed(column: str, value: Any) -> Any:
-    """SQLite has these as text."""
-    return _FROM_TEXT[column](value) if isinstance(value, str) and column in _FROM_TEXT else value
+        return {row[0]: tuple(row[1:]) for row in connection.execute(sa.text(f"SELECT * FROM {name}"))}
 
 
 def assert_views_as_expected(env: Environment, history: TicketHistory) -> None:

@@ -20,8 +20,7 @@ from projections.spark.failures import described
 from projections.spark.reading.inputs import Reduction
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.view_functions import view_columns
-from tests.integration.payment_history import micros, moment
-from tests.integration.payments import CUSTOMERS, Payment, entries_of, received, risk_view
+from tests.integration.payments import CUSTOMERS, Payment, entries_of, micros, moment, received, risk_view
 from tests.rows import each_row
 
 RAW = pa.schema({

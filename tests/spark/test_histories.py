@@ -20,8 +20,7 @@ from projections.spark.reading.inputs import Reduction
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.view_functions import view_columns
 from tests.conformance.history_oracle import event_history_of
-from tests.integration.payment_history import micros
-from tests.integration.payments import CUSTOMERS
+from tests.integration.payments import CUSTOMERS, micros
 from tests.rows import each_row
 from tests.shipments import REGISTRY as SHIPMENTS
 from tests.spark.test_as_of import RAW, UNAVAILABLE, change

@@ -9,7 +9,7 @@ import pytest
 
 from eventstore.event_types import event_type_of
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, verify, view
-from projections.errors import EventsMissing
+from projections.errors import EventsMissing, UndecodableRecord
 from projections.spark.reading.inputs import Reduction
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.memory_log import MemoryLog
@@ -80,6 +80,13 @@ def test_a_version_that_is_missing_behind_such_as_come_again_is_seen(environment
         append(environment, 1, 2, 4)
         with pytest.raises(EventsMissing, match="before version 4 of ticket-1"):
             runner.run_once()
+
+
+@pytest.mark.parametrize("shown", [declared_tickets, evolved_tickets], ids=["declared", "evolved"])
+def test_a_rebuild_of_a_stream_whose_first_events_are_missing_is_refused(environment, shown):
+    append(environment, 1, 2)
+    with pytest.raises(UndecodableRecord, match="events of ticket-1 are missing from the topic"):
+        rebuild(environment, ProjectionGroup("tickets", [shown]))
 
 
 def test_where_bad_records_are_skipped_what_is_behind_it_is_set_aside_live_as_in_a_rebuild(environment):

@@ -8,7 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from projections import Environment, ProjectionGroup, Table, cut_over, open_runner, rebuild, verify, view
-from projections.errors import OffsetsLost, RunAlreadyActive
+from projections.errors import OffsetsLost, RunAlreadyActive, RunPaused
+from projections.stores.generations import pause, resume
 from projections.stores.port import VERIFIER
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
@@ -109,3 +110,18 @@ def test_a_cut_over_asks_for_the_topics_ids_before_it_holds_the_serving_run_and_
     cut_over(environment, GROUP)
     assert len(held) == 3
     assert held[0] == held[-1] == len(asked)
+
+
+def test_a_paused_runner_holds_its_run_and_goes_on_once_it_may(environment):
+    with open_runner(environment, GROUP) as runner:
+        ChangeWriter(environment.log).put(rates, {"id": 2, "rate": 0.5})
+        pause(environment.store, GROUP.name)
+        assert runner.run_once() is None
+        with pytest.raises(RunPaused, match="the run is paused"):
+            runner.catch_up()
+        with pytest.raises(RunAlreadyActive), open_runner(environment, GROUP):
+            pass
+        assert [row.id for row in shown(environment)] == [1]
+        resume(environment.store, GROUP.name)
+        runner.catch_up()
+    assert [row.id for row in shown(environment)] == [1, 2]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from dataclasses import dataclass, field
-=======
-from dataclasses import replace
->>>>>>> 8d90db93 (integ1)
+from dataclasses import dataclass, field, replace
 
 import pytest
 from sqlalchemy import create_engine, make_url

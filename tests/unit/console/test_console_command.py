@@ -13,8 +13,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
-
 from tests.commands import factfold
 from tests.unit.console.conftest import TEASHOP
 from tests.waiting import wait_until
@@ -72,10 +70,3 @@ def test_a_port_that_is_taken_is_refused_with_what_to_do():
         result = factfold("console", "--port", str(taken.getsockname()[1]))
     assert "cannot listen on 127.0.0.1" in str(result.exception)
     assert "--port 0" in result.exception.remedy
-
-
-@pytest.mark.parametrize("target", ["no_such_package", "tests.unit.console.teashop:nothing"])
-def test_a_target_that_names_nothing_is_refused(target):
-    result = factfold("console", target, "--port", "0")
-    assert result.exit_code == 1
-    assert "nothing" in str(result.exception) or "no_such_package" in str(result.exception)

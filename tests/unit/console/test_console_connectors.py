@@ -97,10 +97,6 @@ def test_the_overview_does_not_call_a_connector_well_whose_slot_cannot_be_read(s
     assert "does not answer" in row[3]
 
 
-def test_an_unknown_connector_is_not_found(browser):
-    assert "there is no connector" in browser.page("/connectors?name=../x", 404).text()
-
-
 def test_a_restart_says_what_came_of_it(browser, stub):
     said = outcome(browser, browser.act("/connectors/restart", name="orders-cdc", **{"return": "name=orders-cdc"}))
     assert "restarted orders-cdc: RUNNING, task 0 RUNNING" in said
@@ -140,14 +136,6 @@ def test_a_state_that_does_not_come_is_reported_after_a_bounded_time(browser, st
     said = outcome(browser, browser.act("/connectors/pause", name="customers-cdc"))
     assert "was not paused after" in said
     assert "PAUSED, task 0 RUNNING" in said
-
-
-def test_an_action_on_an_unknown_connector_is_refused(browser):
-    assert "not found" in outcome(browser, browser.act("/connectors/pause", name="nothing"))
-
-
-def test_a_worker_that_does_not_answer_is_a_problem_with_its_remedy(nothing):
-    assert "FACTFOLD_CONNECT_URL" in nothing.page("/connectors").css_first(".problem").text()
 
 
 def test_a_read_only_console_has_no_buttons(sources):

@@ -66,15 +66,6 @@ def test_homes_are_listed_with_their_letters_and_main_cause(browser):
     assert "ValueError: no tea for …" in row[4]
 
 
-def test_letters_are_grouped_by_cause(browser):
-    page = browser.page(PAGE)
-    (row,) = cells(page, "#causes")
-    assert row[0] == "3"
-    assert "ValueError: no tea for …" in row[1]
-    assert row[2] == "3"
-    assert len(page.css("script")) == 1
-
-
 def test_a_letter_shows_payload_headers_attempts_and_no_script(browser, letters):
     page = browser.page(f"{PAGE}&id={ids(letters)[1]}")
     assert SCRIPT in page.css_first("#edit textarea").text()
@@ -93,15 +84,6 @@ def test_a_source_that_does_not_answer_hides_no_other_one(shop, monkeypatch, sil
     assert HOME in [home.key for home in found.value.homes]
     (problem,) = found.value.problems
     assert problem.remedy
-
-
-@pytest.mark.parametrize("query", ["home=inbox:order:nothing", "home=../../x"])
-def test_an_unknown_home_is_not_found(browser, query):
-    assert "there are no dead letters in" in browser.page(f"/letters?{query}", 404).text()
-
-
-def test_an_unknown_letter_is_a_problem(browser):
-    assert "no open dead letter 'x'" in browser.page(f"{PAGE}&id=x").css_first(".problem").text()
 
 
 def test_a_replay_of_a_cause_shows_first_which_letters_and_then_the_result(browser, letters):
@@ -177,24 +159,12 @@ def test_a_payload_is_in_no_audit_record(browser, letters, capsys):
     assert '"secret"' not in line
 
 
-def test_an_action_of_another_page_is_refused(browser, letters):
-    letter = ids(letters)[0]
-    forged = browser.client.post("/letters/discard", data={"home": HOME, "ids": letter, "csrf": browser.access.csrf},
-                                 headers={"origin": "http://evil.example"})  # fmt: skip
-    assert forged.status_code == 403
-    assert letter in ids(letters)
-
-
 def test_a_read_only_console_shows_letters_and_the_command(sources, letters):
     reader = Browser(sources, allow_actions=False)
     page = reader.page(f"{PAGE}&do=replay")
     assert page.css("form[method=post]") == []
     assert "factfold dlq replay order kitchen --home inbox --all" in page.text()
     assert reader.page(f"{PAGE}&id={ids(letters)[0]}").css_first("#payload")
-
-
-def test_a_console_with_nothing_configured_has_no_letters(nothing):
-    assert "No record and no event was given up" in nothing.page("/letters").text()
 
 
 def test_the_overview_shows_what_is_to_settle_and_leads_to_it(browser):

@@ -16,26 +16,6 @@ from tests.rows import each_row
 from tests.unit.console.conftest import cells
 
 
-def test_the_map_leads_from_sources_to_subscribers(browser):
-    edges = {(row[0], row[1]) for row in cells(browser.page("/map"), "#edges")}
-    assert {
-        ("aggregate order", "topic order"),
-        ("topic order", "table teashop.orders"),
-        ("topic teashop.public.customers", "table teashop.customers"),
-        ("table teashop.orders", "view order_details"),
-        ("topic order", "branches order"),
-        ("branches order", "topic order.large"),
-        ("topic order.large", "subscription reviews"),
-        ("topic order", "process payment"),
-    } <= edges
-
-
-def test_an_edge_shows_what_waits_on_it(browser):
-    rows = {(row[0], row[1]): row for row in cells(browser.page("/map"), "#edges")}
-    assert rows[("topic order", "table teashop.orders")][2] == "2"
-    assert rows[("topic teashop.public.customers", "table teashop.customers")][2] == "0"
-
-
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize(("lag", "records"), [(None, None), ({}, 0), ({"order": 4}, 4)])
 def test_what_waits_on_an_edge_is_unknown_where_the_lag_is(sources, lag, records, declared):
@@ -52,21 +32,9 @@ def test_every_node_and_edge_of_the_table_is_drawn(browser):
     assert len(page.css("#map g.edge")) == len(model["edges"]) == len(cells(page, "#edges"))
 
 
-def test_a_node_leads_to_its_page(browser):
-    links = {link.attributes["href"] for link in browser.page("/map").css("#map a")}
-    assert "/view?group=teashop&view=order_details" in links
-
-
-def test_a_map_of_nothing_says_the_command(nothing):
-    assert "factfold console PACKAGE" in nothing.page("/map").text()
-
-
-def test_a_node_stands_behind_the_last_of_those_before_it():
+def test_a_node_stands_behind_the_last_of_those_before_it_and_a_circle_is_drawn_too():
     drawing = draw(["a", "b", "c"], [("a", "b"), ("b", "c"), ("a", "c")])
     assert drawing.spots["a"].x < drawing.spots["b"].x < drawing.spots["c"].x
-
-
-def test_a_circle_is_drawn_too():
     drawing = draw(["a", "b", "c"], [("a", "b"), ("b", "a"), ("b", "c")])
     assert set(drawing.spots) == {"a", "b", "c"}
     assert len(drawing.curves) == 3

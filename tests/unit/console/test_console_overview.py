@@ -9,9 +9,8 @@ from uuid import uuid4
 import pytest
 
 from eventstore.delivery.source import Lag, PartitionLag
-from factfold.cli.shown_values import as_json
 from factfold.console import trends
-from factfold.console.pages.overview import LATE_SECONDS, _branches, _subscriptions, overview
+from factfold.console.pages.overview import LATE_SECONDS, _branches, _subscriptions
 from factfold.console.readings.branches import BRANCHES
 from factfold.console.readings.subscriptions import SUBSCRIPTIONS
 from tests.unit.console.conftest import cells
@@ -89,25 +88,3 @@ def test_a_process_whose_timer_is_overdue_is_late(browser, sources, due, health)
     assert shown[0] == health
     assert ("factfold processes run tests.unit.console.teashop:Payment" in shown[3]) == (health == "late")
     assert (shown[5] == "1 h") == (health == "late")
-
-
-def test_a_part_that_is_not_configured_shows_the_setting(browser):
-    empty = browser.page("/").css_first("#empty").text()
-    assert "the address of Kafka Connect is not configured" in empty
-    assert "set connect_url in factfold.toml" in empty
-
-
-def test_a_console_without_any_setting_shows_what_to_set(nothing):
-    page = nothing.page("/")
-    assert page.css_first("#watched") is None
-    assert "set store_url in factfold.toml" in page.text()
-    assert "set views_url in factfold.toml" in page.text()
-    assert "factfold console PACKAGE" in page.text()
-
-
-def test_the_json_of_the_page_is_its_model(browser, sources):
-    found = browser.json("/api/overview")
-    model = as_json(overview(sources.look(), {}))
-    assert [one["name"] for one in found["watched"]] == [one["name"] for one in model["watched"]]
-    assert found["empty"] == model["empty"]
-    assert set(found) == set(model)

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from eventstore import Aggregate, RecordedEvent, SqlEventStore, event, subscription
-from factfold.cli.shown_values import as_json
 from factfold.console.definitions import find_definitions
-from factfold.console.pages.schemas import _changes, said, schemas
+from factfold.console.pages.schemas import _changes, said
 from factfold.console.places import Places
 from factfold.console.sources import Sources
 from tests.unit.console.conftest import TEASHOP, Browser, cells
@@ -70,10 +69,6 @@ def test_a_handler_of_every_event_is_a_reader_of_what_comes_by_its_topics(browse
     assert ("subscription everything" in rows["order.paid"][2]) == reads
 
 
-def test_a_version_shows_its_fields(browser):
-    assert cells(browser.page("/schemas?type=order.paid"), ".fields") == [["amount", "decimal(18, 4)"]]
-
-
 def test_a_schema_that_the_code_cannot_read_comes_first_with_what_to_do(earlier):
     (first,) = cells(earlier.page("/schemas"), "#types")
     assert (first[0], first[1], first[3]) == ("order.placed", "2", "2 unreadable")
@@ -97,19 +92,6 @@ def test_a_change_within_a_nested_record_is_shown(before, after):
     assert (change.change, change.name) == ("changed", "lines")
     assert change.before == f"list of Line (sku {said(before)})"
     assert change.after == f"list of Line (sku {said(after)})"
-
-
-def test_a_type_that_is_new_in_the_code_is_named(browser):
-    assert "person.registered, version 1" in browser.page("/schemas").css_first("#new").text()
-
-
-def test_an_unknown_type_is_not_found(browser):
-    assert "order.nothing" in browser.page("/schemas?type=order.nothing", 404).text()
-
-
-def test_the_json_of_the_page_is_its_model(browser, sources):
-    query = {"type": "order.placed"}
-    assert browser.json("/api/schemas?type=order.placed") == as_json(schemas(sources.look(), query))
 
 
 @pytest.mark.parametrize(

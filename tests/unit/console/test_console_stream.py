@@ -8,8 +8,7 @@ import pytest
 
 from eventstore import NO_STREAM, Dispatcher, MasterKeys, SqlEventStore
 from eventstore.messages import Metadata
-from factfold.cli.shown_values import as_json
-from factfold.console.pages.stream import steps, streams
+from factfold.console.pages.stream import steps
 from factfold.console.readings import streams as readings
 from factfold.console.readings.streams import EVENTS_SHOWN
 from tests.unit.console.conftest import cells
@@ -20,10 +19,6 @@ from tests.unit.console.teashop import SCRIPT, Order, Person
 def store(shop):
     with SqlEventStore(f"sqlite:///{shop}") as opened:
         yield opened
-
-
-def version_row(page):
-    return [row for row in page.css("#state tbody tr") if "changed" in (row.attributes.get("class") or "")]
 
 
 def test_the_newest_events_come_first(browser):
@@ -44,32 +39,12 @@ def test_a_search_leaves_out_what_it_does_not_name(browser, query, places):
     assert [row[2] for row in cells(browser.page(f"/stream?{query}"), ".events")] == places
 
 
-@pytest.mark.parametrize(("query", "words"), [
-    ("category=No-such!", "category"),
-    ("since=yesterday", "'yesterday' is no time"),
-    ("since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z", "swap the two bounds"),
-    ("stream=nodash", "has no dash"),
-    ("stream=order-o1&at=-1", "'-1' is no at"),
-    ("stream=order-o1&at=99999999999999", "is no at"),
-    ("trace=a%0Ab", "cannot be printed"),
-])  # fmt: skip
-def test_what_no_event_can_have_is_refused(browser, query, words):
-    assert words in browser.page(f"/stream?{query}", 400).css_first(".problem").text()
-    assert browser.client.get(f"/api/stream?{query}").status_code == 400
-
-
 def test_a_stream_is_found_by_its_name_its_place_and_the_id_of_an_event(browser, store):
     event = next(store.read_stream("order-o1", from_version=1))
     for typed in ("order-o1", "order-o1@1", str(event.id)):
         page = browser.page(f"/stream?find={typed}")
         assert "version 1 of 1" in page.css_first("#versions").text()
         assert page.css_first("h2").text().startswith("order.paid")
-
-
-def test_an_unknown_id_and_an_unknown_stream_say_so(browser):
-    page = browser.page("/stream?find=00000000-0000-0000-0000-000000000000")
-    assert "no event has the id" in page.css_first(".problem").text()
-    assert "has no events here" in browser.page("/stream?stream=order-o99").css_first(".problem").text()
 
 
 def test_a_version_shows_its_payload_and_who_caused_it(browser, store):
@@ -80,20 +55,6 @@ def test_a_version_shows_its_payload_and_who_caused_it(browser, store):
     why = page.css_first("#why").text()
     assert str(event.id) in why
     assert event.position.text in why
-
-
-def test_the_state_at_a_version_shows_what_its_event_changed(browser):
-    rows = cells(browser.page("/stream?stream=order-o1&at=1"), "#state")
-    assert ["status", '"paid"', '"placed"'] in rows
-    assert ["note", '""', ""] in rows
-    rows = cells(browser.page("/stream?stream=order-o1&at=0"), "#state")
-    assert ["status", '"placed"', '"new"'] in rows
-
-
-def test_links_lead_from_version_to_version(browser):
-    page = browser.page("/stream?stream=order-o1&at=1")
-    assert page.css_first("#versions a[rel=prev]").attributes["href"] == "/stream?stream=order-o1&at=0"
-    assert page.css_first("#versions a[rel=next]") is None
 
 
 def test_a_long_stream_is_shown_in_bounded_parts(browser, store):
@@ -143,13 +104,6 @@ def test_a_conversation_says_that_it_has_more_only_if_it_has(browser, store, mon
     assert len([step for step in trace["steps"] if step["kind"] == "event"]) == shown
 
 
-def test_a_conversation_that_no_event_has_says_so(browser):
-    assert (
-        "no event has the correlation id 'nothing'"
-        in browser.page("/stream?trace=nothing").css_first(".problem").text()
-    )
-
-
 def test_a_personal_value_is_masked_everywhere(browser, shop):
     with SqlEventStore(f"sqlite:///{shop}", keys=MasterKeys({"one": os.urandom(32)})) as store:
         event = Person.Registered(name="Ann Secret", country="NL")
@@ -167,16 +121,3 @@ def test_the_newest_events_are_asked_for_again_by_the_page(browser):
     assert live["hx-get"] == "/stream?category=order"
     assert live["hx-trigger"] == "every 2s"
     assert browser.page("/stream?stream=order-o1&at=0").css_first("[hx-get]") is None
-
-
-def test_the_json_of_a_stream_is_the_model_of_its_page(browser, sources):
-    found = browser.json("/api/stream?stream=order-o1&at=1")
-    model = as_json(streams(sources.look(), {"stream": "order-o1", "at": "1"}))
-    for one in (found, model):
-        one["detail"]["timeline"]["read_at"] = one["detail"]["state"]["fields"]["read_at"] = None
-    assert found == model
-    assert found["detail"]["event"]["data"] == {"amount": "9.5000"}
-
-
-def test_a_console_without_a_store_names_the_setting(nothing):
-    assert "FACTFOLD_STORE_URL" in nothing.page("/stream").css_first(".problem").text()

@@ -35,25 +35,6 @@ def outcome(browser, answer):
     return browser.page(answer.headers["location"]).css_first(".outcome").text()
 
 
-def test_subscriptions_and_processes_are_listed(browser):
-    page = browser.page("/subscriptions")
-    assert cells(page, "#subscriptions")[0][:3] == ["reviews", "order.large", "3"]
-    assert cells(page, "#processes")[0][0] == "payment"
-
-
-def test_a_subscription_shows_its_lag_by_partition_and_leads_to_its_letters(browser):
-    page = browser.page("/subscriptions?group=reviews")
-    assert "3 records" in page.css_first("#subscription").text()
-    assert cells(page, "#partitions")[0][1] == "3"
-    assert page.css_first("#subscription a").attributes["href"] == "/letters?home=inbox%3Aorder.large%3Areviews"
-    assert "factfold events replay" in page.text()
-
-
-@pytest.mark.parametrize("query", ["group=nothing", "process=nothing"])
-def test_what_does_not_exist_is_not_found(browser, query):
-    assert "choose one of the list" in browser.page(f"/subscriptions?{query}", 404).text()
-
-
 def test_instances_show_what_they_wait_for_and_what_is_stuck(fulfilled):
     page = fulfilled.page("/subscriptions")
     assert cells(page, "#processes")[0][0] == "fulfilment"
@@ -78,11 +59,6 @@ def test_an_instance_shows_its_steps_and_its_timers(fulfilled):
     assert "sends item.reserve to tea" in steps[-1][2]
     assert cells(page, "#due")[0][1] == "timer payment"
     assert page.css_first("#instance a").attributes["href"] == "/stream?stream=fulfilment-o1"
-
-
-def test_an_unknown_instance_says_so(fulfilled):
-    page = fulfilled.page("/subscriptions?process=fulfilment&instance=o99")
-    assert "there is no fulfilment 'o99'" in page.css_first(".problem").text()
 
 
 def test_a_retry_says_what_the_instance_waits_for_now(fulfilled):
@@ -142,8 +118,3 @@ def test_a_read_only_console_names_the_command(fulfilled):
     page = reader.page(STUCK)
     assert page.css("form[method=post]") == []
     assert "factfold processes retry tests.unit.eventstore.fulfilment:Fulfilment o2" in page.text()
-
-
-def test_the_json_has_the_same_instances(fulfilled):
-    found = fulfilled.json("/api/subscriptions?process=fulfilment")["process"]["instances"]["value"]["instances"]
-    assert {one["instance"] for one in found} == {"o1", "o2"}

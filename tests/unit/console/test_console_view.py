@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from factfold.cli.shown_values import as_json
-from factfold.console.pages.view import views
 from projections.declaring.views import InferredReferences, noted_references
 from projections.stores.sqlite import SqliteTableStore
 from tests.unit.console.conftest import Browser, cells
@@ -16,72 +12,12 @@ from tests.unit.console.teashop import COLUMNS, SCRIPT, group, order_details
 VIEW = "/view?group=teashop&view=order_details"
 
 
-def test_every_view_is_listed_with_what_waits_for_it(browser):
-    assert cells(browser.page("/view"), "#views")[0][:4] == ["order_details", "teashop", "1", "2"]
-
-
-def test_a_view_shows_its_generations(browser):
-    (row,) = cells(browser.page(VIEW), "#generations")
-    assert row[:5] == ["1", "serving", "1", "5", "2"]
-    assert row[6] == "none"  # no runner
-
-
-def test_a_view_shows_its_definition_with_the_line_of_its_function(browser):
-    declared = browser.page(VIEW).css_first("#declared").text()
-    assert "tests.unit.console.teashop:group" in declared
-    assert "orders.customer_id → customers" in declared
-    assert "teashop.py:" in declared
-
-
 def test_rows_are_shown_and_a_script_in_them_is_text(browser):
     page = browser.page(VIEW)
     rows = {row[0]: row for row in cells(page, "#rows")}
     assert rows["o1"][:4] == ["o1", "7", "Ann", "3"]
     assert rows["o2"][2] == rows["o2"][4] == SCRIPT
     assert len(page.css("script")) == 1  # that of the layout
-
-
-def test_a_row_is_explained_down_to_the_records_that_set_its_sources(browser):
-    why = cells(browser.page(f"{VIEW}&key.order_id=o2"), "#why")
-    assert [row[0] for row in why] == ["order_details", "orders", "customers"]
-    assert why[1][3] == "order-o2order[0]@2"
-    assert why[2][1] == "id = 8"
-    assert why[2][3] == "teashop.public.customers[0]@2"
-
-
-def test_the_stream_of_a_source_row_leads_to_its_page(browser):
-    page = browser.page(f"{VIEW}&key.order_id=o1")
-    assert page.css_first("#why a").attributes["href"] == "/stream?stream=order-o1"
-
-
-def test_a_key_without_a_row_says_that(browser):
-    assert "no row of this key" in browser.page(f"{VIEW}&key.order_id=o99").css_first("#why").text()
-
-
-def test_a_key_with_an_unknown_column_is_refused_in_words(browser):
-    page = browser.page(f"{VIEW}&key.nothing=1")
-    assert "has no key of nothing" in page.css_first(".problem").text()
-    assert "give its key: order_id" in page.css_first(".problem").text()
-
-
-@pytest.mark.parametrize(("path", "words"), [
-    ("/view?group=nothing", "there is no projection group 'nothing'"),
-    ("/view?group=teashop&view=nothing", "has no view 'nothing'"),
-])  # fmt: skip
-def test_what_does_not_exist_is_not_found(browser, path, words):
-    assert words in browser.page(path, 404).css_first(".problem").text()
-    assert browser.client.get(f"/api{path}").status_code == 404
-
-
-def test_the_json_of_a_view_is_the_model_of_its_page(browser, sources):
-    query = {"group": "teashop", "view": "order_details", "key.order_id": "o1"}
-    found = browser.json(f"/api{VIEW}&key.order_id=o1")
-    model = as_json(views(sources.look(), query))
-    for one in (found, model):
-        one["detail"]["rows"]["read_at"] = one["detail"]["why"]["read_at"] = None
-    assert found["detail"]["why"] == model["detail"]["why"]
-    assert found["detail"]["rows"] == model["detail"]["rows"]
-    assert found["views"][0].keys() == model["views"][0].keys()
 
 
 def test_a_view_is_paused_and_resumed_and_says_what_happened(browser):

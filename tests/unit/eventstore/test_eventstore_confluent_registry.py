@@ -17,12 +17,9 @@ from eventstore import Aggregate, RegistrySettings, Settings, event
 from eventstore.errors import InvalidSettings, RegistryRefused, RegistryUnreachable, SchemaIncompatible, UnknownSchema
 from eventstore.event_types import event_type_of
 from eventstore.kafka import ConfluentRegistry, configured_registry
-<<<<<<< HEAD
+from eventstore.kafka.confluent_registry import registered_for
 from eventstore.settings import KafkaSettings
 from tests.rows import each_row
-=======
-from eventstore.kafka.confluent_registry import registered_for
->>>>>>> 8d90db93 (integ1)
 
 Answer = tuple[int, bytes]
 
@@ -225,7 +222,6 @@ def test_the_settings_say_whether_there_is_a_registry(server: Server) -> None:
         assert found.address == server.url
 
 
-<<<<<<< HEAD
 SECRET = 'sen"tinel\\'
 
 
@@ -360,9 +356,9 @@ def test_a_wrong_setting_is_named_with_what_to_do(monkeypatch, name, cause, reme
     with pytest.raises(InvalidSettings, match=cause) as refused:
         Settings()
     assert remedy in refused.value.remedy
-=======
+
+
 def test_topics_in_avro_without_a_registry_in_the_settings_have_a_remedy() -> None:
     with pytest.raises(RegistryUnreachable) as refused:
         registered_for(Settings(), ["shop.items"])
     assert ("FACTFOLD_REGISTRY__URL" in refused.value.remedy, refused.value.place) == (True, "shop.items")
->>>>>>> 8d90db93 (integ1)

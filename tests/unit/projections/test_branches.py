@@ -201,6 +201,8 @@ def test_a_local_master_tells_its_slots_before_spark_has_started():
 
 def test_restarts_wait_twice_as_long_each_time_up_to_a_bound():
     assert [Restarts(first=1, longest=5).delay(failures) for failures in (1, 2, 3, 4, 40)] == [1, 2, 4, 5, 5]
+    policy = Restarts()
+    assert sum(map(policy.delay, range(1, policy.limit + 1))) > 60, "a server that restarts is away for a minute"
 
 
 def test_what_real_time_mode_does_not_run_is_told_apart_from_wrong_settings():

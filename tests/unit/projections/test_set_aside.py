@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from projections import ProjectionGroup
-from projections.errors import InvalidDefinition, UnknownSchemaId
+from projections.errors import InvalidDefinition, TooManyBadRecords, UnknownSchemaId
 from projections.faults import MESSAGES, Fault
 from projections.logs.port import arrow_record_schema
-from projections.logs.set_aside import FAULTS, SetAside
+from projections.logs.set_aside import FAULTS, SetAside, require_bearable
 from tests.conformance.ticket_batches import ticket_names
 from tests.rows import each_row
 
@@ -54,6 +54,13 @@ def test_an_unknown_schema_is_an_error_of_its_own():
     error = Fault("t", 3, 9, "unknown_schema", "77").error
     assert isinstance(error, UnknownSchemaId)
     assert error.schema_id == 77
+
+
+def test_more_bad_records_than_are_noted_are_no_exception(monkeypatch):
+    monkeypatch.setattr("projections.logs.set_aside.MOST_BAD", 1)
+    require_bearable(1)
+    with pytest.raises(TooManyBadRecords, match="more than 1 records"):
+        require_bearable(2)
 
 
 def test_a_group_says_what_becomes_of_bad_records_and_its_views_are_the_same():

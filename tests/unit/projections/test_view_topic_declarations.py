@@ -104,6 +104,10 @@ def test_a_table_of_a_view_topic_has_the_models_key_and_what_may_be_null_of_it()
     assert found.row_key == ("_record_key",)
 
 
-def test_a_log_without_a_broker_has_no_view_topics(tmp_path):
+def test_a_log_without_a_broker_has_no_view_topics_and_no_dead_letters(tmp_path):
+    log = StoreLog(str(tmp_path / "shop.db"))
     with pytest.raises(InvalidDefinition, match="published to Kafka"):
-        StoreLog(str(tmp_path / "shop.db")).view_topics()
+        log.view_topics()
+    with pytest.raises(InvalidDefinition, match="a store of its own file has none") as caught:
+        log.dead_letters(["order"], group="shop")
+    assert "bad_records='skip'" in caught.value.remedy
