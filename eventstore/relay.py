@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from eventstore.backends.sql.outbox import BEFORE_ALL, Outbox, OutboxRecord, PartitionEnd, Waiting
+from eventstore.backends.sql.outbox import BEFORE_ALL, Outbox, OutboxRecord, PartitionEnd
 from eventstore.closing import Closing
 from eventstore.errors import (
     BrokerRefused,
@@ -31,6 +31,7 @@ from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.publisher import Publisher
 from eventstore.kafka.tails import Partition, last_records, wait_for_transactions
+from eventstore.relay_status import RelayReport, RelayStatus
 from eventstore.settings import Settings
 from eventstore.topic_owners import event_id_of, strange_end
 from eventstore.topics import SCHEMAS_TOPIC, TopicRecord, event_topic, schemas_topic
@@ -52,42 +53,6 @@ _PASSING: Final = (BrokerUnreachable, BrokerRefused, ProducerFenced, StoreUnavai
 _DEBEZIUM_HEADER: Final = "id"
 
 _LOG = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class RelayReport:
-    """What a relay has published since it was started.
-
-    Attributes:
-        events: Records of events.
-        schemas: Records of schemas.
-        transactions: The Kafka transactions of these records.
-
-    Examples:
-        >>> Relay(store, Settings()).run(stop=Event(), once=True).events
-        42
-    """
-
-    events: int = 0
-    schemas: int = 0
-    transactions: int = 0
-
-    def plus(self, *, events: int, schemas: int) -> RelayReport:
-        """Return the report after one more transaction."""
-        return RelayReport(self.events + events, self.schemas + schemas, self.transactions + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class RelayStatus:
-    """The leader, None if no relay leads, and what each category's topic does not hold yet.
-
-    Examples:
-        >>> relay_status(store, Settings()).leader
-        'factfold relay on relay-1 (process 4711 of the database)'
-    """
-
-    leader: str | None
-    waiting: tuple[Waiting, ...]
 
 
 class Relay:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 
 if TYPE_CHECKING:
-    from eventstore.relay import RelayReport, RelayStatus
+    from eventstore.relay_status import RelayReport, RelayStatus
 
 EVENTS: Final = Family("factfold_relay_events_total", Kind.COUNTER, "Events published.")
 SCHEMAS: Final = Family("factfold_relay_schemas_total", Kind.COUNTER, "Schemas published.")

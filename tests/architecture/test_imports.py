@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import os
 import subprocess
 import sys
@@ -32,13 +34,41 @@ def as_ruff_sorts(name):
 
 
 def circle_of(*packages):
-    """Modules that import each other in a circle, or none. Late imports and those for type checkers count."""
+    """Modules that import each other in a circle, or none. Late imports, those for type checkers and stubs count."""
     graph = grimp.build_graph(*packages, exclude_type_checking_imports=False, cache_dir=None)
+    exported = {package: stub_names(graph, package) for package in graph.modules}
+    imports = {
+        m: {*graph.find_modules_directly_imported_by(m), *through_stubs(m, exported)} - {m} for m in graph.modules
+    }
     try:
-        TopologicalSorter({m: graph.find_modules_directly_imported_by(m) for m in graph.modules}).prepare()
+        TopologicalSorter(imports).prepare()
     except CycleError as error:
         return error.args[1]
     return []
+
+
+def source_of(module):
+    return Path(importlib.util.find_spec(module).origin)
+
+
+def imports_of(file):
+    """The module and the name of each `from … import …` of a file."""
+    nodes = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.ImportFrom)]
+    return [(node.module, alias.name) for node in nodes for alias in node.names]
+
+
+def stub_names(graph, package):
+    """The module that each name of a package comes from, by its stub."""
+    stub = source_of(package).with_suffix(".pyi")
+    found = {name: module for module, name in imports_of(stub)} if stub.exists() else {}
+    assert set(found.values()) <= graph.modules
+    return found
+
+
+def through_stubs(module, exported):
+    """The modules of the names that a module imports from packages which load them by their stubs."""
+    named = imports_of(source_of(module))
+    return {exported[package][name] for package, name in named if name in exported.get(package, ())}
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -48,6 +78,7 @@ def test_no_modules_import_each_other_in_a_circle():
 IMPORTS_BACK = {
     "late": "def use():\n    from planted.upper import Upper\n",
     "for type checkers": "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from planted.upper import Upper\n",
+    "through a stub": "def use():\n    from planted import Upper\n",
 }
 
 
@@ -56,6 +87,7 @@ def test_a_circle_through_an_import_of_any_kind_is_reported(kind, tmp_path, monk
     package = tmp_path / "planted"
     package.mkdir()
     (package / "__init__.py").touch()
+    (package / "__init__.pyi").write_text("from planted.upper import Upper as Upper\n")
     (package / "upper.py").write_text("from planted.lower import use\n")
     (package / "lower.py").write_text(IMPORTS_BACK[kind])
     monkeypatch.syspath_prepend(tmp_path)
