@@ -31,7 +31,7 @@ demo: setup ## The shop end to end on real servers; facts in build/demo.json
 demo-flights: setup ## A year of flights the same way (FLIGHTS=20000 for fewer); facts in build/flights.json
 	$(PY) -m sample_app.flights.demo $(if $(FLIGHTS),--flights $(FLIGHTS))
 
-# Tests start Spark some twenty times, fault tests again and again.
+# make check starts Spark for the project of `factfold new`, fault tests start it again and again.
 CLASSES := $(VENV)/share/factfold/.prepared
 
 $(CLASSES): $(READY)

@@ -1,4 +1,4 @@
-"""Opens the connections of a projection process: the one place that knows each store, each log and Spark."""
+"""Opens the connections of a projection process: the one place that opens stores, logs and Spark together."""
 
 from __future__ import annotations
 

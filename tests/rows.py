@@ -22,6 +22,8 @@ def each_row(
     columns = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     table = [tuple(row) if len(columns) > 1 else (row,) for row in rows]
     assert table, "a table without rows proves nothing"
+    names_of_rows = ids if ids is None or callable(ids) else list(ids)
+    assert names_of_rows is None or callable(names_of_rows) or len(names_of_rows) == len(table), "each row has one name"
 
     def decorate(check: Callable[..., Any]) -> Callable[..., None]:
         @functools.wraps(check)
@@ -30,7 +32,9 @@ def each_row(
                 row: _error(check, fixtures | dict(zip(columns, table[row], strict=True))) for row in range(len(table))
             }
             wrong = {row: error for row, error in errors.items() if error is not None}
-            reasons = [f"{_name(row, table[row], ids)}: {_reason(check, error)}" for row, error in wrong.items()]
+            reasons = [
+                f"{_name(row, table[row], names_of_rows)}: {_reason(check, error)}" for row, error in wrong.items()
+            ]
             if wrong:
                 head = f"{len(wrong)} of {len(table)} rows are wrong:"
                 raise AssertionError("\n".join([head, *reasons])) from next(iter(wrong.values()))
@@ -49,15 +53,15 @@ def _error(check: Callable[..., Any], arguments: dict[str, Any]) -> BaseExceptio
             asyncio.run(check(**arguments))
         else:
             check(**arguments)
-    except (Exception, pytest.fail.Exception) as error:
+    except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
         return error
     return None
 
 
-def _name(number: int, row: tuple[Any, ...], ids: Callable[[Any], Any] | Iterable[str] | None) -> str:
+def _name(number: int, row: tuple[Any, ...], ids: Callable[[Any], Any] | Sequence[str] | None) -> str:
     if ids is None or callable(ids):
         return ", ".join(str((ids or repr)(value)) for value in row)
-    return list(ids)[number]
+    return ids[number]
 
 
 def _reason(check: Callable[..., Any], error: BaseException) -> str:

@@ -1,6 +1,6 @@
 """Delivery: from a source of events to a handler, with transactions, retries, dead letters and acknowledgement.
 
-The room imports aggregates, fields and the transactions of backends. It never knows Kafka.
+The room imports event types, topics, the inbox and the transactions of backends. It never knows Kafka.
 """
 
 from eventstore.exports import exports

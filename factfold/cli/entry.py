@@ -93,9 +93,9 @@ _PLACES: Final = (
         "service.prepare",
     ),
     Place("stack", "PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", "service.stack", "app"),
-    # With the commands of cdc, cdc_operate, cdc_signals and cdc_compare.
+    # With the commands of cdc.apply, cdc.operate, cdc.signals and cdc.compare.
     Place("cdc", "Connectors that capture row changes and publish events.", "cdc.prepare", "app"),
-    # With the commands of projections and generations.
+    # With the commands of views.projections and views.generations.
     Place("projections", "Views: build them from the log, keep them up to date, prove them.", "views.histories", "app"),
     Place(
         "archive", "Archives: topics in columns next to Kafka, from which views are rebuilt.", "views.archive", "app"
@@ -105,7 +105,7 @@ _PLACES: Final = (
     Place("processes", "Process managers: what runs, what waits for what, what is stuck.", "service.processes", "app"),
     Place("schedule", "Commands that are sent later: list, retry, cancel.", "service.schedule", "app"),
     Place("dlq", "Dead letters: records and events that were given up.", "letters.dlq", "app"),
-    # With the commands of schema.
+    # With the commands of events.schema.
     Place("schema", "Schemas: can the code read what was written?", "events.service_schema", "app"),
     Place("relay", "The event store published to Kafka without Kafka Connect.", "service.relay", "app"),
     # Store's own, with the commands for single streams.

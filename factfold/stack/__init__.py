@@ -1,6 +1,6 @@
 """PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.
 
-The room imports errors of the lower packages alone. It never knows a service.
+The room imports errors of the lower packages, and the plug-ins of connectors. It never knows a service.
 """
 
 from eventstore.exports import exports

@@ -1,4 +1,5 @@
 """Declarations: tables, streams, views, windows and patterns, checked when they are written.
 
-The room imports errors alone. It never knows a log, a store or Spark.
+The room imports events of eventstore, rows of cdc and errors. It never knows a log or a store. Spark is asked for the
+functions of windows and histories, and for the tables that a query reads.
 """

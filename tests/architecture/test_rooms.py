@@ -12,7 +12,8 @@ ROWS = [(m[1], m[2], m[3]) for m in re.finditer(r"^\| (.+?) \| `([a-z_/]+)` \| `
 ROOMS = {
     str(init.parent.relative_to(ROOT))
     for package in ("eventstore", "cdc", "projections", "factfold")
-    for init in (ROOT / package).glob("*/__init__.py")
+    for pattern in ("*/__init__.py", "cli/*/__init__.py")
+    for init in (ROOT / package).glob(pattern)
 }
 RULE = re.compile(r"The room imports .*(never|No other room|No store)", re.S)
 

@@ -9,7 +9,7 @@ from projections import ProjectionGroup, Table, sql_view
 from projections.declaring.sql_grouping import parted
 from projections.declaring.sql_queries import Query
 from projections.declaring.sql_text import parsed
-from tests.conformance.followed_views import Followed, World, by_duckdb
+from tests.conformance.followed_views import ROWS_STAY, Followed, World, by_duckdb
 from tests.conformance.generated_views import lives
 
 
@@ -104,4 +104,4 @@ def _different(draw: st.DrawFn) -> str:
     return f"SELECT DISTINCT {', '.join(f'{KEYS[name]} AS {name}' for name in names)} {draw(_rows(sides=SIDES))}"
 
 
-FOLLOWED = Followed(lives(spelled_worlds()), 8, lives(spelled_worlds()))
+FOLLOWED = Followed(lives(spelled_worlds()), 8, lives(spelled_worlds()), {"rows that are gone stay": ROWS_STAY})

@@ -7,7 +7,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from projections import ProjectionGroup, join_as_of, join_within, sql_view, view
-from tests.conformance.followed_views import by_duckdb, followed, histories_of, random_batches
+from tests.conformance.followed_views import (
+    LEFT_PARTITIONS,
+    ROWS_STAY,
+    by_duckdb,
+    followed,
+    histories_of,
+    random_batches,
+)
 from tests.conformance.join_views import captured
 
 searches = captured("searches", "session", "moment", "term")
@@ -122,4 +129,10 @@ VIEWS["rates"] = sql_view("rates", SQL["rates"], tables=VIEWS)
 GROUP = ProjectionGroup("joins_by_time", list(VIEWS.values()))
 HISTORIES = histories_of(ROWS, lambda column: st.none() | st.integers(0, 4), batches=7)
 WORLD = by_duckdb(GROUP, SQL, NAMED)
-FOLLOWED = followed(WORLD, HISTORIES, 10, random_batches(7, ROWS, lambda column: [None, 0, 1, 2, 3], batches=5))
+FOLLOWED = followed(
+    WORLD,
+    HISTORIES,
+    10,
+    random_batches(7, ROWS, lambda column: [None, 0, 1, 2, 3], batches=5),
+    {"partitions that rows were in are forgotten": LEFT_PARTITIONS, "rows that are gone stay": ROWS_STAY},
+)

@@ -20,7 +20,7 @@ from tests.conformance.kiosk_history import KioskHistory
 from tests.conformance.roads import embedded_road
 from tests.faults.projection_process import ProjectionProcess
 
-KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
+KILLS = int(os.environ.get("FACTFOLD_KILLS", "5"))
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
 
 

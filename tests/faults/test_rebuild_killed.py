@@ -1,6 +1,6 @@
 """A rebuild is killed with -9, and the next one goes on from what it had committed.
 
-On the embedded road. FACTFOLD_KILLS sets at how many of four points, one after the other: 1 in make test. The planted
+On the embedded road. FACTFOLD_KILLS sets at how many of four points, one after the other. The planted
 fault stands in tests/integration/test_rebuild_beside.py, the run that goes on beside in test_rebuild_serving.py: no JVM
 has to start for them.
 """
@@ -20,7 +20,7 @@ from tests.faults.command_process import CommandProcess
 from tests.faults.rebuild_process import GROUP
 from tests.waiting import wait_until
 
-KILLS = int(os.environ.get("FACTFOLD_KILLS", "1"))
+KILLS = int(os.environ.get("FACTFOLD_KILLS", "5"))
 POINTS = ("customers", "views", "index", "serve")  # each behind the one before it
 MODULE = "tests.faults.rebuild_process"
 

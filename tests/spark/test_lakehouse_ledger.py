@@ -20,11 +20,11 @@ WRITERS, COMMITS = 4, 25
 
 
 @pytest.fixture(params=["local", "Hadoop"])
-def files(request, tmp_path):
+def files(request, spark, tmp_path):
     folder = tmp_path / "ledger" / "runs"
     if request.param == "local":
         return LocalFiles(folder)
-    return HadoopFiles(request.getfixturevalue("spark"), f"file:{folder}")
+    return HadoopFiles(spark, f"file:{folder}")
 
 
 def entry(generation, progress=0):

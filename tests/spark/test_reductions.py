@@ -73,6 +73,7 @@ def decoded(request, monkeypatch):
     ids=["declared columns", "Python evolve", "decoded in Python"],
     indirect=["decoded"],
 )
+@pytest.mark.usefixtures("spark")
 @FEW
 @given(records=event_records(deletions=True))
 def test_a_fold_in_spark_equals_the_fold_in_plain_python(request, session, columns, decoded, records):

@@ -17,7 +17,7 @@ from cdc.source.signal_table import not_declared
 from factfold import on_demand
 from factfold.cli.brokers import brokers_are_named
 from factfold.cli.cdc.connectors import ConnectUrl, Json, Reference, Stack, declared, maybe_database, worker
-from factfold.cli.cdc.operate import app  # one app, which three modules fill in turn
+from factfold.cli.cdc.operate import app  # one app, which five modules fill in turn
 from factfold.cli.signals import stop_on_signal
 from factfold.stack import LocalStack
 

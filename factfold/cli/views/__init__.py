@@ -1,4 +1,4 @@
 """Commands of views: rebuild, run, verify and switch groups, route branches, archive topics.
 
-The room imports the parts of commands next to it, and projections. It never knows a page of the console.
+The room imports the other rooms of commands, and projections. It never knows a page of the console.
 """

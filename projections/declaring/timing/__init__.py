@@ -1,4 +1,4 @@
 """Time in declarations: windows, histories, patterns and promises.
 
-The room imports declarations. It never knows a log, a store or Spark.
+The room imports declarations. It never knows a log or a store.
 """

@@ -44,7 +44,7 @@ def python(raised: str, *, path: str = "/shop/orders.py") -> str:
         "    process()\n    ~~~~~~~^^\n"
         f'  File "{PACKAGES}/projections/spark/events/folds.py", line 70, in fold\n    state = evolve(state, event)\n'
         f'  File "{path}", line 12, in evolve\n    return int(event.name)\n'
-        f'  File "{PACKAGES}/eventstore/aggregate.py", line 7, in apply\n    pass\n'
+        f'  File "{PACKAGES}/eventstore/aggregates/aggregate.py", line 7, in apply\n    pass\n'
         f"{raised}\n"
     )
 
