@@ -43,7 +43,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that make faults chooses, and group them all for two processes."""
+    """Mark the tests that make faults chooses, and group them all for three processes."""
     for item in items:
         if item.path.parent.name == "faults":
             item.add_marker(pytest.mark.kills)
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _group(item: pytest.Item) -> str:
     """Tests with Spark are one group, the others with servers the second, and each file of plain tests is its own.
 
-    The run has one Spark session. Processes share no servers: a reader of an event store waits for every open
+    Both groups wait for servers a third of the time, and a third process uses it. The run has one Spark session. Processes share no servers: a reader of an event store waits for every open
     transaction of its PostgreSQL cluster.
     """
     needed = _fixtures(item)
