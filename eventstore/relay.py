@@ -31,7 +31,8 @@ from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.publisher import Publisher
 from eventstore.kafka.tails import Partition, last_records, wait_for_transactions
-from eventstore.relay_status import RelayReport, RelayStatus
+from eventstore.relay_status import RelayReport as RelayReport
+from eventstore.relay_status import RelayStatus as RelayStatus
 from eventstore.settings import Settings
 from eventstore.topic_owners import event_id_of, strange_end
 from eventstore.topics import SCHEMAS_TOPIC, TopicRecord, event_topic, schemas_topic

@@ -55,8 +55,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _group(item: pytest.Item) -> str:
     """Tests with Spark are one group, the others with servers the second, and each file of plain tests is its own.
 
-    Both groups wait for servers a third of the time, and a third process uses it. The run has one Spark session. Processes share no servers: a reader of an event store waits for every open
-    transaction of its PostgreSQL cluster.
+    Both groups wait for servers a third of the time, and a third process uses it. The run has one Spark session.
+    Processes share no servers: a reader of an event store waits for every open transaction of its PostgreSQL cluster.
     """
     needed = _fixtures(item)
     if "spark" in needed:

@@ -21,6 +21,7 @@ from eventstore import Settings
 from eventstore.backends.sql.engines import opened_engine
 from eventstore.closing import Closing
 from eventstore.errors import FactfoldError
+from factfold import on_demand
 from factfold.cli.cdc.connectors import maybe_database
 from factfold.cli.events.store import existing_store
 from factfold.cli.views.opened_views import opened_views
@@ -30,7 +31,6 @@ from factfold.console.jobs import Jobs
 from factfold.console.parts import NOT_YET, Part, Reader
 from factfold.console.places import Places
 from factfold.console.trends import Trend, Trends
-from projections.stores.opening import delta_root, sqlite_path
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -140,7 +140,7 @@ class Clients(Closing):
     def log(self) -> OpenKafkaLog | OpenStoreLog:
         """The log that the views are made from: their own SQLite file, or Kafka."""
         url = _required(self.places.views_url, "the views", "views_url", "FACTFOLD_VIEWS_URL")
-        settings = None if sqlite_path(url) else self.settings
+        settings = None if on_demand.sqlite_path(url) else self.settings
         return self._hold("log", lambda: self._closing(open_log(url, settings)))
 
     def unless_same(self, name: Hashable, stamp: object, make: Callable[[], T]) -> T:
@@ -169,7 +169,7 @@ class Clients(Closing):
 
 
 def _opened_views(opened: ExitStack, url: str) -> SqlTableStore:
-    if delta_root(url) is not None:
+    if on_demand.delta_root(url) is not None:
         raise NotConfigured(
             "these views are stored in Delta Lake, which only Spark reads. The console starts no Spark",
             remedy="factfold projections status --lag",

@@ -60,7 +60,15 @@ def test_views_are_right_in_postgresql_too(name, spark, database):
     look_at(followed.lives if followed.in_postgresql is None else followed.in_postgresql, in_a_database, few(10))
 
 
-@pytest.mark.parametrize("name", [name for name, followed in FOLLOWED.items() if followed.by_spark is not None])
+# Generated views have nulls, texts, outer joins and kills. The others are the same code of Spark's runner again.
+BY_SPARK = [
+    pytest.param(name, marks=[] if name == "views of generated tables" else pytest.mark.faults)
+    for name, followed in FOLLOWED.items()
+    if followed.by_spark is not None
+]
+
+
+@pytest.mark.parametrize("name", BY_SPARK)
 def test_spark_keeps_views_as_it_would_rebuild_them(name, spark, tmp_path):
     look_at(FOLLOWED[name].by_spark, partial(live_by_spark, spark, tmp_path), few(20))
 
