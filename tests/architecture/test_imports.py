@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
+from itertools import takewhile
 from pathlib import Path
 
 import grimp
@@ -16,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("eventstore", "cdc", "projections", "factfold")
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 CLIENTS = {"pyspark", "confluent_kafka", "sqlalchemy", "requests", "fastavro", "pydantic", "stamina"}
 # One process runs these statements in this order, and none of the modules may be there afterwards.
 LOADS_NONE_OF = {
@@ -92,6 +94,28 @@ def test_a_circle_through_an_import_of_any_kind_is_reported(kind, tmp_path, monk
     (package / "lower.py").write_text(IMPORTS_BACK[kind])
     monkeypatch.syspath_prepend(tmp_path)
     assert set(circle_of("planted")) == {"planted.upper", "planted.lower"}
+
+
+def late_imports(file):
+    """The lines of a file's imports of own modules inside functions."""
+    functions = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, FUNCTION)]
+    imports = [node for one in functions for node in ast.walk(one) if isinstance(node, ast.Import | ast.ImportFrom)]
+    own = [node for node in imports if (getattr(node, "module", None) or node.names[0].name).split(".")[0] in PACKAGES]
+    return {node.lineno: node.end_lineno for node in own}
+
+
+def has_reason(lines, first, last):
+    """Whether a comment is on an import, or on the imports and comments above it."""
+    above = takewhile(lambda line: line.strip().startswith(("from ", "import ", "#")), reversed(lines[: first - 1]))
+    return any("#" in line for line in [*above, *lines[first - 1 : last]])
+
+
+def test_fewer_than_eighty_own_modules_are_imported_late_and_each_with_its_reason():
+    files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
+    late = {(file, first): last for file in files for first, last in late_imports(file).items()}
+    assert len(late) < 80
+    texts = {file: file.read_text("utf-8").splitlines() for file, _ in late}
+    assert [f"{file}:{first}" for (file, first), last in late.items() if not has_reason(texts[file], first, last)] == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -243,9 +244,13 @@ def test_small_files_are_put_together_and_files_outside_a_range_are_not_opened(a
 
 def test_a_released_topic_keeps_its_compaction_and_is_still_the_one_that_is_wanted(archiver, archive, events, settings):
     events.send(60)
-    events.send_in_transactions(6)
     archiver.catch_up([events.name])
-    verdict, given = release_topic(settings, archiver.log, archive, events.name, retention=timedelta(hours=36))
+    events.send_in_transactions(6)
+    release = partial(release_topic, settings, archiver.log, archive, events.name, retention=timedelta(hours=36))
+    with pytest.raises(ArchiveDiffers, match=r"\d+ offsets of the topic are not archived yet"):
+        release(patience=timedelta(seconds=0))
+    archiver.catch_up([events.name])
+    verdict, given = release()
     assert (verdict.equal, verdict.whole, verdict.archived, verdict.compared) == (True, True, 66, 66)
     assert given == {"cleanup.policy": "compact,delete", "retention.ms": "129600000"}
     assert archiver.log.cleanup_policies([events.name]) == {events.name: "compact,delete"}
