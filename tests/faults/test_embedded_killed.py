@@ -18,7 +18,7 @@ from projections.spark.views.view_functions import view_columns
 from tests.conformance.kiosk import GROUP
 from tests.conformance.kiosk_history import KioskHistory
 from tests.conformance.roads import embedded_road
-from tests.faults.projection_process import ProjectionProcess
+from tests.faults.command_process import CommandProcess
 
 KILLS = int(os.environ.get("FACTFOLD_KILLS", "5"))
 SEED = int(os.environ.get("FACTFOLD_SEED", "2013"))
@@ -39,10 +39,11 @@ def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_the_history(roa
     history.steps(50)
     for _ in range(KILLS):
         settings = {"FACTFOLD_VIEWS_URL": f"sqlite:///{road.environment.store.path}"}
-        process = ProjectionProcess(settings, "tests.conformance.kiosk:GROUP", tmp_path / "runner.log")
-        process.wait_for(1)  # it has built the view if there was none, and follows
+        command = ["projections", "run", "tests.conformance.kiosk:GROUP", "--json"]
+        process = CommandProcess(command, settings, tmp_path / "runner.log")
+        process.wait_for_lines(1)  # it has built the view if there was none, and follows
         history.steps(30)
-        process.wait_for(moment.randint(1, 2))
+        process.wait_for_lines(moment.randint(1, 2))
         history.steps(30)
         process.kill()  # a batch is on its way: what has just happened takes it longer than us
     with open_runner(road.environment, GROUP) as runner:
