@@ -148,7 +148,10 @@ def database(postgres: LocalStack) -> Iterator[Callable[[], str]]:
     """
     import sqlalchemy
 
-    engine, names = sqlalchemy.create_engine(postgres.info.postgres.url(), isolation_level="AUTOCOMMIT"), []
+    names: list[str] = []
+    without_pool = sqlalchemy.pool.NullPool  # a test may stop and start the server
+    url = postgres.info.postgres.url()
+    engine = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=without_pool)
 
     def create() -> str:
         names.append(f"test_{uuid.uuid4().hex[:12]}")
@@ -162,7 +165,6 @@ def database(postgres: LocalStack) -> Iterator[Callable[[], str]]:
     )
     with engine.connect() as connection:
         connection.execute(still, {"names": names})
-    engine.dispose()
 
 
 @pytest.fixture(scope="session")
