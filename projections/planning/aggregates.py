@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from projections.planning.equal_values import differs_from_equal_ones, require_one_of_equal_ones
-from projections.planning.plans import is_attribute, kind
+from projections.planning.plans import Node
 from projections.planning.rows import Untraceable
-from projections.planning.scala import items
 
 
 class TellApart(Protocol):
     """What knows the rows of an operator."""
 
-    def __call__(self, expressions: Sequence[Any], /, *, present: bool = False) -> bool:
+    def __call__(self, expressions: Sequence[Node], /, *, present: bool = False) -> bool:
         """Whether rows that are equal in some expressions are one row; or those of them where all are ``present``."""
 
 
@@ -93,39 +92,41 @@ _UNKNOWN: Final = "use an aggregate of SQL, or a function of sort_array(collect_
 _SMALL: Final = ("tinyint", "smallint", "int")
 
 
-def require_right(expression: Any, distinguish: TellApart) -> None:
+def require_right(expression: Node, distinguish: TellApart) -> None:
     """Refuse an aggregate whose value follows the order of its rows, which ``distinguish`` knows; Untraceable."""
     for aggregate, is_sorted in _aggregates(expression):
-        function = aggregate.aggregateFunction()
-        name, sql_name = kind(function), str(function.prettyName())
+        function = aggregate.one("aggregateFunction")
+        if (name := function.kind) in RIGHT:
+            continue
+        sql_name = str(function.jvm.prettyName())
         if name in EXACT:
             _require_exact(function, name, sql_name)
         elif name in EXTREMES or (name in ORDERED and is_sorted):
-            require_one_of_equal_ones(items(function.children())[0], sql_name)
+            require_one_of_equal_ones(function.children[0], sql_name)
         elif name in ORDERED and not _ORDERS.get(name, _is_never)(function, distinguish):
             raise Untraceable(f"{sql_name}, {_BY_CHANCE}", ORDERED[name].format(name=sql_name))
-        elif name not in RIGHT and name not in ORDERED:
+        elif name not in ORDERED:
             remedy = REFUSED.get(name, _UNKNOWN)
             raise Untraceable(f"{sql_name} {_OF_FLOATS}" if name in _FOLDS else f"{sql_name}, {_BY_CHANCE}", remedy)
 
 
-def _aggregates(expression: Any, *, is_sorted: bool = False) -> Iterator[tuple[Any, bool]]:
+def _aggregates(expression: Node, *, is_sorted: bool = False) -> Iterator[tuple[Node, bool]]:
     """The aggregates of an expression, and whether all that they collect is put into one order at once."""
-    if kind(expression) == "AggregateExpression":
+    if expression.kind == "AggregateExpression":
         yield expression, is_sorted
         return
-    sorts = kind(expression) == "SortArray" or (kind(expression) == "ArraySort" and _is_whole_order(expression))
-    for child in items(expression.children()):
-        yield from _aggregates(child, is_sorted=sorts and kind(child) == "AggregateExpression")
+    sorts = expression.kind == "SortArray" or (expression.kind == "ArraySort" and _is_whole_order(expression))
+    for child in expression.children:
+        yield from _aggregates(child, is_sorted=sorts and child.kind == "AggregateExpression")
 
 
-def _is_whole_order(array_sort: Any) -> bool:
+def _is_whole_order(array_sort: Node) -> bool:
     """Whether it compares by the values themselves, as it does without a function of the user's."""
-    return str(array_sort.function().sql()) == _BY_VALUE
+    return array_sort.one("function").sql == _BY_VALUE
 
 
-def _require_exact(function: Any, name: str, sql_name: str) -> None:
-    given = [str(child.dataType().simpleString()) for child in items(function.children())]
+def _require_exact(function: Node, name: str, sql_name: str) -> None:
+    given = [child.type for child in function.children]
     if any(kind in _FLOATS for kind in given):
         raise Untraceable(f"{sql_name} {_OF_FLOATS}", EXACT[name])
     if sql_name.startswith("try_") and not all(kind in _SMALL or _digits(kind) <= _MOST_DIGITS for kind in given):
@@ -142,49 +143,49 @@ def _digits(given: str) -> int:
 # ---- orders
 
 
-def _is_by_order(function: Any, distinguish: TellApart) -> bool:
-    value, order = items(function.children())[:2]
+def _is_by_order(function: Node, distinguish: TellApart) -> bool:
+    value, order = function.children[:2]
     # Rows whose order is null are passed over.
-    passed = is_attribute(order) and kind(function) != "MaxMinByK" and distinguish([order], present=True)
+    passed = order.is_attribute and function.kind != "MaxMinByK" and distinguish([order], present=True)
     return passed or _decides(list(_parts(order)), value, distinguish)
 
 
-def _is_listed_in_order(function: Any, distinguish: TellApart) -> bool:
-    orders = [order.child() for order in items(function.orderExpressions())]
-    return _decides([part for order in orders for part in _parts(order)], function.child(), distinguish)
+def _is_listed_in_order(function: Node, distinguish: TellApart) -> bool:
+    orders = [order.one("child") for order in function.all("orderExpressions")]
+    return _decides([part for order in orders for part in _parts(order)], function.one("child"), distinguish)
 
 
-def _has_an_order(function: Any, distinguish: TellApart) -> bool:
-    return bool(function.reverseOpt().isDefined())
+def _has_an_order(function: Node, distinguish: TellApart) -> bool:
+    return function.arguments.get("reverseOpt") is not None
 
 
-def _is_never(function: Any, distinguish: TellApart) -> bool:
+def _is_never(function: Node, distinguish: TellApart) -> bool:
     return False
 
 
-_ORDERS: Final[Mapping[str, Callable[[Any, TellApart], bool]]] = {
+_ORDERS: Final[Mapping[str, Callable[[Node, TellApart], bool]]] = {
     **dict.fromkeys(("MaxBy", "MinBy", "MaxMinByK"), _is_by_order),
     "ListAgg": _is_listed_in_order,
     "Mode": _has_an_order,
 }
 
 
-def _parts(order: Any) -> Iterator[Any]:
+def _parts(order: Node) -> Iterator[Node]:
     """What an order compares, one after the other."""
-    if kind(order) != "CreateNamedStruct":
+    if order.kind != "CreateNamedStruct":
         yield order
         return
-    for value in items(order.valExprs()):
+    for value in order.children[1::2]:
         yield from _parts(value)
 
 
-def _decides(parts: list[Any], value: Any, distinguish: TellApart) -> bool:
+def _decides(parts: list[Node], value: Node, distinguish: TellApart) -> bool:
     """Whether rows that are equal in an order have the same value: it is in the order, or the key of the rows is."""
-    ordered = {part.canonicalized() for part in parts}
+    ordered = {part.jvm.canonicalized() for part in parts}
     return _consists_of(value, ordered) or distinguish(parts)
 
 
-def _consists_of(value: Any, ordered: set[Any]) -> bool:
-    if value.canonicalized() in ordered:
+def _consists_of(value: Node, ordered: set[Any]) -> bool:
+    if value.jvm.canonicalized() in ordered:
         return not differs_from_equal_ones(value)
-    return not is_attribute(value) and all(_consists_of(child, ordered) for child in items(value.children()))
+    return not value.is_attribute and all(_consists_of(child, ordered) for child in value.children)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from projections.planning.plans import kind
-from projections.planning.scala import items
+from projections.planning.plans import Node
 
 MEETING: Final = ("INNER", "CROSS", "LEFT SEMI")
 """The joins whose condition holds for each of their rows."""
@@ -23,36 +22,41 @@ class Subquery:
     """
 
     name: str
-    plan: Any
-    values: tuple[Any, ...] = ()
+    plan: Node
+    values: tuple[Node, ...] = ()
     truth: bool = False
     negated: bool = False
 
 
-def conjuncts(condition: Any) -> list[Any]:
+def conditions(operator: Node) -> list[Node]:
+    """The parts of an operator's condition that all must hold; none where it has no condition."""
+    return [part for condition in operator.all("condition") for part in conjuncts(condition)]
+
+
+def conjuncts(condition: Node) -> list[Node]:
     """The parts of a condition that all must hold."""
-    if kind(condition) == "And":
-        return [part for side in items(condition.children()) for part in conjuncts(side)]
+    if condition.kind == "And":
+        return [part for side in condition.children for part in conjuncts(side)]
     return [condition]
 
 
-def subqueries(expression: Any, *, truth: bool, negated: bool = False) -> Iterator[Subquery]:
+def subqueries(expression: Node, *, truth: bool, negated: bool = False) -> Iterator[Subquery]:
     """The subqueries of an expression."""
-    name, children = kind(expression), items(expression.children())
+    name, children = expression.kind, expression.children
     if name == "InSubquery":
-        values = items(expression.values())
+        values = expression.all("values")
         operator = "NOT IN" if negated else "IN"
-        yield Subquery(operator, expression.query().plan(), tuple(values), truth, negated)
+        yield Subquery(operator, expression.one("query").one("plan"), values, truth, negated)
         children = values
     elif name in _NAMES:
-        yield Subquery(_NAMES[name], expression.plan())
+        yield Subquery(_NAMES[name], expression.one("plan"))
         return
     inner = (truth and name in ("And", "Or")) or _is_false_for_null(expression)
     for child in children:
         yield from subqueries(child, truth=inner, negated=name == "Not")
 
 
-def _is_false_for_null(expression: Any) -> bool:
+def _is_false_for_null(expression: Node) -> bool:
     """Whether an expression is ``coalesce(…, false)``."""
-    children = items(expression.children())
-    return kind(expression) == "Coalesce" and len(children) == 2 and str(children[1].sql()) == "false"
+    children = expression.children
+    return expression.kind == "Coalesce" and len(children) == 2 and children[1].arguments.get("value") == "false"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from projections.planning.plans import kind
+from projections.planning.plans import Node
 from projections.planning.rows import Untraceable
-from projections.planning.scala import items
 
 _FLOATS: Final = re.compile(r"(^|[<:,])(double|float)(?=$|[,>])")  # in a type, and not the name of a field
 _COLLATED: Final = re.compile(r"\bstring collate (?!UTF8_BINARY\b(?!_))")
@@ -16,7 +15,7 @@ _NUMBERS: Final = ("tinyint", "smallint", "int", "bigint", "decimal")  # which h
 _ZEROS: Final = ("0.0D", "CAST(0 AS DOUBLE)", "CAST(0 AS FLOAT)", "CAST(0.0 AS FLOAT)")
 
 
-def require_one_of_equal_ones(value: Any, aggregate: str) -> None:
+def require_one_of_equal_ones(value: Node, aggregate: str) -> None:
     """Refuse a value that an aggregate compares, and that differs from equal ones; Untraceable."""
     if not differs_from_equal_ones(value):
         return
@@ -31,7 +30,7 @@ def require_one_of_equal_ones(value: Any, aggregate: str) -> None:
     )
 
 
-def require_no_equal_ones(values: Sequence[Any], what: str) -> None:
+def require_no_equal_ones(values: Sequence[Node], what: str) -> None:
     """Refuse rows brought together (``what``) by values that are equal and differ. Untraceable.
 
     Which of them stands for all is chance.
@@ -43,22 +42,22 @@ def require_no_equal_ones(values: Sequence[Any], what: str) -> None:
         )
 
 
-def differs_from_equal_ones(value: Any) -> bool:
+def differs_from_equal_ones(value: Node) -> bool:
     """Whether a value may differ from another one that is equal to it."""
-    if kind(value) == "CreateNamedStruct":
-        return any(map(differs_from_equal_ones, items(value.valExprs())))
+    if value.kind == "CreateNamedStruct":
+        return any(map(differs_from_equal_ones, value.children[1::2]))
     if _has_one_zero(value):
         return False
     type_name = _type_of(value)
     return _FLOATS.search(type_name) is not None or _COLLATED.search(type_name) is not None
 
 
-def _has_one_zero(value: Any) -> bool:
+def _has_one_zero(value: Node) -> bool:
     """Whether the value is ``x + 0D``, which is 0.0 of both zeros, or was a number of another kind."""
-    if kind(value) == "Cast":
-        return _type_of(items(value.children())[0]).startswith(_NUMBERS) and not _type_of(value).startswith("string")
-    return kind(value) == "Add" and any(str(side.sql()) in _ZEROS for side in items(value.children()))
+    if value.kind == "Cast":
+        return _type_of(value.children[0]).startswith(_NUMBERS) and not _type_of(value).startswith("string")
+    return value.kind == "Add" and any(side.sql in _ZEROS for side in value.children)
 
 
-def _type_of(value: Any) -> str:
-    return str(value.dataType().catalogString())
+def _type_of(value: Node) -> str:
+    return value.type

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice, product
-from typing import Any, Final
+from typing import Final
 
 from projections.declaring.views import Reference, View
 from projections.planning.lineage import Tracing
 from projections.planning.paths import Condition, Origin, Pair, Paths, Same
+from projections.planning.plans import Node
 from projections.planning.rows import Rows, Untraceable
 
 _MOST_COMBINED: Final = 64  # columns from which one meeting may take a key
@@ -23,18 +24,18 @@ Link = tuple[str, tuple[str, ...]]
 """A table, and the columns of it that hold the key of another one."""
 
 
-def inferred(view: View, plan: Any) -> tuple[Reference, ...]:
+def inferred(view: View, plan: Node) -> tuple[Reference, ...]:
     """The foreign keys that the conditions of a view's plan compare with whole keys, from the roots on."""
     return tuple(_in_order(view, _links(view, plan)))
 
 
-def compared(view: View, plan: Any, reference: Reference) -> bool:
+def compared(view: View, plan: Node, reference: Reference) -> bool:
     """Whether a condition of a view's plan compares a foreign key with the whole key that it points to."""
     link = reference.source, reference.columns
     return any(link in some[reference.target] for some in _links(view, plan))
 
 
-def _links(view: View, plan: Any) -> list[Mapping[str, set[Link]]]:
+def _links(view: View, plan: Node) -> list[Mapping[str, set[Link]]]:
     """By table, the columns that are compared with its whole key: those that distinguish joined rows, and all."""
     meetings = _Meetings(replace(view, declared=()))
     with suppress(Untraceable):  # is refused by the same tracing, once the references are known

@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from projections.declaring.tables import VersionTable
 from projections.planning.aggregates import require_right
-from projections.planning.conjuncts import MEETING, Subquery, conjuncts, subqueries
-from projections.planning.marks import ROLE
+from projections.planning.conjuncts import MEETING, Subquery, conditions, subqueries
+from projections.planning.marks import role
 from projections.planning.paths import Condition, Origin, Origins, Paths
-from projections.planning.plans import kind
+from projections.planning.plans import Node
 from projections.planning.rows import Rows, Untraceable, any_of, distinguish, equated, named_tables, renamed
-from projections.planning.scala import items
 from projections.planning.values import Values
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ _CONSTANT: Final = ("LogicalRDD", "LocalRelation", "Range", "OneRowRelation")
 _ONE_ROW: Final = ("JsonTuple",)  # generators that make one row of one
 
 
-def require_traced(view: View, plan: Any) -> Rows:
+def require_traced(view: View, plan: Node) -> Rows:
     """Return where the rows of a view's plan come from; Untraceable where a batch may answer otherwise than a rebuild.
 
     There is one row a key.
@@ -58,7 +57,7 @@ def _require_one_row_a_key(view: View, rows: Rows) -> None:
         )
 
 
-def require_own_key(view: View, plan: Any, rows: Rows) -> None:
+def require_own_key(view: View, plan: Node, rows: Rows) -> None:
     """Require that a view's key is that of its tables; Untraceable."""
     keys = {name: view.table(name).key for name in view.roots}
     for place, column in enumerate(view.root_key):
@@ -69,10 +68,10 @@ def require_own_key(view: View, plan: Any, rows: Rows) -> None:
 
 
 def _require_columns(
-    columns: Sequence[str], required: Mapping[str, Sequence[str]], plan: Any, rows: Rows, tables: set[str]
+    columns: Sequence[str], required: Mapping[str, Sequence[str]], plan: Node, rows: Rows, tables: set[str]
 ) -> None:
     """Each of the columns, as far as they are returned, is that of one of the tables."""
-    ids = {a.name(): a.exprId().id() for a in items(plan.output())}
+    ids = {a.name: a.id for a in plan.output}
     for column in set(columns) & set(ids):
         origins = rows.columns.get(ids[column])
         for origin in origins or ():
@@ -92,28 +91,28 @@ class Tracing:
     def __init__(self, view: View) -> None:
         self._view, self._paths = view, Paths(view)
         self._values = Values()
-        self._definitions: dict[int, Any] = {}
+        self._definitions: dict[int, Node] = {}
         self._places = 0
         self._outer: list[tuple[Rows, list[Condition]]] = []
 
-    def rows(self, node: Any, above: Sequence[Any]) -> Rows:
+    def rows(self, node: Node, above: Sequence[Node]) -> Rows:
         """The rows of an operator; the conditions in ``above`` hold for the operators over it."""
-        name = str(node.nodeName())
-        children = items(node.children())
+        name = node.kind
+        children = node.children
         if not children and name != "CTERelationRef":
             return self._leaf(node)
         match name:
             case "WithCTE":
-                self._definitions |= {definition.id(): definition.child() for definition in items(node.cteDefs())}
-                return self.rows(node.plan(), above)
+                self._definitions |= node.definitions
+                return self.rows(node.one("plan"), above)
             case "CTERelationRef":
-                below = self.rows(self._definitions[node.cteId()], ())
-                inner = items(self._definitions[node.cteId()].output())
-                return renamed(below, zip(inner, items(node.output()), strict=True))
+                below = self.rows(self._definitions[node.arguments["cteId"]], ())
+                inner = self._definitions[node.arguments["cteId"]].output
+                return renamed(below, zip(inner, node.output, strict=True))
             case "Project":
                 return self._project(node, self.rows(children[0], above))
             case "Filter":
-                return self._filter(node, self.rows(children[0], (*conjuncts(node.condition()), *above)))
+                return self._filter(node, self.rows(children[0], (*conditions(node), *above)))
             case "Join":
                 return self._join(node, above)
             case "LateralJoin":
@@ -133,43 +132,42 @@ class Tracing:
 
     # ---- operators
 
-    def _leaf(self, node: Any) -> Rows:
-        output = items(node.output())
-        marks = output[0].metadata() if output else None
-        if marks is None or not marks.contains(ROLE):
-            if node.nodeName() in _CONSTANT:
-                return Rows({a.exprId().id(): None for a in output})
+    def _leaf(self, node: Node) -> Rows:
+        output = node.output
+        table = role(node)
+        if table is None:
+            if node.kind in _CONSTANT:
+                return Rows({a.id: None for a in output})
             raise Untraceable(
-                f"{node.nodeName()}, rows that no parameter of it has",
+                f"{node.kind}, rows that no parameter of it has",
                 "declare them as a table and take it as a parameter",
             )
-        table = marks.getString(ROLE)
         self._places += 1
         inside = "".join(f"{len(self._outer)}>" for _ in self._outer)
         row = f"{inside}{ROOT}" if table in self._view.roots else f"{table}#{self._places}"
-        columns: dict[int, Origins] = {a.exprId().id(): frozenset({Origin(row, table, a.name())}) for a in output}
+        columns: dict[int, Origins] = {a.id: frozenset({Origin(row, table, a.name)}) for a in output}
         key = () if self._paths.nullable else self._paths.keys[table]
-        present = frozenset(a.exprId().id() for a in output if a.name() in key)
+        present = frozenset(a.id for a in output if a.name in key)
         return Rows(columns, frozenset({row}), {row: table}, present=present)
 
-    def _project(self, node: Any, below: Rows) -> Rows:
-        for expression in items(node.projectList()):
+    def _project(self, node: Node, below: Rows) -> Rows:
+        for expression in node.all("projectList"):
             self._look_into(expression, below, truth=False)
         columns, present = dict[int, Origins](), set(below.present)
-        for named in items(node.projectList()):
-            inner = named.child() if kind(named) == "Alias" else named
-            columns[named.exprId().id()] = self._values.origins(inner, below)
+        for named in node.all("projectList"):
+            inner = named.bare
+            columns[named.id] = self._values.origins(inner, below)
             if self._values.is_present(inner, below):
-                present.add(named.exprId().id())
+                present.add(named.id)
         generated = (
-            below.generated | {n.exprId().id() for n in items(node.projectList()) if _uses(n, below.generated)}
+            below.generated | {n.id for n in node.all("projectList") if _uses(n, below.generated)}
             if below.generated
             else below.generated
         )
         return replace(below, columns=columns, present=frozenset(present), generated=generated)
 
-    def _filter(self, node: Any, below: Rows) -> Rows:
-        parts = conjuncts(node.condition())
+    def _filter(self, node: Node, below: Rows) -> Rows:
+        parts = conditions(node)
         rows = self._values.narrowed(below, parts)
         for part in parts:
             self._look_into(part, rows, truth=True)
@@ -178,39 +176,38 @@ class Tracing:
         repeated = None if any(_uses(part, rows.generated) for part in parts) else rows.repeated
         return replace(rows, repeated=repeated, filtered=True)
 
-    def _join(self, node: Any, above: Sequence[Any]) -> Rows:
-        how = str(node.joinType().sql())
-        own = conjuncts(node.condition().get()) if node.condition().isDefined() else []
+    def _join(self, node: Node, above: Sequence[Node]) -> Rows:
+        how = node.how
+        own = conditions(node)
         inner = how in ("INNER", "CROSS")
-        first = self.rows(node.left(), (*own, *above) if inner else above if how.startswith("LEFT") else ())
-        second = self.rows(node.right(), (*own, *above) if inner else ())
+        first = self.rows(node.one("left"), (*own, *above) if inner else above if how.startswith("LEFT") else ())
+        second = self.rows(node.one("right"), (*own, *above) if inner else ())
         both = first.and_of(second)
         for part in own:
             self._look_into(part, both, truth=True)
         if self._outer and how in MEETING:
             self._outer[-1][1].append(self._values.condition(own, self._outer[-1][0], both, outer=True))
         condition = self._values.condition((*own, *above) if inner else own, first, second)
-        shown = " AND ".join(str(part.sql()) for part in own) or "no condition"
-        joined = self._meet(how, first, second, condition, shown)
+        joined = self._meet(how, first, second, condition, own)
         return self._values.narrowed(joined, own) if inner else joined
 
-    def _lateral(self, node: Any, left: Any) -> Rows:
+    def _lateral(self, node: Node, left: Node) -> Rows:
         first = self.rows(left, ())
-        second, condition = self._inside(node.right().plan(), first)
-        own = conjuncts(node.condition().get()) if node.condition().isDefined() else []
+        second, condition = self._inside(node.one("right").one("plan"), first)
+        own = conditions(node)
         condition += self._values.condition(own, first, second)
-        return self._meet(str(node.joinType().sql()), first, second, condition, "LATERAL")
+        return self._meet(node.how, first, second, condition, own)
 
-    def _generate(self, node: Any, below: Rows) -> Rows:
-        self._look_into(node.generator(), below, truth=False)
-        made = [a.exprId().id() for a in items(node.generatorOutput())]
+    def _generate(self, node: Node, below: Rows) -> Rows:
+        self._look_into(node.one("generator"), below, truth=False)
+        made = [a.id for a in node.all("generatorOutput")]
         columns = {**below.columns, **dict.fromkeys(made)}
-        if kind(node.generator()) in _ONE_ROW:
+        if node.one("generator").kind in _ONE_ROW:
             return replace(below, columns=columns)
-        shown = str(node.generator().sql())
+        shown = node.one("generator").sql
         return replace(below, columns=columns, repeated=shown, generated=below.generated | set(made))
 
-    def _union(self, node: Any, children: Sequence[Any]) -> Rows:
+    def _union(self, node: Node, children: Sequence[Node]) -> Rows:
         linked = self._outer[-1][1] if self._outer else []
         before = len(linked)
         parts = [self.rows(child, ()) for child in children]
@@ -224,27 +221,27 @@ class Tracing:
         united = reduce(Rows.and_of, parts)
         if sum(not part.filtered for part in parts) > 1:
             united = replace(united, repeated=f"a union of {' and '.join(map(named_tables, parts))}")
-        outputs = [[a.exprId().id() for a in items(child.output())] for child in items(node.children())]
+        outputs = [[a.id for a in child.output] for child in node.children]
         columns: dict[int, Origins] = {}
-        for place, attribute in enumerate(items(node.output())):
+        for place, attribute in enumerate(node.output):
             ours = [part.columns.get(output[place]) for part, output in zip(parts, outputs, strict=True)]
-            columns[attribute.exprId().id()] = any_of(ours)
+            columns[attribute.id] = any_of(ours)
         return replace(united, columns=columns, same={}, present=frozenset())
 
-    def _aggregate(self, node: Any, below: Rows) -> Rows:
+    def _aggregate(self, node: Node, below: Rows) -> Rows:
         """Only rows as they are, each once; in a subquery, whatever it makes of the rows that it looks at."""
-        name = str(node.nodeName())
-        columns = {a.exprId().id(): below.columns.get(a.exprId().id()) for a in items(node.output())}
-        if name == "Deduplicate" and len(items(node.keys())) < len(columns):
+        name = node.kind
+        columns = {a.id: below.columns.get(a.id) for a in node.output}
+        if name == "Deduplicate" and len(node.all("keys")) < len(columns):
             raise Untraceable(
                 "dropDuplicates by some of the columns, which depends on the order its rows come in",
                 "say which row stays: groupBy(…).agg(max_by(struct(…), struct(at, id)))",
             )
-        for expression in items(node.aggregateExpressions()) if name == "Aggregate" else ():
+        for expression in node.all("aggregateExpressions") if name == "Aggregate" else ():
             require_right(expression, partial(distinguish, below, self._paths.keys))
             self._look_into(expression, below, truth=False)
-            inner = expression.child() if kind(expression) == "Alias" else expression
-            columns[expression.exprId().id()] = self._values.origins(inner, below)
+            inner = expression.bare
+            columns[expression.id] = self._values.origins(inner, below)
         if self._outer or self._keeps_keys(below, columns):
             return replace(below, columns=columns)
         raise Untraceable(
@@ -259,16 +256,16 @@ class Tracing:
 
     # ---- rows that meet
 
-    def _meet(self, how: str, left: Rows, right: Rows, condition: Condition, shown: str) -> Rows:
+    def _meet(self, how: str, left: Rows, right: Rows, condition: Condition, own: Sequence[Node]) -> Rows:
         if how == "RIGHT OUTER":
-            return self._meet("LEFT OUTER", right, left, condition.turned(), shown)
+            return self._meet("LEFT OUTER", right, left, condition.turned(), own)
         onward = self._leads(left, right, condition)
         back = self._leads(right, left, condition.turned())
         if how in ("LEFT SEMI", "LEFT ANTI") and onward:
             return replace(left, filtered=True)
         keys = self._keys(how, left, right, onward=onward, back=back)
         if keys is None:
-            raise self._no_path(how, left, right, shown, reached=onward or back)
+            raise self._no_path(how, left, right, own, reached=onward or back)
         both = left.and_of(right)
         pairs = condition.pairs if how in ("INNER", "CROSS", "LEFT OUTER") else ()
         same = equated(both.same, pairs, only_right=how == "LEFT OUTER")
@@ -302,7 +299,8 @@ class Tracing:
     def _is_side(self, rows: Rows) -> bool:
         return bool(rows.keys) and {rows.tables.get(row) for row in rows.keys} <= self._paths.sides
 
-    def _no_path(self, how: str, left: Rows, right: Rows, shown: str, *, reached: bool) -> Untraceable:
+    def _no_path(self, how: str, left: Rows, right: Rows, own: Sequence[Node], *, reached: bool) -> Untraceable:
+        shown = " AND ".join(part.sql for part in own) or "no condition"
         either = f"{named_tables(left)} or {named_tables(right)}"
         preserved = {"LEFT OUTER": named_tables(left), "FULL OUTER": either}.get(how)
         references = ", ".join(map(str, self._view.references)) or "none"
@@ -326,16 +324,16 @@ class Tracing:
 
     # ---- subqueries
 
-    def _look_into(self, expression: Any, rows: Rows, *, truth: bool) -> None:
+    def _look_into(self, expression: Node, rows: Rows, *, truth: bool) -> None:
         """Check the subqueries of an expression; where only its ``truth`` counts, null is as good as false."""
         for subquery in subqueries(expression, truth=truth):
             inner, condition = self._inside(subquery.plan, rows)
             values = [self._values.origins(value, rows) for value in subquery.values]
-            listed = items(subquery.plan.output())
+            listed = subquery.plan.output
             condition += Condition(
                 tuple(
                     (ours, theirs)
-                    for ours, theirs in zip(values, (inner.columns.get(a.exprId().id()) for a in listed), strict=False)
+                    for ours, theirs in zip(values, (inner.columns.get(a.id) for a in listed), strict=False)
                     if ours is not None and theirs is not None
                 )
             )
@@ -344,18 +342,18 @@ class Tracing:
             if subquery.values and not subquery.truth and inner.tables:
                 self._require_no_null(subquery, listed, rows, inner)
 
-    def _require_no_null(self, subquery: Subquery, listed: Sequence[Any], rows: Rows, inner: Rows) -> None:
+    def _require_no_null(self, subquery: Subquery, listed: Sequence[Node], rows: Rows, inner: Rows) -> None:
         nullable = [v for v in subquery.values if not self._values.is_present(v, rows)]
         nullable += [a for a in listed[: len(subquery.values)] if not self._values.is_present(a, inner)]
         if nullable:
-            first, negation = subquery.values[0].sql(), "NOT " if subquery.negated else ""
+            first, negation = subquery.values[0].sql, "NOT " if subquery.negated else ""
             raise Untraceable(
-                f"{subquery.name} whose answer is null where {nullable[0].sql()} is null and the table has any row",
+                f"{subquery.name} whose answer is null where {nullable[0].sql} is null and the table has any row",
                 f"write {negation}EXISTS (SELECT 1 FROM … WHERE key = {first}),"  # noqa: S608
                 " which is never null",
             )
 
-    def _inside(self, plan: Any, rows: Rows) -> tuple[Rows, Condition]:
+    def _inside(self, plan: Node, rows: Rows) -> tuple[Rows, Condition]:
         """The rows of a subquery, and what links them to the row it stands in."""
         linked: list[Condition] = []
         self._outer.append((rows, linked))
@@ -371,5 +369,5 @@ class Tracing:
         )
 
 
-def _uses(expression: Any, ids: frozenset[int]) -> bool:
-    return bool(ids) and any(a.exprId().id() in ids for a in items(expression.references().toSeq()))
+def _uses(expression: Node, ids: frozenset[int]) -> bool:
+    return bool(ids) and any(id in ids for id in expression.references)

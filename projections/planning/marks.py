@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from projections.planning.plans import Node
+
 ROLE: Final = "factfold.role"  # the view's parameter that a column is of
 PARTITION: Final = "factfold.partition"  # the column of ``by`` whose value it is, of a function of ours
 ROW_KEY: Final = "factfold.row_key"  # that a column is of its table's key, of a view over partitions
@@ -11,3 +13,8 @@ ENTRY: Final = "factfold.entry"  # that it is an event's: id@version
 NUMBERED: Final = "factfold.numbered"  # that it numbers the rows of a partition, of which match_pattern takes them
 LOOKS: Final = "factfold.looks"  # how many microseconds away the rows are at most that one of these looks at
 ANY_TIME: Final = -1  # of such a distance: there is none
+
+
+def role(leaf: Node) -> str | None:
+    """The parameter of a view whose rows a leaf of its plan has; None of other rows."""
+    return next((marks.get(ROLE) for marks in leaf.marks), None)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from projections.planning.partition_rows import EQUAL, Ids, LocalRows, attributes
-from projections.planning.plans import kind
-from projections.planning.scala import items
+from projections.planning.plans import Node
 
 _MOST_SETS: Final = 16  # of attributes of which one is not null
 
@@ -19,16 +18,16 @@ class Side(NamedTuple):
     ids: Ids
 
     @staticmethod
-    def of(rows: LocalRows, plan: Any) -> Side:
+    def of(rows: LocalRows, plan: Node) -> Side:
         """The side that a plan is."""
-        return Side(rows, frozenset(a.exprId().id() for a in items(plan.output())))
+        return Side(rows, frozenset(a.id for a in plan.output))
 
-    def has(self, expression: Any) -> bool:
+    def has(self, expression: Node) -> bool:
         """Whether an expression is over attributes of this side alone."""
-        return all(a.exprId().id() in self.ids for a in items(expression.references().toSeq()))
+        return all(id in self.ids for id in expression.references)
 
 
-def joined(how: str, one: Side, other: Side, parts: Sequence[Any]) -> LocalRows:
+def joined(how: str, one: Side, other: Side, parts: Sequence[Node]) -> LocalRows:
     """What is known of the rows that two sides make, joined by the parts of a condition."""
     left, right = one.rows, other.rows
     if how in ("LEFT SEMI", "LEFT ANTI"):
@@ -71,7 +70,7 @@ def _joined_present(how: str, left: LocalRows, right: LocalRows) -> tuple[Ids, .
     return (*left.present, *right.present)
 
 
-def _joined_unique(how: str, one: Side, other: Side, parts: Sequence[Any]) -> list[Ids]:
+def _joined_unique(how: str, one: Side, other: Side, parts: Sequence[Node]) -> list[Ids]:
     left, right = one.rows, other.rows
     if how == "FULL OUTER" and not _meet_wherever_both_are(left, right, parts):
         # A row that meets none of the other side has nulls in its place: no row there may have nulls only.
@@ -85,28 +84,28 @@ def _joined_unique(how: str, one: Side, other: Side, parts: Sequence[Any]) -> li
     return sorted(unique, key=len) or [a | b for a in left.unique for b in right.unique]
 
 
-def _compared(one: Side, other: Side, parts: Sequence[Any]) -> list[tuple[Any, Any]]:
+def _compared(one: Side, other: Side, parts: Sequence[Node]) -> list[tuple[Any, Any]]:
     """What is equal in rows that meet: an expression of one side, and one of the other."""
-    equal = [(part.left(), part.right()) for part in parts if kind(part) in EQUAL]
+    equal = [(part.one("left"), part.one("right")) for part in parts if part.kind in EQUAL]
     turned = [*equal, *((b, a) for a, b in equal)]
     return [(a, b) for a, b in turned if one.has(a) and other.has(b)]
 
 
-def _meet_wherever_both_are(left: LocalRows, right: LocalRows, parts: Sequence[Any]) -> bool:
+def _meet_wherever_both_are(left: LocalRows, right: LocalRows, parts: Sequence[Node]) -> bool:
     """Whether all rows of a partition meet, that of null too: only its columns are compared."""
     places = range(len(left.by))
     return all(any(equates(part, left, right, place) for place in places) for part in parts) and all(
-        kind(part) == "EqualNullSafe"
-        or all(rows.is_present(attributes([part.left(), part.right()])) for rows in (left, right))
+        part.kind == "EqualNullSafe"
+        or all(rows.is_present(attributes([part.one("left"), part.one("right")])) for rows in (left, right))
         for part in parts
     )
 
 
-def equates(part: Any, left: LocalRows, right: LocalRows, place: int) -> bool:
+def equates(part: Node, left: LocalRows, right: LocalRows, place: int) -> bool:
     """Whether a condition says that the column of ``by`` at a place is equal on both sides."""
-    if kind(part) not in EQUAL:
+    if part.kind not in EQUAL:
         return False
-    one, other = part.left(), part.right()
+    one, other = part.one("left"), part.one("right")
     return (left.holds(place, one) and right.holds(place, other)) or (
         left.holds(place, other) and right.holds(place, one)
     )

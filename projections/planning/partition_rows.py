@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, Final
+from typing import Final
 
 from projections.planning.aggregates import TellApart
-from projections.planning.plans import is_attribute, kind
-from projections.planning.scala import items
+from projections.planning.plans import Node
 
 EQUAL: Final = ("EqualTo", "EqualNullSafe")
 _COMPARED: Final = ("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
@@ -53,27 +52,27 @@ class LocalRows:
         """Whether all of the rows are of one partition: that of the row around them."""
         return len(self.linked) == len(self.by)
 
-    def holds(self, place: int, expression: Any) -> bool:
+    def holds(self, place: int, expression: Node) -> bool:
         """Whether an expression is the value of a column of ``by``."""
         sets = self.by[place]
-        if kind(expression) == "Alias" or _is_same_value(expression):
-            return self.holds(place, expression.child())
-        if is_attribute(expression):
-            return len(sets) == 1 and expression.exprId().id() in sets[0]
-        if kind(expression) != "Coalesce" or not sets:
+        if expression.kind == "Alias" or _is_same_value(expression):
+            return self.holds(place, expression.one("child"))
+        if expression.is_attribute:
+            return len(sets) == 1 and expression.id in sets[0]
+        if expression.kind != "Coalesce" or not sets:
             return False
-        parts = [self._place_of(part, sets) for part in items(expression.children())]
+        parts = [self._place_of(part, sets) for part in expression.children]
         return None not in parts and set(parts) == set(range(len(sets)))
 
-    def _place_of(self, part: Any, sets: Sets) -> int | None:
-        places = (n for n, ids in enumerate(sets) if is_attribute(part) and part.exprId().id() in ids)
+    def _place_of(self, part: Node, sets: Sets) -> int | None:
+        places = (n for n, ids in enumerate(sets) if part.is_attribute and part.id in ids)
         return next(places, None)
 
-    def hold_all(self, expressions: Sequence[Any]) -> bool:
+    def hold_all(self, expressions: Sequence[Node]) -> bool:
         """Whether the value of each column of ``by`` is among some expressions."""
         return all(any(self.holds(place, e) for e in expressions) for place in range(len(self.by)))
 
-    def distinguish(self, expressions: Sequence[Any], *, present: bool = False) -> bool:
+    def distinguish(self, expressions: Sequence[Node], *, present: bool = False) -> bool:
         """Whether rows of one partition that are equal in some expressions, or only where all are ``present``, are one.
 
         Where each part of a union has nulls in the others' columns, rows with values there are of one part.
@@ -84,7 +83,7 @@ class LocalRows:
         left = [part for part in self.parts if not part.nulls & ids] if present else []
         return len(left) == 1 and left[0].distinguish(expressions)
 
-    def _part_by_part(self, expressions: Sequence[Any]) -> bool:
+    def _part_by_part(self, expressions: Sequence[Node]) -> bool:
         """Whether expressions distinguish the rows of each part of a union, and rows of two parts by a null in one."""
         ids = attributes(expressions)
         different = (
@@ -94,13 +93,13 @@ class LocalRows:
         )  # fmt: skip
         return bool(self.parts) and all(part.distinguish(expressions) for part in self.parts) and all(different)
 
-    def may_be_apart(self, expressions: Sequence[Any]) -> bool:
+    def may_be_apart(self, expressions: Sequence[Node]) -> bool:
         """Whether expressions distinguish the rows, or those of each part of a union: then only a run shows it."""
         return self.distinguish(expressions) or (
             self.united and all(part.may_be_apart(expressions) for part in self.parts)
         )
 
-    def within(self, by: Sequence[Any]) -> TellApart:
+    def within(self, by: Sequence[Node]) -> TellApart:
         """The same of rows that are equal in other expressions too."""
         return lambda expressions, *, present=False: self.distinguish([*by, *expressions], present=present)
 
@@ -119,49 +118,49 @@ class LocalRows:
             nulls=frozenset().union(*(names.get(i, ()) for i in self.nulls)),
         )
 
-    def selected(self, expressions: Sequence[Any]) -> LocalRows:
+    def selected(self, expressions: Sequence[Node]) -> LocalRows:
         """The rows with other attributes, which are computed from these."""
         names: dict[int, set[int]] = {}
         for named in expressions:
-            inner = bare(named)
-            if is_attribute(inner):
-                names.setdefault(inner.exprId().id(), set()).add(named.exprId().id())
+            inner = named.bare
+            if inner.is_attribute:
+                names.setdefault(inner.id, set()).add(named.id)
         by = tuple(self._selected_by(place, expressions, names) for place in range(len(self.by)))
         rows = replace(
             self,
             by=by,
             parts=tuple(part.selected(expressions) for part in self.parts),
-            nulls=frozenset(e.exprId().id() for e in expressions if self._is_null(bare(e))),
+            nulls=frozenset(e.id for e in expressions if self._is_null(e.bare)),
         )
-        structs = [named for named in expressions if kind(bare(named)) == "CreateNamedStruct"]
-        whole = (frozenset({e.exprId().id()}) for e in structs if self.distinguish(items(bare(e).valExprs())))
-        known = (frozenset({e.exprId().id()}) for e in structs)
+        structs = [named for named in expressions if named.bare.kind == "CreateNamedStruct"]
+        whole = (frozenset({e.id}) for e in structs if self.distinguish(e.bare.children[1::2]))
+        known = (frozenset({e.id}) for e in structs)
         present = (*renamed_sets(self.present, names), *known)
         return replace(rows, present=present).with_unique([*renamed_sets(self.unique, names), *whole])
 
-    def _is_null(self, expression: Any) -> bool:
-        if kind(expression) == "Cast":
-            return self._is_null(expression.child())
-        if is_attribute(expression):
-            return expression.exprId().id() in self.nulls
-        return kind(expression) == "Literal" and expression.value() is None
+    def _is_null(self, expression: Node) -> bool:
+        if expression.kind == "Cast":
+            return self._is_null(expression.one("child"))
+        if expression.is_attribute:
+            return expression.id in self.nulls
+        return expression.kind == "Literal" and expression.arguments.get("value") is None
 
-    def _selected_by(self, place: int, expressions: Sequence[Any], names: Mapping[int, set[int]]) -> Sets:
-        whole = frozenset(e.exprId().id() for e in expressions if self.holds(place, e))
+    def _selected_by(self, place: int, expressions: Sequence[Node], names: Mapping[int, set[int]]) -> Sets:
+        whole = frozenset(e.id for e in expressions if self.holds(place, e))
         if whole:
             return (whole,)
         sets = tuple(frozenset().union(*(names[i] for i in ids if i in names)) for ids in self.by[place])
         return sets if all(sets) else ()
 
-    def narrowed(self, parts: Sequence[Any]) -> LocalRows:
+    def narrowed(self, parts: Sequence[Node]) -> LocalRows:
         """The rows for which conditions hold: what is compared is not null, and what equals one value tells nothing."""
-        held = [part for part in parts if kind(part) in ("IsNotNull", "EqualTo", *_COMPARED)]
-        present = attributes(child for part in held for child in items(part.children()))
+        held = [part for part in parts if part.kind in ("IsNotNull", "EqualTo", *_COMPARED)]
+        present = attributes(child for part in held for child in part.children)
         fixed = {_fixed(part) for part in parts}
         known = replace(self, present=(*self.present, *(frozenset({id}) for id in present)))
         return known.with_unique(ids - fixed for ids in self.unique).of_parts(parts)
 
-    def of_parts(self, conditions: Sequence[Any]) -> LocalRows:
+    def of_parts(self, conditions: Sequence[Node]) -> LocalRows:
         """What is known where conditions leave one part of a union alone."""
         left = tuple(part.narrowed(conditions) for part in self.parts if not part.is_excluded(conditions))
         if len(left) != 1:
@@ -170,12 +169,10 @@ class LocalRows:
         rows = replace(self, parts=(), united=part.united, present=(*self.present, *part.present))
         return rows.with_unique([*self.unique, *part.unique])
 
-    def is_excluded(self, conditions: Sequence[Any]) -> bool:
+    def is_excluded(self, conditions: Sequence[Node]) -> bool:
         """Whether a condition holds for none of the rows: null of what never is, or not null of what always is."""
-        nulls = attributes(child for part in conditions if kind(part) == "IsNull" for child in items(part.children()))
-        filled = attributes(
-            child for part in conditions if kind(part) == "IsNotNull" for child in items(part.children())
-        )
+        nulls = attributes(child for part in conditions if part.kind == "IsNull" for child in part.children)
+        filled = attributes(child for part in conditions if part.kind == "IsNotNull" for child in part.children)
         return bool(filled & self.nulls) or any(some <= nulls for some in self.present)
 
     def is_present(self, ids: Ids) -> bool:
@@ -187,11 +184,11 @@ class LocalRows:
         return replace(self, unique=tuple(dict.fromkeys(unique))[:_MOST_SETS])
 
 
-def _is_same_value(expression: Any) -> bool:
+def _is_same_value(expression: Node) -> bool:
     """Whether an expression is a whole number or a decimal of one scale, made wider."""
-    if kind(expression) != "Cast":
+    if expression.kind != "Cast":
         return False
-    made, child = (str(one.dataType().simpleString()) for one in (expression, expression.child()))
+    made, child = (one.type for one in (expression, expression.one("child")))
     if child in _WHOLE and made in _WHOLE:
         return _WHOLE.index(child) <= _WHOLE.index(made)
     wide, narrow = _DECIMAL.fullmatch(made), _DECIMAL.fullmatch(child)
@@ -200,24 +197,19 @@ def _is_same_value(expression: Any) -> bool:
     return wide[2] == narrow[2] and int(wide[1]) >= int(narrow[1])
 
 
-def _fixed(part: Any) -> int | None:
+def _fixed(part: Node) -> int | None:
     """The attribute that a condition gives one value."""
-    if kind(part) not in EQUAL:
+    if part.kind not in EQUAL:
         return None
-    sides = [part.left(), part.right()]
-    ours = [side for side in sides if is_attribute(side)]
-    fixed = [side for side in sides if kind(side) in ("Literal", "OuterReference")]
-    return int(ours[0].exprId().id()) if len(ours) == len(fixed) == 1 else None
+    sides = [part.one("left"), part.one("right")]
+    ours = [side for side in sides if side.is_attribute]
+    fixed = [side for side in sides if side.kind in ("Literal", "OuterReference")]
+    return ours[0].id if len(ours) == len(fixed) == 1 else None
 
 
-def bare(named: Any) -> Any:
-    """An expression without its alias."""
-    return named.child() if kind(named) == "Alias" else named
-
-
-def attributes(expressions: Iterable[Any]) -> Ids:
+def attributes(expressions: Iterable[Node]) -> Ids:
     """The ids of those expressions that are attributes."""
-    return frozenset(e.exprId().id() for e in expressions if is_attribute(e))
+    return frozenset(e.id for e in expressions if e.is_attribute)
 
 
 def renamed_sets(sets: Sets, names: Mapping[int, set[int]]) -> Sets:

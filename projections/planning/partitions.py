@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from projections.declaring.event_versions import FROM
 from projections.declaring.timing.lengths import Length
 from projections.planning.aggregates import require_right
-from projections.planning.conjuncts import MEETING, Subquery, conjuncts, subqueries
+from projections.planning.conjuncts import MEETING, Subquery, conditions, subqueries
 from projections.planning.equal_values import require_no_equal_ones
-from projections.planning.marks import ANY_TIME, LOOKS, NUMBERED, PARTITION, ROLE, ROW_KEY
+from projections.planning.marks import ANY_TIME, LOOKS, NUMBERED, PARTITION, ROW_KEY, role
 from projections.planning.partition_joins import Side, equates, joined
 from projections.planning.partition_rows import EQUAL, Ids, LocalRows, attributes
-from projections.planning.plans import is_attribute, kind
+from projections.planning.plans import Node
 from projections.planning.rows import Untraceable
-from projections.planning.scala import items
 from projections.planning.windows import require_certain
 
 if TYPE_CHECKING:
@@ -37,10 +36,10 @@ _LIMITED: Final = {"GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a
 _REPEATED: Final = "Expand"
 
 
-def require_partitioned(view: View, plan: Any) -> None:
+def require_partitioned(view: View, plan: Node) -> None:
     """Raise Untraceable where a plan looks outside a partition, or may have two rows of one key."""
     rows = _Tracing(view).rows(plan)
-    output = {a.name(): a for a in items(plan.output())}
+    output = {a.name: a for a in plan.output}
     for place, column in enumerate(view.by):
         if column not in output or not rows.holds(place, output[column]):
             raise Untraceable(
@@ -71,19 +70,19 @@ def _repeated(view: View, rows: LocalRows) -> Untraceable:
 class _Tracing:
     def __init__(self, view: View) -> None:
         self._view = view
-        self._definitions: dict[int, Any] = {}
+        self._definitions: dict[int, Node] = {}
         self._outer: list[LocalRows] = []
 
-    def rows(self, node: Any, above: Sequence[Any] = ()) -> LocalRows:
+    def rows(self, node: Node, above: Sequence[Node] = ()) -> LocalRows:
         """What is known of the rows of an operator; the conditions in ``above`` hold for the operators over it."""
-        name, children = str(node.nodeName()), items(node.children())
+        name, children = node.kind, node.children
         if self._view.reach is not None:
             self._require_reach(node, self._view.reach)
         if name == "CTERelationRef":
             return self._reference(node)
         if name == "WithCTE":
-            self._definitions |= {definition.id(): definition.child() for definition in items(node.cteDefs())}
-            return self.rows(node.plan())
+            self._definitions |= node.definitions
+            return self.rows(node.one("plan"))
         if not children:
             return self._leaf(node)
         if name in _SAME_ROWS:
@@ -108,25 +107,25 @@ class _Tracing:
         known: LocalRows = method(node, children, above) if name in _WITH_ABOVE else method(node, children)
         return known
 
-    def _reference(self, node: Any) -> LocalRows:
-        definition = self._definitions[node.cteId()]
+    def _reference(self, node: Node) -> LocalRows:
+        definition = self._definitions[node.arguments["cteId"]]
         below = self.rows(definition)
-        inner, outer = items(definition.output()), items(node.output())
-        names = {a.exprId().id(): {b.exprId().id()} for a, b in zip(inner, outer, strict=True)}
+        inner, outer = definition.output, node.output
+        names = {a.id: {b.id} for a, b in zip(inner, outer, strict=True)}
         return _renamed(below, names)
 
-    def _leaf(self, node: Any) -> LocalRows:
-        output = items(node.output())
-        marks = output[0].metadata() if output else None
-        if marks is None or not marks.contains(ROLE):
-            if node.nodeName() in _CONSTANT:
+    def _leaf(self, node: Node) -> LocalRows:
+        output = node.output
+        name = role(node)
+        if name is None:
+            if node.kind in _CONSTANT:
                 return LocalRows(by=((),) * len(self._view.by), constant=True)
             raise Untraceable(
-                f"{node.nodeName()}, rows that no parameter of it has",
+                f"{node.kind}, rows that no parameter of it has",
                 "declare them as a table and take it as a parameter",
             )
-        table = self._view.table(marks.getString(ROLE))
-        ids = {a.name(): a.exprId().id() for a in output}
+        table = self._view.table(name)
+        ids = {a.name: a.id for a in output}
         by = tuple((frozenset({ids[column]}),) for column in self._view.by)
         of_row = (FROM,) if FROM in ids else table.key
         own = frozenset(ids[column] for column in of_row if column not in self._view.by)
@@ -135,56 +134,56 @@ class _Tracing:
 
     # ---- rows one by one
 
-    def _project(self, node: Any, children: Sequence[Any], above: Sequence[Any]) -> LocalRows:
-        below, expressions = self.rows(children[0], above), items(node.projectList())
+    def _project(self, node: Node, children: Sequence[Node], above: Sequence[Node]) -> LocalRows:
+        below, expressions = self.rows(children[0], above), node.all("projectList")
         self._look_into(expressions, below)
         return below.selected(expressions)
 
-    def _filter(self, node: Any, children: Sequence[Any], above: Sequence[Any]) -> LocalRows:
-        parts = conjuncts(node.condition())
+    def _filter(self, node: Node, children: Sequence[Node], above: Sequence[Node]) -> LocalRows:
+        parts = conditions(node)
         below = self._linked(self.rows(children[0], (*parts, *above)), parts)
         for part in parts:
             self._look_into([part], below, truth=True)
         return below.narrowed(parts)
 
-    def _generate(self, node: Any, children: Sequence[Any]) -> LocalRows:
-        below, generator = self.rows(children[0]), node.generator()
+    def _generate(self, node: Node, children: Sequence[Node]) -> LocalRows:
+        below, generator = self.rows(children[0]), node.one("generator")
         self._look_into([generator], below)
-        if kind(generator) in _ONE_ROW:
+        if generator.kind in _ONE_ROW:
             return below
-        made = [a.exprId().id() for a in items(node.generatorOutput())]
+        made = [a.id for a in node.all("generatorOutput")]
         apart = _tells_apart(generator, made)
         unique = () if apart is None else tuple(some | {apart} for some in below.unique)
-        return replace(below, unique=unique, exploded=str(generator.sql()), parts=())
+        return replace(below, unique=unique, exploded=generator.sql, parts=())
 
-    def _window(self, node: Any, children: Sequence[Any]) -> LocalRows:
+    def _window(self, node: Node, children: Sequence[Node]) -> LocalRows:
         below = self.rows(children[0])
-        if not below.hold_all(items(node.partitionSpec())) and not below.is_of_one_partition:
+        if not below.hold_all(node.all("partitionSpec")) and not below.is_of_one_partition:
             raise Untraceable(
                 "a window over rows of several partitions",
                 f"partition it by the columns of by: PARTITION BY {', '.join(self._view.by)}",
             )
-        numbered = [require_certain(named, below) for named in items(node.windowExpressions())]
+        numbered = [require_certain(named, below) for named in node.all("windowExpressions")]
         return below.with_unique([*below.unique, *(ids for ids in numbered if ids is not None)])
 
     # ---- rows brought together
 
-    def _aggregate(self, node: Any, children: Sequence[Any]) -> LocalRows:
-        below, by = self.rows(children[0]), items(node.groupingExpressions())
+    def _aggregate(self, node: Node, children: Sequence[Node]) -> LocalRows:
+        below, by = self.rows(children[0]), node.all("groupingExpressions")
         self._require_within(below, by, "an aggregate")
-        expressions = items(node.aggregateExpressions())
+        expressions = node.all("aggregateExpressions")
         for expression in expressions:
             require_right(expression, below.within(by))
         self._look_into(expressions, below)
-        grouped = frozenset(a.exprId().id() for a in by if is_attribute(a) and not self._is_by(below, a))
-        whole = all(is_attribute(a) or self._is_by(below, a) for a in by)
+        grouped = frozenset(a.id for a in by if a.is_attribute and not self._is_by(below, a))
+        whole = all(a.is_attribute or self._is_by(below, a) for a in by)
         rows = replace(below, unique=(grouped,) if whole else (), exploded=None, united=False, parts=())
         return rows.selected(expressions)
 
-    def _distinct(self, node: Any, children: Sequence[Any]) -> LocalRows:
-        below, output = self.rows(children[0]), items(node.output())
+    def _distinct(self, node: Node, children: Sequence[Node]) -> LocalRows:
+        below, output = self.rows(children[0]), node.output
         self._require_within(below, output, "rows without duplicates")
-        keys = items(node.keys()) if node.nodeName() == "Deduplicate" else output
+        keys = node.all("keys") if node.kind == "Deduplicate" else output
         if len(keys) < len(output):
             raise Untraceable(
                 "dropDuplicates by some of the columns, which depends on the order its rows come in",
@@ -192,9 +191,9 @@ class _Tracing:
             )
         return replace(below, unique=(*below.unique, attributes(output)), exploded=None, united=False, parts=())
 
-    def _join(self, node: Any, children: Sequence[Any], above: Sequence[Any]) -> LocalRows:
-        how = str(node.joinType().sql())
-        parts = conjuncts(node.condition().get()) if node.condition().isDefined() else []
+    def _join(self, node: Node, children: Sequence[Node], above: Sequence[Node]) -> LocalRows:
+        how = node.how
+        parts = conditions(node)
         parts += above if how in ("INNER", "CROSS") else ()
         left, right = (self.rows(child, parts if how in ("INNER", "CROSS") else ()) for child in children)
         both = replace(left, by=tuple(one or other for one, other in zip(left.by, right.by, strict=True)))
@@ -205,16 +204,16 @@ class _Tracing:
         other = Side.of(self._linked(right, linking), children[1])
         return self._met(how, one, other, parts)
 
-    def _lateral(self, node: Any, children: Sequence[Any]) -> LocalRows:
+    def _lateral(self, node: Node, children: Sequence[Node]) -> LocalRows:
         left = self.rows(children[0])
-        right = self._inside(node.right().plan(), left)
-        parts = conjuncts(node.condition().get()) if node.condition().isDefined() else []
+        right = self._inside(node.one("right").one("plan"), left)
+        parts = conditions(node)
         if not (right.constant or right.is_of_one_partition or self._within(left, right, parts)):
             raise self._outside("LATERAL")
-        sides = Side.of(left, children[0]), Side.of(right, node.right().plan())
-        return joined(str(node.joinType().sql()), *sides, parts)
+        sides = Side.of(left, children[0]), Side.of(right, node.one("right").one("plan"))
+        return joined(node.how, *sides, parts)
 
-    def _met(self, how: str, one: Side, other: Side, parts: Sequence[Any]) -> LocalRows:
+    def _met(self, how: str, one: Side, other: Side, parts: Sequence[Node]) -> LocalRows:
         left, right = one.rows, other.rows
         preserved = {"LEFT OUTER": (left,), "LEFT SEMI": (left,), "LEFT ANTI": (left,), "RIGHT OUTER": (right,),
                      "FULL OUTER": (left, right)}.get(how, ())  # fmt: skip
@@ -225,56 +224,55 @@ class _Tracing:
                 )
             return joined(how, one, other, parts)
         if not (left.is_of_one_partition and right.is_of_one_partition) and not self._within(left, right, parts):
-            shown = " AND ".join(str(part.sql()) for part in parts) or "no condition"
+            shown = " AND ".join(part.sql for part in parts) or "no condition"
             raise Untraceable(
                 f"a join of rows of several partitions: {shown}",
                 f"join them by the columns of by, {' AND '.join(f'a.{c} = b.{c}' for c in self._view.by)}",
             )
         return joined(how, one, other, parts)
 
-    def _united(self, node: Any, children: Sequence[Any]) -> LocalRows:
+    def _united(self, node: Node, children: Sequence[Node]) -> LocalRows:
         parts = [self.rows(child) for child in children]
         if any(part.constant for part in parts):
             raise Untraceable("a union with rows of no table", "write them into a table, with its partition's columns")
-        outputs = [[a.exprId().id() for a in items(child.output())] for child in children]
-        made = [a.exprId().id() for a in items(node.output())]
+        outputs = [[a.id for a in child.output] for child in children]
+        made = [a.id for a in node.output]
         by = tuple(_united_by(place, parts, outputs, made) for place in range(len(self._view.by)))
         linked = frozenset.intersection(*(part.linked for part in parts))
         united = tuple(part.placed(output, made) for part, output in zip(parts, outputs, strict=True))
         return LocalRows(by, linked=linked, united=True, parts=united)
 
-    def _set_operation(self, node: Any, children: Sequence[Any]) -> LocalRows:
+    def _set_operation(self, node: Node, children: Sequence[Node]) -> LocalRows:
         united = self._united(node, children)
-        self._require_within(united, items(node.output()), f"{str(node.nodeName()).upper()}")
-        return replace(united, unique=(attributes(items(node.output())),), united=False, parts=())
+        self._require_within(united, node.output, node.kind.upper())
+        return replace(united, unique=(attributes(node.output),), united=False, parts=())
 
-    def _in_order(self, node: Any, children: Sequence[Any]) -> LocalRows:
+    def _in_order(self, node: Node, children: Sequence[Node]) -> LocalRows:
         """Rows that match_pattern makes of those of a partition, which follow each other; marked in the same way.
 
         They come from a window by these columns, and only operators on single rows follow it.
         """
-        below, output = self.rows(children[0]), items(node.output())
-        own = {a.name(): a for a in items(children[0].output())}
-        marked = {a.metadata().getString(PARTITION): a for a in output if a.metadata().contains(PARTITION)}
+        below, output = self.rows(children[0]), node.output
+        own = {a.name: a for a in children[0].output}
+        marked = {marks[PARTITION]: a for a, marks in zip(output, node.marks, strict=True) if PARTITION in marks}
         # What is numbered is matched next: no result of ours has such a column.
-        numbered = any(a.metadata().contains(NUMBERED) for a in own.values())
+        numbered = any(NUMBERED in marks for marks in children[0].marks)
         if not (numbered and set(self._view.by) <= marked.keys()):
             raise Untraceable(
                 "a Python function of batches, of which nothing shows which rows it brings together",
                 "use match_pattern(…) by the columns of by, or a function of columns (udf)",
             )
         self._require_within(below, [own[column] for column in marked], "match_pattern")
-        by = tuple((frozenset({marked[column].exprId().id()}),) for column in self._view.by)
-        key = [a for a in output if a.metadata().contains(ROW_KEY)]
+        by = tuple((frozenset({marked[column].id}),) for column in self._view.by)
+        key = [a for a, marks in zip(output, node.marks, strict=True) if ROW_KEY in marks]
         further = [column for column in marked if column not in self._view.by]
-        of_row = [*(own[a.name()] for a in key if a.name() in own), *(own[column] for column in further)]
+        of_row = [*(own[a.name] for a in key if a.name in own), *(own[column] for column in further)]
         unique = (attributes([*key, *(marked[column] for column in further)]),) if below.distinguish(of_row) else ()
         return LocalRows(by, unique, united=not unique, exploded="match_pattern" if unique else None)
 
-    def _require_reach(self, node: Any, reach: Reach) -> None:
+    def _require_reach(self, node: Node, reach: Reach) -> None:
         """Refuse a join or a pattern that looks further than its view says, at rows that may be forgotten."""
-        marks = [a.metadata() for a in items(node.output())]
-        for span in (one.getLong(LOOKS) for one in marks if one.contains(LOOKS)):
+        for span in (marks[LOOKS] for marks in node.marks if LOOKS in marks):
             if span == ANY_TIME:
                 raise Untraceable(
                     "a join or a pattern that looks at rows of any time, and a reach",
@@ -289,24 +287,24 @@ class _Tracing:
 
     # ---- partitions
 
-    def _is_by(self, rows: LocalRows, expression: Any) -> bool:
+    def _is_by(self, rows: LocalRows, expression: Node) -> bool:
         return any(rows.holds(place, expression) for place in range(len(self._view.by)))
 
-    def _require_within(self, rows: LocalRows, by: Sequence[Any], what: str) -> None:
+    def _require_within(self, rows: LocalRows, by: Sequence[Node], what: str) -> None:
         require_no_equal_ones([one for one in by if not self._is_by(rows, one)], what)
         if rows.constant or rows.is_of_one_partition or rows.hold_all(by):
             return
-        shown = ", ".join(str(one.sql()) for one in by) or "nothing"
+        shown = ", ".join(one.sql for one in by) or "nothing"
         raise Untraceable(
             f"{what} by {shown}",
             f"group by {', '.join(self._view.by)} too, as the tables have it, after a full join by coalesce of both. In"
             " a subquery, compare it with that of the row around it",
         )
 
-    def _within(self, left: LocalRows, right: LocalRows, parts: Sequence[Any]) -> bool:
+    def _within(self, left: LocalRows, right: LocalRows, parts: Sequence[Node]) -> bool:
         return all(any(equates(part, left, right, place) for part in parts) for place in range(len(self._view.by)))
 
-    def _linked(self, rows: LocalRows, parts: Sequence[Any]) -> LocalRows:
+    def _linked(self, rows: LocalRows, parts: Sequence[Node]) -> LocalRows:
         """The rows with what links them to the row around a subquery."""
         if not self._outer:
             return rows
@@ -316,7 +314,7 @@ class _Tracing:
 
     # ---- subqueries
 
-    def _look_into(self, expressions: Sequence[Any], rows: LocalRows, *, truth: bool = False) -> None:
+    def _look_into(self, expressions: Sequence[Node], rows: LocalRows, *, truth: bool = False) -> None:
         for expression in expressions:
             for subquery in subqueries(expression, truth=truth):
                 inner = self._inside(subquery.plan, rows)
@@ -325,13 +323,13 @@ class _Tracing:
 
     def _is_looked_up(self, subquery: Subquery, inner: LocalRows, rows: LocalRows) -> bool:
         """Whether IN compares the columns of ``by``, and only whether it is true counts."""
-        listed = items(subquery.plan.output())[: len(subquery.values)]
+        listed = subquery.plan.output[: len(subquery.values)]
         pairs = list(zip(subquery.values, listed, strict=True))
         places = range(len(self._view.by))
         compared = all(any(rows.holds(p, a) and inner.holds(p, b) for a, b in pairs) for p in places)
         return bool(pairs) and compared and subquery.truth and not subquery.negated
 
-    def _inside(self, plan: Any, rows: LocalRows) -> LocalRows:
+    def _inside(self, plan: Node, rows: LocalRows) -> LocalRows:
         self._outer.append(rows)
         inner = self.rows(plan)
         self._outer.pop()
@@ -363,13 +361,13 @@ def _renamed(rows: LocalRows, names: dict[int, set[int]]) -> LocalRows:
     )
 
 
-def _tells_apart(generator: Any, made: Sequence[int]) -> int | None:
+def _tells_apart(generator: Node, made: Sequence[int]) -> int | None:
     """The attribute that is another one in each row that a generator makes of one."""
-    if kind(generator) == "PosExplode":
+    if generator.kind == "PosExplode":
         return made[0]
-    child = items(generator.children())[0]
-    is_map = str(child.dataType().typeName()) == "map"
-    if kind(generator) == "Explode" and (is_map or kind(child) in _DISTINCT_ITEMS):
+    child = generator.children[0]
+    is_map = child.type.startswith("map<")
+    if generator.kind == "Explode" and (is_map or child.kind in _DISTINCT_ITEMS):
         return made[0]
     return None
 
@@ -384,11 +382,11 @@ def _united_by(
     return (ids,) if ids else ()
 
 
-def _links(part: Any, rows: LocalRows, outer: LocalRows, place: int) -> bool:
-    if kind(part) not in EQUAL:
+def _links(part: Node, rows: LocalRows, outer: LocalRows, place: int) -> bool:
+    if part.kind not in EQUAL:
         return False
-    sides = ((part.left(), part.right()), (part.right(), part.left()))
+    sides = ((part.one("left"), part.one("right")), (part.one("right"), part.one("left")))
     return any(
-        kind(theirs) == "OuterReference" and rows.holds(place, ours) and outer.holds(place, theirs.e())
+        theirs.kind == "OuterReference" and rows.holds(place, ours) and outer.holds(place, theirs.one("e"))
         for ours, theirs in sides
     )

@@ -1,57 +1,232 @@
-"""What an analysed plan does, asked of Spark itself: its operators, and values that are others at another time.
+"""What an analysed plan of Spark does, read once as a value: operators and expressions, and what each is given.
 
-A plan is in the JVM, and each question to it costs a round trip. A whole plan knows in one what its parts contain.
+A plan is in the JVM, where each question costs a round trip. Catalyst writes the whole of it as JSON in one
+(``TreeNode.toJSON``): each node before its children, with the arguments of its class. An argument that is one of the
+children is there by its place. What the JSON leaves out, such as types and texts, is asked of the JVM by ``Node.jvm``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
-
-from projections.planning.scala import items
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
-def analysed_plan(frame: DataFrame) -> Any:
-    """The logical plan after analysis, in the JVM."""
-    return frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - the plan has no Python face
+_ATTRIBUTE: Final = "AttributeReference"
+_LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")  # joins whose rows have the columns of their left side only
 
 
-def operators(plan: Any) -> Iterator[str]:
-    """The names of the plan's operators, those of its subqueries included."""
-    return (node.nodeName() for node in _nodes(plan))
+class Node:
+    """An operator or an expression of a plan: ``kind`` is the name of its class in Catalyst."""
+
+    def __init__(self, arguments: Mapping[str, Any], find: Callable[[], Any]) -> None:
+        self.kind = str(arguments["class"]).rpartition(".")[2]
+        self.children: tuple[Node, ...] = ()
+        self.arguments = arguments
+        self._find = find
+        self._read: dict[str, tuple[Node, ...]] = {}
+
+    @cached_property
+    def jvm(self) -> Any:
+        """The node in the JVM, found on the way down to it."""
+        return self._find()
+
+    @cached_property
+    def sql(self) -> str:
+        """An expression as Spark writes it."""
+        return str(self.jvm.sql())
+
+    @cached_property
+    def type(self) -> str:
+        """The type of an expression in DDL, whole."""
+        return str(self.jvm.dataType().catalogString())
+
+    @property
+    def id(self) -> int:
+        """The number of an attribute, or of the one that a name makes of an expression."""
+        return int(self.arguments["exprId"]["id"])
+
+    @property
+    def name(self) -> str:
+        """The name of an attribute."""
+        return str(self.arguments["name"])
+
+    @property
+    def is_attribute(self) -> bool:
+        """Whether an expression is a column of what is below it."""
+        return self.kind == _ATTRIBUTE
+
+    @property
+    def bare(self) -> Node:
+        """An expression without its alias."""
+        return self.children[0] if self.kind == "Alias" else self
+
+    def all(self, argument: str) -> tuple[Node, ...]:
+        """The nodes of an argument; none where it is left out."""
+        if argument not in self._read:
+            given = self.arguments.get(argument)
+            self._read[argument] = tuple(self._nodes(given, partial(self._argument, argument)))
+        return self._read[argument]
+
+    def one(self, argument: str) -> Node:
+        """The node of an argument."""
+        (node,) = self.all(argument)
+        return node
+
+    def _nodes(self, given: Any, find: Callable[[], Any]) -> Iterator[Node]:
+        if isinstance(given, int):
+            yield self.children[given]
+        elif _is_tree(given):
+            yield _tree(given, find)
+        else:
+            for place, part in enumerate(given or ()):
+                yield from self._nodes(part, partial(_item, find, place))
+
+    def _argument(self, argument: str) -> Any:
+        given = getattr(self.jvm, argument)()
+        return given.get() if given.getClass().getSimpleName() == "Some" else given
+
+    @property
+    def expressions(self) -> Iterator[Node]:
+        """The expressions that an operator is given."""
+        trees = (name for name, given in self.arguments.items() if _has_trees(given))
+        return (node for name in trees for node in self.all(name))
+
+    @property
+    def references(self) -> Iterator[int]:
+        """The ids of the attributes in an expression; of a subquery, those of the row around it."""
+        if self.is_attribute:
+            yield self.id
+        for child in self.children:
+            yield from child.references
+
+    @property
+    def subqueries(self) -> Iterator[Node]:
+        """The plans in an operator's expressions."""
+        return (plan for expression in self.expressions for plan in expression.plans)
+
+    @property
+    def plans(self) -> Iterator[Node]:
+        """The plans of the subqueries in an expression."""
+        yield from self.all("plan")
+        for child in self.children:
+            yield from child.plans
+
+    @cached_property
+    def output(self) -> tuple[Node, ...]:
+        """The attributes of an operator's rows."""
+        match self.kind:
+            case "Project":
+                return _attributes(self.all("projectList"))
+            case "Aggregate":
+                return _attributes(self.all("aggregateExpressions"))
+            case "Window":
+                return (*self.children[0].output, *_attributes(self.all("windowExpressions")))
+            case "Generate":
+                return (*self.children[0].output, *self.all("generatorOutput"))
+            case "Join" if self.how not in _LEFT_ALONE:
+                return (*self.children[0].output, *self.children[1].output)
+            case "LateralJoin":
+                return (*self.children[0].output, *self.one("right").one("plan").output)
+            case "WithCTE":
+                return self.one("plan").output
+            case _ if "output" in self.arguments:
+                return self.all("output")
+        return self.children[0].output if self.children else ()
+
+    @property
+    def definitions(self) -> dict[int, Node]:
+        """The plans that WITH names, by their numbers."""
+        return {one.arguments["id"]: one.children[0] for one in self.all("cteDefs")}
+
+    @property
+    def how(self) -> str:
+        """The kind of a join, as SQL writes it: LEFT OUTER."""
+        words = re.findall("[A-Z][a-z]+", str(self.arguments["joinType"]["object"]).rpartition(".")[2])
+        return " ".join(words).upper()
+
+    @cached_property
+    def marks(self) -> tuple[Mapping[str, Any], ...]:
+        """The metadata of each column of an operator."""
+        return tuple(field["metadata"] for field in json.loads(self.jvm.schema().json())["fields"])
 
 
-def leaves(plan: Any) -> Iterator[Any]:
+def analysed_plan(frame: DataFrame) -> Node:
+    """The logical plan after analysis."""
+    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - the plan has no Python face
+    return _tree(json.loads(plan.toJSON()), lambda: plan)
+
+
+def _tree(nodes: Sequence[Mapping[str, Any]], find: Callable[[], Any]) -> Node:
+    return _next_node(iter(nodes), find)
+
+
+def _next_node(nodes: Iterator[Mapping[str, Any]], find: Callable[[], Any]) -> Node:
+    node = Node(next(nodes), find)
+    node.children = tuple(
+        _next_node(nodes, partial(_child, node, place)) for place in range(node.arguments["num-children"])
+    )
+    return node
+
+
+def _child(node: Node, place: int) -> Any:
+    return node.jvm.children().apply(place)
+
+
+def _item(find: Callable[[], Any], place: int) -> Any:
+    return find().apply(place)
+
+
+def _attributes(named: Sequence[Node]) -> tuple[Node, ...]:
+    """What expressions with names are to the operators over them."""
+    return tuple(one if one.is_attribute else _attribute(one) for one in named)
+
+
+def _attribute(named: Node) -> Node:
+    given = {name: named.arguments[name] for name in ("name", "exprId")}
+    return Node({"class": _ATTRIBUTE, **given}, lambda: named.jvm.toAttribute())
+
+
+def _is_tree(given: Any) -> bool:
+    """Whether an argument is one node, with those below it."""
+    first = given[0] if isinstance(given, list) and given else None
+    return isinstance(first, dict) and "num-children" in first
+
+
+def _has_trees(given: Any) -> bool:
+    return _is_tree(given) or (isinstance(given, list) and bool(given) and _has_trees(given[0]))
+
+
+def operators(plan: Node) -> Iterator[Node]:
+    """The plan's operators, those of its subqueries included, which come before what contains them."""
+    for inner in (*plan.children, *plan.subqueries):
+        yield from operators(inner)
+    yield plan
+
+
+def leaves(plan: Node) -> Iterator[Node]:
     """The operators that rows come from, those of its subqueries included."""
-    return (node for node in _nodes(plan) if not items(node.children()))
+    return (node for node in operators(plan) if not node.children)
 
 
-def is_attribute(expression: Any) -> bool:
-    """Whether an expression is a column of what is below it."""
-    return kind(expression) == "AttributeReference"
-
-
-def kind(expression: Any) -> str:
-    """The name of an expression's class."""
-    return str(expression.getClass().getSimpleName())
-
-
-def nondeterministic(plan: Any) -> str | None:
+def nondeterministic(plan: Node) -> str | None:
     """The name of an expression that may give another value each time it is computed, such as ``rand``."""
-    return None if plan.deterministic() else _first(plan, lambda expression: not expression.deterministic())
+    return None if plan.jvm.deterministic() else _first(plan, lambda expression: not expression.deterministic())
 
 
-def environmental(frame: DataFrame, plan: Any) -> str | None:
+def environmental(frame: DataFrame, plan: Node) -> str | None:
     """The name of an expression whose value Spark takes from its surroundings: the time, the user, the database."""
     catalyst = java(frame.sparkSession).org.apache.spark.sql.catalyst
     current = catalyst.trees.TreePattern.CURRENT_LIKE()
-    if plan.containsPattern(current) and (name := _first(plan, lambda expression: expression.containsPattern(current))):
+    whole = plan.jvm
+    if whole.containsPattern(current) and (name := _first(plan, lambda one: one.containsPattern(current))):
         return name
     # Texts such as 'now' and 'today' cast to a time are no function of their own.
-    return None if catalyst.optimizer.SpecialDatetimeValues.apply(plan).fastEquals(plan) else "cast('now')"
+    return None if catalyst.optimizer.SpecialDatetimeValues.apply(whole).fastEquals(whole) else "cast('now')"
 
 
 def java(spark: SparkSession) -> Any:
@@ -59,19 +234,12 @@ def java(spark: SparkSession) -> Any:
     return spark._jvm  # noqa: SLF001 - nor have they
 
 
-def _nodes(plan: Any) -> Iterator[Any]:
-    """Subqueries before what contains them."""
-    for inner in (*items(plan.children()), *items(plan.subqueries())):
-        yield from _nodes(inner)
-    yield plan
+def _first(plan: Node, holds: Callable[[Any], bool]) -> str | None:
+    expressions = (expression for node in operators(plan) for expression in node.expressions)
+    return next((_origin(expression, holds) for expression in expressions if holds(expression.jvm)), None)
 
 
-def _first(plan: Any, holds: Callable[[Any], bool]) -> str | None:
-    expressions = (expression for node in _nodes(plan) for expression in items(node.expressions()))
-    return next((_origin(expression, holds) for expression in expressions if holds(expression)), None)
-
-
-def _origin(expression: Any, holds: Callable[[Any], bool]) -> str:
+def _origin(expression: Node, holds: Callable[[Any], bool]) -> str:
     """The innermost expression for which it holds."""
-    inner = next((child for child in items(expression.children()) if holds(child)), None)
-    return str(expression.prettyName()) if inner is None else _origin(inner, holds)
+    inner = next((child for child in expression.children if holds(child.jvm)), None)
+    return str(expression.jvm.prettyName()) if inner is None else _origin(inner, holds)

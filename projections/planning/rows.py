@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from projections.planning.paths import Origins, Pair, Same
-from projections.planning.plans import is_attribute
+from projections.planning.plans import Node
 
 
 class Untraceable(Exception):
@@ -70,17 +70,17 @@ def any_of(origins: Sequence[Origins]) -> Origins:
 
 def renamed(rows: Rows, pairs: Iterable[tuple[Any, Any]]) -> Rows:
     """The same under other attributes."""
-    names = {old.exprId().id(): new.exprId().id() for old, new in pairs}
+    names = {old.id: new.id for old, new in pairs}
     columns = {new: rows.columns.get(old) for old, new in names.items()}
     present = frozenset(new for old, new in names.items() if old in rows.present)
     return replace(rows, columns=columns, present=present)
 
 
 def distinguish(
-    rows: Rows, keys: Mapping[str, tuple[str, ...]], parts: Sequence[Any], /, *, present: bool = False
+    rows: Rows, keys: Mapping[str, tuple[str, ...]], parts: Sequence[Node], /, *, present: bool = False
 ) -> bool:
     """Whether rows that are equal in some expressions are one row: the keys of their tables are among these."""
-    ids = {part.exprId().id() for part in parts if is_attribute(part)}
+    ids = {part.id for part in parts if part.is_attribute}
     compared = {o for id in ids for o in rows.columns.get(id) or () if len(rows.columns[id] or ()) == 1}
     named = {(o.row, o.column) for o in compared}
     return (

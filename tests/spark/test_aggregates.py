@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from projections import ProjectionGroup, Table, view
 from projections.errors import InvalidDefinition
 from projections.planning.aggregates import EXACT, EXTREMES, ORDERED, REFUSED, RIGHT
-from projections.planning.plans import analysed_plan, kind
+from projections.planning.plans import analysed_plan, operators
 from projections.planning.scala import items
 from projections.spark.views.view_functions import view_columns
 from tests.rows import each_row
@@ -45,16 +45,15 @@ def refused(small, aggregate, **rows):
 
 def classes(plan):
     """The classes of the aggregates of a plan, its subqueries included."""
-    for node in (*items(plan.children()), *items(plan.subqueries())):
-        yield from classes(node)
-    for expression in items(plan.expressions()):
-        yield from of_expression(expression)
+    for node in operators(plan):
+        for expression in node.expressions:
+            yield from of_expression(expression)
 
 
 def of_expression(expression):
-    if kind(expression) == "AggregateExpression":
-        yield kind(expression.aggregateFunction())
-    for child in items(expression.children()):
+    if expression.kind == "AggregateExpression":
+        yield expression.one("aggregateFunction").kind
+    for child in expression.children:
         yield from of_expression(child)
 
 

@@ -31,7 +31,7 @@ def decode(name):
 
 def compare_at_once(frame):
     """What two threads do with a kept plan: one derives a query of its own from it, the other looks for it."""
-    plan, start = analysed_plan(frame), threading.Barrier(2)
+    plan, start = analysed_plan(frame).jvm, threading.Barrier(2)
 
     def compare(found):
         start.wait(timeout=30)

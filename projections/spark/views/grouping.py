@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from projections.planning.plans import analysed_plan, is_attribute, java, kind
+from projections.planning.plans import analysed_plan, java
 from projections.planning.scala import items
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Grouping:
     @property
     def is_row_by_row(self) -> bool:
         """Whether the grouped rows are made each from one of the table's."""
-        return _is_row_by_row(analysed_plan(self.rows))
+        return _is_row_by_row(analysed_plan(self.rows).jvm)
 
     @property
     def is_known_by_its_parts(self) -> bool:
@@ -82,11 +82,11 @@ class Grouping:
 
 def taken_apart(result: DataFrame) -> Grouping | None:
     """The grouping at the top of a result, under nothing but selections; None where there is another operator."""
-    plan = analysed_plan(result)
+    plan = analysed_plan(result).jvm
     aggregate, returned = _inlined(result.sparkSession, plan)
     if aggregate is None:
         return None
-    by = {key.name(): key for key in items(aggregate.groupingExpressions()) if is_attribute(key)}
+    by = {key.name(): key for key in items(aggregate.groupingExpressions()) if _is_attribute(key)}
     if len(by) < aggregate.groupingExpressions().size():
         return None
     aggregates = {part.canonicalized(): part for e in returned.values() for part in _aggregates(e)}
@@ -106,14 +106,14 @@ def _inlined(spark: SparkSession, node: Any) -> tuple[Any, dict[int, Any]]:
     aggregate, below = _inlined(spark, node.child())
 
     def over_input(part: Any) -> Any:
-        return below.get(part.exprId().id()) if is_attribute(part) else None
+        return below.get(part.exprId().id()) if _is_attribute(part) else None
 
     selected = items(node.projectList()) if aggregate is not None else []
     return aggregate, {e.exprId().id(): _changed(spark, _bare(e), over_input) for e in selected}
 
 
 def _bare(named: Any) -> Any:
-    return named.child() if kind(named) == "Alias" else named
+    return named.child() if _kind(named) == "Alias" else named
 
 
 def _measure(spark: SparkSession, number: int, aggregate: Any) -> Measure:
@@ -138,7 +138,7 @@ def _changed(spark: SparkSession, expression: Any, change: Change) -> Any:
 
 
 def _aggregates(expression: Any) -> Iterator[Any]:
-    if kind(expression) == "AggregateExpression":
+    if _kind(expression) == "AggregateExpression":
         yield expression
         return
     for child in items(expression.children()):
@@ -148,7 +148,7 @@ def _aggregates(expression: Any) -> Iterator[Any]:
 def _consists_of(parts: set[Any], expression: Any) -> bool:
     if expression.canonicalized() in parts:
         return True
-    return not is_attribute(expression) and all(_consists_of(parts, child) for child in items(expression.children()))
+    return not _is_attribute(expression) and all(_consists_of(parts, child) for child in items(expression.children()))
 
 
 def _is_row_by_row(node: Any) -> bool:
@@ -156,6 +156,14 @@ def _is_row_by_row(node: Any) -> bool:
     if not node.subqueries().isEmpty():
         return False
     return not children or (node.nodeName() in _ROW_BY_ROW and _is_row_by_row(children[0]))
+
+
+def _is_attribute(expression: Any) -> bool:
+    return _kind(expression) == "AttributeReference"
+
+
+def _kind(expression: Any) -> str:
+    return str(expression.getClass().getSimpleName())
 
 
 # Spark's Python face has no way from a plan or an expression to a DataFrame or a column: these four.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from projections.declaring.any_table import AnyTable, require_flat
 from projections.declaring.binding import check, may_not_match, require_all_reached
@@ -20,10 +20,11 @@ from projections.declaring.views import InferredReferences, Reference, View
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.planning.inference import compared, inferred, written
 from projections.planning.lineage import require_own_key, require_traced
-from projections.planning.marks import ROLE
+from projections.planning.marks import ROLE, role
 from projections.planning.partitions import require_partitioned
 from projections.planning.planner import plan as walk
 from projections.planning.plans import (
+    Node,
     analysed_plan,
     environmental,
     leaves,
@@ -31,7 +32,6 @@ from projections.planning.plans import (
     operators,
 )
 from projections.planning.rows import Rows, Untraceable
-from projections.planning.scala import items
 from projections.spark.failures import described
 from projections.spark.views.frames import handed
 from projections.spark.views.partials import partials_of
@@ -83,9 +83,10 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
         frames = zip(view.tables, handed(view, empty), strict=True)
         given = [_no_rows(spark, _marked(frame.schema, name)) for name, frame in frames]
         result = _required(view, view(*given))
-        _refuse_moments(view, result)
-        _refuse_copies(view, result, given)
-        rows = None if view.by else _refuse_unreached(view, result)
+        plan = analysed_plan(result)
+        _refuse_moments(view, result, plan)
+        _refuse_copies(view, plan, given)
+        rows = None if view.by else _refuse_unreached(view, plan)
         schema = result.schema
     names = checked_columns(schema.fieldNames(), what="view column")
     columns = {
@@ -100,10 +101,10 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
         require_row_time(view.name, view.reach, columns.get(view.reach.on))
     with _untraceable_refused(view):
         if rows is None:
-            require_partitioned(view, analysed_plan(result))
+            require_partitioned(view, plan)
         else:
-            require_own_key(view, analysed_plan(result), rows)
-            _refuse_unused(view, analysed_plan(result))
+            require_own_key(view, plan, rows)
+            _refuse_unused(view, plan)
     return columns | partials_of(view, result)
 
 
@@ -205,16 +206,15 @@ def _shape(kind: DataType, place: str) -> str:
     return column_type(kind, place).ddl
 
 
-def _refuse_unreached(view: View, result: DataFrame) -> Rows:
+def _refuse_unreached(view: View, plan: Node) -> Rows:
     """Look in its analysed plan for rows that a batch's slices lack: a change reaches a view by references alone."""
-    plan = analysed_plan(result)
     for operator in operators(plan):
-        if operator in _REFUSED:
-            raise _refused(view, _REFUSED[operator], _REACHED)
+        if operator.kind in _REFUSED:
+            raise _refused(view, _REFUSED[operator.kind], _REACHED)
     return _traced(view, plan) if view.references_are_known else _traced_by_plan(view, plan)
 
 
-def _traced_by_plan(view: View, plan: Any) -> Rows:
+def _traced_by_plan(view: View, plan: Node) -> Rows:
     """The rows of a view that declares no references: by those of its plan, which are the view's from then on."""
     assert isinstance(view.declared, InferredReferences)  # noqa: S101 - the caller looked
     resolved = replace(view, declared=inferred(view, plan))
@@ -226,7 +226,7 @@ def _traced_by_plan(view: View, plan: Any) -> Rows:
     return rows
 
 
-def _traced(view: View, plan: Any) -> Rows:
+def _traced(view: View, plan: Node) -> Rows:
     """The rows of a view by the references that it declares; where these do not do, the line is shown that does."""
     with _untraceable_refused(view):
         try:
@@ -241,12 +241,12 @@ def _line(view: View, references: Sequence[Reference]) -> str:
     return f"write {written(view, references)}, or leave references out: the joins show them"
 
 
-def _refuse_unused(view: View, plan: Any) -> None:
+def _refuse_unused(view: View, plan: Node) -> None:
     """Refuse a declared reference to a table that the plan reads, and joins by other columns."""
     declared = () if isinstance(view.declared, InferredReferences) else view.declared
     if not declared:
         return
-    roles = {marks.getString(ROLE) for marks in map(_marks, leaves(plan)) if marks is not None}
+    roles = set(map(role, leaves(plan)))
     for reference in declared:
         others = tuple(one for one in declared if one != reference)
         if reference.target not in roles or compared(view, plan, reference):
@@ -259,7 +259,7 @@ def _refuse_unused(view: View, plan: Any) -> None:
             )
 
 
-def _is_right(view: View, plan: Any) -> bool:
+def _is_right(view: View, plan: Node) -> bool:
     with suppress(Untraceable, InvalidDefinition):
         _require_sound(view)
         require_traced(view, plan)
@@ -268,40 +268,32 @@ def _is_right(view: View, plan: Any) -> bool:
     return False
 
 
-def _references_of(view: View, plan: Any) -> tuple[Reference, ...]:
+def _references_of(view: View, plan: Node) -> tuple[Reference, ...]:
     """The references of the plan, if a view that declares others is right with these; none otherwise."""
     candidate = replace(view, declared=inferred(view, plan))
     return candidate.references if _is_right(candidate, plan) else ()
 
 
-def _refuse_moments(view: View, result: DataFrame) -> None:
+def _refuse_moments(view: View, result: DataFrame, plan: Node) -> None:
     """Refuse what is another value in a rebuild, or in a batch whose plan was made for an earlier one (ADR 0016)."""
-    plan = analysed_plan(result)
     if name := environmental(result, plan):
         raise _refused(view, f"the time of day or another value of the moment: {name}", _SAME)
     if name := nondeterministic(plan):
         raise _refused(view, f"a random value, or one that is another each time: {name}", _SAME)
 
 
-def _refuse_copies(view: View, result: DataFrame, given: Sequence[DataFrame]) -> None:
+def _refuse_copies(view: View, plan: Node, given: Sequence[DataFrame]) -> None:
     """Refuse rows made with the schema of a parameter: its marks would make them rows of the parameter's table."""
-    ours = {leaf.rdd().id() for frame in given for leaf in leaves(analysed_plan(frame))}
-    for leaf in leaves(analysed_plan(result)):
-        marks = _marks(leaf)
-        if leaf.nodeName() == "CTERelationRef" or marks is None:
+    ours = {leaf.jvm.rdd().id() for frame in given for leaf in leaves(analysed_plan(frame))}
+    for leaf in leaves(plan):
+        if leaf.kind == "CTERelationRef" or (name := role(leaf)) is None:
             continue
-        if leaf.nodeName() != "LogicalRDD" or leaf.rdd().id() not in ours:
+        if leaf.kind != "LogicalRDD" or leaf.jvm.rdd().id() not in ours:
             raise _refused(
                 view,
-                f"rows made with the schema of its parameter {marks.getString(ROLE)!r}",
+                f"rows made with the schema of its parameter {name!r}",
                 "give them a schema of their own, createDataFrame(rows, 'id BIGINT, …'), or write them into a table",
             )
-
-
-def _marks(leaf: Any) -> Any | None:
-    """The marks of rows that are a parameter's."""
-    marks = next((column.metadata() for column in items(leaf.output())), None)
-    return marks if marks is not None and marks.contains(ROLE) else None
 
 
 @contextmanager
