@@ -157,8 +157,13 @@ class Node:
 
 def analysed_plan(frame: DataFrame) -> Node:
     """The logical plan after analysis."""
-    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - the plan has no Python face
+    plan = plan_in_jvm(frame)
     return _tree(json.loads(plan.toJSON()), lambda: plan)
+
+
+def plan_in_jvm(frame: DataFrame) -> Any:
+    """The same as Spark's own object."""
+    return frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - the plan has no Python face
 
 
 def _tree(nodes: Sequence[Mapping[str, Any]], find: Callable[[], Any]) -> Node:

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from projections.planning.plans import analysed_plan
+from projections.planning.plans import plan_in_jvm
 from projections.spark.persisting import persisted
 
 ROUNDS = 10
@@ -31,7 +31,7 @@ def decode(name):
 
 def compare_at_once(frame):
     """What two threads do with a kept plan: one derives a query of its own from it, the other looks for it."""
-    plan, start = analysed_plan(frame).jvm, threading.Barrier(2)
+    plan, start = plan_in_jvm(frame), threading.Barrier(2)
 
     def compare(found):
         start.wait(timeout=30)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from projections.planning.plans import analysed_plan, java
+from projections.planning.plans import java, plan_in_jvm
 from projections.planning.scala import items
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Grouping:
     @property
     def is_row_by_row(self) -> bool:
         """Whether the grouped rows are made each from one of the table's."""
-        return _is_row_by_row(analysed_plan(self.rows).jvm)
+        return _is_row_by_row(plan_in_jvm(self.rows))
 
     @property
     def is_known_by_its_parts(self) -> bool:
@@ -82,7 +82,7 @@ class Grouping:
 
 def taken_apart(result: DataFrame) -> Grouping | None:
     """The grouping at the top of a result, under nothing but selections; None where there is another operator."""
-    plan = analysed_plan(result).jvm
+    plan = plan_in_jvm(result)
     aggregate, returned = _inlined(result.sparkSession, plan)
     if aggregate is None:
         return None
