@@ -32,7 +32,7 @@ _LEAST_HORIZON: Final = timedelta(hours=1)  # connectors that are started again 
 _CAPTURED: Final = (ChangelogTable, VersionTable)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ProjectionGroup:
     """The unit of a run: its views share state tables and one progress, and publish in one transaction.
 

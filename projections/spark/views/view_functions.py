@@ -30,6 +30,7 @@ from projections.planning.plans import (
     leaves,
     nondeterministic,
     operators,
+    plan_in_jvm,
 )
 from projections.planning.rows import Rows, Untraceable
 from projections.spark.failures import described
@@ -56,8 +57,9 @@ _REACHED = (
 _SAME = "a view must return the same for the same rows: let an event or a column carry such a value"
 
 
-def view_columns(spark: SparkSession, group: ProjectionGroup) -> dict[str, dict[str, ColumnType]]:
-    """The columns of every view of the group, by planning its function over empty tables.
+@lru_cache(maxsize=64)
+def view_columns(spark: SparkSession, group: ProjectionGroup) -> Mapping[str, Mapping[str, ColumnType]]:
+    """The columns of every view of the group, by planning its function over empty tables; once a process.
 
     Partial aggregates are among them, under names that no column of a view has (``projections.declaring.partials``).
     Raises UnknownColumn or InvalidDefinition, naming the view.
@@ -284,7 +286,7 @@ def _refuse_moments(view: View, result: DataFrame, plan: Node) -> None:
 
 def _refuse_copies(view: View, plan: Node, given: Sequence[DataFrame]) -> None:
     """Refuse rows made with the schema of a parameter: its marks would make them rows of the parameter's table."""
-    ours = {leaf.jvm.rdd().id() for frame in given for leaf in leaves(analysed_plan(frame))}
+    ours = {plan_in_jvm(frame).rdd().id() for frame in given}
     for leaf in leaves(plan):
         if leaf.kind == "CTERelationRef" or (name := role(leaf)) is None:
             continue
