@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from eventstore import Accepted, Dispatcher, command
+from eventstore import Accepted, Aggregate, Dispatcher, command, event
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import TIMER, Scheduled
 from eventstore.processes import Process, Reply, reacts, replies, starts, times_out
@@ -113,6 +113,37 @@ class Reminder(Process):
             self.when *= 1_000_000
         if self.when == "hang":
             self.hangs.wait(20)
+
+
+class Counted(Aggregate):
+    """Notes the numbers that it is sent, in their order."""
+
+    @event
+    class Noted:
+        what: int
+
+    @command
+    def note(self, what: int) -> None:
+        self.emit(self.Noted(what=what))
+
+
+class Counting(Process, sends=[Counted]):
+    """Decides several commands and timers at one moment."""
+
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None:
+        for number in range(event.quantity):
+            self.send("out", Counted.note, what=number)
+        for name in "edcba":
+            self.timeout(name, after=timedelta(minutes=1))
+
+    @times_out("a")
+    @times_out("b")
+    @times_out("c")
+    @times_out("d")
+    @times_out("e")
+    def due(self) -> None:
+        """The step that the timer makes is all."""
 
 
 class Family(Process):

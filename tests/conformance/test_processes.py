@@ -20,6 +20,8 @@ from eventstore.processes.errors import ProcessError, ProcessUnknown, ProcessVer
 from eventstore.scheduling import Schedule
 from tests.conformance.process_shop import (
     NOON,
+    Counted,
+    Counting,
     Family,
     Former,
     Hurried,
@@ -73,6 +75,21 @@ def test_overdue_timers_fire_once_each_in_the_order_of_their_times(shops):
     assert shop.worker().drain().timers == 0
     fired = [event.stream for event in shop.store.read_all(category="reminder") if event.version == 1]
     assert fired == ["reminder-early", "reminder-middle", "reminder-late"]
+
+
+@pytest.mark.both_databases
+def test_what_is_decided_at_one_moment_is_done_in_the_order_of_its_declaration(shops):
+    shop = shops(Counting)
+    shop.place("o1", quantity=9)
+    later = Schedule(shop.store, clock=lambda: shop.now).after(timedelta(minutes=2))
+    for number in range(9):
+        later.send("alone", Counted.note, what=number)
+    shop.work()
+    shop.pass_time(minutes=5)
+    shop.work()
+    assert [event.data["what"] for event in shop.store.read_stream("counted-out")] == [*range(9)]
+    assert [event.data["what"] for event in shop.store.read_stream("counted-alone")] == [*range(9)]
+    assert [name for name, _ in shop.steps("o1")] == ["order.placed", *"edcba"]
 
 
 def test_a_timer_of_a_process_that_has_ended_does_nothing(shops):

@@ -259,7 +259,8 @@ def _scheduled(metadata: MetaData) -> Table:
     return Table(
         "factfold_scheduled",
         metadata,
-        Column("id", Uuid, primary_key=True),
+        Column("position", _POSITION, Identity(), primary_key=True),
+        Column("id", Uuid, nullable=False),
         Column("due", UtcDateTime),
         Column("kind", Text, nullable=False),
         Column("name", Text, nullable=False),
@@ -275,8 +276,10 @@ def _scheduled(metadata: MetaData) -> Table:
         Column("correlation_id", Text),
         Column("causation_id", Text),
         Column("traceparent", Text),
+        UniqueConstraint("id", name="factfold_scheduled_id_key"),
         Index("factfold_scheduled_due", "due"),
         Index("factfold_scheduled_instance", "process", "instance"),
+        sqlite_autoincrement=True,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -61,9 +61,13 @@ class InstanceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduled:
-    """A command that is not sent yet, or a timer; without `due` it was set aside, and `error` says why."""
+    """A command that is not sent yet, or a timer; without `due` it was set aside, and `error` says why.
+
+    Of what is due at one moment, the `position` tells what was decided first. The store gives it.
+    """
 
     id: UUID
+    position: int = field(default=0, compare=False)
     due: datetime | None
     kind: str
     name: str
@@ -134,9 +138,10 @@ class ProcessRows:
         tx.execute(statement, given)
 
     def schedule(self, tx: Connection, rows: Sequence[Scheduled]) -> None:
-        """Store commands and timers; one that is there under its id already stays as it is."""
+        """Store commands and timers, in their order; one that is there under its id already stays as it is."""
         if rows:
-            tx.execute(upsert(tx, self._scheduled).on_conflict_do_nothing(), [asdict(row) for row in rows])
+            given = [{name: value for name, value in asdict(row).items() if name != "position"} for row in rows]
+            tx.execute(upsert(tx, self._scheduled).on_conflict_do_nothing(), given)
 
     def remove(self, tx: Connection, ids: Sequence[UUID]) -> int:
         """Delete what is done, or taken back; returns how many there were."""
@@ -169,7 +174,7 @@ class ProcessRows:
         )
         due = select(columns.id).select_from(joined).where(columns.due <= now, columns.process.in_(processes))
         locking = (
-            due.order_by(columns.due, columns.id).limit(limit).with_for_update(of=self._instances, skip_locked=True)
+            due.order_by(columns.due, columns.position).limit(limit).with_for_update(of=self._instances, skip_locked=True)
         )
         ids = list(tx.execute(locking).scalars())
         first: dict[Key | None, Scheduled] = {}
@@ -184,7 +189,7 @@ class ProcessRows:
         """
         columns = self._scheduled.c
         due = select(columns.id).where(columns.due <= now, columns.process.is_(None), columns.name.in_(commands))
-        query = due.order_by(columns.due, columns.id).limit(limit).with_for_update(skip_locked=True)
+        query = due.order_by(columns.due, columns.position).limit(limit).with_for_update(skip_locked=True)
         return self.due(tx, list(tx.execute(query).scalars()))
 
     def alone(self, tx: Connection, *, failed: bool, limit: int) -> list[Scheduled]:
@@ -193,7 +198,7 @@ class ProcessRows:
         query = select(self._scheduled).where(columns.process.is_(None))
         if failed:
             query = query.where(columns.error.is_not(None))
-        return [*map(_scheduled, tx.execute(query.order_by(columns.due.nulls_first(), columns.id).limit(limit)))]
+        return [*map(_scheduled, tx.execute(query.order_by(columns.due.nulls_first(), columns.position).limit(limit)))]
 
     def reserve(self, tx: Connection, streams: Iterable[str]) -> set[str]:
         """Return those streams of commands that no other worker is writing to, until the end of the transaction.
@@ -274,7 +279,7 @@ class ProcessRows:
         columns, scheduled = self._scheduled.c, list[Scheduled]()
         for part in bindable(sorted(keys)):
             query = select(self._scheduled).where(self._owner.in_(part))
-            scheduled += map(_scheduled, tx.execute(query.order_by(columns.due.nulls_last(), columns.id)))
+            scheduled += map(_scheduled, tx.execute(query.order_by(columns.due.nulls_last(), columns.position)))
         return scheduled
 
     def counts(self, tx: Connection, process: str | None = None) -> list[tuple[str, str, int, int]]:
@@ -292,7 +297,7 @@ class ProcessRows:
         columns, scheduled = self._scheduled.c, list[Scheduled]()
         for part in bindable(ids):
             scheduled += map(_scheduled, tx.execute(select(self._scheduled).where(columns.id.in_(part))))
-        return sorted((row for row in scheduled if row.due is not None), key=lambda row: (row.due, row.id))
+        return sorted((row for row in scheduled if row.due is not None), key=lambda row: (row.due, row.position))
 
 
 _INSTANCE: Final = tuple(one.name for one in fields(InstanceRow))
