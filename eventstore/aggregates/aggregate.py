@@ -88,6 +88,8 @@ class Aggregate:
     version: int
     pending: list[object]
 
+    own_names: ClassVar[frozenset[str]] = frozenset()
+
     _stored_types: ClassVar[Mapping[str, EventType]] = {}
     _handlers: ClassVar[Mapping[type, Callable[[Any, Any], object] | None]] = {}
     _fields: ClassVar[Mapping[str, Any]] = {}
@@ -101,6 +103,7 @@ class Aggregate:
         if state_version is not None:
             cls.state_version = state_version
         cls.category = check_category(category or snake_case(cls.__name__))
+        _check_names(cls)
         cls._fields = _state_fields(cls, visible_names(inspect.currentframe()))
         defaults = {name: getattr(cls, name) for name in cls._fields}
         cls._fresh, cls._constants = part_defaults(cls.__qualname__, defaults)
@@ -223,6 +226,13 @@ class Aggregate:
         """Refuse the command with a reason for the caller. Nothing of it is stored."""
         raise Refused(reason, place=f"{self.category}-{self.id}" if self.id else self.category)
 
+    @classmethod
+    def kind_of(cls, declared: object) -> str | None:
+        """Return what a value of the class body declares: a command, an event or another class; None for the rest."""
+        if isinstance(declared, type):
+            return "event" if is_event_class(declared) else "class"
+        return "command" if hasattr(declared, _COMMAND) else None
+
     @property
     def stream(self) -> StreamName:
         """The stream this aggregate's events belong to."""
@@ -261,9 +271,12 @@ class Aggregate:
             raise unknown_event_type(name, cls.event_types, cls.category) from None
 
 
-_OWN_NAMES: Final = frozenset(name for name in dir(Aggregate) if not name.startswith("__")) | frozenset(
-    Aggregate.__annotations__
-)
+def names_of(cls: type[Aggregate]) -> frozenset[str]:
+    """Return the names that a class of ours has, which none of its state fields may have."""
+    return frozenset(name for name in dir(cls) if not name.startswith("__")) | frozenset(Aggregate.__annotations__)
+
+
+Aggregate.own_names = names_of(Aggregate)
 
 
 def aggregate_of(command: Callable[..., object]) -> type[Aggregate]:
@@ -354,13 +367,36 @@ def _is_class_variable(hint: Any) -> bool:
     return hint is ClassVar or get_origin(hint) is ClassVar
 
 
-def _check_field(cls: type, name: str) -> None:
-    if name in _OWN_NAMES:
-        raise DeclarationError(
-            f"state field {name!r} of {cls.__qualname__} hides a name of Aggregate itself",
-            remedy="name the field otherwise, for example order_id instead of id",
-            place=f"{cls.__qualname__}.{name}",
-        )
+def _check_names(cls: type[Aggregate]) -> None:
+    """Refuse a command, an event, a handler or another class that takes the place of something else it inherits."""
+    for name, value in vars(cls).items():
+        kind = cls.kind_of(value)
+        if kind is None or name.startswith("__"):
+            continue
+        inherited = getattr(super(cls, cls), name, None)
+        if name in cls.own_names or (inherited is not None and cls.kind_of(inherited) != kind):
+            raise _hides(cls, kind, name)
+
+
+def _hides(cls: type[Aggregate], kind: str, name: str) -> DeclarationError:
+    owners = (base for base in cls.__mro__[1:] if name in {*vars(base), *vars(base).get("own_names", ())})
+    return DeclarationError(
+        f"{kind} {name!r} of {cls.__qualname__} hides a name of {next(owners, cls).__qualname__} itself",
+        remedy=f"name it otherwise, for example order_{name} instead of {name}",
+        place=f"{cls.__qualname__}.{name}",
+    )
+
+
+def _check_field(cls: type[Aggregate], name: str) -> None:
+    if name in cls.own_names:
+        raise _hides(cls, "state field", name)
+    for declared in (vars(cls).get(name), getattr(super(cls, cls), name, None)):
+        if kind := cls.kind_of(declared):
+            raise DeclarationError(
+                f"{cls.__qualname__} has a state field and a {kind} of one name, {name!r}",
+                remedy="name one of them otherwise",
+                place=f"{cls.__qualname__}.{name}",
+            )
     if not hasattr(cls, name):
         raise DeclarationError(
             f"state field {name!r} of {cls.__qualname__} has no default",

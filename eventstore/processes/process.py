@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
-from eventstore.aggregates.aggregate import Aggregate, command_name, commands_of
+from eventstore.aggregates.aggregate import Aggregate, command_name, commands_of, names_of
 from eventstore.aggregates.command_arguments import encode_arguments
 from eventstore.errors import DeclarationError, InvalidEventData
 from eventstore.event_types import event
@@ -38,7 +38,7 @@ from eventstore.fields.field_compilation import compile_hints
 from eventstore.fields.field_types import Field
 from eventstore.fields.plain_json import dump_plain, load_plain
 from eventstore.identifiers import StreamName
-from eventstore.processes.reactions import Reactions, read_reactions
+from eventstore.processes.reactions import Reactions, is_handler, read_reactions
 from eventstore.processes.records import UNSTARTED, Cause, SentCommand, SetTimer, Undoable
 
 _MOST_STEPS: Final = 10_000
@@ -190,6 +190,11 @@ class Process(Aggregate, category="process"):
         cls.versions = {version: cls, **{known.code_version: known for known in earlier}}
         _check(cls, earlier)
 
+    @classmethod
+    def kind_of(cls, declared: object) -> str | None:
+        """Return what a value of the class body declares, a handler among them."""
+        return "handler" if is_handler(declared) else super().kind_of(declared)
+
     def __init__(self, id: str = "") -> None:
         super().__init__(id)
         own = self.__dict__
@@ -327,18 +332,10 @@ def _not_sent(cls: type[Process], command: str) -> DeclarationError:
     )
 
 
-_OWN_NAMES: Final = frozenset(name for name in dir(Process) if not name.startswith("_")) | {
-    "standing", "decided", "at_hand"
-}  # fmt: skip
+Process.own_names = names_of(Process) | {"standing", "decided", "at_hand"}
 
 
 def _check(cls: type[Process], earlier: Sequence[type[Process]]) -> None:
-    if hidden := _OWN_NAMES & cls.state_fields().keys():
-        raise DeclarationError(
-            f"state field {min(hidden)!r} of {cls.__qualname__} hides a name of Process itself",
-            remedy="name the field otherwise",
-            place=f"{cls.__qualname__}.{min(hidden)}",
-        )
     if not any("starts" in ways for ways in cls.reactions.events.values()):
         raise DeclarationError(
             f"{cls.__qualname__} has no start", remedy="mark a method: @starts(Order.Placed)", place=cls.__qualname__

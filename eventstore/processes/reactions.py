@@ -115,6 +115,11 @@ def compensated(method: H, /) -> H:
     return _marking(_Mark(COMPENSATED, COMPENSATED))(method)
 
 
+def is_handler(value: object) -> bool:
+    """Say whether a value of a class body handles an input."""
+    return hasattr(value, _MARKS)
+
+
 def _marking(mark: _Mark) -> Callable[[H], H]:
     def marked(method: H) -> H:
         setattr(method, _MARKS, (*getattr(method, _MARKS, ()), mark))

@@ -173,10 +173,8 @@ class ProcessRows:
             and_(columns.process == self._instances.c.process, columns.instance == self._instances.c.instance),
         )
         due = select(columns.id).select_from(joined).where(columns.due <= now, columns.process.in_(processes))
-        locking = (
-            due.order_by(columns.due, columns.position).limit(limit).with_for_update(of=self._instances, skip_locked=True)
-        )
-        ids = list(tx.execute(locking).scalars())
+        first_due = due.order_by(columns.due, columns.position).limit(limit)
+        ids = list(tx.execute(first_due.with_for_update(of=self._instances, skip_locked=True)).scalars())
         first: dict[Key | None, Scheduled] = {}
         for row in self.due(tx, ids):
             first.setdefault(row.key, row)

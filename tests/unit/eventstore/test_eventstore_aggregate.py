@@ -181,6 +181,14 @@ def settled() -> Any:
     return event(name="bill.paid")(type("Settled", (), {}))
 
 
+class Heir(Aggregate, category="heir"):
+    @command
+    def tell(self) -> None: ...
+
+    def told(self) -> str:
+        return self.id
+
+
 FLAG = "is a Flag, whose combinations have no name"
 FLAGS = [hint for kind in (Extra, Right) for hint in (kind, kind | None, list[kind])]  # type: ignore[valid-type]
 NO_PLACE = [object, set[str], dict[int, str], int | object, tuple[int, ...], complex, Any]
@@ -191,6 +199,23 @@ MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: bill(Paid=paid(odd="Missing")), UnsupportedFieldType, "Missing"),
     (lambda: bill(__annotations__={"total": int}), DeclarationError, r"'total' of .*Bill has no default"),
     (lambda: bill(__annotations__={"version": int}, version=3), DeclarationError, "hides a name"),
+    *(
+        (
+            lambda name=name: bill(**{name: command(lambda self: None)}),
+            DeclarationError,
+            f"'{name}'.*of Aggregate itself",
+        )
+        for name in ("emit", "refuse", "version", "id", "pending", "stream", "state", "decide", "evolve", "_handlers")
+    ),
+    (lambda: bill(Paid=paid(amount=int), category=None, emit=paid(amount=int)), DeclarationError, "event 'emit'"),
+    (lambda: bill(restored=type("Kind", (), {})), DeclarationError, "class 'restored'"),
+    (
+        lambda: bill(__annotations__={"sum": int}, sum=command(print)),
+        DeclarationError,
+        "field and a command of one name",
+    ),
+    (lambda: type("Sub", (Heir,), {"told": command(lambda self: None)}), DeclarationError, "hides a name of .*Heir"),
+    (lambda: type("Sub", (Heir,), {"tell": paid(amount=int)}), DeclarationError, "event 'tell' of .*Sub hides"),
     (lambda: bill(Paid=paid(amount=int), Settled=settled()), DeclarationError, r"two events named 'bill\.paid'"),
     (lambda: bill(category="No Such"), InvalidIdentifier, "category"),
 ]

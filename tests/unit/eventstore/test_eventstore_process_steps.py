@@ -244,6 +244,8 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: declared(starts(object)), "which is no event"),
     (lambda: declared(PLAIN, handler=waiting_handler), "coroutine"),
     (lambda: declared(PLAIN, __annotations__={"standing": str}, standing=""), "hides a name of Process"),
+    *((lambda name=name: declared(PLAIN, **{name: PLAIN(lambda self: None)}), f"handler '{name}' of Odd hides")
+      for name in ("send", "timeout", "done", "cause", "now", "standing", "decided", "emit")),
     (lambda: declared(PLAIN, version=2, earlier=[Fulfilment]), "is no earlier version"),
     (lambda: declared(PLAIN, replies(Item.close)), r"does not say that it sends item\.close"),
     *((lambda name=name: declared(starts(Ids.Made, id=name)), f"'{name}', which is no clear text, number or UUID")
