@@ -210,9 +210,9 @@ MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: bill(Paid=paid(amount=int), category=None, emit=paid(amount=int)), DeclarationError, "event 'emit'"),
     (lambda: bill(restored=type("Kind", (), {})), DeclarationError, "class 'restored'"),
     (
-        lambda: bill(__annotations__={"sum": int}, sum=command(print)),
+        lambda: bill(__annotations__={"sum": int}, sum=command(lambda self: None)),
         DeclarationError,
-        "field and a command of one name",
+        "of one name, .sum.",
     ),
     (lambda: type("Sub", (Heir,), {"told": command(lambda self: None)}), DeclarationError, "hides a name of .*Heir"),
     (lambda: type("Sub", (Heir,), {"tell": paid(amount=int)}), DeclarationError, "event 'tell' of .*Sub hides"),
