@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -28,10 +29,10 @@ class Horizon:
         self._keep = keep.total_seconds()
         self._next = 0.0
 
-    def let_go(self) -> Mapping[str, int]:
-        """Let go of some, where it is time to look for them; returns how many deletions were settled, by table."""
+    def let_go(self, *, to_the_end: bool = False) -> Mapping[str, int]:
+        """Let go of some, or `to_the_end`, where it is time to look for them; returns how many deletions, by table."""
         settled: Counter[str] = Counter()
-        until = time.monotonic() + _MOST_SECONDS
+        until = time.monotonic() + (math.inf if to_the_end else _MOST_SECONDS)
         while self._next <= time.monotonic() < until:
             counts = self._step()
             settled.update(counts)

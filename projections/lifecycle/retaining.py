@@ -1,16 +1,14 @@
-"""Rows forgotten by the runner itself, some between two batches, as the database's clock goes on."""
+"""Rows forgotten by the runner itself, some after each batch, as the database's clock goes on."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.logs.port import OpenLog
-from projections.logs.ranges import reached
-from projections.stores import finals
-from projections.stores.runs import Progress, Run
+from projections.stores.runs import Run
 
 if TYPE_CHECKING:
     from projections.declaring.group import ProjectionGroup
@@ -24,34 +22,26 @@ STEP_ROWS: Final = 1_000  # of a table, in a transaction
 class Retaining:
     """The rows of one serving run whose streams promise how late events may be."""
 
-    def __init__(self, store: TableStore[Any], log: OpenLog, run: Run, layout: Any, group: ProjectionGroup) -> None:
-        self._store, self._log = store, log
-        self._run, self._layout, self._group = run, layout, group
+    def __init__(self, store: TableStore[Any], run: Run, layout: Any, group: ProjectionGroup) -> None:
+        assert group.retention is not None  # noqa: S101 - asked before
+        self._store, self._behind = store, group.retention.behind
+        self._run, self._layout = run, layout
         self._next, self._left = 0.0, True
 
-    def forget(self, progress: Progress) -> Mapping[str, int]:
-        """Forget some rows, where it is time to look or some are left; returns how many, by table.
+    def forget(self, at: int | None, *, to_the_end: bool = False) -> Mapping[str, int]:
+        """Forget some rows, where it is time to look or some are left, or `to_the_end`; returns how many, by table.
 
-        The floor rises where the run has applied all that is in the log. The clock is read before the log's ends: of
-        what comes behind them, the promises say how old it may be.
+        The floor rises to a time of `Moments`. Of what comes later, the promises say how old it may be.
         """
         upto = None
-        if self._next <= time.monotonic():
+        if to_the_end or self._next <= time.monotonic():
             self._next, self._left = time.monotonic() + _LOOK_SECONDS, True
-            upto = self._floor(progress)
-        return self._some(upto) if self._left else {}
+            upto = None if at is None else at - self._behind
+        return self._some(upto, math.inf if to_the_end else _MOST_SECONDS) if self._left else {}
 
-    def _floor(self, progress: Progress) -> int | None:
-        assert self._store.outbox is not None and self._group.retention is not None  # noqa: PT018, S101 - asked before
-        with self._store.outbox.looking() as connection:
-            at = finals.now(connection)
-        if not reached(progress, self._log.end_offsets(list(self._group.inputs))):
-            return None
-        return at - self._group.retention.behind
-
-    def _some(self, upto: int | None) -> Mapping[str, int]:
+    def _some(self, upto: int | None, seconds: float) -> Mapping[str, int]:
         forgotten: Counter[str] = Counter()
-        until = time.monotonic() + _MOST_SECONDS
+        until = time.monotonic() + seconds
         while self._left and (not forgotten or time.monotonic() < until):
             counts = self._store.retain(self._run, self._layout, upto=upto, most=STEP_ROWS)
             forgotten.update(counts)

@@ -25,6 +25,7 @@ from projections.lifecycle.forgotten import forgotten_by_serving
 from projections.lifecycle.horizon import Horizon
 from projections.lifecycle.known_topics import KnownTopics
 from projections.lifecycle.lag import LagClock, RunLag
+from projections.lifecycle.moments import Moments
 from projections.lifecycle.retaining import Retaining
 from projections.lifecycle.standing import Standing
 from projections.logs.batch_size import BatchSize
@@ -98,6 +99,7 @@ class Runner:
         standing: Standing | None = None,
         publisher: ViewPublisher | None = None,
         horizon: Horizon | None = None,
+        moments: Moments | None = None,
         finals: FinalsDue | None = None,
         retaining: Retaining | None = None,
         metrics: RunMetrics | None = None,
@@ -110,6 +112,7 @@ class Runner:
         self._standing = standing
         self._publisher = publisher
         self._horizon = horizon
+        self._moments = moments
         self._finals = finals
         self._retaining = retaining
         self._metrics = metrics
@@ -134,14 +137,19 @@ class Runner:
         Raises:
             RunRetired: The generation no longer serves.
         """
-        report = self._apply_once(max_records=max_records, ends=ends)
-        self._let_go()
+        report = self._apply_once(max_records=max_records, ends=ends, at_once=True)
+        self._let_go(to_the_end=True)
         return report
 
-    def _apply_once(self, *, max_records: int | None = None, ends: Progress | None = None) -> BatchReport | None:
+    def _apply_once(
+        self, *, max_records: int | None = None, ends: Progress | None = None, at_once: bool = False
+    ) -> BatchReport | None:
         self._may_go_on = self._standing is None or self._standing.may_go_on()
         self._topics.require()
+        at = None if self._moments is None else self._moments.read(at_once=at_once)
         seen = self._look()
+        if self._moments is not None:
+            self._moments.wait_for(at, seen)
         if self.lag().seconds > _LONG_BEHIND:
             require_deletions(self._log, self.progress, seen, topics=self._group.inputs)
         offsets = self._bounded(ends or seen, max_records or self.batch.records) if self._may_go_on else None
@@ -155,18 +163,21 @@ class Runner:
         self._learn(report)
         return report
 
-    def _let_go(self) -> None:
-        """Behind a batch and the word of it: rows that may be forgotten, deleted or old, and results that are final."""
-        settled = self._horizon.let_go() if self._horizon is not None and self._may_go_on else {}
-        if settled:
+    def _let_go(self, *, to_the_end: bool = False) -> None:
+        """After a batch and the word of it: rows that may be forgotten, deleted or old, and results that are final."""
+        if not self._may_go_on:
+            return
+        another = self._moments is not None and self._moments.applied(self.progress)
+        at = None if self._moments is None else self._moments.passed
+        if self._horizon is not None and (settled := self._horizon.let_go(to_the_end=to_the_end)):
             log.info("deleted rows let go of", group=self._group.name, settled=dict(settled))
             if self._metrics is not None:
                 self._metrics.let_go(settled)
-        if self._retaining is not None and self._may_go_on and (rows := self._retaining.forget(self.progress)):
+        if self._retaining is not None and (rows := self._retaining.forget(at, to_the_end=to_the_end)):
             log.info("rows forgotten", group=self._group.name, **rows)
             if self._metrics is not None:
                 self._metrics.forgot(rows)
-        if self._finals is not None and self._may_go_on and (given := self._finals.give_out(self.progress)):
+        if self._finals is not None and at is not None and another and (given := self._finals.give_out(at)):
             log.info("final results given out", group=self._group.name, **given)
             if self._publisher is not None:
                 self._publisher.publish()
@@ -278,7 +289,17 @@ class Runner:
                 if self._standing is not None:
                     self._standing.require_unpaused()
                 stop.wait(IDLE_SECONDS)
+        if there:
+            self._settle()
         return there
+
+    def _settle(self) -> None:
+        """Let go of all that is due by now: the caller may go on without the runner."""
+        self._may_go_on = self._standing is None or self._standing.may_go_on()
+        self._let_go()
+        if self._moments is not None:
+            self._moments.wait_for(self._moments.read(at_once=True), self._log.end_offsets(list(self._group.inputs)))
+        self._let_go(to_the_end=True)
 
 
 @contextmanager
@@ -326,12 +347,13 @@ def open_runner(
         progress = _started(state.progress, opened.beginning_offsets(list(group.inputs)))
         require_deletions(opened, progress, opened.end_offsets(list(group.inputs)), topics=group.inputs)
         batches = environment.keeper.batches(opened, group, run, layout, queries)
-        standing = publisher = horizon = finals = retaining = None
+        standing = publisher = horizon = moments = finals = retaining = None
         known = _known(environment, group, columns) if generation is not None else _nothing
         applier = BatchApplier(batches, letters, patience=chosen.schema_patience, known=known)
         if generation is None:
-            retaining = None if group.retention is None else Retaining(store, opened, run, layout, group)
-            finals = _finals(environment, group, opened, run, layout)
+            retaining = None if group.retention is None else Retaining(store, run, layout, group)
+            finals = _finals(environment, group, run, layout)
+            moments = Moments(store.outbox) if store.outbox is not None and (retaining or finals) else None
             horizon = None if group.horizon is None else Horizon(store, run, layout, keep=group.horizon)
             standing = Standing(store, run)
             publisher = held.enter_context(opened_publisher(environment, group, metrics.waiting if metrics else None))
@@ -340,7 +362,7 @@ def open_runner(
         yield Runner(
             group, opened, applier, progress,
             boundaries=boundaries, batch=chosen.batch or store.batch_size, topics=topics, standing=standing,
-            publisher=publisher, horizon=horizon, finals=finals, retaining=retaining, metrics=metrics,
+            publisher=publisher, horizon=horizon, moments=moments, finals=finals, retaining=retaining, metrics=metrics,
         )  # fmt: skip
 
 
@@ -353,9 +375,7 @@ def _known(environment: Environment, group: ProjectionGroup, columns: ViewColumn
     return lambda offsets: forgotten_by_serving(environment, group, columns).within_range(offsets)
 
 
-def _finals(
-    environment: Environment, group: ProjectionGroup, opened: OpenLog, run: Run, layout: Any
-) -> FinalsDue | None:
+def _finals(environment: Environment, group: ProjectionGroup, run: Run, layout: Any) -> FinalsDue | None:
     if not has_finals(group.views):
         return None
     if environment.store.outbox is None:
@@ -364,7 +384,7 @@ def _finals(
             remedy="leave final=… away, or keep the group in PostgreSQL",
             place=environment.store.place,
         )
-    return FinalsDue(environment.store.outbox, opened, run, layout, group.inputs)
+    return FinalsDue(environment.store.outbox, run, layout)
 
 
 def _started(stored: Progress, beginning: Progress) -> Progress:

@@ -233,7 +233,7 @@ def test_states_are_as_large_after_many_windows_as_after_a_few(shop):
 @pytest.mark.parametrize("shop", [SMALL], indirect=True)
 def test_states_that_forget_nothing_would_show(shop, monkeypatch):
     """The planted fault."""
-    monkeypatch.setattr(retaining.Retaining, "forget", lambda self, progress: {})
+    monkeypatch.setattr(retaining.Retaining, "forget", lambda self, at, to_the_end: {})
     few, many = grows(shop, minutes=8, from_the=4)
     assert many["searches"] > few["searches"]
     assert many["in_minutes"] > few["in_minutes"]
@@ -243,7 +243,9 @@ def test_states_that_forget_nothing_would_show(shop, monkeypatch):
 @pytest.mark.parametrize("shop", [WITH_ROWS], indirect=True)
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.faults)])
 def test_results_are_those_of_all_events_however_the_log_is_cut_and_runs_are_stopped(shop, seed, monkeypatch):
-    monkeypatch.setattr(retaining, "STEP_ROWS", 2)  # runs stop with rows that are to go and are there
+    known = retaining.Retaining.forget  # runs stop with rows that are to go and are there, as a killed one does
+    monkeypatch.setattr(retaining.Retaining, "forget", lambda self, at, to_the_end: known(self, at))
+    monkeypatch.setattr(retaining, "STEP_ROWS", 2)
     monkeypatch.setattr(retaining, "_MOST_SECONDS", 0.0)
     chance = random.Random(seed)
     for minute in range(12):
@@ -276,8 +278,10 @@ def test_results_are_those_of_all_events_however_the_log_is_cut_and_runs_are_sto
 @pytest.mark.parametrize("shop", [SMALL], indirect=True)
 def test_a_floor_that_is_too_high_would_show(shop, monkeypatch):
     """The planted fault: as if events were never late."""
-    known = retaining.Retaining._floor
-    monkeypatch.setattr(retaining.Retaining, "_floor", lambda self, progress: known(self, progress) + LATE * 10**6)
+    known = retaining.Retaining.forget
+    monkeypatch.setattr(
+        retaining.Retaining, "forget", lambda self, at, to_the_end: known(self, at + LATE * 10**6, to_the_end=True)
+    )
     shop.search()
     shop.catch_up()
     shop.search(LATE)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from projections.lifecycle import final_results
 from projections.lifecycle.final_results import FinalsDue
-from projections.stores import finals
 from tests.conformance.final_rows import Finals, at, group_of
 
 pytestmark = pytest.mark.postgres_in_faults
@@ -16,12 +14,10 @@ pytestmark = pytest.mark.postgres_in_faults
 class Looks:
     """The looks of a runner, whose transactions are counted."""
 
-    def __init__(self, store, monkeypatch):
+    def __init__(self, store):
         self.shop, self.transactions = Finals(store), 0
         self.run, self.layout = self.shop.serve(group_of(), [0, 5])
-        monkeypatch.setattr(final_results, "_LOOK_SECONDS", 0.0)
-        monkeypatch.setattr(finals, "now", lambda connection: at(self.minute))
-        self._due = FinalsDue(self, self.shop.log, self.run, self.layout, [])
+        self._due = FinalsDue(self, self.run, self.layout)
 
     def looking(self):
         return self.shop.store.looking()
@@ -32,13 +28,13 @@ class Looks:
 
     def at(self, minute):
         """Look so many minutes after noon; how many results were given out, in how many transactions."""
-        self.minute, self.transactions = minute, 0
-        return self._due.give_out({}).get("sold", 0), self.transactions
+        self.transactions = 0
+        return self._due.give_out(at(minute)).get("sold", 0), self.transactions
 
 
 @pytest.fixture
-def looks(store, monkeypatch):
-    return Looks(store, monkeypatch)
+def looks(store):
+    return Looks(store)
 
 
 @pytest.mark.both_databases

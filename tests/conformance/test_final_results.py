@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,7 +16,7 @@ from projections.declaring.finals import FinalResults
 from projections.declaring.timing.windowed import windowed
 from projections.declaring.timing.windows import tumbling
 from projections.errors import InvalidDefinition
-from projections.lifecycle import final_results
+from projections.lifecycle import moments
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.stores import finals
@@ -50,7 +51,6 @@ class Shop:
         self.store, self.now, self.url = store, NOON, f"sqlite:///{store.place}"
         self.environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
         self.changes = ChangeWriter(self.environment.log)
-        monkeypatch.setattr(final_results, "_LOOK_SECONDS", 0.0)
         monkeypatch.setattr(finals, "now", lambda connection: (self.now - EPOCH) // timedelta(microseconds=1))
         rebuild(self.environment, group())
 
@@ -62,7 +62,6 @@ class Shop:
         """Let the clock show so many minutes after noon, and the runner look."""
         self.now = NOON + timedelta(minutes=minute)
         runner.catch_up()
-        runner.run_once()
 
     def given(self, *, late=False):
         with self.store.looking() as connection:
@@ -177,6 +176,22 @@ def test_nothing_is_final_before_all_that_is_in_the_log_is_applied(shop):
         assert shop.given() == [("12:00", 12)]
 
 
+def test_a_writer_that_never_rests_holds_up_no_result(shop):
+    shop.sell(1, 5, minute=0)
+    shop.now = NOON + timedelta(minutes=30)
+    stop, more = threading.Event(), iter(range(2, 6))
+
+    def sell_another(report):
+        if shop.given() or (id := next(more, None)) is None:
+            stop.set()
+        else:
+            shop.sell(id, 1, minute=30)
+
+    with open_runner(shop.environment, group()) as runner:
+        runner.run(stop=stop, on_batch=sell_another)
+    assert shop.given() == [("12:00", 5)]
+
+
 def test_a_rebuild_gives_nothing_out_again_and_lists_what_its_generation_has_otherwise(shop):
     shop.sell(1, 5, minute=0)
     shop.sell(2, 6, minute=1)
@@ -193,7 +208,7 @@ def test_a_rebuild_gives_nothing_out_again_and_lists_what_its_generation_has_oth
 
 def test_results_given_out_before_all_is_applied_would_show(spark, tmp_path, monkeypatch):
     """The planted fault: the clock alone decides, and not what the run has applied."""
-    monkeypatch.setattr(final_results, "reached", lambda progress, ends: True)
+    monkeypatch.setattr(moments, "reached", lambda progress, ends: True)
     with in_a_file(tmp_path) as store:
         shop = Shop(spark, store, monkeypatch)
         with pytest.raises(AssertionError):
