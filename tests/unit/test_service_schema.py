@@ -193,7 +193,10 @@ class Unknowable:
 
 class Desk(Aggregate):
     @command
-    def accept(self, amount: Decimal, to: Address, by: Unknowable, note: str = "", *tags: str) -> None:
+    def accept(
+        self, amount: Decimal, to: Address, by: Unknowable, at: NoSuch,  # noqa: F821 - it cannot be found
+        note: str = "", *tags: str, **more: int,
+    ) -> None:  # fmt: skip
         """Accept an amount.
 
         And more.
@@ -203,9 +206,12 @@ class Desk(Aggregate):
 def test_a_command_has_its_arguments_by_their_annotations() -> None:
     message, schemas = command_schema("desk.accept", Desk.accept)
     payload = message["payload"]
-    assert (message["summary"], payload["required"]) == ("Accept an amount.", ["amount", "to", "by"])
-    assert list(payload["properties"]) == ["amount", "to", "by", "note", "tags"]
+    assert (message["summary"], payload["required"]) == ("Accept an amount.", ["amount", "to", "by", "at"])
+    assert list(payload["properties"]) == ["amount", "to", "by", "at", "note", "tags"]
     assert payload["properties"]["by"] == {"description": "Unknowable"}
+    assert payload["properties"]["at"] == {"description": "NoSuch"}  # the others have their types all the same
+    assert payload["properties"]["tags"] == {"type": "array", "items": {"type": "string"}}
+    assert payload["additionalProperties"] == {"type": "integer"}
     assert payload["properties"]["to"]["properties"] == {"street": {"title": "Street", "type": "string"}}
     assert schemas == {}
 
