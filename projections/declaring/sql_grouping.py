@@ -24,10 +24,14 @@ _INNER = (exp.Subquery, exp.Select, exp.SetOperation)
 
 @dataclass(frozen=True)
 class Parted:
-    """The texts of two views: of ``rows``, and of ``groups`` over the view of the rows, by some of its columns."""
+    """The texts of two views: of ``rows``, and of ``groups`` over the view of the rows, by some of its columns.
+
+    The text means its results by ``aliases``, if none of them is a column of what the rows are selected from.
+    """
 
     rows: str
     groups: str
+    aliases: frozenset[str]
 
 
 def parted(query: Query, rows: str, *, sides: bool = True) -> Parted | None:
@@ -61,6 +65,7 @@ class _Parting:
         self._clauses = self._readable()
         self._rows: dict[str, str] = {}  # what the view of the rows selects, by the name that it has there
         self._known: dict[tuple[str, str], str] = {}  # the name there of a column of the query
+        self._aliases: set[str] = set()  # the names that were taken for results, and not for columns
         self._taken = {item.name.lower() for item in self._clauses.items if item.name}
 
     def parted(self, rows: str, *, sides: bool) -> Parted:
@@ -77,7 +82,8 @@ class _Parting:
         distinct, grouped = ("DISTINCT ", "") if self._query.is_distinct else ("", f" GROUP BY {by}")
         groups = f"{distinct}{', '.join(items)} FROM {rows}{grouped}{self._having()}"
         selected = ", ".join(f"{expression} AS `{name}`" for name, expression in self._rows.items())
-        return Parted(f"{self._clauses.before}SELECT {selected} {self._clauses.rows}", f"SELECT {groups}")
+        text = f"{self._clauses.before}SELECT {selected} {self._clauses.rows}"
+        return Parted(text, f"SELECT {groups}", frozenset(self._aliases))
 
     # ---- what the query says
 
@@ -92,6 +98,12 @@ class _Parting:
             raise self._refused(
                 f"groups rows, and has a subquery outside of FROM and WHERE: {inner.sql(DIALECT)}",
                 "write the groups as a view, and join the subquery in another one that reads it",
+            )
+        if any(part.name.lower() == "session_window" for one in shown for part in one.find_all(exp.Anonymous)):
+            raise self._refused(
+                "groups by a session_window, which each of its rows would have to itself",
+                "declare the sessions as a table, windowed('visits', clicks, session('1 hour', by='who'), on='at'),"
+                " and group by its window_start",
             )
         if any(not isinstance(star.parent, exp.Count) for part in shown for star in part.find_all(exp.Star)):
             raise self._refused("groups rows and selects *", "name the columns")
@@ -128,7 +140,10 @@ class _Parting:
         name = part.name.lower()
         named = [item for item in self._clauses.items if item.alias and item.alias.lower() == name]
         columns = {self._query.names.place_of(c)[0][1] for c in _columns(named[0].expression)} if named else set()
-        return bool(named) and name not in columns
+        if not named or name in columns:
+            return False
+        self._aliases.add(name)
+        return True
 
     def _canonical(self, part: exp.Expr) -> str:
         copy = part.copy()

@@ -31,7 +31,7 @@ from projections.declaring.views import (
     pointers,
 )
 from projections.errors import InvalidDefinition
-from projections.spark.views.sql_relations import require_only
+from projections.spark.views.sql_relations import require_no_column, require_only
 
 
 def sql_view(
@@ -74,6 +74,8 @@ def sql_view(
     if not partition and (two := parted(query, f"{name}_rows", sides=unmatched is None)):
         _require_rows(name, roots, unmatched or {})
         rows = sql_view(f"{name}_rows", two.rows, tables=tables, references=references, unmatched=unmatched)
+        assert isinstance(rows.function, SqlFunction)  # noqa: S101 - as bind makes it
+        rows.function.aliases = two.aliases
         return sql_view(name, two.groups, tables={rows.name: rows}, topic=topic, final=final, reach=reach)
     groups = partition or query.group_columns
     explicit = None if references is None else pointers(references)
@@ -131,6 +133,7 @@ class SqlFunction:
     def __init__(self, query: Query, names: Sequence[str] = ()) -> None:
         self._query, self._names = query, names
         self._is_known_to_spark = False
+        self.aliases: frozenset[str] = frozenset()  # the names that no column may have which it selects from
         self.signature = query.text.fingerprint
         self.__signature__ = inspect.Signature(
             [inspect.Parameter(role, inspect.Parameter.POSITIONAL_OR_KEYWORD) for role in query.roles]
@@ -142,11 +145,14 @@ class SqlFunction:
         text, session = self.over(own), frames[0].sparkSession
         if not self._is_known_to_spark:
             require_only(session, text, tables=own.values(), queries=self._query.scopes.queries, view=self._query.name)
-            self._is_known_to_spark = True
         for name, frame in zip(own.values(), frames, strict=True):
             frame.createOrReplaceTempView(name)
         try:
-            return _with_names(session.sql(text), self._names)
+            result = session.sql(text)
+            if not self._is_known_to_spark:
+                require_no_column(result, self.aliases, view=self._query.name)
+            self._is_known_to_spark = True
+            return _with_names(result, self._names)
         finally:
             for name in own.values():
                 session.catalog.dropTempView(name)

@@ -1,4 +1,4 @@
-"""The tables that a query reads, asked of Spark's own parser."""
+"""The tables and columns that a query reads, asked of Spark itself."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from projections.errors import InvalidDefinition
+from projections.planning.plans import analysed_plan
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _RELATION = re.compile(r"^[\s:+|-]*'UnresolvedRelation \[(.*)\], \[", re.MULTILINE)
 
@@ -32,4 +33,21 @@ def require_only(
             " otherwise when it was declared",
             remedy="name each table alone in a FROM or JOIN, and end comments without a backslash",
             place=f"view {view}",
+        )
+
+
+def require_no_column(result: DataFrame, aliases: Collection[str], *, view: str) -> None:
+    """Refuse a selection from rows that have a column of one of these names, each of which was taken for a result's.
+
+    The columns of a view, of a subquery or of VALUES are known to Spark alone. Raises InvalidDefinition.
+    """
+    if not aliases:
+        return
+    selected = analysed_plan(result).children[0]
+    if both := sorted({column.name.lower() for column in selected.output} & set(aliases)):
+        query = view.removesuffix("_rows")
+        raise InvalidDefinition(
+            f"view {query!r} names {both[0]!r}, which is a column and a result",
+            remedy=f"give the result another name than {both[0]}, or write the column with its table, t.{both[0]}",
+            place=f"view {query}",
         )
