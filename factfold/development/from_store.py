@@ -14,6 +14,7 @@ from eventstore.errors import DeclarationError, FactfoldError
 from factfold.cli.events.store import existing_store
 from factfold.cli.events.subscriptions import load_subscription
 from factfold.cli.failures import show
+from factfold.cli.keys import named_keys
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.signals import stop_on_signal
 from factfold.discovery import Discovery, discovered
@@ -50,6 +51,7 @@ def run(package: str, target: str, *, stop: Event) -> None:
     with existing_store(
         settings["FACTFOLD_STORE_URL"],
         settings.get("FACTFOLD_STORE_SCHEMA"),
+        keys=named_keys(None, settings.get("FACTFOLD_MASTER_KEYS")),
         source=settings.get("FACTFOLD_STORE_SOURCE"),
     ) as store:
         source = source_of(store, discovery, subscription)

@@ -76,7 +76,7 @@ class OpenLogWithErasures:
         tables = [self.log.fetch(others, headed=headed)] if others.changed_topics() else []
         if ERASURES in offsets.end:
             tables.append(_records(self.keys, offsets, headed=headed))
-        return pa.concat_tables(tables)
+        return pa.concat_tables(tables) if tables else arrow_record_schema(headed=headed).empty_table()
 
     def oldest(self, offsets: OffsetRange) -> datetime | None:
         """As the log's; an erasure does not say when it was."""

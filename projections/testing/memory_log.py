@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 
@@ -39,11 +40,12 @@ class MemoryLog:
         *,
         source: str | None = None,
         time: datetime | None = None,
+        id: UUID | None = None,
     ) -> int:
-        """Add a record, of a service's where ``source`` is given, of an event's ``time``, and return its offset."""
+        """Add a record, of a service's where ``source`` is given, of an event's ``time`` and id; return its offset."""
         records = self._topics.setdefault(topic, [])
         recorded = None if time is None else time.isoformat()
-        self._headers[topic, len(records)] = {"ce_source": source, "ce_time": recorded}
+        self._headers[topic, len(records)] = {"ce_source": source, "ce_time": recorded, "ce_id": str(id or uuid4())}
         records.append((key, value))
         return len(records) - 1
 

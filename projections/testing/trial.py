@@ -6,15 +6,20 @@ Spark and the engine are the real ones; the log is in memory, the views are in a
 from __future__ import annotations
 
 import random
+import secrets
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
+from eventstore import MasterKeys, SqlEventStore, SqlKeyStore
 from eventstore.closing import Closing
+from eventstore.erasure import PersonalData
 from eventstore.event_types import event_type_of
+from eventstore.personal.sealing import Origin
 from projections.declaring.event_versions import EventVersions
 from projections.declaring.group import ProjectionGroup
 from projections.declaring.streams import EventStream
@@ -34,6 +39,8 @@ from projections.testing.memory_log import MemoryLog
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from eventstore.erasure import FollowedKeys
+
 Row = Mapping[str, Any]
 _OfEvents = EventTable | EventVersions | EventStream
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,6 +48,13 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 class ViewsDiffer(AssertionError):
     """A live view differs from its recomputation. The message has the keys, and both rows of each."""
+
+
+def _own_keys(folder: str | Path) -> SqlKeyStore:
+    url = f"sqlite:///{Path(folder) / 'keys.db'}"
+    with SqlEventStore(url) as tables:
+        tables.create_tables()
+    return SqlKeyStore(url, MasterKeys({"trial": secrets.token_bytes(32)}))
 
 
 class ViewTrial(Closing):
@@ -52,6 +66,7 @@ class ViewTrial(Closing):
         spark: A Spark session.
         group: The group.
         folder: A folder for the file of the views.
+        keys: The key store of personal columns, by default one of its own. The caller closes it.
 
     Examples:
         >>> with ViewTrial(spark, ProjectionGroup("shop", [bought]), folder) as trial:
@@ -59,7 +74,9 @@ class ViewTrial(Closing):
         ...     trial.check()
     """
 
-    def __init__(self, spark: SparkSession, group: ProjectionGroup, folder: str | Path) -> None:
+    def __init__(
+        self, spark: SparkSession, group: ProjectionGroup, folder: str | Path, *, keys: FollowedKeys | None = None
+    ) -> None:
         self._group, self._held = group, ExitStack()
         store = SqliteTableStore(Path(folder) / f"{group.name}.db")
         self._held.callback(store.close)
@@ -68,7 +85,10 @@ class ViewTrial(Closing):
         self._log = MemoryLog({k.schema_id: k.registered for table in events for k in table.event_types()})
         # Few rows: what a session of many would compile and shuffle for them takes several times longer.
         small = small_batch_session(spark)
-        self._environment = Environment(small, small, store, self._log)
+        if group.personal and keys is None:
+            keys = self._held.enter_context(_own_keys(folder))
+        self._keys = keys
+        self._environment = Environment.of(small, small, store, self._log, keys)
         self._changes = ChangeWriter(self._log)
         self._store = store
         self._rows: dict[str, dict[tuple[Any, ...], Row]] = {}
@@ -98,10 +118,16 @@ class ViewTrial(Closing):
         """
         table = self._folding(stream)
         for event in events:
-            key, value = f"{stream}@{self._versions[stream]}".encode(), event_type_of(event).encode(event)
+            key, origin = f"{stream}@{self._versions[stream]}".encode(), Origin(stream, (id := uuid4()).hex)
             moment = time or _EPOCH + timedelta(seconds=self._versions.total())
-            self._log.append(table.topic, key, value, source=table.source, time=moment)
+            self._log.append(table.topic, key, self._encoded(event, origin), source=table.source, time=moment, id=id)
             self._versions[stream] += 1
+
+    def _encoded(self, event: object, origin: Origin) -> bytes:
+        kind = event_type_of(event)
+        if not kind.personal:
+            return kind.encode(event)
+        return PersonalData(self._keys).sealer(kind.subjects(event, origin.aggregate_id))(kind, event, origin)
 
     def check(self) -> None:
         """Apply what was written as one batch, and compare the views. Raises ViewsDiffer with the differing rows."""

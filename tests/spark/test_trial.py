@@ -7,12 +7,14 @@ import enum
 import random
 import uuid
 from decimal import Decimal
+from typing import Annotated
 
 import pytest
 import sqlalchemy as sa
 from pyspark.sql import functions as F
 
-from projections import ProjectionGroup, Table, sql_view, view
+from eventstore import Aggregate, Personal, event
+from projections import ProjectionGroup, Table, on, sql_view, view
 from projections.errors import InvalidDefinition
 from projections.testing.trial import ViewsDiffer, ViewTrial
 from tests.integration.payments import CUSTOMERS, Payment, received, risk_view
@@ -191,3 +193,20 @@ def test_the_fixture_of_the_plug_in_takes_values_of_every_type(view_trial):
     assert found == row | utc | text
     with pytest.raises(InvalidDefinition, match="a object is no value of a captured column"):
         trial.put(things, {"id": object()})
+
+
+class Guest(Aggregate):
+    @event
+    class Booked:
+        name: Annotated[str, Personal(erased="(erased)")]
+        nights: int
+
+
+def test_a_view_of_personal_columns_needs_no_keys_on_trial(spark, tmp_path):
+    columns = {"name": on(Guest.Booked).take("name"), "nights": on(Guest.Booked).take("nights")}
+    guests = Table.from_events(Guest, key="guest_id", columns=columns)
+    stays = sql_view("stays", "SELECT guest_id, upper(name) AS name, nights FROM guests", tables={"guests": guests})
+    with ViewTrial(spark, ProjectionGroup("hotel", [stays]), tmp_path) as trial:
+        trial.record("guest-1", Guest.Booked(name="Ann", nights=3))
+        trial.check()
+        assert trial.rows("stays") == [{"guest_id": "1", "name": "ANN", "nights": 3}]

@@ -18,6 +18,7 @@ from factfold.cli.brokers import reached_settings
 from factfold.cli.completions import completes
 from factfold.cli.definitions import load_aggregate, load_class
 from factfold.cli.events.store import Database, Json, Schema, Source, existing_store
+from factfold.cli.keys import KeyStoreOption, MasterKeysIfAny, named_keys
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.restarts import LIMIT, RestartLimit
@@ -76,6 +77,8 @@ def run(
             autocompletion=completes("aggregate"),
         ),
     ] = None,
+    master_keys: MasterKeysIfAny = None,
+    key_store: KeyStoreOption = None,
     restarts: RestartLimit = LIMIT,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOCAL,
@@ -89,8 +92,9 @@ def run(
     kinds, aggregates = [load_process(target) for target in targets], [load_aggregate(one) for one in commands or ()]
     stop = stop_on_signal()
     settings = reached_settings(without_kafka="processes read the event store: leave out --kafka") if kafka else None
+    keys = named_keys(key_store, master_keys)
     with (
-        existing_store(database, schema, source=source) as store,
+        existing_store(database, schema, keys=keys, source=source) as store,
         served_metrics(partial(_metrics, kinds), metrics_port, metrics_host) as metrics,
     ):
         typer.echo(json.dumps({"state": "running"}) if as_json else "running", err=not as_json)
