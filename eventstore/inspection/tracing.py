@@ -163,7 +163,8 @@ def _with_reactions(steps: Sequence[Step], inboxes: Iterable[Inboxes]) -> list[S
     known: dict[str, list[Reaction]] = {}
     for inbox in inboxes:
         for event_id, reactions in inbox.reactions(ids).items():
-            known.setdefault(str(event_id), []).extend(reactions)
+            own = known.setdefault(str(event_id), [])
+            own += [one for one in reactions if one not in own]  # two inboxes may be one database
     return [
         replace(step, reactions=tuple(sorted(known.get(step.id, ()), key=lambda one: (one.time, one.group))))
         if step.kind == "event"

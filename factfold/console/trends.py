@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Literal
@@ -53,10 +54,18 @@ class Trends:
 
 
 def direction_of(samples: tuple[float, ...]) -> Direction:
-    """Compare the newest samples with those before; a tenth and one unit more is a move."""
-    newest, before = samples[-_RECENT:], samples[:-_RECENT] or samples[:1]
+    """Compare the newest samples with those right before, and with all before: where these disagree, nothing is said.
+
+    A tenth and one unit more is a move.
+    """
     if len(samples) < 3:
         return "steady"
+    newest, before = samples[-_RECENT:], samples[:-_RECENT] or samples[:1]
+    moves = {_move(newest, before[-_RECENT:]), _move(newest, before)}
+    return moves.pop() if len(moves) == 1 else "steady"
+
+
+def _move(newest: Sequence[float], before: Sequence[float]) -> Direction:
     now, then = sum(newest) / len(newest), sum(before) / len(before)
     if abs(now - then) <= max(1.0, 0.1 * then):
         return "steady"

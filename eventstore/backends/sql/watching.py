@@ -50,14 +50,16 @@ def scheduled_standing(store: SqlEventStore) -> ScheduledStanding:
     return ScheduledStanding(0.0 if due is None else _overdue(due), aside)
 
 
-def overdue_of_processes(store: SqlEventStore) -> Mapping[str, float]:
-    """Return for how many seconds the oldest row of each process has been due, 0 if it is still to come."""
+def standing_of_processes(store: SqlEventStore) -> Mapping[str, tuple[float, int]]:
+    """Return for how many seconds the oldest row of each process has been due, and how many were set aside."""
     columns = store.tables.scheduled.c
-    oldest = select(columns.process, func.min(columns.due)).where(
-        columns.process.is_not(None), columns.due.is_not(None)
-    )
+    counted = select(columns.process, func.min(columns.due), func.count() - func.count(columns.due))
+    of_each = counted.where(columns.process.is_not(None)).group_by(columns.process)
     with Database(store.engine, store.tables).statement() as reading:
-        return {process: _overdue(due) for process, due in reading.execute(oldest.group_by(columns.process))}
+        return {
+            process: (0.0 if due is None else _overdue(due), int(aside))
+            for process, due, aside in reading.execute(of_each)
+        }
 
 
 def _overdue(due: datetime) -> float:

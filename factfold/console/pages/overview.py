@@ -30,6 +30,7 @@ WATCHED: Final[tuple[Reading[Any], ...]] = (
 """The parts of the overview; they are sampled while no page is open."""
 
 LATE_SECONDS: Final = 60.0
+_LOOKS: Final = 3  # at a figure that may not move although all is well
 """A reader that is behind for longer is shown as late."""
 
 LATE_BYTES: Final = 1 << 30
@@ -127,10 +128,20 @@ def _group_health(group: GroupState) -> Judged:
     if row["holder"] is None:
         return "failed", "no runner", "no process applies changes", f"factfold projections run {target}"
     if group.changed:
-        return "late", "definition changed", "an older definition serves", f"factfold projections rebuild {target}"
+        return _other_definition(group, row, target)
     if row["lag_seconds"] is None and row["lag"] is None:
         return "unknown", "runs", row.get("lag_problem"), None
     return ("late" if (row["lag_seconds"] or 0.0) > LATE_SECONDS else "well"), "runs", None, None
+
+
+def _other_definition(group: GroupState, row: Mapping[str, Any], target: str) -> Judged:
+    """Another definition serves than the console has: it is the older one, or the console's code is."""
+    serving, own = row["version"], group.version or 0
+    if serving > own:
+        cause = f"version {serving} serves, and the code that the console has is version {own}"
+        return "unknown", "newer definition", cause, "start the console again with the code that is deployed"
+    which = "an older" if serving < own else "another"
+    return "late", "definition changed", f"{which} definition serves", f"factfold projections rebuild {target}"
 
 
 def _connectors(look: Look, connectors: Iterable[ConnectorState]) -> Iterator[Watched]:
@@ -184,7 +195,7 @@ def _subscriptions(look: Look, subscriptions: Iterable[SubscriptionState]) -> It
 def _branches(look: Look, branches: Iterable[BranchesState]) -> Iterator[Watched]:
     for one in branches:
         trend = look.trend(f"branches {one.topic}")
-        late = bool(one.lag) and trend.direction != "falling"
+        late = bool(one.lag) and (trend.direction == "rising" or _stands(look.trend(f"routed {one.topic}")))
         health: Health = "unknown" if one.routed and one.lag is None else "late" if late else "well"
         says = f"{len(one.branches)} branches" + ("" if one.routed else ", read from the store without a router")
         problem = one.problem or (
@@ -196,11 +207,18 @@ def _branches(look: Look, branches: Iterable[BranchesState]) -> Iterator[Watched
         )  # fmt: skip
 
 
+def _stands(figure: Trend) -> bool:
+    """Whether a figure was looked at some times, and did not move: what is on its way is no sign that nobody routes."""
+    newest = figure.samples[-_LOOKS:]
+    return len(newest) == _LOOKS and len(set(newest)) == 1
+
+
 def _processes(look: Look, processes: Iterable[ProcessState]) -> Iterator[Watched]:
     for one in processes:
         problem = _problem_of(one)
         yield Watched(
-            kind="process", name=one.name, health="late" if problem else "well", says=f"{one.instances:,} instances",
+            kind="process", name=one.name, health="failed" if one.set_aside else "late" if problem else "well",
+            says=f"{one.instances:,} instances",
             records=len(one.stuck), seconds=one.overdue or None, trend=look.trend(f"process {one.name}"),
             cause=problem.cause if problem else None, remedy=problem.remedy if problem else None,
             page="subscriptions", query={"process": one.name},
@@ -209,6 +227,9 @@ def _processes(look: Look, processes: Iterable[ProcessState]) -> Iterator[Watche
 
 def _problem_of(one: ProcessState) -> Problem | None:
     """What is overdue comes first: without a runner each instance is stuck some time later."""
+    if one.set_aside:
+        cause = f"{one.set_aside:,} commands or timers were set aside"
+        return Problem(cause, f"factfold processes list {one.name} --stuck 1h, then factfold processes retry")
     if one.overdue > LATE_SECONDS:
         return Problem("timers or commands are overdue", f"factfold processes run {one.target or 'MODULE:PROCESS'}")
     if one.stuck:

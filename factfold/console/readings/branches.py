@@ -61,6 +61,7 @@ def _status(clients: Clients, branches: Branches) -> dict[str, Any]:
         return {"counts": projections.branch_counts(clients.settings, branches), "problem": unknown}
     status = projections.branches_status(clients.settings, branches, checkpoints=clients.places.checkpoints)
     clients.trends.note(f"branches {branches.topic}", status.lag)
+    clients.trends.note(f"routed {branches.topic}", float(sum(status.counts.values())))
     return {"lag": status.lag, "counts": status.counts}
 
 

@@ -21,7 +21,8 @@ SERVING: Final = "serving"
 class GroupState:
     """A group, declared or built: its generations as the command prints them, and what its definition says.
 
-    `changed` says whether the serving generation was built by another definition; None if that is unknown.
+    `changed` says whether the serving generation was built by another definition; None if that is unknown. `version` is
+    that of the definition which the console has.
     """
 
     name: str
@@ -29,6 +30,7 @@ class GroupState:
     views: tuple[str, ...]
     generations: Sequence[Mapping[str, Any]]
     changed: bool | None = None
+    version: int | None = None
 
     @property
     def serving(self) -> Mapping[str, Any] | None:
@@ -70,7 +72,7 @@ def _rows(clients: Clients) -> list[dict[str, Any]]:
 def _state(clients: Clients, name: str, rows: list[dict[str, Any]]) -> GroupState:
     target, group = clients.definitions.group(name) or (None, None)
     views = tuple(view.name for view in group.views) if group else _built_views(rows)
-    return GroupState(name, target, views, tuple(rows), _changed(group, rows))
+    return GroupState(name, target, views, tuple(rows), _changed(group, rows), None if group is None else group.version)
 
 
 def _built_views(rows: list[dict[str, Any]]) -> tuple[str, ...]:

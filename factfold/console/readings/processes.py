@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from eventstore.backends.sql.watching import overdue_of_processes
+from eventstore.backends.sql.watching import standing_of_processes
 from eventstore.identifiers import StreamName
 from eventstore.processes.administration import Processes
 from eventstore.processes.records import ENDED
@@ -28,7 +28,8 @@ _STEPS: Final = 100
 class ProcessState:
     """A process, declared or with instances: how many have which status, and those that are stuck.
 
-    `overdue` is for how many seconds its oldest timer or command has been due, 0 if none is.
+    `overdue` is for how many seconds its oldest timer or command has been due, 0 if none is. `set_aside` is how many
+    failed too often, and wait for a retry by hand.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ProcessState:
     counts: Sequence[ProcessCount]
     stuck: Sequence[InstanceStatus]
     overdue: float = 0.0
+    set_aside: int = 0
 
     @property
     def instances(self) -> int:
@@ -45,7 +47,7 @@ class ProcessState:
 
 def read_processes(clients: Clients) -> tuple[ProcessState, ...]:
     """Return every process of the store and of the definitions, by name."""
-    processes, overdue = Processes(clients.store), overdue_of_processes(clients.store)
+    processes, scheduled = Processes(clients.store), standing_of_processes(clients.store)
     counts, stuck = processes.stats(), processes.instances(stuck=STUCK_AFTER, limit=_LIMIT)
     targets = {kind.category: target for target, kind in clients.definitions.processes.items()}
     names = sorted(targets.keys() | {count.process for count in counts})
@@ -57,7 +59,7 @@ def read_processes(clients: Clients) -> tuple[ProcessState, ...]:
             targets.get(name),
             tuple(count for count in counts if count.process == name),
             tuple(one for one in stuck if one.process == name),
-            overdue.get(name, 0.0),
+            *scheduled.get(name, (0.0, 0)),
         )
         for name in names
     )

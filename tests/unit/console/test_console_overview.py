@@ -10,8 +10,9 @@ import pytest
 
 from eventstore.delivery.source import Lag, PartitionLag
 from factfold.console import trends
-from factfold.console.pages.overview import LATE_SECONDS, _branches, _subscriptions
+from factfold.console.pages.overview import LATE_SECONDS, _branches, _groups, _subscriptions
 from factfold.console.readings.branches import BRANCHES
+from factfold.console.readings.groups import GROUPS
 from factfold.console.readings.subscriptions import SUBSCRIPTIONS
 from tests.unit.console.conftest import cells
 
@@ -56,26 +57,39 @@ def test_a_late_subscription_of_the_store_is_started_by_up(sources):
 
 
 @pytest.mark.parametrize(
-    ("samples", "health"),
+    ("samples", "routed", "health"),
     [
-        ((0,), "well"),
-        ((7,), "late"),
-        ((1, 5, 9, 20, 40, 80), "late"),
-        ((7,) * 6, "late"),
-        ((90, 60, 40, 20, 9, 2), "well"),
+        ((0,) * 3, (5,) * 3, "well"),
+        ((7,) * 3, (5,) * 3, "late"),
+        ((7,) * 3, (5, 9, 30), "well"),  # it routes: its checkpoint is behind what it has delivered
+        ((1, 5, 9, 20, 40, 80), (1, 2, 3, 4, 5, 6), "late"),
+        ((90, 60, 40, 20, 9, 2), (1, 2, 3, 4, 5, 6), "well"),
     ],
 )
-def test_a_router_that_does_not_catch_up_is_late(sources, monkeypatch, samples, health):
+def test_a_router_that_does_not_catch_up_is_late(sources, monkeypatch, samples, routed, health):
     monkeypatch.setattr(trends, "_APART", 0.0)
-    for sample in samples:
-        sources.clients.trends.note("branches order", sample)
+    for lag, delivered in zip(samples, routed, strict=True):
+        sources.clients.trends.note("branches order", lag)
+        sources.clients.trends.note("routed order", delivered)
     (state,) = sources.look().part(BRANCHES).value
     (row,) = _branches(sources.look(), [replace(state, routed=True, lag=samples[-1])])
     assert row.health == health
     assert row.remedy == (None if health == "well" else f"factfold branches run {state.target}")
 
 
-@pytest.mark.parametrize(("due", "health"), [(-3600, "late"), (3600, "well"), (None, "well")])
+@pytest.mark.parametrize(("version", "health", "says"), [
+    (1, "late", "another definition serves"), (2, "late", "an older definition serves"),
+    (0, "unknown", "version 1 serves, and the code that the console has is version 0"),
+])  # fmt: skip
+def test_a_group_that_was_built_by_other_code_says_which_is_older(sources, version, health, says):
+    (group,) = sources.look().part(GROUPS).value
+    (row,) = group.generations
+    state = replace(group, generations=[{**row, "holder": "a runner"}], changed=True, version=version)
+    (shown,) = _groups(sources.look(), [state])
+    assert (shown.health, shown.cause) == (health, says)
+
+
+@pytest.mark.parametrize(("due", "health"), [(-3600, "late"), (3600, "well"), (None, "failed")])
 def test_a_process_whose_timer_is_overdue_is_late(browser, sources, due, health):
     store = sources.clients.store
     at = None if due is None else datetime.now(UTC) + timedelta(seconds=due)
