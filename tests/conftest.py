@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
 
 
+# They begin first, each in a process of its own.
+_LONGEST = ["spark in conformance", "spark in spark", "servers", "spark on servers", "connect"]
+
+
 def pytest_configure() -> None:
     """Before the first JVM: theirs is half the time of a run."""
     from factfold.stack import start_lightly
@@ -43,24 +47,32 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that make faults chooses, and group them all for three processes."""
+    """Mark the tests that make faults chooses, and group them for the processes."""
     for item in items:
         if item.path.parent.name == "faults":
             item.add_marker(pytest.mark.kills)
         if "planted_fault" in item.name and not {"stack", "spark"}.isdisjoint(_fixtures(item)):
             item.add_marker(pytest.mark.faults)  # it proves a test, and is run where that one runs at length
         item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=_begin)
+
+
+def _begin(item: pytest.Item) -> int:
+    group = _group(item)
+    return _LONGEST.index(group) if group in _LONGEST else len(_LONGEST)
 
 
 def _group(item: pytest.Item) -> str:
-    """Tests with Spark are one group, the others with servers the second, and each file of plain tests is its own.
+    """Tests that share a server, or Spark's session, are one group: each is what one process starts once.
 
-    Both groups wait for servers a third of the time, and a third process uses it. The run has one Spark session.
-    Processes share no servers: a reader of an event store waits for every open transaction of its PostgreSQL cluster.
+    Each file of plain tests is a group of its own. Processes share no servers: a reader of an event store waits for
+    every open transaction of its PostgreSQL cluster.
     """
     needed = _fixtures(item)
     if "spark" in needed:
-        return "spark"
+        return "spark on servers" if "stack" in needed else f"spark in {item.path.parent.name}"
+    if "connect" in needed:
+        return "connect"
     if "postgres" in needed or item.path.parent.name == "conformance":  # their fixtures ask for it when they run
         return "servers"
     return item.nodeid.partition("::")[0]
