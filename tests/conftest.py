@@ -70,7 +70,10 @@ def _group(item: pytest.Item) -> str:
     """
     needed = _fixtures(item)
     if "spark" in needed:
-        return "spark on servers" if "stack" in needed else f"spark in {item.path.parent.name}"
+        folder = item.path.parent.name
+        return (
+            f"spark in {folder}" if "stack" not in needed and folder in ("conformance", "spark") else "spark on servers"
+        )
     if "connect" in needed:
         return "connect"
     if "postgres" in needed or item.path.parent.name == "conformance":  # their fixtures ask for it when they run

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, MetaData
+from sqlalchemy import Connection, Engine, MetaData, inspect
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from eventstore.errors import DeclarationError, StoreUnavailable
 from eventstore.shown_urls import shown_url
@@ -91,10 +92,19 @@ def sever(engine: Engine, driver: Any) -> None:
 
 
 def create_missing(tx: Connection, metadata: MetaData) -> None:
-    """Create the tables that are missing, one process at a time."""
+    """Create the tables that are missing. Several processes may do so at once.
+
+    On PostgreSQL one after the other. On SQLite a transaction that has only looked holds nobody up: the second process
+    finds the table there when it creates it.
+    """
     if tx.dialect.name == "postgresql":
         tx.exec_driver_sql(f"select pg_advisory_xact_lock({_CREATION_LOCK})")
-    metadata.create_all(tx)
+    looked = inspect(tx)
+    for table in metadata.sorted_tables:
+        if not looked.has_table(table.name, schema=table.schema):
+            tx.execute(CreateTable(table, if_not_exists=True))
+            for index in table.indexes:
+                tx.execute(CreateIndex(index, if_not_exists=True))
 
 
 def check_transactional(tx: Connection) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -149,3 +151,16 @@ class _Foreign:
     dialect = sa.engine.default.DefaultDialect()
     dialect.name = "mysql"
     url = sa.make_url("mysql+pymysql://u:p@host/db")
+
+
+def test_many_open_a_new_file_at_once(tmp_path):
+    for number in range(5):
+        engine = sa.create_engine(f"sqlite:///{tmp_path / f'{number}.db'}", poolclass=sa.pool.NullPool)
+        start = threading.Barrier(8)
+
+        def opened(_, engine=engine, start=start):
+            start.wait()
+            Inbox(engine, "fraud", topic="payments").create_tables()
+
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(opened, range(8)))
