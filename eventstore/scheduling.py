@@ -22,7 +22,7 @@ from eventstore.aggregates.command_arguments import encode_arguments
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import COMMAND, ProcessRows, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
-from eventstore.fields.conversions import aware_utc, not_negative, utc_now
+from eventstore.fields.conversions import aware_utc, later, not_negative, utc_now
 from eventstore.identifiers import StreamName
 from eventstore.messages import NO_METADATA, Metadata
 
@@ -62,8 +62,8 @@ class Schedule:
         return Later(self, aware_utc(moment))
 
     def after(self, delay: timedelta) -> Later:
-        """Send after some time. Raises InvalidEventData for a time below zero."""
-        return Later(self, aware_utc(self.clock() + not_negative(delay, "a delay")))
+        """Send after some time. Raises InvalidEventData for a time below zero, or too long."""
+        return Later(self, aware_utc(later(self.clock(), not_negative(delay, "a delay"))))
 
     def cancel(self, command_id: UUID) -> bool:
         """Cancel a command. Return whether it was still to be sent."""
@@ -110,8 +110,8 @@ class Later:
     expires: datetime | None = None
 
     def expiring(self, after: timedelta) -> Later:
-        """Send it within this time after it is due, or never. Raises InvalidEventData below zero."""
-        return replace(self, expires=self.due + not_negative(after, "the time after which a command expires"))
+        """Send it within this time after it is due, or never. Raises InvalidEventData as `after`."""
+        return replace(self, expires=later(self.due, not_negative(after, "the time after which a command expires")))
 
     def send(self, aggregate_id: str, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> UUID:
         """Schedule a command, and return its id. Raises InvalidEventData, InvalidIdentifier or UnknownAggregate."""

@@ -81,11 +81,26 @@ def exactly(kind: type) -> Convert:
     return checked
 
 
+_LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)  # the last day that is in year 9999 on every clock
+
+
 def not_negative(given: timedelta | None, what: str) -> timedelta:
     """Return a length of time; InvalidEventData for one below zero, or for another value."""
     if not isinstance(given, timedelta) or given < timedelta(0):
         raise InvalidEventData(f"{what} is {given!r}", remedy="use a timedelta of zero or more")
     return given
+
+
+def later(moment: datetime, by: timedelta) -> datetime:
+    """Return a moment some time later; InvalidEventData beyond the year 9999."""
+    if by > _LAST - moment:
+        raise InvalidEventData(f"{by} after {moment.isoformat()} is beyond the year 9999", remedy="use a shorter time")
+    return moment + by
+
+
+def later_or_last(moment: datetime, by: timedelta) -> datetime:
+    """The same; beyond the year 9999 its last day, which stands for never."""
+    return _LAST if by > _LAST - moment else moment + by
 
 
 def utc_now() -> datetime:

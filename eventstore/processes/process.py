@@ -33,7 +33,7 @@ from eventstore.aggregates.aggregate import Aggregate, command_name, commands_of
 from eventstore.aggregates.command_arguments import encode_arguments
 from eventstore.errors import DeclarationError, InvalidEventData
 from eventstore.event_types import event
-from eventstore.fields.conversions import MISFITS, aware_utc, not_negative
+from eventstore.fields.conversions import MISFITS, aware_utc, later_or_last, not_negative
 from eventstore.fields.field_compilation import compile_hints
 from eventstore.fields.field_types import Field
 from eventstore.fields.plain_json import dump_plain, load_plain
@@ -253,7 +253,10 @@ class Process(Aggregate, category="process"):
         return Sending(self, command, aggregate_id, encode_arguments(command, args, kwargs))
 
     def timeout(self, name: str, *, after: timedelta | None = None, at: datetime | None = None) -> None:
-        """Set a timer, in place of an earlier one of its name; a moment in the past is due at once."""
+        """Set a timer, in place of an earlier one of its name.
+
+        A moment in the past is due at once, one beyond the year 9999 never.
+        """
         if name not in self.reactions.timers:
             raise DeclarationError(
                 f"{type(self).__qualname__} has no handler for the timer {name!r}",
@@ -264,7 +267,10 @@ class Process(Aggregate, category="process"):
             raise InvalidEventData(
                 f"timer {name!r} is due either after some time or at a moment", remedy="give after= or at=, one of them"
             )
-        self.decided.timers[name] = self.now + not_negative(after, "a timer") if after is not None else aware_utc(at)  # type: ignore[arg-type]
+        if after is not None:
+            self.decided.timers[name] = later_or_last(self.now, not_negative(after, "a timer"))
+        elif at is not None:
+            self.decided.timers[name] = aware_utc(at)
         if name in self.decided.cancelled:
             self.decided.cancelled.remove(name)
 

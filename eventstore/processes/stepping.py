@@ -9,6 +9,7 @@ from typing import Final
 from uuid import UUID, uuid5
 
 from eventstore.aggregates.aggregate import command_name
+from eventstore.fields.conversions import later_or_last
 from eventstore.fields.plain_json import load_plain
 from eventstore.messages import Cause as Causation
 from eventstore.messages import Metadata
@@ -340,14 +341,14 @@ class _Step:
         return ProcessError(f"a handler of {stream} {what}, and the process is {status}", remedy=remedy, place=stream)
 
     def _send(self, sending: Sending, *, answered: bool) -> SentCommand:
-        due, expires = self._now + sending.delay, sending.expires_after
+        due, expires = later_or_last(self._now, sending.delay), sending.expires_after
         sent = SentCommand(
             id=self._new_id(),
             command=command_name(sending.command),
             to=sending.to,
             arguments=sending.arguments,
             due=due,
-            expires=None if expires is None else due + expires,
+            expires=None if expires is None else later_or_last(due, expires),
             answered=answered or sending.undo is not None,
         )
         self._sent.append(sent)

@@ -146,6 +146,20 @@ class Counting(Process, sends=[Counted]):
         """The step that the timer makes is all."""
 
 
+class Patient(Process, sends=[Counted]):
+    """Waits as long as there is time."""
+
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None:
+        self.timeout("late", after=timedelta.max)
+        self.send("out", Counted.note, what=1).delayed(timedelta.max).expiring(timedelta.max)
+        self.send("out", Counted.note, what=2).expiring(timedelta.max)
+
+    @times_out("late")
+    def due(self) -> None:
+        self.done()
+
+
 class Family(Process):
     """An order starts its own instance, and is told to the one of its parent."""
 

@@ -28,6 +28,7 @@ from tests.conformance.process_shop import (
     Named,
     Newer,
     NewerAlone,
+    Patient,
     Reminder,
     Shop,
 )
@@ -90,6 +91,21 @@ def test_what_is_decided_at_one_moment_is_done_in_the_order_of_its_declaration(s
     assert [event.data["what"] for event in shop.store.read_stream("counted-out")] == [*range(9)]
     assert [event.data["what"] for event in shop.store.read_stream("counted-alone")] == [*range(9)]
     assert [name for name, _ in shop.steps("o1")] == ["order.placed", *"edcba"]
+
+
+@pytest.mark.both_databases
+def test_what_is_due_after_the_year_9999_is_never_due_and_cannot_be_scheduled(shops):
+    shop = shops(Patient)
+    shop.place("o1")
+    shop.work()
+    shop.pass_time(days=365_000)
+    shop.work()
+    assert [event.data["what"] for event in shop.store.read_stream("counted-out")] == [2]
+    assert shop.rows("factfold_scheduled") == 2
+    schedule = Schedule(shop.store, clock=lambda: shop.now)
+    for refused in (schedule.after, schedule.after(timedelta(1)).expiring):
+        with pytest.raises(InvalidEventData, match="beyond the year 9999"):
+            refused(timedelta.max)
 
 
 def test_a_timer_of_a_process_that_has_ended_does_nothing(shops):
