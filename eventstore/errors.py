@@ -136,7 +136,12 @@ __all__ = [
 
 
 class FactfoldError(Exception):
-    """A failure with one line of cause, one line of remedy, and the place it concerns."""
+    """A failure with one line of cause, one line of remedy, and the place it concerns.
+
+    ``final`` says that the same attempt fails again, however often it is made: deliveries do not repeat it.
+    """
+
+    final: bool = False
 
     def __init__(self, message: str, *, remedy: str, place: str | None = None) -> None:
         super().__init__(message)
@@ -153,6 +158,11 @@ class FactfoldError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         """Cross process borders whole: workers raise these inside Spark and process pools."""
         return (_rebuild, (type(self), self.__dict__.copy()))
+
+
+def is_final(error: BaseException) -> bool:
+    """Say whether the same attempt would fail again."""
+    return isinstance(error, FactfoldError) and error.final
 
 
 def _rebuild(kind: type[FactfoldError], attributes: dict[str, object]) -> FactfoldError:
@@ -183,6 +193,8 @@ class WrongExpectedVersion(FactfoldError):
 class StreamDeleted(FactfoldError):
     """The stream was deleted, and takes no events any more."""
 
+    final = True
+
     def __init__(self, stream: str) -> None:
         super().__init__(
             f"stream {stream!r} was deleted",
@@ -194,6 +206,8 @@ class StreamDeleted(FactfoldError):
 
 class StreamArchived(FactfoldError):
     """The stream was archived: it is read as ever, and takes no events."""
+
+    final = True
 
     def __init__(self, stream: str) -> None:
         super().__init__(
@@ -215,6 +229,8 @@ class Refused(FactfoldError):
 class InvalidIdentifier(FactfoldError):
     """A name breaks the rules of its kind."""
 
+    final = True
+
 
 class InvalidSettings(FactfoldError):
     """A setting that is unknown or has a wrong value. The value is never shown, since it may be secret."""
@@ -230,6 +246,8 @@ class InvalidBound(FactfoldError):
 
 class DeclarationError(FactfoldError):
     """A class is declared in a way that cannot work. Raised while the class is being defined."""
+
+    final = True
 
 
 class UnsupportedFieldType(DeclarationError):
@@ -247,6 +265,8 @@ class UnknownEventType(FactfoldError):
 class UnknownAggregate(FactfoldError):
     """A command function belongs to no aggregate."""
 
+    final = True
+
 
 class SchemaError(FactfoldError):
     """Schemas and bytes that do not fit together."""
@@ -262,6 +282,8 @@ class UnknownSchema(SchemaError):
 
 class SchemaIncompatible(SchemaError):
     """A new schema could not read what is stored, or breaks its registry's rule. Nothing was appended."""
+
+    final = True
 
     def __init__(self, message: str, *, remedy: str, place: str | None = None, subject: str = "") -> None:
         super().__init__(message, remedy=remedy, place=place)
@@ -287,6 +309,8 @@ class InvalidSeal(SchemaError):
 class InvalidEventData(SchemaError):
     """A value does not fit the type of its field."""
 
+    final = True
+
 
 class NotFramedAvro(SchemaError):
     """Bytes without the Confluent frame, or a body that is not Avro of the named schema."""
@@ -295,13 +319,19 @@ class NotFramedAvro(SchemaError):
 class InvalidAppend(FactfoldError):
     """An append with nothing in it, or with one stream twice."""
 
+    final = True
+
 
 class EventTooLarge(FactfoldError):
     """An event is longer than a record of its topic may be."""
 
+    final = True
+
 
 class EventIdTaken(FactfoldError):
     """An event id names one event for ever and was appended before."""
+
+    final = True
 
 
 class CommandIdTaken(EventIdTaken):
@@ -311,9 +341,13 @@ class CommandIdTaken(EventIdTaken):
 class PartitionsFixed(FactfoldError):
     """The partition count of a category is fixed for life and was asked to change."""
 
+    final = True
+
 
 class UnsupportedBackend(FactfoldError):
     """A database or driver the store does not speak."""
+
+    final = True
 
 
 class StoreUnavailable(FactfoldError):

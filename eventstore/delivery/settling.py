@@ -26,7 +26,7 @@ from eventstore.delivery.deliveries import Rejected, Released
 from eventstore.delivery.masking import masked_message, masked_traceback
 from eventstore.delivery.source import DeadLetter, Source
 from eventstore.delivery.subscriptions import Subscription
-from eventstore.errors import StoreUnavailable
+from eventstore.errors import StoreUnavailable, is_final
 from eventstore.restarts import PATIENCE_SECONDS
 
 log = structlog.get_logger()
@@ -158,7 +158,9 @@ class Settling:
         if before is None and not isinstance(cause, Released | Rejected):
             self._warn("handler failed", [culprit], cause)
         attempts = (before.attempts if before else 0) + calls
-        self._failures[culprit.place] = _Failure(attempts, cause, hopeless or isinstance(cause, Rejected))
+        self._failures[culprit.place] = _Failure(
+            attempts, cause, hopeless or isinstance(cause, Rejected) or is_final(cause)
+        )
 
     def _done(self, run: Run, report: DeliveryReport) -> None:
         self.settled += len(run)

@@ -12,7 +12,7 @@ FactfoldError
 
 from __future__ import annotations
 
-from eventstore.errors import FactfoldError
+from eventstore.errors import FactfoldError, is_final
 
 
 class ProcessError(FactfoldError):
@@ -21,6 +21,8 @@ class ProcessError(FactfoldError):
 
 class ProcessAlreadyStarted(ProcessError):
     """A second event would start an instance that is there."""
+
+    final = True
 
 
 class ProcessUnknown(ProcessError):
@@ -34,18 +36,25 @@ class ProcessVersionMissing(ProcessError):
 class TooManySteps(ProcessError):
     """An instance took more steps than its process allows."""
 
+    final = True
+
 
 class TimerUndecodable(ProcessError):
     """A timer or a command is due, and the code cannot read it."""
+
+    final = True
 
 
 class StepFailed(ProcessError):
     """A handler raised an error. `process` and `instance` name the instance, and the cause is the error itself."""
 
     def __init__(self, process: str, instance: str, input_id: str, cause: Exception) -> None:
-        super().__init__(
-            f"{process} {instance!r} failed: {type(cause).__name__}",
-            remedy="mend the handler and retry: the input was not handled, and nothing of it was stored",
-            place=f"{process}-{instance}",
+        what, remedy = (
+            type(cause).__name__,
+            "mend the handler and retry: the input was not handled, and nothing of it was stored",
         )
+        if isinstance(cause, FactfoldError):
+            what, remedy = cause.message, cause.remedy
+        super().__init__(f"{process} {instance!r} failed: {what}", remedy=remedy, place=f"{process}-{instance}")
+        self.final = is_final(cause)
         self.process, self.instance, self.input_id, self.cause = process, instance, input_id, cause

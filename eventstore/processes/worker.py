@@ -21,7 +21,7 @@ from eventstore.backends.sql.process_rows import COMMAND, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.backends.sql.transactions import is_outage, sever
 from eventstore.delivery.calls import HandlerThread
-from eventstore.errors import FactfoldError, HandlerHung, WrongExpectedVersion
+from eventstore.errors import FactfoldError, HandlerHung, WrongExpectedVersion, is_final
 from eventstore.fields.conversions import utc_now
 from eventstore.fields.plain_json import dump_plain
 from eventstore.processes.engine import Addressed, ProcessEngine, StepAround
@@ -272,7 +272,7 @@ class ProcessWorker:
         return Reply(row.name, ACCEPTED)
 
     def _fail(self, tx: Connection, row: Scheduled, error: Exception, now: datetime) -> None:
-        aside = row.attempts + 1 >= _ATTEMPTS or isinstance(error, TimerUndecodable)
+        aside = row.attempts + 1 >= _ATTEMPTS or is_final(error)
         due = None if aside else now + _FIRST_PAUSE * 2**row.attempts
         message = error.message if isinstance(error, FactfoldError) else type(error).__name__
         log.warning("scheduled work failed", name=row.name, id=str(row.id), error=message, set_aside=aside)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+import sqlalchemy as sa
 
 from eventstore import Command, Dispatcher, Result, Send
 from eventstore.errors import HandlerHung
@@ -22,7 +23,7 @@ from tests.conformance.process_shop import (
     Reminder,
     explode,
 )
-from tests.unit.eventstore.fulfilment import Order
+from tests.unit.eventstore.fulfilment import Fulfilment, Order
 
 pytestmark = pytest.mark.postgres_in_faults
 
@@ -110,6 +111,18 @@ def test_an_instance_whose_handler_raises_becomes_a_dead_letter_and_the_others_g
 
 
 @pytest.mark.both_databases
+def test_a_second_start_is_not_tried_again_and_says_what_to_do(shop):
+    shop.place("o1", "o1")
+    with open_process(shop.store, Fulfilment, attempts=5) as subscriber:
+        while subscriber.run_once(timeout=0).records:
+            pass
+        report = subscriber.report
+    assert (report.handled, report.dead, report.retried) == (1, 1, 0)
+    with shop.store.engine.connect() as connection:
+        (message,) = connection.execute(sa.text("SELECT message FROM factfold_dead_letters")).scalars()
+    assert "would start fulfilment-o1, which is there already" in message
+
+
 def test_a_step_that_no_stream_takes_is_set_aside_and_the_others_of_its_batch_are_taken(shops):
     shop = shops(Reminder)
     for order, sku in (("o1", "10"), ("o2", "large"), ("o3", "10")):

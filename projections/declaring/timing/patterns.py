@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from projections.declaring.event_fields import leaves, paths
 from projections.declaring.naming import checked_identifier
@@ -264,6 +264,21 @@ class Pattern:
                     self.require_labels(one.labels, f"condition {condition}")
         if self.skip.label:
             self._require_progress()
+
+    def __getattr__(self, name: str) -> Any:
+        """Nothing: a step that would go on after `within` is refused by name."""
+        if not name.startswith("_") and hasattr(Step, name):
+            raise self._ended(name)
+        raise AttributeError(name)
+
+    def __or__(self, other: object) -> NoReturn:
+        raise self._ended("|")
+
+    def _ended(self, name: str) -> InvalidDefinition:
+        return InvalidDefinition(
+            f"the pattern {self.step} ends with within or skip, and {name} would go on",
+            remedy="call within(…) and skip_…() last: they are about the whole match",
+        )
 
     def not_followed_by(self, condition: Predicate) -> Pattern:
         """Exclude matches that a row with this condition follows within the time of ``within``, from the first row on.

@@ -203,6 +203,9 @@ REFUSED = {
     "months": (lambda: a.then(b).within("1 month"), "of months"),
     "what is no step": (lambda: a.then(field("x") == 1), "x == 1 is no step of a pattern"),
     "a pattern within a pattern": (lambda: a.then(b.within("1 hour")), "b, within 1 hour is no step of a pattern"),
+    "a step after a bound": (lambda: a.then(b).within("1 hour").then(c), "within or skip, and then would go on"),
+    "an option after a bound": (lambda: a.within("1 hour") | b, "within or skip, and | would go on"),
+    "a repeated bound": (lambda: a.then(b).skip_to_next_row().within("1 hour"), "and within would go on"),
     "a type of event": (lambda: label("typed", ~of_type_of_an_event()), "no event type"),
     "a value alone": (lambda: label("alone", rows_of().count()), "is not a predicate"),
     "null": (lambda: rows_of().count() == None, "null is compared"),  # noqa: E711
