@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _LIMIT: Final = 1000
+_ALL: Final = 1_000_000
+_EVER: Final = timedelta(days=365 * 1000)  # no instance is idle for so long
 _OPEN: Final = (UNSTARTED, RUNNING, COMPENSATING, COMPENSATION_FAILED)
 
 
@@ -123,6 +125,11 @@ class Processes:
         with self._database.transaction() as tx:
             rows = self._rows.instances(tx, process=process, statuses=statuses, stuck=condition, limit=limit)
             return self._statuses(tx, rows, now)
+
+    def troubled(self, process: str, *, cause: str = "") -> list[InstanceStatus]:
+        """Return the instances that have a problem or something set aside, ended ones too, and say so by this text."""
+        found = self.instances(process, stuck=_EVER, ended=True, limit=_ALL)
+        return [one for one in found if one.problem and cause in one.problem]
 
     def show(self, process: str, instance: str) -> InstanceStatus:
         """Return one instance. Raises ProcessUnknown."""

@@ -62,6 +62,18 @@ def test_an_instance_is_cancelled_and_another_retried(run):
     assert told(run("list", "--stuck", "1h")) == []
 
 
+def test_all_with_a_problem_or_of_one_cause_are_retried_or_cancelled(run):
+    assert run("retry", TARGET, "--cause", "another", json_=False).stdout == "0 of 0 instances\n"
+    assert told(run("cancel", TARGET, "--cause", "the shelf is closed", "--no-compensate"))["status"] == "cancelled"
+    for words in ((), ("o1", "--all")):
+        assert run("retry", TARGET, *words).exit_code == 2
+
+
+def test_retry_all_repeats_what_has_a_problem(run):
+    assert run("retry", TARGET, "--all", json_=False).stdout.endswith("1 of 1 instances\n")
+    assert told(run("list", "--stuck", "1h")) == []
+
+
 def test_an_instance_that_is_not_there_is_an_error_with_exit_code_1(run):
     done = run("show", "fulfilment-o9")
     assert done.exit_code == 1

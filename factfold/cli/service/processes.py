@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventstore import Restarts, StreamName
+from eventstore.processes.errors import ProcessError
 from factfold import on_demand
 from factfold.cli.brokers import reached_settings
 from factfold.cli.completions import completes
@@ -45,6 +46,11 @@ Target = Annotated[
     ),
 ]
 Instance = Annotated[str, typer.Argument(help="The instance's id.", metavar="ID")]
+InstanceIfAny = Annotated[str | None, typer.Argument(help="The instance's id.", metavar="[ID]")]
+Every = Annotated[bool, typer.Option("--all", help="All instances with a problem.")]
+Cause = Annotated[
+    str | None, typer.Option("--cause", help="Those with a problem that has this text, as `list` prints it.")
+]
 
 
 @app.callback()
@@ -172,28 +178,72 @@ def stats(database: Database, process: Name = None, schema: Schema = None, as_js
 
 
 @app.command()
-def retry(target: Target, instance: Instance, database: Database, schema: Schema = None, as_json: Json = False) -> None:
-    """Repeat what was set aside, or the compensation that failed."""
+def retry(
+    target: Target,
+    database: Database,
+    instance: InstanceIfAny = None,
+    every: Every = False,
+    cause: Cause = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Repeat what was set aside, or the compensation that failed: of an instance, or of all with a problem.
+
+    Exit code 3 if one of them could not be repeated.
+    """
     kind = load_process(target)
     with existing_store(database, schema) as store:
-        _tell(_processes(store, kind).retry(kind.category, instance), as_json=as_json)
+        processes = _processes(store, kind)
+        chosen = _chosen(processes, kind, instance, every=every, cause=cause)
+        _do_each(partial(processes.retry, kind.category), chosen, alone=instance is not None, as_json=as_json)
 
 
 @app.command()
 def cancel(
     target: Target,
-    instance: Instance,
     database: Database,
+    instance: InstanceIfAny = None,
+    every: Every = False,
+    cause: Cause = None,
     schema: Schema = None,
     compensate: Annotated[
         bool, typer.Option("--compensate/--no-compensate", help="Undo what was accepted, or leave it as it is.")
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """End an instance."""
+    """End an instance, or all with a problem. Exit code 3 if one of them could not be ended."""
     kind = load_process(target)
     with existing_store(database, schema) as store:
-        _tell(_processes(store, kind).cancel(kind.category, instance, compensate=compensate), as_json=as_json)
+        processes = _processes(store, kind)
+        chosen = _chosen(processes, kind, instance, every=every, cause=cause)
+        ending = partial(processes.cancel, kind.category, compensate=compensate)
+        _do_each(ending, chosen, alone=instance is not None, as_json=as_json)
+
+
+def _chosen(
+    processes: on_demand.Processes, kind: type[Process], instance: str | None, *, every: bool, cause: str | None
+) -> list[str]:
+    """The ids of the instances that options mean."""
+    if (instance is not None) + every + (cause is not None) != 1:
+        raise typer.BadParameter("name one instance, or give --all, or --cause TEXT")
+    return [instance] if instance else [one.instance for one in processes.troubled(kind.category, cause=cause or "")]
+
+
+def _do_each(do: Callable[[str], InstanceStatus], instances: Sequence[str], *, alone: bool, as_json: bool) -> None:
+    """Repair instances one after the other. One that fails holds up no other."""
+    failed = 0
+    for instance in instances:
+        try:
+            _tell(do(instance), as_json=as_json)
+        except ProcessError as error:
+            if alone:
+                raise
+            failed += 1
+            typer.echo(f"error: {error}", err=True)
+    if not alone:
+        typer.echo(f"{len(instances) - failed:,} of {len(instances):,} instances", err=as_json)
+    if failed:
+        raise typer.Exit(3)
 
 
 @app.command()
