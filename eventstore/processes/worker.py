@@ -17,7 +17,7 @@ from eventstore.aggregates.aggregate import commands_of
 from eventstore.aggregates.command_arguments import decode_arguments
 from eventstore.aggregates.dispatcher import Accepted, Dispatcher, Refusal
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.process_rows import COMMAND, Scheduled
+from eventstore.backends.sql.process_rows import COMMAND, Key, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.backends.sql.transactions import is_outage, sever
 from eventstore.delivery.calls import HandlerThread
@@ -213,24 +213,31 @@ class ProcessWorker:
                 self._driver = None
 
     def _work(self, tx: Connection, due: Sequence[Scheduled], now: datetime) -> WorkReport:
-        report, done, inputs = WorkReport(), list[UUID](), list[Addressed]()
+        """Do what is due, in its order. After an input an instance may decide otherwise: the rest of it waits."""
+        report, done, inputs, waiting = WorkReport(), list[UUID](), list[Addressed](), set[Key | None]()
         free = self._rows.reserve(tx, {row.stream for row in due if row.kind == COMMAND})
         for row in due:
+            if row.key is not None and row.key in waiting:
+                continue
             if row.kind == COMMAND and row.stream not in free:
+                waiting.add(row.key)
                 continue
             if row.kind == COMMAND:
                 reply = self._sent(tx, row, now)
                 if reply is None:
                     report.failed += 1
+                    waiting.add(row.key)
                     continue
                 report.commands += 1
                 if row.key is None:
                     _log_unaccepted(row, reply)
                 elif row.answered or not reply.accepted:
                     inputs.append(Addressed(row.key, _input(row, REPLY, now, reply)))
+                    waiting.add(row.key)
             elif row.key is not None:
                 report.timers += 1
                 inputs.append(Addressed(row.key, _input(row, TIMEOUT, now)))
+                waiting.add(row.key)
             done.append(row.id)
         self._rows.remove(tx, done)
         self._engine.take(tx, inputs, now=now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -91,6 +92,18 @@ def test_what_is_decided_at_one_moment_is_done_in_the_order_of_its_declaration(s
     assert [event.data["what"] for event in shop.store.read_stream("counted-out")] == [*range(9)]
     assert [event.data["what"] for event in shop.store.read_stream("counted-alone")] == [*range(9)]
     assert [name for name, _ in shop.steps("o1")] == ["order.placed", *"edcba"]
+
+
+@pytest.mark.both_databases
+def test_an_instance_with_many_commands_holds_up_no_other(shops):
+    shop = shops(Counting)
+    shop.place("many", quantity=200)
+    shop.place("few", quantity=1)
+    shop.deliver()
+    first = shop.worker(batch=10).run_once()
+    assert first.commands == 10
+    by_sender = Counter(event.metadata.correlation_id for event in shop.store.read_stream("counted-out"))
+    assert sorted(by_sender.values()) == [1, 9]
 
 
 @pytest.mark.both_databases

@@ -162,23 +162,26 @@ class ProcessRows:
             tx.execute(delete(self._scheduled).where(named.in_(part), columns.kind == TIMER))
 
     def claim(self, tx: Connection, processes: Sequence[str], *, now: datetime, limit: int) -> list[Scheduled]:
-        """Lock instances of processes for which something is due, the first due first, and return it: one an instance.
+        """Lock instances of processes for which something is due, the first due first, and return what is due of each.
 
-        Instances that another worker holds are passed over. What is due is read after the locks are held, since until
-        then it may have been taken back.
+        Of many rows each instance has its first ones before another has its second. Instances that another worker holds
+        are passed over. What is due is read after the locks are held, since until then it may have been taken back.
         """
-        columns = self._scheduled.c
-        joined = self._scheduled.join(
-            self._instances,
-            and_(columns.process == self._instances.c.process, columns.instance == self._instances.c.instance),
-        )
-        due = select(columns.id).select_from(joined).where(columns.due <= now, columns.process.in_(processes))
-        first_due = due.order_by(columns.due, columns.position).limit(limit)
-        ids = list(tx.execute(first_due.with_for_update(of=self._instances, skip_locked=True)).scalars())
-        first: dict[Key | None, Scheduled] = {}
-        for row in self.due(tx, ids):
-            first.setdefault(row.key, row)
-        return list(first.values())
+        columns, instances = self._scheduled.c, self._instances.c
+        is_due = and_(columns.due <= now, columns.process.in_(processes))
+        owner, first = (columns.process, columns.instance), (func.min(columns.due), func.min(columns.position))
+        moments = select(*owner, first[0].label("due"), first[1].label("at")).where(is_due)
+        firsts = moments.group_by(*owner).subquery()
+        own = and_(firsts.c.process == instances.process, firsts.c.instance == instances.instance)
+        locking = select(*self._key.clauses).join(firsts, own).order_by(firsts.c.due, firsts.c.at).limit(limit)
+        keys = [tuple(row) for row in tx.execute(locking.with_for_update(of=self._instances, skip_locked=True))]
+        nth = func.row_number().over(partition_by=[*self._owner.clauses], order_by=[columns.due, columns.position])
+        rows = list[Any]()
+        for part in bindable(keys):
+            ranked = select(self._scheduled, nth.label("nth")).where(is_due, self._owner.in_(part)).subquery()
+            rows += tx.execute(select(ranked).order_by(ranked.c.nth, ranked.c.due, ranked.c.position).limit(limit))
+        chosen = sorted(rows, key=lambda row: (row.nth, row.due, row.position))[:limit]
+        return sorted(map(_scheduled, chosen), key=_in_order)
 
     def claim_alone(self, tx: Connection, commands: Sequence[str], *, now: datetime, limit: int) -> list[Scheduled]:
         """Lock commands of these names that belong to no process and are due, the first due first.
@@ -295,7 +298,11 @@ class ProcessRows:
         columns, scheduled = self._scheduled.c, list[Scheduled]()
         for part in bindable(ids):
             scheduled += map(_scheduled, tx.execute(select(self._scheduled).where(columns.id.in_(part))))
-        return sorted((row for row in scheduled if row.due is not None), key=lambda row: (row.due, row.position))
+        return sorted((row for row in scheduled if row.due is not None), key=_in_order)
+
+
+def _in_order(row: Scheduled) -> tuple[Any, int]:
+    return row.due, row.position
 
 
 _INSTANCE: Final = tuple(one.name for one in fields(InstanceRow))
