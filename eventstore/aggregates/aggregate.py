@@ -228,7 +228,7 @@ class Aggregate:
 
     @classmethod
     def kind_of(cls, declared: object) -> str | None:
-        """Return what a value of the class body declares: a command, an event or another class; None for the rest."""
+        """Return what a value of the class body declares: a command, an event, another class, or None."""
         if isinstance(declared, type):
             return "event" if is_event_class(declared) else "class"
         return "command" if hasattr(declared, _COMMAND) else None

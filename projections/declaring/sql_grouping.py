@@ -102,7 +102,7 @@ class _Parting:
         if any(part.name.lower() == "session_window" for one in shown for part in one.find_all(exp.Anonymous)):
             raise self._refused(
                 "groups by a session_window, which each of its rows would have to itself",
-                "declare the sessions as a table, windowed('visits', clicks, session('1 hour', by='who'), on='at'),"
+                "declare the sessions as a table, windowed('visits', clicks, session('1 hour', by='user_id'), on='at'),"
                 " and group by its window_start",
             )
         if any(not isinstance(star.parent, exp.Count) for part in shown for star in part.find_all(exp.Star)):
