@@ -39,7 +39,7 @@ $(CLASSES): $(READY)
 	@touch $@
 
 test: setup $(CLASSES) ## Every test, with the real servers (ARGS="tests/unit -x" for some)
-	$(PY) -m pytest $(or $(ARGS),--numprocesses 5 --dist loadgroup --max-worker-restart 1)
+	$(PY) -m pytest $(or $(ARGS),--numprocesses 3 --dist loadgroup --max-worker-restart 1)
 
 check: setup $(CLASSES) ## Lint, format, types, plain English, import contracts, rules of the architecture, the wheel, the tutorial
 	$(PY) -m ruff check .

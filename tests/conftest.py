@@ -29,7 +29,7 @@ _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
 
 
 # They begin first, each in a process of its own.
-_LONGEST = ["spark in conformance", "spark in spark", "servers", "spark on servers", "connect"]
+_LONGEST = ["spark on servers", "servers", "spark"]
 
 
 def pytest_configure() -> None:
@@ -63,20 +63,15 @@ def _begin(item: pytest.Item) -> int:
 
 
 def _group(item: pytest.Item) -> str:
-    """Tests that share a server, or Spark's session, are one group: each is what one process starts once.
+    """Tests that share servers, or Spark's session, are one group: each is what one process starts once.
 
     Each file of plain tests is a group of its own. Processes share no servers: a reader of an event store waits for
     every open transaction of its PostgreSQL cluster.
     """
-    needed = _fixtures(item)
+    needed, folder = _fixtures(item), item.path.parent.name
     if "spark" in needed:
-        folder = item.path.parent.name
-        return (
-            f"spark in {folder}" if "stack" not in needed and folder in ("conformance", "spark") else "spark on servers"
-        )
-    if "connect" in needed:
-        return "connect"
-    if "postgres" in needed or item.path.parent.name == "conformance":  # their fixtures ask for it when they run
+        return "spark" if folder == "spark" else "spark on servers"
+    if "postgres" in needed or folder == "conformance":  # their fixtures ask for it when they run
         return "servers"
     return item.nodeid.partition("::")[0]
 

@@ -342,28 +342,32 @@ def open_runner(
         run = store.claim(run)
         if (state := store.state(run)) is None:
             raise superseded(run)  # the generation was dropped meanwhile
-        topics = KnownTopics(environment, group, state)
-        topics.require()
+        (topics := KnownTopics(environment, group, state)).require()
         progress = _started(state.progress, opened.beginning_offsets(list(group.inputs)))
         require_deletions(opened, progress, opened.end_offsets(list(group.inputs)), topics=group.inputs)
+        standing = publisher = horizon = finals = retaining = None
         batches = environment.keeper.batches(opened, group, run, layout, queries)
-        standing = publisher = horizon = moments = finals = retaining = None
-        known = _known(environment, group, columns) if generation is not None else _nothing
+        known = _nothing if generation is None else _known(environment, group, columns)
         applier = BatchApplier(batches, letters, patience=chosen.schema_patience, known=known)
         if generation is None:
             retaining = None if group.retention is None else Retaining(store, run, layout, group)
             finals = _finals(environment, group, run, layout)
-            moments = Moments(store.outbox) if store.outbox is not None and (retaining or finals) else None
             horizon = None if group.horizon is None else Horizon(store, run, layout, keep=group.horizon)
             standing = Standing(store, run)
-            publisher = held.enter_context(opened_publisher(environment, group, metrics.waiting if metrics else None))
-        if publisher is not None:
-            publisher.publish()  # what another one has left, or the cut-over to this generation
+            waiting = metrics.waiting if metrics else None
+            if publisher := held.enter_context(opened_publisher(environment, group, waiting)):
+                publisher.publish()  # what another one has left, or the cut-over to this generation
         yield Runner(
             group, opened, applier, progress,
             boundaries=boundaries, batch=chosen.batch or store.batch_size, topics=topics, standing=standing,
-            publisher=publisher, horizon=horizon, moments=moments, finals=finals, retaining=retaining, metrics=metrics,
+            publisher=publisher, horizon=horizon, moments=_moments(environment, group), finals=finals,
+            retaining=retaining, metrics=metrics,
         )  # fmt: skip
+
+
+def _moments(environment: Environment, group: ProjectionGroup) -> Moments | None:
+    outbox = environment.store.outbox
+    return Moments(outbox) if outbox is not None and (group.retention or has_finals(group.views)) else None
 
 
 def _nothing(offsets: OffsetRange) -> SetAside:

@@ -20,7 +20,6 @@ from projections import (
     rebuild,
     view,
 )
-from projections.lifecycle import final_results
 from projections.spark.session import small_batch_session
 from projections.stores import finals
 from projections.testing.change_events import ChangeWriter
@@ -53,7 +52,6 @@ def at(monkeypatch):
         moment = NOON + timedelta(minutes=minute)
         monkeypatch.setattr(finals, "now", lambda connection: (moment - EPOCH) // timedelta(microseconds=1))
 
-    monkeypatch.setattr(final_results, "_LOOK_SECONDS", 0.0)
     at(0)
     return at
 
