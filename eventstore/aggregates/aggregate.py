@@ -23,6 +23,7 @@ from typing import (
     get_type_hints,
 )
 
+from eventstore.aggregates.source_texts import source_of
 from eventstore.aggregates.state_defaults import part_defaults
 from eventstore.errors import DeclarationError, Refused, UnknownAggregate, UnknownEventType, UnknownHandler
 from eventstore.event_types import (
@@ -241,7 +242,7 @@ class Aggregate:
     @classmethod
     def state_source(cls) -> str:
         """Return the Python source of what derives the state."""
-        return inspect.getsource(cls)
+        return source_of(cls)
 
     @classmethod
     def _foreign(cls, event: object) -> UnknownEventType:

@@ -24,6 +24,7 @@ from typing import (
 )
 
 from eventstore.aggregates.aggregate import Aggregate, claim_command
+from eventstore.aggregates.source_texts import source_of
 from eventstore.errors import DeclarationError, InvalidEventData
 from eventstore.event_types import is_event_class, visible_names
 from eventstore.fields.record_classes import RecordClass, record_class
@@ -103,7 +104,7 @@ class FunctionalAggregate(Aggregate, Generic[S]):
     @classmethod
     def state_source(cls) -> str:
         """Return the Python source of what derives the state."""
-        return "".join(inspect.getsource(part) for part in (cls._evolve, type(cls._initial())))
+        return "".join(source_of(part) for part in (cls._evolve, type(cls._initial())))
 
 
 def decider(

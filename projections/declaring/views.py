@@ -6,9 +6,9 @@ import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Union
 
+from eventstore.aggregates.source_texts import source_of
 from projections.declaring.any_table import AnyTable
 from projections.declaring.finals import FinalResults
 from projections.declaring.naming import listed
@@ -215,14 +215,8 @@ def with_noted(view: View, noted: Mapping[str, Sequence[Sequence[Any]]]) -> View
 
 def source_digest(function: Callable[..., Any]) -> str:
     """What changes with a function's source: its own ``signature``, where it has one, or its text and its patterns."""
-    text = getattr(function, "signature", None) or _source(function)
+    text = getattr(function, "signature", None) or source_of(function)
     return hashlib.sha256("".join([text, *_patterns(function)]).encode()).hexdigest()
-
-
-@cache
-def _source(function: Callable[..., Any]) -> str:
-    """The text as it was when it was first asked for: the file may change while the process runs what it has loaded."""
-    return inspect.getsource(function)
 
 
 def _patterns(function: Callable[..., Any]) -> list[str]:

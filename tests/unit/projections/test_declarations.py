@@ -253,6 +253,16 @@ def test_a_fingerprint_changes_with_the_function_and_not_with_the_process():
     assert first.fingerprint() != group(lambda tickets: tickets.select("ticket_id")).fingerprint()
 
 
+def test_a_function_without_a_source_is_known_by_its_code():
+    def group(text):
+        made = {}
+        exec(compile(f"def one(tickets): return {text}", "<shell>", "exec"), made)  # as a shell runs it
+        return ProjectionGroup("tickets", [view(key="ticket_id", tables={"tickets": tickets})(made["one"])])
+
+    text = "tickets.where('ticket_id' in {'a', 'b', 'c'})"
+    assert group(text).fingerprint() == group(text).fingerprint() != group(text.replace("'c'", "'d'")).fingerprint()
+
+
 def declared(function, **options):
     """A view over the tables of this module that the function's parameters name."""
     known = {"tickets": tickets, "customers": customers, "regions": regions, "others": customers, "places": places}
