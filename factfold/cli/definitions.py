@@ -61,6 +61,12 @@ def _imported(module: str) -> ModuleType:
             remedy="install what it imports in this virtual environment, or mend the import",
             place=module,
         ) from error
+    except SystemExit as ended:
+        raise ModuleBroken(
+            f"module {module} ends the program when it is imported: exit code {ended.code}",
+            remedy='put what it runs below: if __name__ == "__main__":',
+            place=_last_line(ended),
+        ) from ended
     except Exception as error:
         raise ModuleBroken(
             f"module {module} cannot be imported: {type(error).__name__}: {error}{_close_name(error)}",
@@ -75,7 +81,7 @@ def _close_name(error: Exception) -> str:
     return f". Did you mean {close[0]!r}?" if close else ""
 
 
-def _last_line(error: Exception) -> str:
+def _last_line(error: BaseException) -> str:
     """The line of the last imported module, and not the one of a function that it called."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
+from io import TextIOWrapper
 from logging import LogRecord, makeLogRecord
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -56,6 +57,14 @@ OnState = Callable[[Running], None]
 OnLine = Callable[[Running, str], None]
 
 
+class _Log(RotatingFileHandler):
+    """A log that only its owner reads: a part may print what no other account of the machine is to see."""
+
+    def _open(self) -> TextIOWrapper:
+        Path(self.baseFilename).touch(mode=0o600)
+        return super()._open()
+
+
 class Supervisor:
     """Runs parts side by side; ``limit`` bounds the failures in a row after which one is given up.
 
@@ -80,7 +89,7 @@ class Supervisor:
 
     def _keep(self, one: Running, stop: Event) -> None:
         """Start a part, and again after each failure, until it ends by itself or is given up."""
-        log = RotatingFileHandler(one.log, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+        log = _Log(one.log, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
         try:
             while not stop.is_set():
                 begun = time.monotonic()

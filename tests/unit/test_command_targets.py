@@ -55,6 +55,7 @@ def test_a_module_that_cannot_be_imported_is_not_taken_for_a_missing_definition(
         ("class Order:\n    Paid = 1\n\nOrder.Payed\n", r"has no attribute 'Payed'\. Did you mean 'Paid'\?"),
         ("\n\n\nraise ValueError('half written')\n", "ValueError: half written"),
         ("\n\n\n)\n", "SyntaxError: unmatched"),
+        ("import sys\n\n\nsys.exit(5)\n", "ends the program when it is imported: exit code 5"),
     ],
 )
 def test_code_that_fails_is_said_with_its_line(tmp_path, monkeypatch, code, says):

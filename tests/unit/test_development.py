@@ -252,6 +252,7 @@ def test_a_log_is_bounded(tmp_path, told, monkeypatch):
     supervisor.run(stop=threading.Event())
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "logs").iterdir()}
     assert sizes.keys() == {"process-loud.log", "process-loud.log.1"}
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "logs").iterdir()} == {0o600}
     assert max(sizes.values()) <= 10_000
     assert "line 4999" in (tmp_path / "logs" / "process-loud.log").read_text()
     assert len(told.lines) == 5000

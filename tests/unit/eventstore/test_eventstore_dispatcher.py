@@ -11,10 +11,11 @@ from uuid import uuid4, uuid5
 import pytest
 from structlog.testing import capture_logs
 
-from eventstore import ANY, Accepted, Dispatcher, Metadata, NewEvent, Refusal, SqlEventStore
+from eventstore import ANY, Accepted, Dispatcher, MemoryEventStore, Metadata, NewEvent, Refusal, SqlEventStore
 from eventstore.aggregates.middleware import logged, required, traced
-from eventstore.errors import CommandIdTaken, EventIdTaken, Refused, WrongExpectedVersion
+from eventstore.errors import CommandIdTaken, EventIdTaken, InvalidIdentifier, Refused, WrongExpectedVersion
 from eventstore.snapshots import Snapshots
+from tests.rows import each_row
 from tests.unit.eventstore.counter import Counter
 
 
@@ -317,3 +318,9 @@ def test_events_carry_the_trace_of_the_span_their_command_ran_in(store):
     (recorded,) = store.read_stream("counter-a")
     assert spans == [("counter.add", before.traceparent)]
     assert replace(recorded.metadata, causation_id=None) == replace(before, traceparent=TRACE)
+
+
+@each_row("given", ["", None, [], 0, False, "a-text", "7d0e3a3e-9d63-4a54-8f0e-7b8f1c1d2f11"])
+def test_an_id_that_would_not_make_a_command_idempotent_is_refused(given):
+    with pytest.raises(InvalidIdentifier, match="is no id of a command"):
+        Dispatcher(MemoryEventStore()).once(given)
