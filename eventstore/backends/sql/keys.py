@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -18,7 +18,7 @@ from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.upserts import upsert
 from eventstore.closing import Closing
-from eventstore.erasure import DataKey, MasterKeys, new_data_key
+from eventstore.erasure import UNBOUND_BYTES, DataKey, MasterKeys, new_data_key
 from eventstore.errors import KeysMissing
 from eventstore.identifiers import check_subject
 
@@ -81,7 +81,7 @@ class SqlKeys:
         return subjects
 
     def erase(self, subject: str) -> int:
-        """Destroy the keys of a subject for good; return how many there were. InvalidIdentifier."""
+        """Destroy the keys of a subject for good; return how many there were. InvalidIdentifier, InvalidSeal."""
         destroyed = self.destroy(subject)
         self.scrub()
         return destroyed
@@ -96,6 +96,9 @@ class SqlKeys:
         statement = update(self._table).where(columns.subject == subject, columns.wrapped.is_not(None))
         with self._changing() as connection:
             self._dialect.order_erasures(connection)
+            # A row that was given another subject holds the key of somebody else. What nobody opens can be destroyed.
+            with suppress(KeysMissing):
+                self._live(connection, [subject])
             return connection.execute(statement.values(destroyed)).rowcount
 
     def scrub(self) -> list[str]:
@@ -130,7 +133,8 @@ class SqlKeys:
     def rotate(self) -> int:
         """Wrap every data key by the current master key; return how many were not. Safe to begin again."""
         done, columns, current = 0, self._table.c, self.master().current
-        others = select(self._table).where(columns.wrapped.is_not(None), columns.master != current)
+        unbound = func.length(columns.wrapped) == UNBOUND_BYTES
+        others = select(self._table).where(columns.wrapped.is_not(None), (columns.master != current) | unbound)
         while True:
             with self._changing() as connection:
                 self._dialect.order_erasures(connection)
@@ -144,7 +148,7 @@ class SqlKeys:
         """Wrap a key by the current master key where it is what was read: one destroyed since stays destroyed."""
         columns, master = self._table.c, self.master()
         unchanged = (columns.key_id == row.key_id, columns.wrapped == row.wrapped)
-        again = {"wrapped": master.wrap(self._unwrapped(row)), "master": master.current}
+        again = {"wrapped": master.wrap(self._unwrapped(row), row.subject), "master": master.current}
         return connection.execute(update(self._table).where(*unchanged).values(again)).rowcount
 
     def note(self, pairs: Iterable[tuple[str, str]]) -> None:
@@ -181,11 +185,13 @@ class SqlKeys:
         master, rows = self.master(), list[dict[str, Any]]()
         for subject in subjects:
             key = new_data_key(uuid4())
-            rows.append({"key_id": key.id, "subject": subject, "wrapped": master.wrap(key), "master": master.current})
+            rows.append(
+                {"key_id": key.id, "subject": subject, "wrapped": master.wrap(key, subject), "master": master.current}
+            )
         connection.execute(upsert(connection, self._table).on_conflict_do_nothing(), rows)
 
     def _unwrapped(self, row: Any) -> DataKey:
-        return self.master().unwrap(row.master, row.key_id, row.wrapped)
+        return self.master().unwrap(row.master, row.key_id, row.wrapped, row.subject)
 
 
 class SqlKeyStore(SqlKeys, Closing):

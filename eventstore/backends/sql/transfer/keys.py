@@ -188,7 +188,7 @@ def _require_openable(key: WrappedKey, master: MasterKeys) -> None:
     if key.wrapped is None or key.master is None:
         return
     try:
-        master.unwrap(key.master, key.id, key.wrapped)
+        master.unwrap(key.master, key.id, key.wrapped, key.subject)
     except InvalidSeal as error:
         raise KeysMissing(
             f"key {key.id} of the file was wrapped by another master key of the name {key.master!r}, or changed",
