@@ -52,9 +52,14 @@ def _require_one_row_a_key(view: View, rows: Rows) -> None:
     if rows.repeated:
         raise Untraceable(
             f"several rows of one key: {rows.repeated}",
-            "keep the list as one column, or keep one of its rows by a filter. Of tables that share a key, name"
+            f"for a row an item, name by={_shown(view.root_key)} instead of key=, and the number of the item in key:"
+            f" posexplode, key=({', '.join(map(repr, view.root_key))}, 'pos'). Of tables that share a key, name"
             " roots=(…) and join them in full",
         )
+
+
+def _shown(columns: Sequence[str]) -> str:
+    return repr(columns[0] if len(columns) == 1 else tuple(columns))
 
 
 def require_own_key(view: View, plan: Node, rows: Rows) -> None:

@@ -222,7 +222,7 @@ BEYOND = {
         "SELECT o.id FROM {orders} o, LATERAL (SELECT name FROM {customers}) x", NO_REFERENCE, "references"),
     "exploded rows": (
         "SELECT id, x FROM {orders} LATERAL VIEW explode(split(tags, ',')) t AS x",
-        "several rows of one key: explode(split(", "keep the list as one column"),
+        "several rows of one key: explode(split(", "instead of key=, and the number of the item in key"),
     "a union of shared keys": (
         "SELECT id FROM {orders} UNION ALL SELECT id FROM {orders}",
         "several rows of one key: a union of orders and orders", "roots=("),
