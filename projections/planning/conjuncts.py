@@ -42,7 +42,7 @@ def conjuncts(condition: Node) -> list[Node]:
 
 def subqueries(expression: Node, *, truth: bool, negated: bool = False) -> Iterator[Subquery]:
     """The subqueries of an expression."""
-    name, children = expression.kind, expression.children
+    name, children = expression.kind, tuple(expression.children)
     if name == "InSubquery":
         values = expression.all("values")
         operator = "NOT IN" if negated else "IN"

@@ -16,24 +16,36 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Find = Callable[[Any], Any]
+"""How a node is found from the one above it, in the JVM."""
+
 _ATTRIBUTE: Final = "AttributeReference"
 _LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")  # joins whose rows have the columns of their left side only
 
 
 class Node:
-    """An operator or an expression of a plan: ``kind`` is the name of its class in Catalyst."""
+    """An operator or an expression of a plan. ``kind`` is its class in Catalyst, ``above`` the node that contains it."""
 
-    def __init__(self, arguments: Mapping[str, Any], find: Callable[[], Any]) -> None:
+    def __init__(self, arguments: Mapping[str, Any], above: Node | None, find: Find) -> None:
         self.kind = str(arguments["class"]).rpartition(".")[2]
-        self.children: tuple[Node, ...] = ()
+        self.children: list[Node] = []
         self.arguments = arguments
-        self._find = find
+        self.above, self._find = above, find
         self._read: dict[str, tuple[Node, ...]] = {}
 
     @cached_property
     def jvm(self) -> Any:
         """The node in the JVM, found on the way down to it."""
-        return self._find()
+        above = None
+        for one in reversed([*self._ancestors()]):  # one after the other: expressions may be deeper than Python's stack
+            above = one.jvm
+        return self._find(above)
+
+    def _ancestors(self) -> Iterator[Node]:
+        node = self.above
+        while node is not None:
+            yield node
+            node = node.above
 
     @cached_property
     def sql(self) -> str:
@@ -69,7 +81,7 @@ class Node:
         """The nodes of an argument; none where it is left out."""
         if argument not in self._read:
             given = self.arguments.get(argument)
-            self._read[argument] = tuple(self._nodes(given, partial(self._argument, argument)))
+            self._read[argument] = tuple(self._nodes(given, partial(_argument, argument)))
         return self._read[argument]
 
     def one(self, argument: str) -> Node:
@@ -77,18 +89,14 @@ class Node:
         (node,) = self.all(argument)
         return node
 
-    def _nodes(self, given: Any, find: Callable[[], Any]) -> Iterator[Node]:
+    def _nodes(self, given: Any, find: Find) -> Iterator[Node]:
         if isinstance(given, int):
             yield self.children[given]
         elif _is_tree(given):
-            yield _tree(given, find)
+            yield _tree(given, self, find)
         else:
             for place, part in enumerate(given or ()):
                 yield from self._nodes(part, partial(_item, find, place))
-
-    def _argument(self, argument: str) -> Any:
-        given = getattr(self.jvm, argument)()
-        return given.get() if given.getClass().getSimpleName() == "Some" else given
 
     @property
     def expressions(self) -> Iterator[Node]:
@@ -158,7 +166,7 @@ class Node:
 def analysed_plan(frame: DataFrame) -> Node:
     """The logical plan after analysis."""
     plan = plan_in_jvm(frame)
-    return _tree(json.loads(plan.toJSON()), lambda: plan)
+    return _tree(json.loads(plan.toJSON()), None, lambda _: plan)
 
 
 def plan_in_jvm(frame: DataFrame) -> Any:
@@ -166,24 +174,30 @@ def plan_in_jvm(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - the plan has no Python face
 
 
-def _tree(nodes: Sequence[Mapping[str, Any]], find: Callable[[], Any]) -> Node:
-    return _next_node(iter(nodes), find)
+def _tree(nodes: Sequence[Mapping[str, Any]], above: Node | None, find: Find) -> Node:
+    """The nodes, each of which comes before its children."""
+    root = Node(nodes[0], above, find)
+    waiting = [root]
+    for arguments in nodes[1:]:
+        while len(waiting[-1].children) == waiting[-1].arguments["num-children"]:
+            waiting.pop()
+        parent = waiting[-1]
+        parent.children.append(Node(arguments, parent, partial(_child, len(parent.children))))
+        waiting.append(parent.children[-1])
+    return root
 
 
-def _next_node(nodes: Iterator[Mapping[str, Any]], find: Callable[[], Any]) -> Node:
-    node = Node(next(nodes), find)
-    node.children = tuple(
-        _next_node(nodes, partial(_child, node, place)) for place in range(node.arguments["num-children"])
-    )
-    return node
+def _child(place: int, above: Any) -> Any:
+    return above.children().apply(place)
 
 
-def _child(node: Node, place: int) -> Any:
-    return node.jvm.children().apply(place)
+def _argument(name: str, above: Any) -> Any:
+    given = getattr(above, name)()
+    return given.get() if given.getClass().getSimpleName() == "Some" else given
 
 
-def _item(find: Callable[[], Any], place: int) -> Any:
-    return find().apply(place)
+def _item(find: Find, place: int, above: Any) -> Any:
+    return find(above).apply(place)
 
 
 def _attributes(named: Sequence[Node]) -> tuple[Node, ...]:
@@ -193,7 +207,7 @@ def _attributes(named: Sequence[Node]) -> tuple[Node, ...]:
 
 def _attribute(named: Node) -> Node:
     given = {name: named.arguments[name] for name in ("name", "exprId")}
-    return Node({"class": _ATTRIBUTE, **given}, lambda: named.jvm.toAttribute())
+    return Node({"class": _ATTRIBUTE, **given}, named, lambda above: above.toAttribute())
 
 
 def _is_tree(given: Any) -> bool:

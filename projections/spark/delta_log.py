@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.errors import SparkFailed
-from projections.planning.scala import items
 from projections.spark.failures import described
+from projections.spark.scala import items
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ from projections import ProjectionGroup, Table, view
 from projections.errors import InvalidDefinition
 from projections.planning.aggregates import EXACT, EXTREMES, ORDERED, REFUSED, RIGHT
 from projections.planning.plans import analysed_plan, operators
-from projections.planning.scala import items
+from projections.spark.scala import items
 from projections.spark.views.view_functions import view_columns
 from tests.rows import each_row
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from projections.planning.plans import analysed_plan, operators
-from projections.planning.scala import items
+from projections.spark.scala import items
 from tests.rows import each_row
 
 
@@ -37,6 +37,7 @@ TEXTS = {
     "rows of arrays": "SELECT k, s.a, x FROM t LATERAL VIEW explode(xs) AS x WHERE CASE WHEN v > 1 THEN true END",
     "subqueries": "SELECT (SELECT max(w) FROM u WHERE u.k = t.k) AS m FROM t WHERE v IN (SELECT w FROM u)",
     "a lateral join": "SELECT * FROM t, LATERAL (SELECT w FROM u WHERE u.k = t.k)",
+    "many conditions": f"SELECT k FROM t WHERE {' OR '.join(f'v = {n}' for n in range(150))}",
     "a name used twice": "WITH c AS (SELECT k FROM t) SELECT * FROM c JOIN c AS d ON c.k = d.k",
 }
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 from projections.errors import ArchiveMoved, ArchiveUnusable, SparkFailed
 from projections.logs.archive import Extent
 from projections.logs.port import record_schema
-from projections.planning.scala import items
 from projections.spark.delta_log import DeltaLog
 from projections.spark.failures import described
+from projections.spark.scala import items
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from projections.planning.plans import java, plan_in_jvm
-from projections.planning.scala import items
+from projections.spark.scala import items
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
