@@ -24,7 +24,7 @@ _LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")  # joins whose rows have the col
 
 
 class Node:
-    """An operator or an expression of a plan. ``kind`` is its class in Catalyst, ``above`` the node that contains it."""
+    """An operator or an expression of a plan. ``kind`` is its class in Catalyst, ``above`` the node that has it."""
 
     def __init__(self, arguments: Mapping[str, Any], above: Node | None, find: Find) -> None:
         self.kind = str(arguments["class"]).rpartition(".")[2]
