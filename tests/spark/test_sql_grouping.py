@@ -101,6 +101,8 @@ AMBIGUOUS = {
     "in an aggregate, of a view": "SELECT upper(name) AS kind, max(kind) AS most FROM known GROUP BY upper(name)",
     "in an aggregate, of a subquery": "SELECT upper(name) AS kind, max(kind) AS most"
     " FROM (SELECT id, name, lower(name) AS kind FROM customers) AS c GROUP BY upper(name)",
+    "in an aggregate, of a query of WITH": "WITH c AS (SELECT id, name, lower(name) AS kind FROM customers)"
+    " SELECT upper(name) AS kind, max(kind) AS most FROM c GROUP BY upper(name)",
     "in HAVING": "SELECT upper(name) AS kind FROM known GROUP BY upper(name) HAVING max(kind) > 'a'",
     "in GROUP BY": "SELECT kind AS was, upper(name) AS kind FROM known GROUP BY kind, upper(name)",
 }

@@ -43,8 +43,9 @@ def require_no_column(result: DataFrame, aliases: Collection[str], *, view: str)
     """
     if not aliases:
         return
-    selected = analysed_plan(result).children[0]
-    if both := sorted({column.name.lower() for column in selected.output} & set(aliases)):
+    plan = analysed_plan(result)
+    selection = plan.one("plan") if plan.kind == "WithCTE" else plan
+    if both := sorted({column.name.lower() for column in selection.children[0].output} & set(aliases)):
         query = view.removesuffix("_rows")
         raise InvalidDefinition(
             f"view {query!r} names {both[0]!r}, which is a column and a result",
