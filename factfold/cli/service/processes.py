@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -191,11 +192,10 @@ def retry(
 
     Exit code 3 if one of them could not be repeated.
     """
-    kind = load_process(target)
-    with existing_store(database, schema) as store:
-        processes = _processes(store, kind)
-        chosen = _chosen(processes, kind, instance, every=every, cause=cause)
-        _do_each(partial(processes.retry, kind.category), chosen, alone=instance is not None, as_json=as_json)
+    _require_choice(instance, every=every, cause=cause)
+    with _repairing(target, database, schema) as (processes, process):
+        chosen = _chosen(processes, process, instance, cause)
+        _do_each(partial(processes.retry, process), chosen, alone=instance is not None, as_json=as_json)
 
 
 @app.command()
@@ -212,21 +212,31 @@ def cancel(
     as_json: Json = False,
 ) -> None:
     """End an instance, or all with a problem. Exit code 3 if one of them could not be ended."""
-    kind = load_process(target)
-    with existing_store(database, schema) as store:
-        processes = _processes(store, kind)
-        chosen = _chosen(processes, kind, instance, every=every, cause=cause)
-        ending = partial(processes.cancel, kind.category, compensate=compensate)
+    _require_choice(instance, every=every, cause=cause)
+    with _repairing(target, database, schema) as (processes, process):
+        chosen = _chosen(processes, process, instance, cause)
+        ending = partial(processes.cancel, process, compensate=compensate)
         _do_each(ending, chosen, alone=instance is not None, as_json=as_json)
 
 
-def _chosen(
-    processes: on_demand.Processes, kind: type[Process], instance: str | None, *, every: bool, cause: str | None
-) -> list[str]:
-    """The ids of the instances that options mean."""
+def _require_choice(instance: str | None, *, every: bool, cause: str | None) -> None:
     if (instance is not None) + every + (cause is not None) != 1:
         raise typer.BadParameter("name one instance, or give --all, or --cause TEXT")
-    return [instance] if instance else [one.instance for one in processes.troubled(kind.category, cause=cause or "")]
+
+
+@contextmanager
+def _repairing(target: str, database: str, schema: str | None) -> Iterator[tuple[on_demand.Processes, str]]:
+    """The instances of one process that can be repaired, and its name."""
+    kind = load_process(target)
+    with existing_store(database, schema) as store:
+        yield _processes(store, kind), kind.category
+
+
+def _chosen(processes: on_demand.Processes, process: str, instance: str | None, cause: str | None) -> list[str]:
+    """The ids of the instances that options mean."""
+    if instance is not None:
+        return [instance]
+    return [one.instance for one in processes.troubled(process, cause=cause or "")]
 
 
 def _do_each(do: Callable[[str], InstanceStatus], instances: Sequence[str], *, alone: bool, as_json: bool) -> None:
@@ -251,9 +261,8 @@ def migrate(
     target: Target, instance: Instance, database: Database, schema: Schema = None, as_json: Json = False
 ) -> None:
     """Move an instance to the newest version of its class, by replaying its inputs. No command is sent again."""
-    kind = load_process(target)
-    with existing_store(database, schema) as store:
-        _tell(_processes(store, kind).migrate(kind.category, instance), as_json=as_json)
+    with _repairing(target, database, schema) as (processes, process):
+        _tell(processes.migrate(process, instance), as_json=as_json)
 
 
 def _topics(given: Sequence[str]) -> dict[str, str]:
