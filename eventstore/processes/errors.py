@@ -12,7 +12,11 @@ FactfoldError
 
 from __future__ import annotations
 
+from typing import Final
+
 from eventstore.errors import FactfoldError, is_final
+
+_MEND: Final = "mend the handler and retry: the input was not handled, and nothing of it was stored"
 
 
 class ProcessError(FactfoldError):
@@ -49,10 +53,7 @@ class StepFailed(ProcessError):
     """A handler raised an error. `process` and `instance` name the instance, and the cause is the error itself."""
 
     def __init__(self, process: str, instance: str, input_id: str, cause: Exception) -> None:
-        what, remedy = (
-            type(cause).__name__,
-            "mend the handler and retry: the input was not handled, and nothing of it was stored",
-        )
+        what, remedy = type(cause).__name__, _MEND
         if isinstance(cause, FactfoldError):
             what, remedy = cause.message, cause.remedy
         super().__init__(f"{process} {instance!r} failed: {what}", remedy=remedy, place=f"{process}-{instance}")

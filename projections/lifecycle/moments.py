@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from projections.logs.ranges import reached
@@ -31,18 +32,18 @@ class Moments:
         self._waiting: tuple[int, Progress] | None = None
         self.passed: int | None = None
 
-    def read(self, *, at_once: bool = False) -> int | None:
-        """Read the clock if it is time to, or `at_once`; not while an earlier time is still waited for."""
+    def look(self, ends: Callable[[], Progress], *, at_once: bool = False) -> Progress:
+        """Look at the log's ends. Read the clock before, if it is time to or `at_once`.
+
+        The clock is not read while an earlier time is still waited for.
+        """
         if self._waiting is not None or (time.monotonic() < self._next and not at_once):
-            return None
+            return ends()
         self._next = time.monotonic() + _LOOK_SECONDS
         with self._store.looking() as connection:
-            return finals.now(connection)
-
-    def wait_for(self, at: int | None, ends: Progress) -> None:
-        """Note the ends of the log that were read after the clock."""
-        if at is not None:
-            self._waiting = at, ends
+            at = finals.now(connection)
+        self._waiting = at, ends()
+        return self._waiting[1]
 
     def applied(self, progress: Progress) -> bool:
         """Say how far the run is. Return whether another time has passed."""

@@ -146,10 +146,7 @@ class Runner:
     ) -> BatchReport | None:
         self._may_go_on = self._standing is None or self._standing.may_go_on()
         self._topics.require()
-        at = None if self._moments is None else self._moments.read(at_once=at_once)
-        seen = self._look()
-        if self._moments is not None:
-            self._moments.wait_for(at, seen)
+        seen = self._look() if self._moments is None else self._moments.look(self._look, at_once=at_once)
         if self.lag().seconds > _LONG_BEHIND:
             require_deletions(self._log, self.progress, seen, topics=self._group.inputs)
         offsets = self._bounded(ends or seen, max_records or self.batch.records) if self._may_go_on else None
@@ -298,7 +295,7 @@ class Runner:
         self._may_go_on = self._standing is None or self._standing.may_go_on()
         self._let_go()
         if self._moments is not None:
-            self._moments.wait_for(self._moments.read(at_once=True), self._log.end_offsets(list(self._group.inputs)))
+            self._moments.look(lambda: self._log.end_offsets(list(self._group.inputs)), at_once=True)
         self._let_go(to_the_end=True)
 
 

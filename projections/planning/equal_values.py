@@ -19,7 +19,7 @@ def require_one_of_equal_ones(value: Node, aggregate: str) -> None:
     """Refuse a value that an aggregate compares, and that differs from equal ones; Untraceable."""
     if not differs_from_equal_ones(value):
         return
-    if _COLLATED.search(_type_of(value)):
+    if _COLLATED.search(value.type):
         raise Untraceable(
             f"{aggregate} of texts that are equal in a collation and differ",
             f"compare the texts themselves, {aggregate}(x COLLATE UTF8_BINARY)",
@@ -48,16 +48,12 @@ def differs_from_equal_ones(value: Node) -> bool:
         return any(map(differs_from_equal_ones, value.children[1::2]))
     if _has_one_zero(value):
         return False
-    type_name = _type_of(value)
+    type_name = value.type
     return _FLOATS.search(type_name) is not None or _COLLATED.search(type_name) is not None
 
 
 def _has_one_zero(value: Node) -> bool:
     """Whether the value is ``x + 0D``, which is 0.0 of both zeros, or was a number of another kind."""
     if value.kind == "Cast":
-        return _type_of(value.children[0]).startswith(_NUMBERS) and not _type_of(value).startswith("string")
+        return value.children[0].type.startswith(_NUMBERS) and not value.type.startswith("string")
     return value.kind == "Add" and any(side.sql in _ZEROS for side in value.children)
-
-
-def _type_of(value: Node) -> str:
-    return value.type

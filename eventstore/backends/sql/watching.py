@@ -47,23 +47,20 @@ def scheduled_standing(store: SqlEventStore) -> ScheduledStanding:
     with Database(store.engine, store.tables).statement() as reading:
         due = reading.execute(select(func.min(columns.due))).scalar()
         aside = reading.execute(select(func.count()).where(columns.due.is_(None))).scalar_one()
-    return ScheduledStanding(0.0 if due is None else _overdue(due), aside)
+    return ScheduledStanding(_overdue(due), aside)
 
 
-def standing_of_processes(store: SqlEventStore) -> Mapping[str, tuple[float, int]]:
-    """Return for how many seconds the oldest row of each process has been due, and how many were set aside."""
+def standing_of_processes(store: SqlEventStore) -> Mapping[str, ScheduledStanding]:
+    """Return the same of each process that has anything scheduled."""
     columns = store.tables.scheduled.c
     counted = select(columns.process, func.min(columns.due), func.count() - func.count(columns.due))
     of_each = counted.where(columns.process.is_not(None)).group_by(columns.process)
     with Database(store.engine, store.tables).statement() as reading:
-        return {
-            process: (0.0 if due is None else _overdue(due), int(aside))
-            for process, due, aside in reading.execute(of_each)
-        }
+        return {process: ScheduledStanding(_overdue(due), aside) for process, due, aside in reading.execute(of_each)}
 
 
-def _overdue(due: datetime) -> float:
-    return max(0.0, (datetime.now(UTC) - in_utc(due)).total_seconds())
+def _overdue(due: datetime | None) -> float:
+    return 0.0 if due is None else max(0.0, (datetime.now(UTC) - in_utc(due)).total_seconds())
 
 
 def stored_letters(engine: Engine) -> Mapping[tuple[str, str], int]:

@@ -30,8 +30,9 @@ WATCHED: Final[tuple[Reading[Any], ...]] = (
 """The parts of the overview; they are sampled while no page is open."""
 
 LATE_SECONDS: Final = 60.0
-_LOOKS: Final = 3  # at a figure that may not move although all is well
 """A reader that is behind for longer is shown as late."""
+
+_LOOKS: Final = 3  # at a figure that may not move although all is well
 
 LATE_BYTES: Final = 1 << 30
 """A connector whose slot is behind by more, and does not catch up, is shown as late."""
@@ -216,21 +217,22 @@ def _stands(figure: Trend) -> bool:
 def _processes(look: Look, processes: Iterable[ProcessState]) -> Iterator[Watched]:
     for one in processes:
         problem = _problem_of(one)
+        health: Health = "failed" if one.scheduled.set_aside else "late" if problem else "well"
         yield Watched(
-            kind="process", name=one.name, health="failed" if one.set_aside else "late" if problem else "well",
+            kind="process", name=one.name, health=health,
             says=f"{one.instances:,} instances",
-            records=len(one.stuck), seconds=one.overdue or None, trend=look.trend(f"process {one.name}"),
+            records=len(one.stuck), seconds=one.scheduled.overdue or None, trend=look.trend(f"process {one.name}"),
             cause=problem.cause if problem else None, remedy=problem.remedy if problem else None,
             page="subscriptions", query={"process": one.name},
         )  # fmt: skip
 
 
 def _problem_of(one: ProcessState) -> Problem | None:
-    """What is overdue comes first: without a runner each instance is stuck some time later."""
-    if one.set_aside:
-        cause = f"{one.set_aside:,} commands or timers were set aside"
+    """What was set aside comes first, then what is overdue: without a runner each instance is stuck some time later."""
+    if one.scheduled.set_aside:
+        cause = f"{one.scheduled.set_aside:,} commands or timers were set aside"
         return Problem(cause, f"factfold processes list {one.name} --stuck 1h, then factfold processes retry")
-    if one.overdue > LATE_SECONDS:
+    if one.scheduled.overdue > LATE_SECONDS:
         return Problem("timers or commands are overdue", f"factfold processes run {one.target or 'MODULE:PROCESS'}")
     if one.stuck:
         cause = f"{len(one.stuck)} stuck, {one.stuck[0].instance} for the longest"

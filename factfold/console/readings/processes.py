@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from eventstore.backends.sql.watching import standing_of_processes
+from eventstore.backends.sql.watching import ScheduledStanding, standing_of_processes
 from eventstore.identifiers import StreamName
 from eventstore.processes.administration import Processes
 from eventstore.processes.records import ENDED
@@ -28,16 +28,14 @@ _STEPS: Final = 100
 class ProcessState:
     """A process, declared or with instances: how many have which status, and those that are stuck.
 
-    `overdue` is for how many seconds its oldest timer or command has been due, 0 if none is. `set_aside` is how many
-    failed too often, and wait for a retry by hand.
+    `scheduled` is how its timers and commands stand.
     """
 
     name: str
     target: str | None
     counts: Sequence[ProcessCount]
     stuck: Sequence[InstanceStatus]
-    overdue: float = 0.0
-    set_aside: int = 0
+    scheduled: ScheduledStanding
 
     @property
     def instances(self) -> int:
@@ -59,7 +57,7 @@ def read_processes(clients: Clients) -> tuple[ProcessState, ...]:
             targets.get(name),
             tuple(count for count in counts if count.process == name),
             tuple(one for one in stuck if one.process == name),
-            *scheduled.get(name, (0.0, 0)),
+            scheduled.get(name, ScheduledStanding(0.0, 0)),
         )
         for name in names
     )
