@@ -70,16 +70,21 @@ class Schedule:
         with self.writing() as tx:
             return ProcessRows(self.store.tables).remove(tx, [command_id]) > 0
 
-    def pending(self, *, failed: bool = False, limit: int = 1000) -> list[Scheduled]:
-        """Return the commands that are still to be sent, without those of processes. With `failed`, only failed ones.
+    def pending(self, *, failed: bool = False, processes: bool = False, limit: int = 1000) -> list[Scheduled]:
+        """Return the commands that are still to be sent. Those that were set aside come first.
 
-        Commands that failed too often come first. They have no `due`, and `error` says why.
+        A command that was set aside has no `due`, and `error` says why.
+
+        Args:
+            failed: Only those that failed or were set aside.
+            processes: Also those that processes send, which `Processes` retries and cancels.
+            limit: The number of commands at most.
         """
         rows = ProcessRows(self.store.tables)
         if self.connection is not None:
-            return rows.alone(self.connection, failed=failed, limit=limit)
+            return rows.commands(self.connection, failed=failed, processes=processes, limit=limit)
         with Database(self.store.engine, self.store.tables).statement() as reading:
-            return rows.alone(reading, failed=failed, limit=limit)
+            return rows.commands(reading, failed=failed, processes=processes, limit=limit)
 
     def retry(self, command_id: UUID) -> bool:
         """Send a failed command at once. Return whether there was one with this id."""

@@ -12,7 +12,7 @@ from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import InstanceRow, Key, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.fields.conversions import utc_now
-from eventstore.identifiers import StreamName
+from eventstore.identifiers import StreamName, check_category
 from eventstore.messages import RecordedEvent
 from eventstore.processes.engine import Addressed, ProcessEngine
 from eventstore.processes.errors import ProcessError, ProcessUnknown
@@ -35,6 +35,10 @@ _LIMIT: Final = 1000
 _ALL: Final = 1_000_000
 _EVER: Final = timedelta(days=365 * 1000)  # no instance is idle for so long
 _OPEN: Final = (UNSTARTED, RUNNING, COMPENSATING, COMPENSATION_FAILED)
+
+
+Named = type[Process] | str
+"""A process: its class, or its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ class ProcessCount:
 class Processes:
     """The instances of processes in a store. Instances of the given classes can also be repaired.
 
+    A process is named by its class or by its name. A wrong name is an InvalidIdentifier.
+
     Examples:
         >>> Processes(store, [Shipping]).instances(stuck=timedelta(days=1))
     """
@@ -108,7 +114,7 @@ class Processes:
         self._clock = clock
 
     def instances(
-        self, process: str | None = None, *, stuck: timedelta | None = None, ended: bool = False, limit: int = _LIMIT
+        self, process: Named | None = None, *, stuck: timedelta | None = None, ended: bool = False, limit: int = _LIMIT
     ) -> list[InstanceStatus]:
         """Return instances that have not ended, those that are idle longest first.
 
@@ -123,52 +129,53 @@ class Processes:
         condition = None if stuck is None else self._rows.stuck(_OPEN, since=now - stuck, now=now)
         statuses = () if ended or stuck is not None else _OPEN
         with self._database.transaction() as tx:
-            rows = self._rows.instances(tx, process=process, statuses=statuses, stuck=condition, limit=limit)
+            rows = self._rows.instances(tx, process=_name(process), statuses=statuses, stuck=condition, limit=limit)
             return self._statuses(tx, rows, now)
 
-    def troubled(self, process: str, *, cause: str = "") -> list[InstanceStatus]:
+    def troubled(self, process: Named, *, cause: str = "") -> list[InstanceStatus]:
         """Return the instances that have a problem or something set aside, ended ones too, and say so by this text."""
         found = self.instances(process, stuck=_EVER, ended=True, limit=_ALL)
         return [one for one in found if one.problem and cause in one.problem]
 
-    def show(self, process: str, instance: str) -> InstanceStatus:
+    def show(self, process: Named, instance: str) -> InstanceStatus:
         """Return one instance. Raises ProcessUnknown."""
         with self._database.transaction() as tx:
-            row = self._locked(tx, (process, instance))
+            row = self._locked(tx, _key(process, instance))
             return _status(row, self._rows.waiting(tx, [row.key]), self._clock())
 
-    def steps(self, process: str, instance: str) -> list[RecordedEvent]:
+    def steps(self, process: Named, instance: str) -> list[RecordedEvent]:
         """Return the steps of an instance, the first one first. Raises ProcessUnknown if there are none."""
-        steps = list(self._store.read_stream(StreamName(process, instance)))
+        key = _key(process, instance)
+        steps = list(self._store.read_stream(StreamName(*key)))
         if not steps:
-            raise _unknown((process, instance))
+            raise _unknown(key)
         return steps
 
-    def stats(self, process: str | None = None) -> list[ProcessCount]:
+    def stats(self, process: Named | None = None) -> list[ProcessCount]:
         """Return how many instances have each status."""
         with self._database.transaction() as tx:
-            return [ProcessCount(*counted) for counted in self._rows.counts(tx, process)]
+            return [ProcessCount(*counted) for counted in self._rows.counts(tx, _name(process))]
 
-    def retry(self, process: str, instance: str) -> InstanceStatus:
+    def retry(self, process: Named, instance: str) -> InstanceStatus:
         """Repeat what was set aside, or the compensation that failed.
 
         Raises:
             ProcessUnknown: The process or the instance does not exist.
             ProcessError: It has no problem, and nothing of it was set aside. An error of a handler is raised as it is.
         """
-        key = (process, instance)
+        key = _key(process, instance)
         with self._database.writing() as tx:
             row, now = self._locked(tx, key), self._clock()
             if not self._rows.again(tx, key, now=now) and not row.problem:
                 raise ProcessError(
-                    f"{process} {instance!r} has nothing to repeat: it is {row.status} without a problem",
+                    f"{key[0]} {instance!r} has nothing to repeat: it is {row.status} without a problem",
                     remedy="list those that need a retry: factfold processes list --stuck 0s",
-                    place=f"{process}-{instance}",
+                    place="-".join(key),
                 )
             self._engine.take(tx, [self._wish(key, "retry", now)], now=now)
-        return self.show(process, instance)
+        return self.show(*key)
 
-    def cancel(self, process: str, instance: str, *, compensate: bool = True) -> InstanceStatus:
+    def cancel(self, process: Named, instance: str, *, compensate: bool = True) -> InstanceStatus:
         """End an instance.
 
         Args:
@@ -180,26 +187,26 @@ class Processes:
             ProcessUnknown: The process or the instance does not exist.
             ProcessError: The instance has ended, or is compensating already.
         """
-        key = (process, instance)
+        key = _key(process, instance)
         with self._database.writing() as tx:
             row = self._locked(tx, key)
             if row.status in ENDED:
                 raise ProcessError(
-                    f"{process} {instance!r} has ended: it is {row.status}",
+                    f"{key[0]} {instance!r} has ended: it is {row.status}",
                     remedy="send the missing commands by hand",
-                    place=f"{process}-{instance}",
+                    place="-".join(key),
                 )
             if row.status == COMPENSATING and compensate:
                 raise ProcessError(
-                    f"{process} {instance!r} is compensating already",
+                    f"{key[0]} {instance!r} is compensating already",
                     remedy="wait for its compensations, or leave the rest as it is: --no-compensate",
-                    place=f"{process}-{instance}",
+                    place="-".join(key),
                 )
             now = self._clock()
             self._engine.take(tx, [self._wish(key, "compensate" if compensate else "cancel", now)], now=now)
-        return self.show(process, instance)
+        return self.show(*key)
 
-    def migrate(self, process: str, instance: str) -> InstanceStatus:
+    def migrate(self, process: Named, instance: str) -> InstanceStatus:
         """Move an instance to the newest version of its code, which derives its state from the inputs so far.
 
         No command is sent again. Timers are set as the new code would have set them.
@@ -208,24 +215,25 @@ class Processes:
             ProcessUnknown: The process or the instance does not exist.
             ProcessError: The instance has ended, or is compensating. An error of a handler is raised as it is.
         """
-        key = (process, instance)
+        key = _key(process, instance)
         with self._database.writing() as tx:
             row = self._locked(tx, key)
             if row.status not in (UNSTARTED, RUNNING):
                 raise ProcessError(
-                    f"{process} {instance!r} is {row.status}, and goes on by the code it began with",
+                    f"{key[0]} {instance!r} is {row.status}, and goes on by the code it began with",
                     remedy="migrate instances that run",
-                    place=f"{process}-{instance}",
+                    place="-".join(key),
                 )
-            self._engine.move(tx, row, self._kind(process), self.steps(process, instance), now=self._clock())
-        return self.show(process, instance)
+            self._engine.move(tx, row, self._kind(key[0]), self.steps(*key), now=self._clock())
+        return self.show(*key)
 
     def _kind(self, process: str) -> type[Process]:
         kind = self._engine.processes.get(process)
         if kind is None:
             known = ", ".join(sorted(self._engine.processes)) or "none"
             raise ProcessUnknown(
-                f"no process {process!r} was given. Known are: {known}", remedy="name its class, as module:Name"
+                f"no process {process!r} was given. Known are: {known}",
+                remedy="give its class: Processes(store, [Shipping]), or module:Shipping to a command",
             )
         return kind
 
@@ -246,6 +254,21 @@ class Processes:
         self._kind(key[0])
         cause = Cause(kind=OPERATOR, name=wish, id=uuid4(), place="by hand", time=now)
         return Addressed(key, Input(cause))
+
+
+def _name(process: Named | None) -> str | None:
+    """The name of a process; InvalidIdentifier."""
+    if process is None:
+        return None
+    if isinstance(process, type) and issubclass(process, Process):
+        return process.category
+    return check_category(process)
+
+
+def _key(process: Named, instance: str) -> Key:
+    """The key of an instance; InvalidIdentifier."""
+    stream = StreamName(_name(process) or "", instance)
+    return stream.category, stream.id
 
 
 def _status(row: InstanceRow, scheduled: Sequence[Scheduled], now: datetime) -> InstanceStatus:

@@ -10,9 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from eventstore import Aggregate, SqlEventStore, command, event
-from eventstore.errors import HandlerHung, InvalidEventData
+from eventstore.errors import HandlerHung, InvalidEventData, InvalidIdentifier
 from eventstore.processes import Process, reacts, starts, times_out
-from eventstore.processes.errors import ProcessError, StepFailed, TooManySteps
+from eventstore.processes.errors import ProcessError, ProcessUnknown, StepFailed, TooManySteps
 from eventstore.scheduling import Schedule
 from tests.conformance.process_shop import NOON, Exploding, Former, NewerAlone, Shop, explode
 from tests.unit.eventstore.fulfilment import Fulfilment, Item, Order, Payment
@@ -78,8 +78,11 @@ def test_a_command_of_an_ended_process_that_was_set_aside_is_stuck_and_retried(s
     (stuck,) = shop.processes.instances(stuck=AGES)
     assert (stuck.status, stuck.problem) == ("done", "parcel.dispatch was set aside: ZeroDivisionError")
     assert stuck.waits_for == "command parcel.dispatch, which was set aside"
+    schedule = Schedule(shop.store)
+    assert [one.key for one in schedule.pending(failed=True, processes=True)] == [("sender", "o1")]
+    assert schedule.pending() == []
     Parcel.mood = "fine"
-    shop.processes.retry("sender", "o1")
+    shop.processes.retry(Sender, "o1")
     shop.worker().drain()
     assert shop.types("parcel-o1") == ["parcel.sent"]
     assert shop.processes.instances(stuck=AGES) == []
@@ -102,6 +105,17 @@ def test_a_retry_of_what_has_no_problem_is_refused_and_takes_no_step(shops):
     with pytest.raises(ProcessError, match="sender 'o1' has nothing to repeat: it is done without a problem"):
         shop.processes.retry("sender", "o1")
     assert len(shop.processes.steps("sender", "o1")) == steps
+
+
+def test_a_wrong_name_of_a_process_or_an_instance_is_refused(shops):
+    processes = shops(Sender).processes
+    for wrong in [("Sender 1", "o1"), (None, "o1"), (5, "o1"), ("sender", ""), ("sender", None)]:
+        for act in [processes.show, processes.steps, processes.retry, processes.cancel, processes.migrate]:
+            with pytest.raises(InvalidIdentifier):
+                act(*wrong)
+    with pytest.raises(ProcessUnknown, match="no process 'other' was given") as raised:
+        processes._kind("other")
+    assert raised.value.remedy == "give its class: Processes(store, [Shipping]), or module:Shipping to a command"
 
 
 @pytest.mark.both_databases

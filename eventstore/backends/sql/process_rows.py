@@ -193,10 +193,12 @@ class ProcessRows:
         query = due.order_by(columns.due, columns.position).limit(limit).with_for_update(skip_locked=True)
         return self.due(tx, list(tx.execute(query).scalars()))
 
-    def alone(self, tx: Connection, *, failed: bool, limit: int) -> list[Scheduled]:
-        """Return commands that belong to no process, what was set aside first, then the first due first."""
+    def commands(self, tx: Connection, *, failed: bool, processes: bool, limit: int) -> list[Scheduled]:
+        """Return commands, of processes too or not, what was set aside first, then the first due first."""
         columns = self._scheduled.c
-        query = select(self._scheduled).where(columns.process.is_(None))
+        query = select(self._scheduled).where(columns.kind == COMMAND)
+        if not processes:
+            query = query.where(columns.process.is_(None))
         if failed:
             query = query.where(columns.error.is_not(None))
         return [*map(_scheduled, tx.execute(query.order_by(columns.due.nulls_first(), columns.position).limit(limit)))]

@@ -1,4 +1,4 @@
-"""`factfold schedule`: list, retry and cancel commands that were scheduled without a process."""
+"""`factfold schedule`: list commands that are sent later, retry and cancel those scheduled without a process."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def list_(
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 1000,
     as_json: Json = False,
 ) -> None:
-    """List scheduled commands, those set aside first. Exit code 3 if --failed finds any."""
+    """List scheduled commands and those of processes, set aside first. Exit code 3 if --failed finds any."""
     with _schedule(database, schema) as opened:
-        commands = opened.pending(failed=failed, limit=limit)
+        commands = opened.pending(failed=failed, processes=True, limit=limit)
     if as_json:
         typer.echo(json.dumps(as_json_values(commands)))
     else:
@@ -73,7 +73,8 @@ def _schedule(database: str, schema: str | None) -> Iterator[on_demand.Schedule]
 
 def _tell(one: Scheduled) -> None:
     when = "set aside" if one.due is None else f"due {one.due:%Y-%m-%d %H:%M:%S} UTC"
-    typer.echo(f"{one.id}  {when}  {one.name} for {printable(one.stream)} {printable(one.arguments)}")
+    sender = "" if one.key is None else printable(f", sent by {one.key[0]} {one.key[1]}")
+    typer.echo(f"{one.id}  {when}  {one.name} for {printable(one.stream)} {printable(one.arguments)}{sender}")
     if one.error:
         typer.echo(f"  failed, attempts: {one.attempts}: {printable(one.error)}")
 
@@ -85,5 +86,6 @@ def _conclude(done: bool, said: str, *, as_json: bool) -> None:
         typer.echo(said)
     else:
         typer.echo("there is no such command: it was sent, or cancelled before, or did not fail", err=True)
+        typer.echo("  remedy: list them. What a process sent: factfold processes retry or cancel", err=True)
     if not done:
         raise typer.Exit(1)
