@@ -6,6 +6,8 @@ that is doubled each time, and given up after too many failures in a row.
 
 from __future__ import annotations
 
+import re
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +25,10 @@ PASSING: Final = (BrokerRefused, BrokerUnreachable, RegistryUnreachable, StoreUn
 # So long an open subscriber waits for its broker or its database before the attempt counts as failed.
 PATIENCE_SECONDS: Final = 30.0
 HEALTHY_SECONDS: Final = 60.0  # an attempt that lived this long has recovered, even where nothing came
+
+_ADDRESS: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})\b")
+_ANSWER_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.5
 
 log = structlog.get_logger()
 
@@ -105,7 +111,9 @@ class Outwaiting:
         except FactfoldError as error:
             if not self._passes(error):
                 raise
-            stop.wait(self.failed(error, lasted=time.monotonic() - began))
+            lasted = time.monotonic() - began
+            while not stop.wait(self.failed(error, lasted=lasted)) and not _answers(error, stop):
+                lasted = 0.0
 
     def failed(self, error: FactfoldError, *, lasted: float = 0.0) -> float:
         """Count the failure of an attempt that lasted so many seconds; returns the seconds to wait.
@@ -133,3 +141,26 @@ class Outwaiting:
         before, self.failures = self.failures, 0
         if self._counted_by is not None:
             self._counted_by.recovered(before)
+
+
+def _answers(error: FactfoldError, stop: Event) -> bool:
+    """Whether a broker that was away takes connections again, waited for as long as a call to it would wait.
+
+    The call itself could not be stopped: a signal is handled after it.
+    """
+    addresses = _ADDRESS.findall(error.place or "") if isinstance(error, BrokerUnreachable) else []
+    until = time.monotonic() + _ANSWER_SECONDS
+    while addresses and not any(_takes_connections(host.strip("[]"), int(port)) for host, port in addresses):
+        if time.monotonic() > until:
+            return False
+        if stop.wait(_LOOK_SECONDS):
+            break
+    return True
+
+
+def _takes_connections(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=_LOOK_SECONDS).close()
+    except OSError:
+        return False
+    return True

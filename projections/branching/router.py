@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from eventstore.errors import BrokerUnreachable, TopicMismatch
-from eventstore.kafka.admin import OffsetReader, end_offsets, ensure_topics
+from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, end_offsets, ensure_topics
 from eventstore.kafka.schemas import read_schemas
 from eventstore.kafka.waiting import offsets_behind
 from eventstore.restarts import HEALTHY_SECONDS, Outwaiting, Restarts
@@ -49,7 +49,8 @@ BATCH_SECONDS: Final = 60
 _POLL_SECONDS: Final = 0.2
 # Kafka's producer by itself waits two minutes for a missing topic; a schema that was given up may come late.
 _LOOK_SECONDS: Final = 5.0
-_SESSION: Final = {"spark.sql.streaming.stopTimeout": "20s"}  # a consumer without its broker may not be interruptible
+_SESSION: Final = {"spark.sql.streaming.stopTimeout": "1s"}  # a consumer without its broker may not be interruptible
+_GLANCE_SECONDS: Final = 1.0  # so long a router looks for its broker while its query waits for it
 
 log = structlog.get_logger()
 
@@ -130,8 +131,11 @@ class Router:
         return self._outwaiting.restarts
 
     def counts(self) -> dict[str, int]:
-        """The records written so far to each branch topic and the dead-letter topic, repeated ones included."""
-        return branch_counts(self._settings, self._branches)
+        """The records written so far to each branch topic and the dead-letter topic, repeated ones included.
+
+        Raises BrokerUnreachable if no broker answers within a second.
+        """
+        return branch_counts(self._settings, self._branches, deadline=_GLANCE_SECONDS)
 
     def _attempt(self, stop: Event) -> None:
         try:
@@ -173,14 +177,14 @@ class Router:
     def _is_outdated(self) -> bool:
         """Whether the query has to be started with more schemas; TopicMissing."""
         try:
-            self._require_topics()
+            self._require_topics(deadline=_GLANCE_SECONDS)
             return self._have_come()
         except BrokerUnreachable as error:  # the query waits for its broker by itself
             log.warning("broker away, the query waits", topic=self._branches.topic, cause=error.message)
             return False
 
-    def _require_topics(self) -> None:
-        with OffsetReader(self._settings) as reader:
+    def _require_topics(self, *, deadline: float = DEADLINE_SECONDS) -> None:
+        with OffsetReader(self._settings, deadline=deadline) as reader:
             reader.partitions([self._branches.topic, *self._branches.topics.values(), self._branches.dead_letter_topic])
 
     def _place(self) -> QueryPlace:
@@ -332,7 +336,7 @@ def require_slots(slots: int, partitions: int, *, place: str) -> None:
         )
 
 
-def branch_counts(settings: Settings, branches: Branches) -> dict[str, int]:
+def branch_counts(settings: Settings, branches: Branches, *, deadline: float = DEADLINE_SECONDS) -> dict[str, int]:
     """Return the records ever written to each branch topic and the dead-letter topic, repeated ones included.
 
     Examples:
@@ -340,7 +344,8 @@ def branch_counts(settings: Settings, branches: Branches) -> dict[str, int]:
         {'suspicious': 12, 'validated': 488, 'dead-letter': 0}
     """
     topics = {**branches.topics, DEAD_LETTER: branches.dead_letter_topic}
-    ends = end_offsets(settings, topics.values())
+    with OffsetReader(settings, deadline=deadline) as reader:
+        ends = reader.end_offsets(topics.values())
     return {name: sum(ends[topic].values()) for name, topic in topics.items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from decimal import Decimal
 
 import pytest
@@ -92,9 +93,15 @@ def test_a_router_outwaits_a_broker_that_is_killed_again_and_again(settings, sta
             stack.start("kafka")
             routed.send(20)
             router.wait_until(routed.arrived, what="routing behind a kill")
+        before = router.said.count("the query waits")
+        stack.kill("kafka")
+        router.wait_until(lambda: router.said.count("the query waits") > before, what="a look in vain")
+        began = time.monotonic()
         assert router.stop() == 0
+        assert time.monotonic() - began < 5  # 2 s on a quiet machine; 20 s before it looked in glances
     finally:
         router.close()
+        stack.start("kafka")
 
 
 def test_a_subscription_that_is_started_without_a_broker_waits_for_it_and_outwaits_a_kill(settings, stack):

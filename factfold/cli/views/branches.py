@@ -17,6 +17,7 @@ import typer
 import eventstore
 import projections
 from eventstore import Restarts
+from eventstore.errors import BrokerUnreachable
 from factfold import on_demand
 from factfold.cli.brokers import reached_settings
 from factfold.cli.completions import completes
@@ -29,7 +30,7 @@ from factfold.cli.views.projections import Json, Memory
 from factfold.stack import spark_jars
 
 if TYPE_CHECKING:
-    from projections import Branches
+    from projections import Branches, Router
     from projections.branching.metrics import RouterMetrics
 
 app = typer.Typer(help="Branches: put each record of a topic into exactly one topic.", no_args_is_help=True)
@@ -103,7 +104,7 @@ def run(
         typer.echo(json.dumps({"state": "routing"}) if as_json else f"routing {branches.topic}", err=not as_json)
         sys.stdout.flush()
         router.run(stop=stop)
-        _tell(router.counts(), as_json=as_json, restarts=router.restarts, reloads=router.reloads, mode=router.mode)
+        _tell(_counted(router), as_json=as_json, restarts=router.restarts, reloads=router.reloads, mode=router.mode)
 
 
 def _served(
@@ -137,8 +138,19 @@ def load_branches(spec: str) -> projections.Branches:
     )
 
 
-def _tell(counts: Mapping[str, int], *, as_json: bool, **facts: object) -> None:
+def _counted(router: Router) -> Mapping[str, int] | None:
+    """What the branches hold; None while the broker is away, for which a stop does not wait."""
+    try:
+        return router.counts()
+    except BrokerUnreachable:
+        return None
+
+
+def _tell(counts: Mapping[str, int] | None, *, as_json: bool, **facts: object) -> None:
     if as_json:
-        typer.echo(json.dumps({"counts": dict(counts), **facts}))
-    for name, count in () if as_json else counts.items():
-        typer.echo(f"{name}: {count:,} records")
+        typer.echo(json.dumps({"counts": counts, **facts}))
+    elif counts is None:
+        typer.echo("the broker is away, and counts no records of the branches")
+    else:
+        for name, count in counts.items():
+            typer.echo(f"{name}: {count:,} records")

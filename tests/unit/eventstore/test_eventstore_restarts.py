@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
+import time
 from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +27,7 @@ from eventstore.errors import (
     SubscriptionGaveUp,
     TopicMissing,
 )
-from eventstore.restarts import PASSING
+from eventstore.restarts import PASSING, Outwaiting
 from factfold.cli.events import subscriptions
 from factfold.cli.views import branches, projections
 from projections.lifecycle import restarts as of_projections
@@ -162,3 +164,41 @@ def test_every_command_that_runs_for_long_takes_the_same_setting(commands: Any) 
     run = get_command(commands.app).commands["run"]  # type: ignore[attr-defined]
     (option,) = [parameter for parameter in run.params if parameter.name == "restarts"]
     assert (option.opts, option.envvar, option.default) == (["--restarts"], "FACTFOLD_RESTARTS", Restarts().limit)
+
+
+class AwayBroker:
+    """Tries to reach a broker by a call that no signal interrupts, at an address that takes no connections yet."""
+
+    def __init__(self) -> None:
+        self.listener = socket.socket()
+        self.listener.bind(("127.0.0.1", 0))
+        self.place = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.calls, self.failed, self.stop = 0, threading.Event(), threading.Event()
+        self.outwaiting = Outwaiting(Restarts(first=0.01), what="x", place="y", gave_up=SubscriptionGaveUp)
+
+    def work(self) -> str:
+        self.calls += 1
+        if self.calls == 1:
+            self.failed.set()
+            raise BrokerUnreachable("no broker", remedy="start one", place=f"broker.invalid:9092,{self.place}")
+        return "reached"
+
+
+@pytest.fixture
+def broker():
+    away = AwayBroker()
+    yield away
+    away.listener.close()
+
+
+def test_a_stop_while_a_broker_is_away_waits_for_no_further_call(broker):
+    threading.Thread(target=lambda: broker.failed.wait() and broker.stop.set()).start()
+    began = time.monotonic()
+    assert broker.outwaiting.once(broker.work, stop=broker.stop) is None
+    assert (broker.calls, time.monotonic() - began < 3) == (1, True)
+
+
+def test_a_broker_that_takes_connections_again_is_called_again(broker):
+    threading.Thread(target=lambda: broker.failed.wait() and broker.listener.listen()).start()
+    assert broker.outwaiting.once(broker.work, stop=broker.stop) == "reached"
+    assert broker.calls == 2

@@ -35,7 +35,7 @@ class World:
         monkeypatch.setattr(module, "RoutingQuery", self.query)
         monkeypatch.setattr(module, "read_schemas", lambda settings: dict(self.registry))
         monkeypatch.setattr(module, "end_offsets", lambda settings, topics: {topic: {0: 7} for topic in topics})
-        monkeypatch.setattr(Router, "_require_topics", lambda router: self.require_topics())
+        monkeypatch.setattr(Router, "_require_topics", lambda router, **_: self.require_topics())
 
     def require_topics(self):
         if self.missing:
