@@ -10,7 +10,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -47,11 +47,15 @@ class Definition:
 
 @dataclass(frozen=True)
 class Discovery:
-    """The definitions of a package; ``failures`` are the causes of modules that cannot be imported."""
+    """The definitions of a package; ``failures`` are the causes of modules that cannot be imported.
+
+    ``scripts`` are the modules that were not imported, each with the line that would have run.
+    """
 
     package: str
     definitions: tuple[Definition, ...]
     failures: Mapping[str, str]
+    scripts: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, *kinds: Kind) -> tuple[Definition, ...]:
         """Return the definitions of some kinds."""
@@ -61,12 +65,15 @@ class Discovery:
 def discovered(package: str) -> Discovery:
     """Import a package with its modules and return what they define, each once, ordered by kind and target.
 
-    Tests and `__main__` are not imported. Raises DeclarationError if there is no such package.
+    Tests, `__main__` and scripts are not imported: a look runs nothing. Raises DeclarationError if there is no such
+    package.
     """
     if "" not in sys.path:
         sys.path.insert(0, "")
     failures: dict[str, str] = {}
-    modules = [module for name in _modules(package) if (module := _imported(name, failures)) is not None]
+    scripts = {name: line for name in _modules(package) if (line := _acts(name)) is not None}
+    names = [name for name in _modules(package) if name not in scripts]
+    modules = [module for name in names if (module := _imported(name, failures)) is not None]
     definitions: dict[int, Definition] = {}
     for module in modules:
         for name, value in vars(module).items():
@@ -74,7 +81,7 @@ def discovered(package: str) -> Discovery:
             if kind is not None and (id(value) not in definitions or _is_home(module, name)):
                 definitions[id(value)] = Definition(kind, f"{module.__name__}:{name}", value)
     ordered = sorted(definitions.values(), key=lambda one: (KINDS.index(one.kind), one.target))
-    return Discovery(package, tuple(ordered), failures)
+    return Discovery(package, tuple(ordered), failures, scripts)
 
 
 def service_packages(folder: Path) -> list[str]:
@@ -100,10 +107,48 @@ def _modules(package: str) -> Iterator[str]:
             yield module.name
 
 
+def _acts(module: str) -> int | None:
+    """The line at which a module would do something if it was imported, read from its text. None if it does nothing.
+
+    A module with definitions may call what others define, such as a logger's setup.
+    """
+    try:
+        spec = find_spec(module)
+        body = ast.parse(Path(spec.origin).read_bytes()).body if spec and spec.origin else []
+    except Exception:
+        return None  # the import says what is wrong
+    own, declares = {name for one in body for name in _names(one)}, any(map(_declares, body))
+    for one in body:
+        called = set(_called(one)) if isinstance(one, ast.Expr | ast.For) else set()
+        if isinstance(one, ast.With | ast.While) or called & own or (called and not declares):
+            return one.lineno
+    return None
+
+
+def _declares(statement: ast.stmt) -> bool:
+    """Whether a statement may be a definition: a class with a base, a decorated function, or the result of a call."""
+    match statement:
+        case ast.ClassDef(bases=[_, *_]) | ast.Assign(value=ast.Call()) | ast.AnnAssign(value=ast.Call()):
+            return True
+        case ast.FunctionDef(decorator_list=[_, *_]) | ast.AsyncFunctionDef(decorator_list=[_, *_]):
+            return True
+    return False
+
+
+def _called(statement: ast.stmt) -> Iterator[str]:
+    """The names that calls begin with: `store` of `store.append(…)`."""
+    for call in ast.walk(statement):
+        if isinstance(call, ast.Call):
+            root: ast.expr = call.func
+            while isinstance(root, ast.Attribute | ast.Call):
+                root = root.value if isinstance(root, ast.Attribute) else root.func
+            yield root.id if isinstance(root, ast.Name) else ""
+
+
 def _imported(name: str, failures: dict[str, str]) -> ModuleType | None:
     try:
         return import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         failures[name] = f"{type(error).__name__}: {error}"
         return None
 

@@ -29,6 +29,9 @@ class Part:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
+_SCRIPT: Final = 'its line {line} runs at the import. With definitions, guard it: if __name__ == "__main__"'
+
+
 @dataclass(frozen=True)
 class LeftOut:
     """A definition or module that is not run, and why."""
@@ -44,6 +47,7 @@ def parts_of(discovery: Discovery, settings: Mapping[str, str]) -> list[Part | L
     With an event store in SQLite there are no servers: subscriptions read the store, and evaluate branches themselves.
     """
     planned: list[Part | LeftOut] = [LeftOut(name, "module", cause) for name, cause in discovery.failures.items()]
+    planned += [LeftOut(name, "script", _SCRIPT.format(line=line)) for name, line in discovery.scripts.items()]
     planned += [_group(one, settings) for one in discovery.of("projections")]
     planned += _embedded(discovery) if is_embedded(settings) else _with_servers(discovery, settings)
     if processes := discovery.of("process"):

@@ -45,6 +45,26 @@ from {name}.orders import Order
 large = branches(Order, {{"large": field("amount") > 10}}, otherwise="small")
 """,
     "broken.py": "import a_package_that_is_not_here",
+    # Each of these would fail if it was run.
+    "load.py": "from {name}.orders import Order\nprint(Order)\nraise RuntimeError('run')",
+    "fill.py": "from eventstore import SqlEventStore\nstore = SqlEventStore('no')\nstore.append('order-1', [])",
+    "looped.py": "with open('nowhere') as file:\n    print(file)",
+    "single.py": """
+from eventstore import Aggregate
+class Other(Aggregate):
+    pass
+def main():
+    raise RuntimeError("run")
+main()
+""",
+    "configured.py": """
+import logging
+from eventstore import Aggregate
+logging.basicConfig()
+class Logged(Aggregate):
+    pass
+""",
+    "guarded.py": "import sys\nif __name__ == '__main__':\n    sys.exit('run')",
     "conftest.py": "raise RuntimeError('a test')",
     "tests/__init__.py": "raise RuntimeError('tests')",
 }
@@ -72,6 +92,7 @@ def test_every_definition_is_found_once_where_it_is_defined(service):
         ("branches", f"{service}.routes:large"),
         ("subscription", f"{service}.reactions:book"),
         ("queue", f"{service}.reactions:write"),
+        ("aggregate", f"{service}.configured:Logged"),
         ("aggregate", f"{service}.orders:Order"),
     ]
     assert [one.name for one in found.of("queue", "branches")] == ["large", "write"]
@@ -81,6 +102,14 @@ def test_a_module_that_cannot_be_imported_is_told_and_the_others_are_found(servi
     assert discovered(service).failures == {
         f"{service}.broken": "ModuleNotFoundError: No module named 'a_package_that_is_not_here'"
     }
+
+
+def test_a_script_is_not_run_by_a_look_and_named_with_its_line(service):
+    lines = {"fill": 3, "load": 2, "looped": 1, "single": 7}
+    found = discovered(service)
+    assert found.scripts == {f"{service}.{name}": line for name, line in lines.items()}
+    assert not {f"{service}.{name}" for name in lines} & sys.modules.keys()
+    assert f"{service}.guarded" in sys.modules
 
 
 def test_processes_of_the_sample_app_are_found():
