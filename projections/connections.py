@@ -27,8 +27,3 @@ class Connections(Closing):
 
     def __post_init__(self) -> None:
         self.store.check_master(str(self.spark.sparkContext.master))
-
-    def close(self) -> None:
-        """Stop Spark and close the connections."""
-        self.spark.stop()
-        self.store.close()

@@ -117,6 +117,13 @@ class Environment(Connections):
         """Return an environment. With keys, its log includes the erasures."""
         return Environment(spark, small, store, log if keys is None else LogWithErasures(log, keys), keys)
 
+    def close(self) -> None:
+        """Stop Spark and close the connections."""
+        from projections.spark.session import end_session  # needs the extra spark
+
+        end_session(self.spark)
+        self.store.close()
+
     @cached_property
     def keeper(self) -> Keeper[Any]:
         """The operations of Spark on the tables of the store."""

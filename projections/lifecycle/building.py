@@ -28,7 +28,7 @@ from projections.lifecycle.progress import ProgressMeter, counted_once
 from projections.logs.offsets import OffsetRange, Offsets
 from projections.logs.ranges import bounded
 from projections.logs.set_aside import SetAside
-from projections.logs.unpacking import still_not_unpacked
+from projections.logs.unpacking import not_unpacked_in, require_unpacked, still_not_unpacked
 from projections.spark.bulk import WholeTables, whole_tables
 from projections.spark.counting import RecordCounts
 from projections.spark.exchange import are_few
@@ -135,6 +135,9 @@ def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str
             usable = state.columns == names and state.topics == ids and _is_within(state.ends, whole.end)
             if usable and not _has_waited(environment, group, state):
                 layout, complete = store.layout(group, earlier.run, columns), earlier.status == BUILT
+                start = earlier.progress or whole.start
+                if start != state.ends:
+                    known |= _too_large(environment, group, OffsetRange(start, state.ends).without(ERASURES))
                 return Build(store.claim(earlier.run), layout, state, known, resumed=True, complete=complete)
     run, layout = store.begin_generation(group, columns)
     state = BuildState(
@@ -157,6 +160,18 @@ def _not_unpacked(
         noted |= environment.keeper.noted(state, store.layout(group, state.run, columns))
     with environment.log.open() as log:
         return still_not_unpacked(log, noted, whole)
+
+
+def _too_large(environment: Environment, group: ProjectionGroup, left: OffsetRange) -> SetAside:
+    """What no client with a limit unpacks of a log whose reading has ended a process before.
+
+    Spark's client has no limit: a record of some bytes that unpacks to more than the heap holds ends the JVM. Raises
+    RecordNotUnpacked where the group tolerates no bad record.
+    """
+    with environment.log.open() as log:
+        if group.bad_records == "fail":
+            require_unpacked(log, left)
+        return not_unpacked_in(log, left)
 
 
 def _categories(group: ProjectionGroup) -> dict[str, str]:

@@ -52,6 +52,14 @@ def not_unpacked_in(log: OpenLog, offsets: OffsetRange) -> SetAside:
     return aside
 
 
+def require_unpacked(log: OpenLog, offsets: OffsetRange) -> None:
+    """Raise the RecordNotUnpacked of the first batch of a range that its client cannot unpack."""
+    for topic, parts in offsets.end.items():
+        for partition, end in parts.items():
+            for error in _refused(log, topic, partition, offsets.start[topic][partition], end):
+                raise error
+
+
 def still_not_unpacked(log: OpenLog, noted: SetAside, offsets: OffsetRange) -> SetAside:
     """Of what another generation has noted as not unpacked within a range, what this client cannot unpack either."""
     aside = SetAside.nothing()

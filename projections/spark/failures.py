@@ -119,7 +119,8 @@ def described(place: str) -> Iterator[None]:
     except (Py4JNetworkError, ConnectionError) as error:
         raise SparkStopped(
             "Spark's JVM no longer answers",
-            remedy="look for its end in the log (memory?), then start again",
+            remedy="look for its end in the log. If its memory ran out, give --memory more. Then start again: a build "
+            "looks first for a record that unpacks to too much",
             place=place,
         ) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -12,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from projections.errors import SessionInUse, SparkFailed
+from projections.errors import SessionInUse, SparkFailed, SparkStopped
+from projections.spark.failures import described
 from projections.spark.gathering import SORTED_AGGREGATES
 from projections.spark.startup import quiet_start
 
@@ -96,6 +98,12 @@ def own_session(
     try:
         yield session
     finally:
+        end_session(session)
+
+
+def end_session(session: SparkSession) -> None:
+    """Stop a session. One whose JVM has ended by itself is stopped: its own error says so."""
+    with contextlib.suppress(SparkStopped), described("Spark"):
         session.stop()
 
 

@@ -14,7 +14,7 @@ from eventstore.kafka.admin import end_offsets
 from eventstore.kafka.producer import OutgoingRecord
 from eventstore.schema_registry import RegisteredSchema
 from projections import ProjectionGroup, RunnerOptions, Table, open_runner, rebuild, verify, view
-from projections.errors import UndecodableRecord
+from projections.errors import RecordNotUnpacked, SparkStopped, UndecodableRecord
 from projections.spark.reading.kafka_source import KafkaLog
 from tests.integration.bad_records import BadRecords, letters, places, require_all_kept
 from tests.integration.late_events import Late
@@ -190,6 +190,32 @@ def test_batches_that_a_client_cannot_unpack_are_passed_over_alike_by_run_rebuil
         require_passed_over(3)
     assert rebuild(free, kept.group).withheld  # with a client that takes them they are applied
     assert kept.set_aside(4) == []
+
+
+def test_a_build_whose_spark_ended_looks_first_for_what_unpacks_to_too_much(environment, monkeypatch):
+    free = environment()
+    limited = dataclasses.replace(free, log=KafkaLog(limited_settings(free.log.settings)))
+    kept = Road(limited, "dead-letter", settings=free.log.settings)
+    packed = kept.send_packed(2)
+    for module in ("projections.spark.reading.records", "projections.spark.bulk"):
+        monkeypatch.setattr(f"{module}.are_few", lambda rows: False)  # executors read, whose client has no limit
+
+    def build_again(strategy, version):
+        group = dataclasses.replace(kept.group, bad_records=strategy, version=version)
+        with monkeypatch.context() as patched:
+            patched.setattr("projections.lifecycle.building.bad_records", end_spark)
+            with pytest.raises(SparkStopped):
+                rebuild(limited, group)
+        return rebuild(limited, group)
+
+    with pytest.raises(RecordNotUnpacked, match=f"from offset {packed[0]} of partition 0"):
+        build_again("fail", 2)
+    assert build_again("dead-letter", 3).generation > 1
+    assert [row.offset for row in kept.set_aside(build_again("skip", 4).generation)] == packed
+
+
+def end_spark(*_, **__):
+    raise SparkStopped("Spark's JVM no longer answers", remedy="start again")
 
 
 def test_a_schema_that_is_registered_while_the_run_goes_on_is_looked_up(environment):

@@ -25,7 +25,7 @@ from projections.spark.archive.delta_archive import SMALL_BYTES, DeltaArchive
 from projections.spark.archive.table import TopicTable
 from projections.spark.failures import described
 from projections.spark.reading.kafka_source import KafkaLog
-from projections.spark.session import open_session
+from projections.spark.session import end_session, open_session
 
 if TYPE_CHECKING:
     from projections.spark.archive.metrics import ArchiveMetrics
@@ -215,7 +215,7 @@ def open_archiver(
     try:
         yield Archiver(KafkaLog(settings), DeltaArchive.open(spark, path), incomplete=incomplete)
     finally:
-        spark.stop()
+        end_session(spark)
 
 
 def _counted(on_append: Callable[[Appended], None], metrics: ArchiveMetrics | None) -> Callable[[Appended], None]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from projections.spark.lakehouse.store import DeltaTableStore
-from projections.spark.session import open_session
+from projections.spark.session import end_session, open_session
 from projections.spark_settings import SparkSettings
 
 
@@ -22,4 +22,4 @@ def opened_lakehouse(url: str, *, jars: Sequence[Path]) -> Iterator[DeltaTableSt
     try:
         yield DeltaTableStore(spark, url)
     finally:
-        spark.stop()
+        end_session(spark)
