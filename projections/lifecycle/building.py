@@ -38,6 +38,7 @@ from projections.spark.live.applying import BatchApplier, opened_letters
 from projections.spark.live.prepared import PreparedQueries
 from projections.spark.log_faults import bad_records
 from projections.spark.views.disclosing import Disclosure
+from projections.spark.views.view_functions import personal_columns
 from projections.stores.port import Generation, TablePlace
 from projections.stores.runs import BUILDING, BUILT, SERVING, Run, decode_progress, encode_progress
 
@@ -80,7 +81,8 @@ class BuildState:
 
     ``tables`` and ``views`` are the rows of those that are loaded, ``indexed`` says which of the two have their keys;
     ``topics`` has the topics' ids, ``categories`` those of the tables that are folded from events; ``begun`` is in
-    seconds since 1970. ``references`` has those of each view, which only Spark knows where they are inferred.
+    seconds since 1970. ``references`` has those of each view, which only Spark knows where they are inferred, and
+    ``personal`` the columns of each view and each table with values of a person.
     """
 
     first: Offsets
@@ -92,6 +94,7 @@ class BuildState:
     topics: Mapping[str, str] = field(default_factory=dict)
     categories: Mapping[str, str] = field(default_factory=dict)
     references: Mapping[str, list[list[Any]]] = field(default_factory=dict)
+    personal: Mapping[str, list[str]] = field(default_factory=dict)
     begun: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -143,6 +146,7 @@ def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str
     state = BuildState(
         _first_chunk(whole), whole.end, names, topics=ids, categories=_categories(group),
         references=noted_references(group.all_views), begun=time.time(),
+        personal=_personal(environment, group),
     )  # fmt: skip
     store.record(run, built=state.to_json())
     return Build(run, layout, state, known)
@@ -172,6 +176,13 @@ def _too_large(environment: Environment, group: ProjectionGroup, left: OffsetRan
         if group.bad_records == "fail":
             require_unpacked(log, left)
         return not_unpacked_in(log, left)
+
+
+def _personal(environment: Environment, group: ProjectionGroup) -> dict[str, list[str]]:
+    """The columns of each view and each table with values of a person. A key is open: rows are found by it."""
+    views = personal_columns(environment.spark, group)
+    tables = {name: sorted(table.personal) for name, table in group.tables.items()}
+    return tables | {view.name: sorted(views[view.name].difference(view.key)) for view in group.all_views}
 
 
 def _categories(group: ProjectionGroup) -> dict[str, str]:

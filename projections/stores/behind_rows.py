@@ -7,7 +7,7 @@ from it, or from the rows of its partition. These carry the place of the record 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -16,14 +16,14 @@ import sqlalchemy as sa
 
 from projections.declaring.any_table import AnyTable
 from projections.declaring.columns import ColumnType, Kind
-from projections.declaring.group import ProjectionGroup
+from projections.declaring.group import ERASURES, ProjectionGroup
 from projections.declaring.tables import EventTable, Table
 from projections.declaring.views import View, ViewTable, with_noted
 from projections.errors import InvalidDefinition
 from projections.planning.planner import plan
 from projections.stores.dialects import NameSpace
 from projections.stores.layout import generation_name, state_table, view_table
-from projections.stores.runs import Run
+from projections.stores.runs import Run, RunState
 from projections.stores.sql import SqlTableStore
 
 COUNTED: Final = 100_000
@@ -40,11 +40,15 @@ _PARSED: Final[Mapping[Kind, Callable[[str], Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ViewRows:
-    """Rows of a view, at most so many as were asked for; `total` counts up to `COUNTED`."""
+    """Rows of a view, at most so many as were asked for; `total` counts up to `COUNTED`.
+
+    `personal` are the columns whose values may be of a person, and are not to be shown.
+    """
 
     columns: tuple[str, ...]
     rows: Sequence[tuple[Any, ...]]
     total: int
+    personal: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,19 @@ def view_rows(store: SqlTableStore, group: str, generation: int, view: str, *, l
     with store.looking() as connection:
         result = connection.execute(every.limit(limit))
         columns = tuple(result.keys())
-        return ViewRows(columns, [tuple(row) for row in result], int(connection.scalar(counted) or 0))
+        rows, total = [tuple(row) for row in result], int(connection.scalar(counted) or 0)
+    return ViewRows(columns, rows, total, _personal(store.state(Run(group, generation, "")), view, columns))
+
+
+def _personal(state: RunState | None, name: str, columns: Iterable[str], key: Sequence[str] = ()) -> tuple[str, ...]:
+    """The columns of a view or a table that the build of a generation noted as personal, without those of the key.
+
+    Without a note each column is one, if the generation follows erasures.
+    """
+    noted = {} if state is None else state.built.get("personal", {})
+    follows = state is not None and ERASURES in state.progress
+    personal = noted[name] if name in noted else columns if follows else ()
+    return tuple(column for column in columns if column in personal and column not in key)
 
 
 def rows_behind(
@@ -96,9 +112,8 @@ def rows_behind(
             f"view {view!r} has no key of {', '.join(sorted(key))}", remedy=f"give its key: {', '.join(definition.key)}"
         )
     state = store.state(Run(group.name, generation, ""))
-    noted = {} if state is None else state.built.get("references", {})
     with store.looking() as connection:
-        return list(_Search(store, connection, group, generation, noted).of_view(definition, key, "the key", depth=0))
+        return list(_Search(store, connection, group, generation, state).of_view(definition, key, "the key", depth=0))
 
 
 @dataclass(frozen=True)
@@ -107,14 +122,14 @@ class _Search:
     connection: sa.Connection
     group: ProjectionGroup
     generation: int
-    noted: Mapping[str, Sequence[Sequence[Any]]]
+    state: RunState | None
 
     def of_view(self, view: View, key: Mapping[str, Any], reached: str, *, depth: int) -> Iterator[SourceRow]:
         """The view's row, then what it was made of."""
         typed = {column: self._typed(_column_of(view, column), column, value) for column, value in key.items()}
         for row in self._view_rows(view, typed):
             own = {column: row.get(column) for column in view.key}
-            personal = tuple(column for column in row if column not in view.key) if reads_personal(view) else ()
+            personal = _personal(self.state, view.name, row, view.key)
             yield SourceRow(view.name, reached, own, row, of_view=view.name, personal=personal)
             if depth < _DEPTH:
                 yield from self._of_partition(view, own) if view.by else self._of_root(view, own, depth)
@@ -127,7 +142,7 @@ class _Search:
 
     def _of_root(self, view: View, key: Mapping[str, Any], depth: int) -> Iterator[SourceRow]:
         """Downwards from the root: each row that was found gives the keys of those that it refers to."""
-        view = with_noted(view, self.noted)
+        view = with_noted(view, {} if self.state is None else self.state.built.get("references", {}))
         walk = plan(view)
         conditions = {name: {c: key[c] for c in view.root_key} for name in view.roots}
         for name in walk.downwards:
@@ -160,7 +175,8 @@ class _Search:
         return [dict(row) for row in self.connection.execute(query).mappings()]
 
     def _state_rows(self, name: str, table: Table, conditions: Mapping[str, Any], reached: str) -> Iterator[SourceRow]:
-        state = state_table(self._space(), self.group.name_of(table), table.whole)
+        own = self.group.name_of(table)
+        state = state_table(self._space(), own, table.whole)
         if not set(conditions) <= set(table.columns):
             return
         query = (
@@ -171,7 +187,7 @@ class _Search:
             key = {column: row[column] for column in table.row_key if column in row}
             yield SourceRow(
                 name, reached, key, values, topic=table.topic, offset=row["_offset"], deleted=bool(row["_deleted"]),
-                stream=_stream(table, values), personal=tuple(table.personal),
+                stream=_stream(table, values), personal=_personal(self.state, own, values, table.row_key),
             )  # fmt: skip
 
     def _typed(self, kind: ColumnType | None, column: str, value: Any) -> Any:
@@ -190,15 +206,6 @@ class _Search:
 
     def _space(self) -> NameSpace:
         return self.store.dialect.name_space(generation_name(self.group.name, self.generation))
-
-
-def reads_personal(view: View) -> bool:
-    """Whether a view is made of a table with personal columns: then each of its values may come from one."""
-    for table in view.tables.values():
-        inner = table.view if isinstance(table, ViewTable) else table
-        if reads_personal(inner) if isinstance(inner, View) else isinstance(inner, AnyTable) and bool(inner.personal):
-            return True
-    return False
 
 
 def _equal(store: SqlTableStore, view: View, key: Mapping[str, Any]) -> Iterator[sa.ColumnElement[bool]]:

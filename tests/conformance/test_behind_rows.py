@@ -7,14 +7,14 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from projections import ProjectionGroup, Table, on, sql_view, view
+from projections import ProjectionGroup, Table, sql_view, view
 from projections.declaring.columns import ColumnType
+from projections.declaring.group import ERASURES
 from projections.declaring.views import InferredReferences, noted_references, with_noted
 from projections.errors import InvalidDefinition
-from projections.stores.behind_rows import reads_personal, rows_behind, view_rows
+from projections.stores.behind_rows import rows_behind, view_rows
 from tests.conformance.ticket_batches import COLUMNS, GROUP, batch, served, stage_customer, stage_ticket
 from tests.integration.tickets import DECLARED, Ticket
-from tests.unit.guestbook import Customer as PersonalCustomer
 
 pytestmark = pytest.mark.postgres_in_faults
 
@@ -99,12 +99,16 @@ def test_rows_are_shown_up_to_a_limit_and_counted(store, filled):
     assert len(view_rows(store, "tickets", filled.generation, "ticket_names").rows) == 1
 
 
-def test_a_view_of_personal_columns_says_that_it_is_one():
-    people = Table.from_events(
-        PersonalCustomer, key="customer_id", columns={"name": on(PersonalCustomer.Registered).take("name")}
-    )
-    shown = sql_view("shown", "SELECT customer_id, name FROM people", tables={"people": people})
-    over = sql_view("over", "SELECT customer_id, name FROM shown", tables={"shown": shown})
-    assert reads_personal(shown)
-    assert reads_personal(over)
-    assert not reads_personal(by_customer)
+def test_the_columns_that_the_build_noted_are_personal_and_without_a_note_all_but_the_key(store, filled):
+    def personal():
+        found = rows_behind(store, GROUP, filled.generation, "ticket_names", {"ticket_id": "t1"})
+        shown = view_rows(store, "tickets", filled.generation, "ticket_names")
+        return [row.personal for row in found], shown.personal
+
+    assert personal() == ([(), (), ()], ())
+    run = store.claim(filled)
+    store.record(run, progress={**store.progress(run), ERASURES: {0: 0}})
+    (view_row, *_), shown = personal()
+    assert (view_row, shown) == (tuple(COLUMNS["ticket_names"])[1:], tuple(COLUMNS["ticket_names"]))
+    store.record(run, built={"personal": {"ticket_names": ["hours"], "tickets": [], "customers": ["name"]}})
+    assert personal() == ([("hours",), (), ("name",)], ("hours",))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 
 from eventstore.delivery.masking import MASK
-from factfold import on_demand
 
 if TYPE_CHECKING:
-    from projections import ProjectionGroup, ViewComparison, ViewVerdict
+    from projections import ViewComparison, ViewVerdict
     from projections.stores.port import DifferingRow
 
 DIFFERS: Final = 3  # the exit code: 1 is that of every error, 2 of a command that was written wrongly
@@ -20,24 +19,27 @@ DIFFERS: Final = 3  # the exit code: 1 is that of every error, 2 of a command th
 Compared = TypeVar("Compared", "ViewComparison", "ViewVerdict")
 
 
-def without_personal(comparisons: Mapping[str, Compared], group: ProjectionGroup) -> dict[str, Compared]:
-    """Return comparisons of views with their differing rows masked where a view reads personal columns.
+def without_personal(
+    comparisons: Mapping[str, Compared], personal: Mapping[str, Collection[str]]
+) -> dict[str, Compared]:
+    """Return comparisons of views with the personal columns of their differing rows masked, whether they differ or not.
 
-    Keys stay, and of the other columns whether their values differ: terminals and logs are no place for the values.
+    Terminals and logs are no place for the values.
     """
-    personal = {view.name for view in group.all_views if on_demand.reads_personal(view)}
-    return {name: _masked(one) if name in personal else one for name, one in comparisons.items()}
+    return {name: _masked(one, personal.get(name, ())) for name, one in comparisons.items()}
 
 
-def _masked(comparison: Compared) -> Compared:
-    return dataclasses.replace(comparison, differing=tuple(_masked_row(row) for row in comparison.differing))
+def _masked(comparison: Compared, personal: Collection[str]) -> Compared:
+    return dataclasses.replace(comparison, differing=tuple(_masked_row(row, personal) for row in comparison.differing))
 
 
-def _masked_row(row: DifferingRow) -> DifferingRow:
+def _masked_row(row: DifferingRow, personal: Collection[str]) -> DifferingRow:
     one, other = row.one or {}, row.other or {}
-    shown = {name: MASK if one.get(name) == other.get(name) else f"{MASK} (differs)" for name in {**one, **other}}
-    shown |= row.key
-    sides = [values and {name: shown[name] for name in values} for values in (row.one, row.other)]
+    hidden = {*personal} - {*row.key}
+    shown = {name: MASK if one.get(name) == other.get(name) else f"{MASK} (differs)" for name in hidden}
+    sides = [
+        values and {name: shown.get(name, value) for name, value in values.items()} for values in (row.one, row.other)
+    ]
     return dataclasses.replace(row, one=sides[0], other=sides[1])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -13,19 +13,17 @@ from eventstore.topics import partition_of
 from factfold import on_demand
 from factfold.console.page import declared
 from factfold.console.sources import Clients, Reading
-from projections.declaring.group import ERASURES
 from projections.declaring.tables import ChangelogTable
 from projections.stores.record_keys import key_decoder, key_text
 
 if TYPE_CHECKING:
     from projections import ProjectionGroup
-    from projections.stores.behind_rows import SourceRow, ViewRows
-    from projections.stores.runs import RunState
+    from projections.stores.behind_rows import SourceRow
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRows:
-    """The first rows of a view, masked as a whole but for its key if it reads personal columns.
+    """The first rows of a view, the values of its personal columns masked.
 
     `total` counts up to a bound; `more` says that the view has more.
     """
@@ -58,53 +56,24 @@ def read_rows(clients: Clients, group: str, generation: int, view: str) -> Shown
     """Return the first rows of a view."""
     result = on_demand.view_rows(clients.views, group, generation, view)
     _, definition = clients.definitions.group(group) or (None, None)
-    key, masked = _masking(clients, definition, group, view)
-    masked = masked or (definition is not None and _was_personal(clients, definition, generation))
-    return ShownRows(
-        result.columns, key, _masked(result, key, masked), result.total, result.total >= on_demand.COUNTED, masked
+    key = next((one.key for one in definition.all_views if one.name == view), ()) if definition else ()
+    hidden = set(result.personal) - set(key)
+    rows = tuple(
+        tuple(MASK if column in hidden else value for column, value in zip(result.columns, row, strict=True))
+        for row in result.rows
     )
-
-
-def _masking(clients: Clients, declared: ProjectionGroup | None, group: str, view: str) -> tuple[tuple[str, ...], bool]:
-    """The key of a view, and whether its values may be of a person; a group that is not declared follows erasures."""
-    definition = None if declared is None else next((one for one in declared.all_views if one.name == view), None)
-    if definition is None:
-        return (), _follows_erasures(clients.views.states(group))
-    return definition.key, on_demand.reads_personal(definition)
-
-
-def _follows_erasures(states: Iterable[RunState]) -> bool:
-    return any(ERASURES in state.progress for state in states)
-
-
-def _was_personal(clients: Clients, declared: ProjectionGroup, generation: int) -> bool:
-    """Whether another definition built a generation, which may have had personal columns that this one lacks."""
-    states = clients.views.states(declared.name)
-    built_by = {state.run.generation: state.run.fingerprint for state in states}
-    return built_by.get(generation) != declared.fingerprint() and _follows_erasures(states)
-
-
-def _masked(result: ViewRows, key: tuple[str, ...], masked: bool) -> tuple[tuple[Any, ...], ...]:
-    if not masked:
-        return tuple(result.rows)
-    shown = [column in key for column in result.columns]
-    return tuple(
-        tuple(value if open_ else MASK for value, open_ in zip(row, shown, strict=True)) for row in result.rows
-    )
+    return ShownRows(result.columns, key, rows, result.total, result.total >= on_demand.COUNTED, bool(hidden))
 
 
 def read_why(clients: Clients, group: str, generation: int, view: str, *key: tuple[str, str]) -> tuple[Why, ...]:
     """Return what a row of a view was made of. Raises NotFound if the console does not know its group's definition."""
     _, definition = declared(clients.definitions.group(group), f"group {group!r}", place=group)
     rows = on_demand.rows_behind(clients.views, definition, generation, view, dict(key))
-    masked = _was_personal(clients, definition, generation)
-    return tuple(_why(clients, definition, row, masked=masked) for row in rows)
+    return tuple(_why(clients, definition, row) for row in rows)
 
 
-def _why(clients: Clients, group: ProjectionGroup, row: SourceRow, *, masked: bool) -> Why:
-    """Explain by one row; `masked` hides more than the personal columns: each but those of the key."""
-    hidden = set(row.values) - set(row.key) if masked else row.personal
-    values = {column: MASK if column in hidden else value for column, value in row.values.items()}
+def _why(clients: Clients, group: ProjectionGroup, row: SourceRow) -> Why:
+    values = {column: MASK if column in row.personal else value for column, value in row.values.items()}
     said = (row.table, row.reached, values, row.deleted, row.stream)
     if row.topic is None or row.offset is None:
         return Why(*said)

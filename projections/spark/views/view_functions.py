@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from projections.declaring.any_table import AnyTable, require_flat
 from projections.declaring.binding import check, may_not_match, require_all_reached
@@ -16,12 +16,13 @@ from projections.declaring.columns import ColumnType, Kind
 from projections.declaring.group import ProjectionGroup
 from projections.declaring.naming import checked_columns
 from projections.declaring.timing.promises import require_row_time
-from projections.declaring.views import InferredReferences, Reference, View
+from projections.declaring.views import InferredReferences, Reference, View, ViewTable
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.planning.inference import compared, inferred, written
 from projections.planning.lineage import require_own_key, require_traced
 from projections.planning.marks import ROLE, role
 from projections.planning.partitions import require_partitioned
+from projections.planning.personal import personal_columns as personal_in
 from projections.planning.planner import plan as walk
 from projections.planning.plans import (
     Node,
@@ -57,20 +58,35 @@ _REACHED = (
 _SAME = "a view must return the same for the same rows: let an event or a column carry such a value"
 
 
-@lru_cache(maxsize=64)
 def view_columns(spark: SparkSession, group: ProjectionGroup) -> Mapping[str, Mapping[str, ColumnType]]:
     """The columns of every view of the group, by planning its function over empty tables; once a process.
 
     Partial aggregates are among them, under names that no column of a view has (``projections.declaring.partials``).
     Raises UnknownColumn or InvalidDefinition, naming the view.
     """
+    return _planned(spark, group)[0]
+
+
+def personal_columns(spark: SparkSession, group: ProjectionGroup) -> Mapping[str, frozenset[str]]:
+    """The columns of every view that hold values of a person; the errors of `view_columns`."""
+    return _planned(spark, group)[1]
+
+
+@lru_cache(maxsize=64)
+def _planned(spark: SparkSession, group: ProjectionGroup) -> tuple[dict[str, Any], dict[str, frozenset[str]]]:
     columns: dict[str, dict[str, ColumnType]] = {}
+    personal: dict[str, frozenset[str]] = {}
     for view in group.all_views:
         known = next(v for v in group.resolved(columns).all_views if v.name == view.name)
         if known.references_are_known:
             _require_sound(known)
-        columns[view.name] = _columns_of(spark, known)
-    return columns
+        columns[view.name], plan = _columns_of(spark, known)
+        read = {
+            name: personal[table.view.name] if isinstance(table, ViewTable) else table.personal
+            for name, table in _tables(known).items()
+        }
+        personal[view.name] = personal_in(plan, read) if any(read.values()) else frozenset()
+    return columns, personal
 
 
 def _require_sound(view: View) -> None:
@@ -78,7 +94,7 @@ def _require_sound(view: View) -> None:
     walk(view)
 
 
-def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
+def _columns_of(spark: SparkSession, view: View) -> tuple[dict[str, ColumnType], Node]:
     with described(f"view {view.name}"):
         empty = {name: _no_rows(spark, _ddl(table.opened)) for name, table in _tables(view).items()}
         # New frames from the schemas: what Factfold does to rows before the function is no part of the function's plan.
@@ -107,7 +123,7 @@ def _columns_of(spark: SparkSession, view: View) -> dict[str, ColumnType]:
         else:
             require_own_key(view, plan, rows)
             _refuse_unused(view, plan)
-    return columns | partials_of(view, result)
+    return columns | partials_of(view, result), plan
 
 
 @lru_cache(maxsize=256)
