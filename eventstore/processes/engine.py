@@ -117,7 +117,7 @@ class ProcessEngine:
         as they were sent. ProcessError where the new code would have ended it; the errors of its handlers.
         """
         former = Process(row.instance)  # which reads where the instance is at, and leaves its fields alone
-        Process.fold(former, steps[-1:])
+        Process.fold(former, steps)
         inputs = [(Cause(**step.data["cause"]), step.time) for step in steps]
         cause = Cause(kind=OPERATOR, name="migrate", id=uuid4(), place="by hand", time=now)
         process, stepped = replayed(kind, former, inputs, cause, note=f"from {row.code}")
@@ -144,11 +144,14 @@ class ProcessEngine:
         return InstanceRow(*key, NO_VERSION, code, UNSTARTED, "", now, now)
 
     def _loaded(self, tx: Connection, rows: Mapping[Key, InstanceRow]) -> dict[Key, Process]:
-        """Return instances as their last step left them."""
+        """Return instances as their last step left them, which may record but what changed since one before it."""
         instances = {key: self._class_of(row)(key[1]) for key, row in rows.items()}
         places = [(str(instances[key].stream), row.version) for key, row in rows.items() if row.version > NO_VERSION]
         by_stream = {str(process.stream): process for process in instances.values()}
-        for event in self.store.within(tx).at(places):
+        store = self.store.within(tx)
+        last = store.at(places)
+        with_rest = [(one.stream, one.version - one.data["rest"]) for one in last if one.data.get("rest")]
+        for event in [*store.at(with_rest), *last]:
             process = by_stream[event.stream]
             type(process).fold(process, [event])
         return instances

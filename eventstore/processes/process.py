@@ -90,12 +90,36 @@ class Decided:
 
 @dataclass
 class Standing:
-    """What an instance is at: status, what keeps it from going on, compensations, what came before its start."""
+    """What an instance is at: status, what keeps it from going on, compensations, what came before its start.
+
+    Of compensations a step records those that changed since another one, `rest` steps before it, which recorded all:
+    `recorded`. Otherwise the steps of many commands would grow with their square.
+    """
 
     status: str = UNSTARTED
     problem: str = ""
     undoables: list[Undoable] = field(default_factory=list)
     early: list[Cause] = field(default_factory=list)
+    recorded: list[Undoable] = field(default_factory=list)
+    rest: int = 0
+
+    def to_record(self) -> list[Undoable]:
+        """What the next step records of the compensations: few changes, or all of them."""
+        known = {one.id: one for one in self.recorded}
+        changed = [one for one in self.undoables if known.get(one.id) != one]
+        if len(changed) ** 2 < len(self.undoables):
+            self.rest += 1
+            return changed
+        self.recorded, self.rest = list(self.undoables), 0
+        return self.undoables
+
+    def took(self, undoables: Sequence[Undoable], rest: int) -> None:
+        """Take what a step recorded of the compensations; what changed last comes last."""
+        if rest == 0:
+            self.recorded = list(undoables)
+        changed = {one.id for one in undoables}
+        unchanged = [one for one in self.recorded if one.id not in changed]
+        self.undoables, self.rest = [*unchanged, *undoables], rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +195,7 @@ class Process(Aggregate, category="process"):
         early: list[Cause]
         problem: str = ""
         note: str = ""
+        rest: int = 0
 
     def __init_subclass__(
         cls,
@@ -307,7 +332,8 @@ class Process(Aggregate, category="process"):
     def on_stepped(self, step: Stepped) -> None:
         """Take the state of a step."""
         own = self.__dict__
-        own["standing"] = Standing(step.status, step.problem, list(step.undoables), list(step.early))
+        own["standing"] = Standing(step.status, step.problem, early=list(step.early), recorded=self.standing.recorded)
+        self.standing.took(step.undoables, step.rest)
         state = load_plain(step.state)
         for one in self._encoded:
             if one.name in state:

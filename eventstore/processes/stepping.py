@@ -138,6 +138,7 @@ def recorded_step(
 ) -> Process.Stepped:
     """Return the event of a step that an instance has taken; InvalidEventData for a state that has no place in it."""
     standing = process.standing
+    undoables = standing.to_record()
     return process.Stepped(
         code=process.code_version,
         cause=cause,
@@ -148,9 +149,10 @@ def recorded_step(
         timers=list(timers),
         cancelled=list(cancelled),
         withdrawn=withdrawn,
-        undoables=standing.undoables,
+        undoables=undoables,
         early=standing.early,
         note=note,
+        rest=standing.rest,
     )
 
 

@@ -371,3 +371,30 @@ def test_ids_of_any_printable_characters_name_their_instance(shop):
     shop.work()
     for order in ("o-1", "a b", "ø/ü", "x%y_z'\"", "@0", "o1@2"):
         assert shop.steps(order) == [("order.placed", "running"), ("item.reserve", "running")]
+
+
+MANY = 60
+
+
+class Fan(Process, sends=[Item]):
+    @starts(Order.Placed)
+    def placed(self) -> None:
+        for number in range(MANY):
+            reservation = {"order_id": f"{self.id}-{number}", "quantity": 1}
+            self.send("tea", Item.reserve, **reservation).undone_by(Item.release, **reservation)
+
+
+def test_the_steps_of_many_commands_do_not_grow_with_their_square_and_are_undone_the_last_first(shops):
+    shop = shops(Fan)
+    shop.stock(MANY)
+    shop.place("o1")
+    shop.work()
+    shop.processes.cancel("fan", "o1")
+    shop.worker().drain()
+    assert shop.processes.show("fan", "o1").status == "compensated"
+    events = [(event.type, event.data.get("order_id")) for event in shop.store.read_stream("item-tea")]
+    reserved, released = ([id for type_, id in events if type_ == kind] for kind in ("item.reserved", "item.released"))
+    assert released == reserved[::-1]
+    assert len(released) == MANY
+    recorded = sum(len(step.data["undoables"]) for step in shop.processes.steps("fan", "o1"))
+    assert recorded < 2 * MANY * MANY / 5  # all of them in each step would be 2 * MANY * MANY
