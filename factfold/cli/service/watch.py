@@ -22,11 +22,12 @@ from factfold.cli.signals import stop_on_signal
 from factfold.cli.views.opened_views import opened_views
 from factfold.cli.views.projections import Json
 from factfold.cli.views.run_lag import log_of
+from factfold.scaffolding import write_monitoring
 
 if TYPE_CHECKING:
     from cdc.changes.change_records import Lookup
     from eventstore import Settings
-    from factfold.watching.metrics import WatchMetrics  # needs the extra metrics, and `watch files` does not
+    from factfold.watching.metrics import WatchMetrics  # needs the extra metrics, and `watch export` does not
 
 app = typer.Typer(
     help="Metrics of stores, dead letters and views, and files for Prometheus and Grafana.", no_args_is_help=True
@@ -93,19 +94,12 @@ def run(
 
 
 @app.command()
-def files(
+def export(
     folder: Annotated[Path, typer.Argument(help="The folder, made if it is missing.")],
     as_json: Json = False,
 ) -> None:
     """Write the alert rules for Prometheus and the dashboard for Grafana into a folder. Existing files are replaced."""
-    from importlib.resources import files as package_files
-
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for file in sorted((package_files("factfold") / "watching" / "files").iterdir(), key=lambda one: one.name):
-        target = folder / file.name
-        target.write_text(file.read_text("utf-8"), "utf-8")
-        written.append(str(target))
+    written = [str(file) for file in write_monitoring(folder)]
     typer.echo(json.dumps({"files": written}) if as_json else "\n".join(written))
 
 
