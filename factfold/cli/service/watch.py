@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from eventstore import Settings
     from factfold.watching.metrics import WatchMetrics  # needs the extra metrics, and `watch export` does not
 
-app = typer.Typer(
-    help="Metrics of stores, dead letters and views, and files for Prometheus and Grafana.", no_args_is_help=True
-)
+app = typer.Typer(help="Metrics, and files for Prometheus and Grafana.", no_args_is_help=True)
 
 # Prometheus' own exporters have ports from 9100, and 9464 is the one that OpenTelemetry's exporter for it uses.
 _PORT: Final = 9464
@@ -52,7 +50,7 @@ WithKafka = Annotated[
 
 @app.callback()
 def watching() -> None:
-    """Metrics of stores, dead letters and views, and files for Prometheus and Grafana."""
+    """Metrics, and files for Prometheus and Grafana."""
     log_to_stderr()
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from projections import Environment, ProjectionGroup, RebuildReport
     from projections.spark.live.incremental import BatchReport
 
-app = typer.Typer(help="Views: build them from the log, keep them up to date, prove them.", no_args_is_help=True)
+app = typer.Typer(help="Views: build them, keep them up to date, prove them.", no_args_is_help=True)
 
 Group = Annotated[
     str,
@@ -68,7 +68,7 @@ Archived = Annotated[
 
 @app.callback()
 def _group() -> None:
-    """Views: build them from the log, keep them up to date, prove them."""
+    """Views: build them, keep them up to date, prove them."""
     log_to_stderr()
 
 
