@@ -138,7 +138,8 @@ def _plan_text(plan: Plan) -> str:
         lines += [f"    {len(plan.changes)} settings, which --json lists"]
     else:
         lines += [f"    {c.key}: {_value(c.running)} → {_value(c.declared)}" for c in plan.changes]
-    return "\n".join([f"{plan.name}  {plan.action}{state}", *lines])
+    action = "keep: as declared" if plan.action == "keep" else plan.action
+    return "\n".join([f"{plan.name}  {action}{state}", *lines])
 
 
 def _value(value: str | None) -> str:

@@ -165,7 +165,7 @@ def run(
             group=definition,
             policy=Restarts(limit=restarts),
             metrics=metrics,
-            on_open=lambda _: _print_following(as_json=as_json),
+            on_open=lambda _: _print_state("catching up" if once else "following", as_json=as_json),
             on_batch=lambda report: _tell_batch(report, as_json=as_json),
         )
         work = follower.catch_up if once else follower.run
@@ -185,8 +185,8 @@ def _build(environment: Environment, definition: ProjectionGroup) -> None:
         projections.rebuild(environment, definition, on_progress=on_progress)
 
 
-def _print_following(*, as_json: bool) -> None:
-    typer.echo("following" if not as_json else json.dumps({"state": "following"}), err=not as_json)
+def _print_state(state: str, *, as_json: bool) -> None:
+    typer.echo(json.dumps({"state": state}) if as_json else state, err=not as_json)
     sys.stdout.flush()
 
 
