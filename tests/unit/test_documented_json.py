@@ -28,7 +28,8 @@ PAGE = Path(__file__).parents[2] / "docs/how-to/use-the-commands-from-programs.m
 
 def documented(command):
     """The keys in a command's line of the table: code outside of brackets."""
-    (line,) = [found for found in PAGE.read_text().splitlines() if found.startswith(f"| `{command}`")]
+    table = PAGE.read_text().partition("| command | JSON |")[2]
+    (line,) = [found for found in table.splitlines() if found.startswith(f"| `{command}`")]
     return re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", line.split("|")[2]))
 
 
