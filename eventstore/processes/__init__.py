@@ -3,7 +3,6 @@
 The room imports aggregates, backends and delivery. No store, topic or subscription knows it.
 """
 
-from eventstore.processes.process import Process, Reply, Sending
-from eventstore.processes.reactions import compensated, late, reacts, replies, starts, times_out
+from eventstore.exports import exports
 
-__all__ = ["Process", "Reply", "Sending", "compensated", "late", "reacts", "replies", "starts", "times_out"]
+__getattr__, __dir__, __all__ = exports(__name__, __file__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -26,8 +27,8 @@ class Place(NamedTuple):
 class Deferred(TyperCommand):
     """What stands for a command in the list. It becomes the command itself once its arguments are parsed."""
 
-    def __init__(self, place: Place) -> None:
-        super().__init__(place.name, help=place.help)
+    def __init__(self, place: Place, panel: str) -> None:
+        super().__init__(place.name, help=place.help, rich_help_panel=panel)
         self._place = place
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -44,82 +45,79 @@ class Deferred(TyperCommand):
         else:
             around.command(self._place.name)(found)
         group: Any = typer.main.get_command(around)
-        return group.commands[self._place.name]
+        return _plain(group.commands[self._place.name])
+
+
+def _plain(command: Any) -> Any:
+    """Let the help of a command, and of those in it, show options as people write them: --json, and no <bool>."""
+    parameters = command.get_params
+
+    def get_params(context: Any) -> Any:
+        found = parameters(context)
+        for one in found:
+            if one.param_type_name == "argument":
+                one.metavar = one.metavar or one.name.upper()
+                one.get_usage_pieces = partial(_placeholders, one)
+            elif one.is_flag:
+                one.metavar = ""
+        return found
+
+    command.get_params = get_params
+    for inner in getattr(command, "commands", {}).values():
+        _plain(inner)
+    return command
+
+
+def _placeholders(argument: Any, context: Any) -> list[str]:
+    name = argument.metavar + "…" * (argument.nargs == -1)
+    return [name if argument.required else f"[{name}]"]
 
 
 def _nothing() -> None: ...
 
 
-# A new command or group is one entry: its name, its line in the list of commands, its module and its function there.
-_PLACES: Final = (
-    Place(
-        "new",
-        "Create a project in the folder NAME: code, tests, Makefile, settings. It runs without servers.",
-        "service.new",
+# The list of commands by what they are for. A new command or group is one entry: its name, its line in the list, its
+# module and its function there.
+_PLACES: Final = {
+    "Start": (
+        Place("new", "Create a project that runs without servers: code, tests, Makefile, settings.", "service.new"),
+        Place("doctor", "Check Java, disk, downloads, ports, an event store and its topics.", "service.doctor"),
+        Place("prepare", "Load Spark's classes once: later starts take a third less.", "service.prepare"),
+        Place("stack", "PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", "service.stack", "app"),
     ),
-    Place(
-        "console",
-        "Show a service in a browser: what runs and what is behind, events, views, connectors, dead letters.",
-        "service.console",
+    "Develop": (
+        Place("dev", "Build a group, verify and follow it, again after each change of a file.", "service.dev"),
+        Place("up", "Run all parts of a service together, until a signal comes.", "service.up"),
+        # With the commands of events.schema.
+        Place("schema", "Schemas: can the code read what was written?", "events.service_schema", "app"),
     ),
-    Place(
-        "dev",
-        "Build a group, verify and follow it, and do so again after each change of the project's files.",
-        "service.dev",
+    "Operate": (
+        # With the commands of views.projections and views.generations.
+        Place("projections", "Views: build them, keep them up to date, prove them.", "views.histories", "app"),
+        Place("branches", "Branches: put each record of a topic into exactly one topic.", "views.branches", "app"),
+        Place("archive", "Topics in columns next to Kafka, from which views are rebuilt.", "views.archive", "app"),
+        Place("subscriptions", "Handlers that react to events.", "events.subscriptions", "app"),
+        Place("processes", "Process managers: what runs, what waits, what is stuck.", "service.processes", "app"),
+        Place("relay", "The event store published to Kafka without Kafka Connect.", "service.relay", "app"),
+        # With the commands of cdc.apply, cdc.operate, cdc.signals and cdc.compare.
+        Place("cdc", "Connectors that capture row changes and publish events.", "cdc.prepare", "app"),
+        # Store's own, with the commands for single streams.
+        Place("store", "An event store and its tables.", "events.streams", "app"),
+        Place("keys", "Keys of personal fields.", "events.erasure", "keys"),
+        Place("erase", "Destroy the keys of a person, for good.", "events.erasure"),
     ),
-    Place(
-        "up",
-        "Run a service's projections, branches, subscriptions and processes together, until a signal comes.",
-        "service.up",
+    "Look": (
+        Place("console", "Show a service in a browser: what runs, what is behind and why.", "service.console"),
+        Place("trace", "Show what a conversation led to, each step below its cause.", "events.trace"),
+        Place("events", "Events: look at them, and deliver some again.", "events.events", "app"),
+        Place("streams", "Streams: their events and their states.", "events.stream_states", "app"),
+        Place("watch", "Metrics, and files for Prometheus and Grafana.", "service.watch", "app"),
     ),
-    Place(
-        "trace",
-        "Show what a conversation led to, over every store and topic that is named, each step below its cause.",
-        "events.trace",
+    "Repair": (
+        Place("dlq", "Dead letters: records and events that were given up.", "letters.dlq", "app"),
+        Place("schedule", "Commands that are sent later: list, retry, cancel.", "service.schedule", "app"),
     ),
-    Place(
-        "erase",
-        "Destroy the keys of a subject, for good: its events show placeholders; print what that does not reach.",
-        "events.erasure",
-    ),
-    Place(
-        "doctor",
-        "Check Java, disk, downloads, ports, an event store and its topics; exit code 1 when something must be done.",
-        "service.doctor",
-    ),
-    Place(
-        "prepare",
-        "Load Spark's classes once and keep them, 200 MB in the virtual environment: later starts take a third less.",
-        "service.prepare",
-    ),
-    Place("stack", "PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", "service.stack", "app"),
-    # With the commands of cdc.apply, cdc.operate, cdc.signals and cdc.compare.
-    Place("cdc", "Connectors that capture row changes and publish events.", "cdc.prepare", "app"),
-    # With the commands of views.projections and views.generations.
-    Place("projections", "Views: build them from the log, keep them up to date, prove them.", "views.histories", "app"),
-    Place(
-        "archive", "Archives: topics in columns next to Kafka, from which views are rebuilt.", "views.archive", "app"
-    ),
-    Place("branches", "Branches: put each record of a topic into exactly one topic.", "views.branches", "app"),
-    Place("subscriptions", "Handlers that react to events.", "events.subscriptions", "app"),
-    Place("processes", "Process managers: what runs, what waits for what, what is stuck.", "service.processes", "app"),
-    Place("schedule", "Commands that are sent later: list, retry, cancel.", "service.schedule", "app"),
-    Place("dlq", "Dead letters: records and events that were given up.", "letters.dlq", "app"),
-    # With the commands of events.schema.
-    Place("schema", "Schemas: can the code read what was written?", "events.service_schema", "app"),
-    Place("relay", "The event store published to Kafka without Kafka Connect.", "service.relay", "app"),
-    # Store's own, with the commands for single streams.
-    Place("store", "An event store and its tables.", "events.streams", "app"),
-    Place("keys", "Keys of personal fields.", "events.erasure", "keys"),
-    Place("events", "Events: look at them, and deliver some again.", "events.events", "app"),
-    Place("streams", "Streams: their events and their states.", "events.stream_states", "app"),
-    Place(
-        "watch",
-        "Metrics of stores, dead letters and views, and files for Prometheus and Grafana.",
-        "service.watch",
-        "app",
-    ),
-)
+}
 
 
 class _Commands(TyperGroup):
@@ -127,8 +125,10 @@ class _Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        for place in _PLACES:
-            self.add_command(Deferred(place))
+        for panel, places in _PLACES.items():
+            for place in places:
+                self.add_command(Deferred(place, panel))
+        _plain(self)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that the arguments name."""

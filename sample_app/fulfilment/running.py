@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from eventstore.delivery.attempt import DeliveryReport
-from eventstore.processes.administration import Processes
+from eventstore.processes import Processes, run_processes
 from eventstore.processes.records import ENDED
-from eventstore.processes.running import run_processes
 from eventstore.processes.worker import WorkReport
 from sample_app.background import Background
 from sample_app.fulfilment.process import Fulfilment

@@ -24,7 +24,12 @@ ONE_AFTER_ANOTHER = (
 
 
 def pages():
-    return [page for page in PAGES if any(block.kind == EMBEDDED for block in blocks(page))]
+    """Pages with a program; a page that repeats one, as the site's first does the README's, is not run again."""
+    programs = {}
+    for page in PAGES:
+        code = tuple(line for block in blocks(page) if block.kind == EMBEDDED for line in block.lines)
+        programs.setdefault(code, page)
+    return [page for code, page in programs.items() if code]
 
 
 def printed_in(page):

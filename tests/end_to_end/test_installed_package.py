@@ -38,6 +38,7 @@ def test_the_wheel_has_types_jar_lists_templates_and_images(wheel: Path) -> None
     assert {"factfold/versions.toml", "factfold/jars.sha256", "factfold/docker/kafka/jars.sha256"} <= names
     files = {str(path.relative_to(ROOT / "docker")) for path in (ROOT / "docker").rglob("*") if path.is_file()}
     assert {f"factfold/docker/{file}" for file in files} <= names
+    assert {"factfold/watching/files/factfold-alerts.yaml", "factfold/watching/files/factfold-dashboard.json"} <= names
     templates = [path for path in (ROOT / "factfold" / "templates").rglob("*") if path.is_file()]
     assert {str(path.relative_to(ROOT)) for path in templates} <= names
 
@@ -55,7 +56,7 @@ def test_the_source_distribution_has_nothing_of_the_working_tree_that_is_not_ver
 
 
 def test_a_new_project_passes_its_tests_and_its_demo_with_the_installed_package_alone(
-    programs: Path, tmp_path: Path
+    wheel: Path, programs: Path, tmp_path: Path
 ) -> None:
     python, factfold = programs / "python", programs / "factfold"
     origins = "import eventstore, factfold; print(eventstore.__file__, factfold.__file__)"
@@ -66,5 +67,6 @@ def test_a_new_project_passes_its_tests_and_its_demo_with_the_installed_package_
     assert commands == ["factfold new shop", "cd shop", "make test", "make demo"]
     run(factfold, "new", "shop", cwd=tmp_path)
     project = tmp_path / "shop"
+    assert f"pip install 'factfold[all] @ {wheel.as_uri()}'" in run("make", "-n", "setup", cwd=project)
     assert "8 passed" in run("make", "test", f"PYTHON={python}", cwd=project)
     assert run("make", "--silent", "demo", f"PYTHON={python}", cwd=project, **LIGHT).splitlines() == shown

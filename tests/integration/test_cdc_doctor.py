@@ -361,7 +361,7 @@ def test_the_command_takes_the_groups_and_fails_for_a_column_that_is_not_there(
     modelled.run("ALTER TABLE items DROP name")
     run = cdc_of(modelled, source=listed_source, views=group_over(listed_source.topic("public.items")))
     told = run("doctor", "declared_here:source", "--group", "declared_here:views", "--no-worker", "--json")
-    assert told.exit_code == 1
+    assert told.exit_code == 3
     (line,) = map(json.loads, told.stdout.splitlines())
     assert ["column name is not in the source"] == [
         one["result"] for one in line["findings"] if one["check"] == "model shop.items of public.items"

@@ -107,7 +107,7 @@ def lines(done: Result) -> list[tuple[str, str]]:
 
 def test_an_empty_server_becomes_a_running_service_and_a_second_run_changes_nothing(project: Project) -> None:
     planned = project.prepare("--dry-run")
-    assert planned.exit_code == 2
+    assert planned.exit_code == 3
     assert {mark for mark, _ in lines(planned)} <= set("=+?")
     assert project.execute(f"SELECT 1 FROM pg_database WHERE datname = '{project.name}'") == []
     assert not project.secret().exists()

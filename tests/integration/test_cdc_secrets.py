@@ -224,7 +224,7 @@ def test_a_connector_s_whole_life_tells_no_secret(
         wrong = declared(password=secrets_of(shop, "wrong", f"{SENTINEL}-wrong"))
         overheard.fails("a wrong password", lambda: cdc.apply(client, wrong, source=shop.engine))
         overheard.says("findings", cdc.diagnose(wrong, source=shop.engine, client=client))
-        runs("plan", "secretly_here:source", code=2)
+        runs("plan", "secretly_here:source", code=3)
         runs("apply", "secretly_here:source", "--json")
         overheard.says("answers", rest_answers(client, shop.name, source.config()))
         for words in (
@@ -248,7 +248,7 @@ def test_a_connector_s_whole_life_tells_no_secret(
         supervisor = Supervisor(client, [shop.name], policy=policy)
         overheard.fails("supervision", lambda: supervisor.run(threading.Event()))
         runs("status", "--json", code=3)
-        runs("doctor", "secretly_here:source", code=1)
+        runs("doctor", "secretly_here:source", code=3)
         overheard.says("answers", rest_answers(client, shop.name, source.config()))
         cdc.delete(client, shop.name, forget=True)
     written = worker_s_log()

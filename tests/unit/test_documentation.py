@@ -129,6 +129,22 @@ def test_the_readme_is_short_and_says_first_what_it_is():
     assert len(re.findall(r"(?<!!)\[[^]]*\]\(", "\n".join(lines))) <= 10
 
 
+def test_the_site_opens_with_the_examples_of_the_readme_and_neither_is_wider_than_the_site():
+    shown = {page: [block.lines for block in blocks(page)] for page in (ROOT / "README.md", ROOT / "docs/README.md")}
+    readme, site = shown.values()
+    assert [lines for lines in site if lines not in readme] == []
+    assert {block.kind for block in blocks(ROOT / "docs/README.md")} == {"sh", EMBEDDED, "text"}
+    assert [line for several in shown.values() for lines in several for line in lines if len(line) > 95] == []
+
+
+@pytest.mark.parametrize("folder", ["concepts", "how-to"])
+def test_the_index_of_a_folder_has_every_page_of_it(folder):
+    pages = {page.name for page in (ROOT / "docs" / folder).glob("*.md")} - {"README.md"}
+    text = (ROOT / "docs" / folder / "README.md").read_text(encoding="utf-8")
+    assert pages - set(re.findall(r"\]\(([\w-]+\.md)\)", text)) == set()
+    assert folder == "concepts" or len(re.findall(r"^- ", text.partition("\n## ")[0], re.MULTILINE)) == 5
+
+
 def test_no_block_of_code_is_of_an_unknown_kind():
     kinds = {block.kind for page in PAGES for block in blocks(page)}
     assert kinds <= {HERE, ON_SERVERS, EMBEDDED, PEER, "python file", "sh", "sql", "text", "toml", "json", "yaml"}

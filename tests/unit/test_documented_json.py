@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cdc import TableComparison
+from docs.commands_page import commands
 from factfold.cli.cdc.comparison_display import as_plain
 from factfold.cli.views.projections import print_json
 from projections.lifecycle.comparing import ViewComparison
@@ -20,14 +21,15 @@ from projections.lifecycle.rebuild import RebuildReport
 from projections.lifecycle.verifying import ViewVerdict
 from projections.spark.live.incremental import BatchReport
 from projections.stores.port import DifferingRow
-from tests.commands import factfold
+from tests.commands import factfold, program
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/use-the-commands-from-programs.md"
 
 
 def documented(command):
     """The keys in a command's line of the table: code outside of brackets."""
-    (line,) = [found for found in PAGE.read_text().splitlines() if found.startswith(f"| `{command}`")]
+    table = PAGE.read_text().partition("| command | JSON |")[2]
+    (line,) = [found for found in table.splitlines() if found.startswith(f"| `{command}`")]
     return re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", line.split("|")[2]))
 
 
@@ -76,6 +78,16 @@ def served_by_command(tmp_path):
         return json.loads(told.stdout)
 
     return run
+
+
+def test_an_exit_code_has_one_meaning_and_the_page_has_each_command_that_finds_something():
+    said = {" ".join(words): command.help or "" for words, command in commands(program())}
+    codes = {name: set(re.findall(r"[Ee]xit code (\d)", text)) for name, text in said.items()}
+    assert set().union(*codes.values()) <= {"0", "1", "3"}  # 2 is the parser's, for every command
+    finding = {name for name, text in said.items() if re.search(r"[Ee]xit code (3|0 if [^.]*, 3 if not)", text)}
+    table = PAGE.read_text().partition("| command | exit code 3 if |")[2].partition("\n\n")[0]
+    listed = re.findall(r"`([a-z]+(?: [a-z]+)?)`", "\n".join(line.split("|")[1] for line in table.splitlines()[2:]))
+    assert sorted(listed) == sorted(finding)
 
 
 def test_rows_are_json_whatever_is_in_them(capsys):

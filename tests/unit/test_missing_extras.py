@@ -136,6 +136,7 @@ def test_every_extra_that_can_be_missing_is_known() -> None:
     with (Path(__file__).parents[2] / "pyproject.toml").open("rb") as file:
         declared = tomllib.load(file)["project"]["optional-dependencies"]
     assert set(EXTRAS) == set(declared) - {"all", "dev", "parquet"}
+    assert declared["all"] == [f"factfold[{','.join(one for one in declared if one not in ('all', 'dev'))}]"]
 
 
 # In this order: the next row lacks less, and what is loaded stays.

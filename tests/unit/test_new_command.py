@@ -7,6 +7,7 @@ import json
 import subprocess
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +15,14 @@ import yaml
 from typer.testing import Result
 
 import cdc
-from factfold.scaffolding import ProjectRefused, create_project
+from factfold import scaffolding as factfold_scaffolding
+from factfold.scaffolding import ProjectRefused, create_project, write_docker
 from factfold.settings_file import use_settings_file
 from tests.commands import factfold, program
 from tests.unit.test_names_of_settings import READ
+
+ROOT = Path(__file__).parents[2]
+EXPORT = ("stack", "export", "here", "--json")
 
 
 def run(*words: str) -> Result:
@@ -30,33 +35,34 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_project_has_code_tests_settings_and_the_images_of_its_servers(folder: Path) -> None:
+def test_a_project_has_code_tests_and_settings_and_no_more(folder: Path) -> None:
     written = {str(file.relative_to(folder / "shop")) for file in create_project("shop", parent=folder)}
     assert written == {str(f.relative_to(folder / "shop")) for f in (folder / "shop").rglob("*") if f.is_file()}
     files = {
         "Makefile",
         "README.md",
-        "compose.yaml",
         "connectors.toml",
         "factfold.toml",
         "pyproject.toml",
         ".gitignore",
-        "Dockerfile",
-        ".dockerignore",
     }
     code = {f"shop/{name}.py" for name in ("orders", "customers", "views", "branches", "reviews", "payments", "demo")}
-    assert files | code | {".github/workflows/ci.yml", "docker/compose.yaml", "docker/kafka/Dockerfile"} <= written
+    tests = {f"tests/{name}.py" for name in ("conftest", "test_orders", "test_payments", "test_reviews", "test_views")}
+    assert files | code | tests | {"shop/__init__.py", ".github/workflows/ci.yml"} == written
+    assert sum(len((folder / "shop" / file).read_text("utf-8").splitlines()) for file in written) <= 900
 
 
 def test_no_file_has_a_placeholder_left_and_every_file_can_be_read(folder: Path) -> None:
-    own = [f for f in create_project("ticket_desk", parent=folder) if "docker" not in f.relative_to(folder).parts]
+    own = create_project("ticket_desk", parent=folder)
+    own += [file for file in write_docker(folder, service="ticket_desk") if file.parent == folder]
     readers = {".py": ast.parse, ".toml": tomllib.loads, ".yaml": yaml.safe_load, ".yml": yaml.safe_load}
     for file in own:
         text = file.read_text("utf-8")
         assert "$name" not in text
         assert "${name}" not in text
+        assert "$source" not in text
         readers.get(file.suffix, str)(text)
-    assert {"ticket_desk", "tests"} <= {file.parent.name for file in own}
+    assert {"ticket_desk", "tests", folder.name} <= {file.parent.name for file in own}
 
 
 def test_the_connectors_can_be_declared_and_capture_the_topics_that_the_views_read(folder: Path) -> None:
@@ -68,15 +74,28 @@ def test_the_connectors_can_be_declared_and_capture_the_topics_that_the_views_re
     assert 'topic="shop.public.customers"' in (folder / "shop" / "shop" / "views.py").read_text("utf-8")
 
 
-def test_the_compose_file_includes_a_file_that_is_there(folder: Path) -> None:
-    create_project("shop", parent=folder)
-    compose = yaml.safe_load((folder / "shop" / "compose.yaml").read_text("utf-8"))
-    assert all((folder / "shop" / one["path"]).is_file() for one in compose["include"])
+def test_the_images_are_those_of_the_repository_and_come_alone_without_a_service(folder: Path) -> None:
+    (name,) = {Path(file).relative_to("here").parts[0] for file in json.loads(run(*EXPORT).output)["files"]}
+    assert name == "docker"
+    images = [file for file in (ROOT / "docker").rglob("*") if file.is_file()]
+    written = {file: folder / "here" / file.relative_to(ROOT) for file in images}
+    assert all(copy.read_text("utf-8") == file.read_text("utf-8") for file, copy in written.items())
+
+
+def test_images_of_no_service_are_refused_before_a_file_is_written(folder: Path) -> None:
+    with pytest.raises(ProjectRefused, match="'my-shop' is not a name"):
+        write_docker(folder, service="my-shop")
+    assert list(folder.iterdir()) == []
+
+
+def test_the_compose_file_includes_a_file_that_is_there(compose: dict[str, Any]) -> None:
+    assert all(Path("shop", one["path"]).is_file() for one in compose["include"])
 
 
 @pytest.fixture
 def compose(folder: Path) -> dict[str, Any]:
     create_project("shop", parent=folder)
+    assert run("stack", "export", "shop", "--service", "shop").exit_code == 0
     parsed: dict[str, Any] = yaml.safe_load((folder / "shop" / "compose.yaml").read_text("utf-8"))
     return parsed
 
@@ -120,7 +139,7 @@ def test_the_settings_are_known_those_of_the_servers_too(folder: Path, monkeypat
     embedded: dict[str, str] = {}
     use_settings_file(embedded)
     assert embedded["FACTFOLD_VIEWS_URL"] == "sqlite:///shop.db"
-    _, servers = written.split("# The road with servers, as `make up` starts them.")
+    _, servers = written.split("# The road with servers, by Docker (factfold stack export).")
     Path("factfold.toml").write_text(servers.partition("\n")[2].replace("# ", "").replace("#", ""), "utf-8")
     with_servers: dict[str, str] = {}
     use_settings_file(with_servers)
@@ -135,13 +154,46 @@ def test_the_readme_has_thirty_lines(folder: Path) -> None:
 
 def test_what_is_installed_is_named_once_for_people_and_ci(folder: Path) -> None:
     create_project("shop", parent=folder)
-    for given, installed in (([], "factfold[all]"), (["FACTFOLD=../here[all]"], "../here[all]")):
+    origin = f"factfold[all] @ {ROOT.as_uri()}"  # of the tests' own Factfold
+    for given, installed in (([], origin), (["FACTFOLD=../here[all]"], "../here[all]")):
         planned = subprocess.run(
             ["make", "-n", "setup", *given], cwd="shop", capture_output=True, text=True, check=True
         )
         assert f"pip install '{installed}'" in planned.stdout
     steps = yaml.safe_load(Path("shop/.github/workflows/ci.yml").read_text("utf-8"))["jobs"]["test"]["steps"]
     assert "make setup" in [step.get("run") for step in steps]
+
+
+FILE = "file:///here/factfold-0.1.0-py3-none-any.whl"
+GIT = {"url": "https://host/factfold.git", "vcs_info": {"vcs": "git", "commit_id": "4f1c"}}
+
+
+@pytest.mark.parametrize(
+    ("recorded", "installed"),
+    [
+        (None, "factfold[all]"),
+        ({"url": FILE, "archive_info": {}}, f"factfold[all] @ {FILE}"),
+        (GIT, "factfold[all] @ git+https://host/factfold.git@4f1c"),
+    ],
+)
+def test_a_project_installs_factfold_from_where_it_came(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, recorded: dict[str, Any] | None, installed: str
+) -> None:
+    texts = {"direct_url.json": recorded and json.dumps(recorded)}
+    monkeypatch.setattr(factfold_scaffolding, "distribution", lambda _name: SimpleNamespace(read_text=texts.get))
+    create_project("shop", parent=folder)
+    assert f"\nFACTFOLD ?= {installed}\n" in Path("shop/Makefile").read_text("utf-8")
+
+
+def test_without_factfold_in_the_python_at_hand_the_environment_comes_first(folder: Path) -> None:
+    create_project("shop", parent=folder)
+    Path("shop/bare").write_text("#!/bin/sh\nexit 1\n")
+    Path("shop/bare").chmod(0o755)
+    made = subprocess.run(
+        ["make", "test", "PYTHON=./bare", "MAKE=echo made:"], cwd="shop", capture_output=True, text=True
+    )
+    assert "made: setup" in made.stdout
+    assert "pytest" in made.stdout.partition("made: setup")[2]
 
 
 def test_json_lists_the_written_files(folder: Path) -> None:

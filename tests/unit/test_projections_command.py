@@ -37,6 +37,7 @@ from tests.commands import factfold
 from tests.conformance.test_generations import built
 from tests.conformance.ticket_batches import GROUP, served
 from tests.integration.tickets import Ticket
+from tests.rows import each_row
 from tests.waiting import wait_until
 
 
@@ -212,6 +213,22 @@ def test_either_signal_stops_a_run_behind_its_batch(running, number, options):
 
     assert running(follow, None, *options).exit_code == 0
     assert stopped == [True]
+
+
+@each_row(("options", "state"), [([], "following"), (["--once"], "catching up")])
+def test_a_run_says_whether_it_follows_or_ends(running, monkeypatch, options, state):
+    monkeypatch.setattr(cli_projections.projections, "Follower", lambda **given: opened_alone(given["on_open"]))
+    assert running(None, None, *options).stderr == f"{state}\n"
+    assert json.loads(running(None, None, *options, "--json").stdout) == {"state": state}
+
+
+def opened_alone(on_open):
+    """A follower that opens a runner, and ends."""
+
+    def work(*, stop):
+        on_open(None)
+
+    return SimpleNamespace(run=work, catch_up=work)
 
 
 def test_either_signal_ends_the_first_build_at_once_and_stops_what_follows_it(running):

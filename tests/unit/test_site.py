@@ -23,7 +23,6 @@ STUBS = [
 ]
 DOCUMENTED = [
     *sorted(".".join(folder.relative_to(ROOT).parts) for folder in STUBS),
-    "eventstore.processes",
     "eventstore.spans",
 ]
 ERRORS = ["eventstore.errors", "cdc.errors", "projections.errors", "eventstore.processes.errors"]

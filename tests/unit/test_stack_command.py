@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import Result
+from typer.testing import CliRunner, Result
 
+from docs.commands_page import commands
 from eventstore.errors import FactfoldError
 from factfold.cli import failures
-from factfold.cli.entry import main
+from factfold.cli.entry import application, main
 from factfold.stack.errors import ServerFailed
-from tests.commands import factfold
+from tests.commands import factfold, program
 
 
 @pytest.fixture(autouse=True)
@@ -23,14 +25,24 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FACTFOLD_HOME", str(tmp_path))
 
 
-def run(*words: str) -> Result:
-    return factfold(*words)
+def run(*words: str, env: dict[str, str] | None = None) -> Result:
+    return factfold(*words, env=env)
 
 
-def test_help_names_every_group() -> None:
-    shown = run("--help").output
-    assert "stack" in shown
-    assert "doctor" in shown
+def test_help_lists_every_command_in_five_groups() -> None:
+    shown = CliRunner().invoke(application(), ["--help"], env={"COLUMNS": "120"}).output
+    panels = re.findall(r"─ (\w+) ─+╮", shown)
+    assert panels == ["Options", "Start", "Develop", "Operate", "Look", "Repair"]
+    assert {name for name in program().commands if not re.search(rf"^│ {name} ", shown, re.MULTILINE)} == set()
+
+
+def test_help_shows_options_and_arguments_as_people_write_them() -> None:
+    for words, command in commands(program()):
+        shown = run(*words, "--help", env={"COLUMNS": "300"}).output
+        usage = " ".join(shown.split("\n\n")[0].split())
+        assert not re.search(r"<bool>|[{}]|\.\.\.\.|\[\[", usage + shown), words
+        names = [one.metavar for one in command.params if one.param_type_name == "argument"]
+        assert all(name == name.upper() and name in usage for name in names), words
 
 
 def test_an_error_is_cause_remedy_and_place_and_exit_code_1(
@@ -76,11 +88,11 @@ def test_doctor_says_what_is_there() -> None:
     assert "will be fetched" in found["downloads"]["result"]
 
 
-def test_doctor_says_what_is_missing_and_exits_1(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_doctor_says_what_is_missing_and_exits_3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     ran = run("doctor")
-    assert ran.exit_code == 1
+    assert ran.exit_code == 3
     assert "error java       no Java was found" in ran.output
     assert "remedy: install Java 17 or newer" in ran.output
 
@@ -90,7 +102,7 @@ def test_doctor_finds_a_file_that_was_damaged(tmp_path: Path) -> None:
     jars.mkdir(parents=True)
     (jars / "kafka-clients-3.9.1.jar").write_bytes(b"damaged")
     ran = run("doctor")
-    assert ran.exit_code == 1
+    assert ran.exit_code == 3
     assert "kafka-clients-3.9.1.jar has sha256" in ran.output
 
 

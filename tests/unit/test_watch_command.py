@@ -119,7 +119,7 @@ def test_the_topic_of_dead_letters_is_one_that_exists(home, topic, group):
 
 def test_the_files_for_prometheus_and_grafana_are_written(tmp_path):
     folder = tmp_path / "new" / "watching"
-    done = factfold("watch", "files", str(folder), "--json")
+    done = factfold("watch", "export", str(folder), "--json")
     written = [Path(file) for file in json.loads(done.output)["files"]]
     assert [file.name for file in written] == ["factfold-alerts.yaml", "factfold-dashboard.json"]
     assert all(file.read_text(encoding="utf-8") for file in written)

@@ -91,14 +91,14 @@ def plan(
     stack: Stack = None,
     as_json: Json = False,
 ) -> None:
-    """Show what apply would do, and what a source lacks, secrets masked. Exit code 2 if apply would change anything."""
+    """Show what apply would do, and what a source lacks, secrets masked. Exit code 3 if apply would change anything."""
     connectors = list(declared(reference, stack))
     with worker(connect_url, stack=stack) as client, maybe_database(source_url) as source:
         plans = cdc.plan(client, connectors, source=source)
     for one in plans:
         typer.echo(json.dumps(dataclasses.asdict(one)) if as_json else _plan_text(one))
     if not all(one.is_no_op for one in plans):
-        raise typer.Exit(2)
+        raise typer.Exit(3)
 
 
 @app.command()
@@ -138,7 +138,8 @@ def _plan_text(plan: Plan) -> str:
         lines += [f"    {len(plan.changes)} settings, which --json lists"]
     else:
         lines += [f"    {c.key}: {_value(c.running)} → {_value(c.declared)}" for c in plan.changes]
-    return "\n".join([f"{plan.name}  {plan.action}{state}", *lines])
+    action = "keep: as declared" if plan.action == "keep" else plan.action
+    return "\n".join([f"{plan.name}  {action}{state}", *lines])
 
 
 def _value(value: str | None) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from projections import ViewComparison, ViewVerdict
     from projections.stores.port import DifferingRow
 
-DIFFERS: Final = 3  # the exit code: 1 is that of every error, 2 of a command that was written wrongly
+DIFFERS: Final = 3  # the exit code of an answer that is not "all is well": 1 is an error's, 2 that of wrong usage
 
 Compared = TypeVar("Compared", "ViewComparison", "ViewVerdict")
 

@@ -171,8 +171,6 @@ def _loaded(reference: str) -> Any:
 
 
 def _unloaded(message: str, reference: str) -> InvalidConnector:
-    # No fault of usage, whose exit code is 2: that is `plan`'s for changes.
-
     remedy = "name a .toml file, or module:attribute as Python imports it from here"
     return InvalidConnector(message, remedy=remedy, place=reference)
 

@@ -123,7 +123,7 @@ def doctor(
     stack: Stack = None,
     as_json: Json = False,
 ) -> None:
-    """Check source, slot, worker and topics of declared connectors. Exit code 1 if one cannot work.
+    """Check source, slot, worker and topics of declared connectors. Exit code 3 if one cannot work.
 
     With --source-url and --group, the models of projection groups are compared with the columns of the source.
     """
@@ -140,7 +140,7 @@ def doctor(
             _print_findings(connector.name, findings, omitted, as_json=as_json)
             failed |= any(one.severity is cdc.Severity.ERROR for one in findings)
     if failed:
-        raise typer.Exit(1)
+        raise typer.Exit(3)
 
 
 def _models(group: str) -> Sequence[CapturedModel]:

@@ -115,7 +115,7 @@ def prepare(
 ) -> None:
     """Create what a service lacks: databases, roles, tables, rights, secrets, topics, connectors. Safe to repeat.
 
-    A step that needs more rights fails with the SQL for a role that has them. Exit code 2 if a dry run finds something
+    A step that needs more rights fails with the SQL for a role that has them. Exit code 3 if a dry run finds something
     to do.
     """
     import stamina
@@ -145,7 +145,7 @@ def prepare(
     if any(step.outcome == "failed" for step in steps):
         raise typer.Exit(1)
     if any(step.outcome in ("missing", "unknown") for step in steps):
-        raise typer.Exit(2)
+        raise typer.Exit(3)
 
 
 def _show(step: PreparedStep) -> None:

@@ -31,9 +31,12 @@ def erase(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Destroy the keys of a subject, for good: its events show placeholders; print what that does not reach.
+    """Destroy the keys of a person, for good.
 
-    Exit code 1 if the store has neither a key nor a stream of the subject. An erasure can be repeated.
+    It asks first, unless --yes is given. Personal fields of the subject's events then show placeholders. It prints
+    what that does not reach. An erasure can be repeated.
+
+    Exit code 1 if the store has neither a key nor a stream of the subject.
     """
     keys = None if key_store is None else load_key_store(key_store)
     if not yes:

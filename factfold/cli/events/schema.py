@@ -30,7 +30,7 @@ app = typer.Typer(help="Schemas: can the code read what was written?", no_args_i
 Aggregates = Annotated[
     list[str],
     typer.Argument(
-        help="The aggregates, each as module:name.", metavar="MODULE:NAME...", autocompletion=completes("aggregate")
+        help="The aggregates, each as module:name.", metavar="MODULE:NAME", autocompletion=completes("aggregate")
     ),
 ]
 SchemasFile = Annotated[Path, typer.Option("--file", help="The committed schemas.")]
@@ -77,7 +77,7 @@ def check(
     strict: Annotated[bool, typer.Option("--strict", help="Fail also if a schema is not stored yet.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show stored events that the code cannot read. Exit code 1 if there are any."""
+    """Show stored events that the code cannot read. Exit code 3 if there are any."""
     owners = _load(aggregates)
     if against is Against.REGISTRY:
         with _registry(registry) as asked:
@@ -93,7 +93,7 @@ def check(
         _tell(result)
         if strict and result.new:
             typer.echo(f"{len(result.new)} not stored yet: {_REMEDY if from_file else 'register them first'}")
-    raise typer.Exit(0 if passed else 1)
+    raise typer.Exit(0 if passed else 3)
 
 
 @app.command()

@@ -31,7 +31,7 @@ def asyncapi(
         list[str],
         typer.Argument(
             help="Aggregates, subscriptions and branches, each as module:name. A module means all that it declares.",
-            metavar="TARGET...",
+            metavar="TARGET",
             autocompletion=completes("aggregate", "subscription", "queue", "branches"),
         ),
     ],

@@ -40,7 +40,7 @@ def show(
         str | None,
         typer.Argument(
             help="Its aggregate, for the state: module:name.",
-            metavar="[MODULE:NAME]",
+            metavar="MODULE:NAME",
             autocompletion=completes("aggregate"),
         ),
     ] = None,

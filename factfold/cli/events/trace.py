@@ -44,7 +44,10 @@ def trace(
     keys_url: KeysUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a conversation led to, over every store and topic that is named, each step below its cause."""
+    """Show what a conversation led to, each step below its cause.
+
+    It reads every store and topic that you name.
+    """
     log_to_stderr()
     keys = KeyOptions(show_personal, master_keys, key_store, keys_url)
     with ExitStack() as opened, opened_logs(databases or [], schema, topics or [], keys) as (stores, logs):

@@ -162,7 +162,7 @@ def discard(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Settle letters without handling them. Their records stay where they are, and are not listed any more."""
+    """Settle letters without handling them: their records stay, and are not listed. Exit code 3 if some stay open."""
     chosen = _chosen(ids, every=every)
     with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
         if not yes:

@@ -28,7 +28,7 @@ Targets = Annotated[
     list[str] | None,
     typer.Argument(
         help="What the service declares: a package, a module, or a definition as module:name. May be several.",
-        metavar="[PACKAGE...]",
+        metavar="PACKAGE",
         autocompletion=complete_package,
     ),
 ]
@@ -62,7 +62,9 @@ def console(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the URL and write the log as JSON.")] = False,
 ) -> None:
-    """Show a service in a browser: what runs and what is behind, events, views, connectors, dead letters.
+    """Show a service in a browser: what runs, what is behind and why.
+
+    Pages show events, views, processes, connectors and dead letters.
 
     The printed URL opens it, on this machine only unless --host names an address of its network. No page starts Spark.
     """

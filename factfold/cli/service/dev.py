@@ -30,7 +30,7 @@ def dev(
     prepare: Prepare = None,
     folder: Annotated[Path, typer.Option("--folder", help="The project's folder, whose files are watched.")] = Path(),
 ) -> None:
-    """Build a group, verify and follow it, and do so again after each change of the project's files.
+    """Build a group, verify and follow it, again after each change of a file.
 
     A new event store in SQLite is prepared first. Spark starts once. A changed definition becomes a new generation
     under a version of its own, without a question: use a database for development. An error is shown, and the next

@@ -48,7 +48,10 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check Java, disk, downloads, ports, an event store and its topics; exit code 1 when something must be done."""
+    """Check Java, disk, downloads, ports, an event store and its topics.
+
+    Exit code 3 if something must be done.
+    """
     findings = [_checked(name, check) for name, check in _CHECKS.items()]
     if store is not None:
         findings.append(_checked("store", lambda: _store(store, schema)))
@@ -59,7 +62,7 @@ def doctor(
     else:
         _print(findings)
     if errors(findings):
-        raise typer.Exit(1)
+        raise typer.Exit(3)
 
 
 def _checked(name: str, check: Callable[[], str]) -> Finding:

@@ -15,7 +15,10 @@ def new(
     name: Annotated[str, typer.Argument(help="Name of the project and its package, such as shop.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Create a project in the folder NAME: code, tests, Makefile, settings. It runs without servers."""
+    """Create a project that runs without servers: code, tests, Makefile, settings.
+
+    It is in the new folder NAME. `factfold stack export` and `factfold watch export` add images and monitoring.
+    """
     here = Path.cwd()
     written = [str(file.relative_to(here)) for file in create_project(name, parent=here)]
     if as_json:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from eventstore.processes import Process
     from eventstore.processes.administration import InstanceStatus
 
-app = typer.Typer(help="Process managers: what runs, what waits for what, what is stuck.", no_args_is_help=True)
+app = typer.Typer(help="Process managers: what runs, what waits, what is stuck.", no_args_is_help=True)
 
 Name = Annotated[str | None, typer.Argument(help="The process's name, such as fulfilment. Default: all.")]
 Stream = Annotated[str, typer.Argument(help="The instance's stream, such as fulfilment-o1.", metavar="PROCESS-ID")]
@@ -47,7 +47,7 @@ Target = Annotated[
     ),
 ]
 Instance = Annotated[str, typer.Argument(help="The instance's id.", metavar="ID")]
-InstanceIfAny = Annotated[str | None, typer.Argument(help="The instance's id.", metavar="[ID]")]
+InstanceIfAny = Annotated[str | None, typer.Argument(help="The instance's id.", metavar="ID")]
 Every = Annotated[bool, typer.Option("--all", help="All instances with a problem.")]
 Cause = Annotated[
     str | None, typer.Option("--cause", help="Those with a problem that has this text, as `list` prints it.")
@@ -56,7 +56,7 @@ Cause = Annotated[
 
 @app.callback()
 def processes() -> None:
-    """Process managers: what runs, what waits for what, what is stuck."""
+    """Process managers: what runs, what waits, what is stuck."""
     log_to_stderr()
 
 

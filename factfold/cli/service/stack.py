@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from factfold.scaffolding import write_docker
 from factfold.stack import LocalStack
 from factfold.stack.health import tail
 from factfold.stack.local import known_server
@@ -123,6 +124,23 @@ def psql(
         given, database = [database, *given], "postgres"
     command, variables = psql_command(LocalStack(name).info, database, given)
     os.execve(command[0], command, {**os.environ, **variables})  # noqa: S606 - psql takes this process's place
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(help="The folder, made if it is missing.")],
+    service: Annotated[
+        str | None,
+        typer.Option("--service", help="A package of `factfold new`: write its own compose file and image too."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the same servers for Docker into the folder `docker` of a folder. Existing files are replaced."""
+    written = [str(file) for file in write_docker(folder, service=service)]
+    if as_json:
+        _print_json({"files": written})
+    else:
+        typer.echo("\n".join(written))
 
 
 def _variables(info: StackInfo, database: str) -> dict[str, str]:

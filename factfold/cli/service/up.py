@@ -40,8 +40,9 @@ def up(
     restarts: RestartLimit = LIMIT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")] = False,
 ) -> None:
-    """Run a service's projections, branches, subscriptions and processes together, until a signal comes.
+    """Run all parts of a service together, until a signal comes.
 
+    Parts are projections, branches, subscriptions and processes.
     A new event store in SQLite is prepared first. Each part is a process with a log of its own and starts again after a
     failure. Exit code 1 if one was given up.
     """

@@ -22,15 +22,14 @@ from factfold.cli.signals import stop_on_signal
 from factfold.cli.views.opened_views import opened_views
 from factfold.cli.views.projections import Json
 from factfold.cli.views.run_lag import log_of
+from factfold.scaffolding import write_monitoring
 
 if TYPE_CHECKING:
     from cdc.changes.change_records import Lookup
     from eventstore import Settings
-    from factfold.watching.metrics import WatchMetrics  # needs the extra metrics, and `watch files` does not
+    from factfold.watching.metrics import WatchMetrics  # needs the extra metrics, and `watch export` does not
 
-app = typer.Typer(
-    help="Metrics of stores, dead letters and views, and files for Prometheus and Grafana.", no_args_is_help=True
-)
+app = typer.Typer(help="Metrics, and files for Prometheus and Grafana.", no_args_is_help=True)
 
 # Prometheus' own exporters have ports from 9100, and 9464 is the one that OpenTelemetry's exporter for it uses.
 _PORT: Final = 9464
@@ -51,7 +50,7 @@ WithKafka = Annotated[
 
 @app.callback()
 def watching() -> None:
-    """Metrics of stores, dead letters and views, and files for Prometheus and Grafana."""
+    """Metrics, and files for Prometheus and Grafana."""
     log_to_stderr()
 
 
@@ -93,19 +92,12 @@ def run(
 
 
 @app.command()
-def files(
+def export(
     folder: Annotated[Path, typer.Argument(help="The folder, made if it is missing.")],
     as_json: Json = False,
 ) -> None:
     """Write the alert rules for Prometheus and the dashboard for Grafana into a folder. Existing files are replaced."""
-    from importlib.resources import files as package_files
-
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for file in sorted((package_files("factfold") / "watching" / "files").iterdir(), key=lambda one: one.name):
-        target = folder / file.name
-        target.write_text(file.read_text("utf-8"), "utf-8")
-        written.append(str(target))
+    written = [str(file) for file in write_monitoring(folder)]
     typer.echo(json.dumps({"files": written}) if as_json else "\n".join(written))
 
 

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from projections.logs.archive import Extent
     from projections.spark.archive.appended import Appended
 
-app = typer.Typer(help="Archives: topics in columns next to Kafka, from which views are rebuilt.", no_args_is_help=True)
+app = typer.Typer(help="Topics in columns next to Kafka, from which views are rebuilt.", no_args_is_help=True)
 
 _LONG = re.compile(r"(\d+)([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
-Topics = Annotated[list[str], typer.Argument(help="The topics.", metavar="TOPIC...")]
+Topics = Annotated[list[str], typer.Argument(help="The topics.", metavar="TOPIC")]
 Archive = Annotated[
     str,
     typer.Option(
@@ -53,7 +53,7 @@ MaxOffsets = Annotated[
 
 @app.callback()
 def archives() -> None:
-    """Archives: topics in columns next to Kafka, from which views are rebuilt."""
+    """Topics in columns next to Kafka, from which views are rebuilt."""
     log_to_stderr()
 
 

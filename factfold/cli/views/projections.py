@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from projections import Environment, ProjectionGroup, RebuildReport
     from projections.spark.live.incremental import BatchReport
 
-app = typer.Typer(help="Views: build them from the log, keep them up to date, prove them.", no_args_is_help=True)
+app = typer.Typer(help="Views: build them, keep them up to date, prove them.", no_args_is_help=True)
 
 Group = Annotated[
     str,
@@ -68,7 +68,7 @@ Archived = Annotated[
 
 @app.callback()
 def _group() -> None:
-    """Views: build them from the log, keep them up to date, prove them."""
+    """Views: build them, keep them up to date, prove them."""
     log_to_stderr()
 
 
@@ -166,7 +166,7 @@ def run(
             group=definition,
             policy=Restarts(limit=restarts),
             metrics=metrics,
-            on_open=lambda _: _print_following(as_json=as_json),
+            on_open=lambda _: _print_state("catching up" if once else "following", as_json=as_json),
             on_batch=lambda report: _tell_batch(report, as_json=as_json),
         )
         work = follower.catch_up if once else follower.run
@@ -186,8 +186,8 @@ def _build(environment: Environment, definition: ProjectionGroup) -> None:
         projections.rebuild(environment, definition, on_progress=on_progress)
 
 
-def _print_following(*, as_json: bool) -> None:
-    typer.echo("following" if not as_json else json.dumps({"state": "following"}), err=not as_json)
+def _print_state(state: str, *, as_json: bool) -> None:
+    typer.echo(json.dumps({"state": state}) if as_json else state, err=not as_json)
     sys.stdout.flush()
 
 

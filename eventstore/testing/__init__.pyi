@@ -1,0 +1,13 @@
+from eventstore.testing.delivering import (
+    deliver as deliver,
+    deliver_async as deliver_async,
+)
+from eventstore.testing.fixed import (
+    FixedClock as FixedClock,
+    FixedIds as FixedIds,
+)
+from eventstore.testing.scenario import (
+    Outcome as Outcome,
+    Scenario as Scenario,
+    given as given,
+)

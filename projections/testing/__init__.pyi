@@ -1,0 +1,4 @@
+from projections.testing.trial import (
+    ViewTrial as ViewTrial,
+    ViewsDiffer as ViewsDiffer,
+)
