@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import pytest
 
 from eventstore.errors import DeclarationError
 from factfold.discovery import discovered, service_packages
+from tests.rows import each_row
 
 FILES = {
     "__init__.py": "",
@@ -81,6 +83,28 @@ def test_a_module_that_cannot_be_imported_is_told_and_the_others_are_found(servi
     assert discovered(service).failures == {
         f"{service}.broken": "ModuleNotFoundError: No module named 'a_package_that_is_not_here'"
     }
+
+
+@each_row(
+    ("code", "cause"),
+    [
+        ("import sys; sys.exit(5)", "SystemExit: 5"),
+        ("raise SystemExit", "SystemExit: "),
+        ("class Skipped(BaseException): ...\nraise Skipped('not now')", "Skipped: not now"),
+    ],
+)
+def test_a_module_or_a_package_that_ends_the_program_is_one_failure_of_many(service, tmp_path, code, cause):
+    module, package = tmp_path / service / "ends.py", tmp_path / service / "inner" / "__init__.py"
+    package.parent.mkdir(exist_ok=True)
+    module.write_text(code)
+    package.write_text(code)
+    importlib.invalidate_caches()
+    found = discovered(service)
+    assert (found.failures[f"{service}.ends"], found.failures[f"{service}.inner"]) == (cause, cause)
+    assert len(found.definitions) == 5
+    module.write_text("raise KeyboardInterrupt  # longer than the code before, which the cache has")
+    with pytest.raises(KeyboardInterrupt):
+        discovered(service)
 
 
 def test_processes_of_the_sample_app_are_found():

@@ -18,6 +18,7 @@ from factfold.cli.events.logs_to_read import MaybeDatabase
 from factfold.cli.events.store import Schema, existing_store
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort
+from factfold.cli.shown_values import echo
 from factfold.cli.signals import stop_on_signal
 from factfold.cli.views.opened_views import opened_views
 from factfold.cli.views.projections import Json
@@ -85,9 +86,7 @@ def run(
         for look in looks:
             opened.enter_context(on_demand.looking(metrics, look, every=every))
         fields = {"state": "watching", "port": port}
-        typer.echo(
-            json.dumps(fields) if as_json else f"metrics at http://{metrics_host}:{port}/metrics", err=not as_json
-        )
+        echo(json.dumps(fields) if as_json else f"metrics at http://{metrics_host}:{port}/metrics", err=not as_json)
         sys.stdout.flush()
         stop.wait()
 
@@ -106,7 +105,7 @@ def files(
         target = folder / file.name
         target.write_text(file.read_text("utf-8"), "utf-8")
         written.append(str(target))
-    typer.echo(json.dumps({"files": written}) if as_json else "\n".join(written))
+    echo(json.dumps({"files": written}) if as_json else "\n".join(written))
 
 
 def _looks(
