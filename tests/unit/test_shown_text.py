@@ -89,6 +89,7 @@ SAYS = {
     "its traceback": lambda: failures.show_traceback(failed()),
     "its note": lambda: failures.show(noted()),
     "a log": lambda: (log_to_stderr(), structlog.get_logger().warning("x", cause=STEERING)),
+    "a traceback in a log": lambda: (log_to_stderr(), structlog.get_logger().warning("x", exception=STEERING)),
     "a log in JSON": lambda: (log_to_stderr(as_json=True), structlog.get_logger().warning("x", cause=STEERING)),
     "a log that was set up twice": lambda: (log_to_stderr(), SAYS["a log"]()),
 }
