@@ -34,7 +34,7 @@ FactfoldError                  message, remedy, place
 │   └── OutcomeUnknown         it did not say whether an append took place: ids
 ├── KeysMissing                no key to seal or open personal fields with
 ├── SubjectUnknown             neither a key nor a stream of a subject in a store
-├── StoreNotPrepared           the tables are missing, or of an older release
+├── StoreNotPrepared           tables or rights are missing, or the tables are of an older release
 ├── StoreNewer                 the tables are of a newer release
 ├── StoreRestored              the store came from another cluster, and was not renumbered
 ├── InvalidExport              a file that is no export of events, or is damaged
@@ -371,7 +371,7 @@ class KeysMissing(FactfoldError):
 
 
 class StoreNotPrepared(FactfoldError):
-    """The database answers, but the tables of the store are missing, or older than this release."""
+    """The database answers, but tables or rights are missing, or the tables are older than this release."""
 
 
 class StoreNewer(FactfoldError):

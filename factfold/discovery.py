@@ -15,7 +15,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import walk_packages
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any, Final, Literal
 
@@ -71,9 +71,9 @@ def discovered(package: str) -> Discovery:
     if "" not in sys.path:
         sys.path.insert(0, "")
     failures: dict[str, str] = {}
-    scripts = {name: line for name in _modules(package) if (line := _acts(name)) is not None}
-    names = [name for name in _modules(package) if name not in scripts]
-    modules = [module for name in names if (module := _imported(name, failures)) is not None]
+    scripts: dict[str, int] = {}
+    _require_package(package)
+    modules = list(_modules(package, failures, scripts))
     definitions: dict[int, Definition] = {}
     for module in modules:
         for name, value in vars(module).items():
@@ -90,7 +90,7 @@ def service_packages(folder: Path) -> list[str]:
     return sorted(name for name in packages if name.isidentifier() and name not in ("tests", "docs"))
 
 
-def _modules(package: str) -> Iterator[str]:
+def _require_package(package: str) -> None:
     try:
         spec = find_spec(package)
     except (ImportError, ValueError):
@@ -100,11 +100,6 @@ def _modules(package: str) -> Iterator[str]:
             f"there is no package {package!r}",
             remedy="run the command in the project's folder and name its package, for example: factfold up shop",
         )
-    yield package
-    for module in walk_packages(spec.submodule_search_locations or (), f"{package}.", onerror=lambda name: None):
-        parts = module.name.split(".")
-        if not any(part in _LEFT_OUT or part.startswith("test_") for part in parts):
-            yield module.name
 
 
 def _acts(module: str) -> int | None:
@@ -145,12 +140,24 @@ def _called(statement: ast.stmt) -> Iterator[str]:
             yield root.id if isinstance(root, ast.Name) else ""
 
 
-def _imported(name: str, failures: dict[str, str]) -> ModuleType | None:
+def _modules(name: str, failures: dict[str, str], scripts: dict[str, int]) -> Iterator[ModuleType]:
+    """Import a module and what is in it. Whatever it raises, even SystemExit, is its failure and ends nothing else."""
     try:
-        return import_module(name)
-    except (Exception, SystemExit) as error:
+        module = import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         failures[name] = f"{type(error).__name__}: {error}"
-        return None
+        return
+    yield module
+    for found in iter_modules(getattr(module, "__path__", ()), f"{name}."):
+        part = found.name.rpartition(".")[2]
+        if part in _LEFT_OUT or part.startswith("test_"):
+            continue
+        if not found.ispkg and (line := _acts(found.name)) is not None:
+            scripts[found.name] = line
+            continue
+        yield from _modules(found.name, failures, scripts)
 
 
 def kind_of(value: object, package: str) -> Kind | None:

@@ -29,11 +29,7 @@ def load_module(spec: str, module: str, *, what: str, example: str) -> ModuleTyp
         sys.path.insert(0, "")  # a service's own modules, as `python -m` would find them
     if module in sys.modules:
         return sys.modules[module]
-    try:
-        missing = find_spec(module) is None
-    except (ImportError, ValueError):
-        missing = True
-    if missing:
+    if _is_missing(module):
         raise DeclarationError(
             f"there is no module {module!r} for the {what} {spec!r}",
             remedy=f"write it with dots: {_dotted(spec)}"
@@ -41,6 +37,17 @@ def load_module(spec: str, module: str, *, what: str, example: str) -> ModuleTyp
             else f"run the command in the project's folder, and name what its code has, for example {example}",
         )
     return _imported(module)
+
+
+def _is_missing(module: str) -> bool:
+    """Whether there is no such module; its packages are imported, with the errors of their code."""
+    package = module.rpartition(".")[0]
+    if package and (_is_missing(package) or not hasattr(_imported(package), "__path__")):
+        return True
+    try:
+        return module not in sys.modules and find_spec(module) is None
+    except (ImportError, ValueError):
+        return True
 
 
 def _dotted(spec: str) -> str:
@@ -67,7 +74,9 @@ def _imported(module: str) -> ModuleType:
             remedy='put what it runs below: if __name__ == "__main__":',
             place=_last_line(ended),
         ) from ended
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise ModuleBroken(
             f"module {module} cannot be imported: {type(error).__name__}: {error}{_close_name(error)}",
             remedy="correct this line",
@@ -75,7 +84,7 @@ def _imported(module: str) -> ModuleType:
         ) from error
 
 
-def _close_name(error: Exception) -> str:
+def _close_name(error: BaseException) -> str:
     name = error.name if isinstance(error, AttributeError) else None
     close = get_close_matches(name, dir(error.obj), 1) if name else []  # type: ignore[attr-defined]
     return f". Did you mean {close[0]!r}?" if close else ""

@@ -11,7 +11,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from eventstore.errors import DeclarationError, FactfoldError
-from factfold.cli.failures import show, show_traceback
+from factfold.cli.failures import show, show_traceback, typed_failures
+from factfold.cli.shown_values import echo
 from factfold.settings_file import use_settings_file
 
 
@@ -133,7 +134,8 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command that the arguments name."""
         try:
-            return super().invoke(ctx)
+            with typed_failures():
+                return super().invoke(ctx)
         except typer.BadParameter as error:
             variable = getattr(error.param, "envvar", None)
             if error.param is None or error.message or not variable:
@@ -169,7 +171,7 @@ def _show_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        typer.echo(f"factfold {version('factfold')}")
+        echo(f"factfold {version('factfold')}")
         raise typer.Exit
 
 
@@ -188,6 +190,7 @@ def _root(
 def main() -> None:
     """Run the command line; a FactfoldError is shown as cause, remedy and place, with exit code 1."""
     debug = _takes_debug(sys.argv)
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # as stderr: a name may be no UTF-8
     try:
         application()()
     except FactfoldError as failure:

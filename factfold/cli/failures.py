@@ -1,11 +1,56 @@
-"""How an error looks in a terminal."""
+"""What ends a command, as an error with a cause and a remedy, and how that looks in a terminal."""
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
 import typer
 
-from eventstore.delivery.masking import masked_traceback
+from eventstore.delivery.masking import masked_message, masked_traceback
 from eventstore.errors import FactfoldError
+from eventstore.extras import MissingExtra, explained
+from factfold.cli.shown_values import echo, escaped
+
+# What is shown as it is, or ends a command. The last one is the base of wrong usage, for which it has no name.
+_PASSING: Final = (
+    FactfoldError, KeyboardInterrupt, EOFError, typer.Exit, typer.Abort, typer.BadParameter.__mro__[2],
+)  # fmt: skip
+
+
+class CommandFailed(FactfoldError):
+    """A failure that no package has an error for: of the operating system, of code that was loaded, or a fault."""
+
+
+@contextmanager
+def typed_failures() -> Iterator[None]:
+    """Raise whatever ends a command as a FactfoldError. Wrong usage and interrupts pass, and a pipe that was closed."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, _PASSING) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
+            raise
+        raise _typed(error) from error
+
+
+def _typed(error: BaseException) -> FactfoldError:
+    if isinstance(error, ImportError) and isinstance(missing := explained(error), MissingExtra):
+        return missing
+    if isinstance(error, UnicodeError):
+        return CommandFailed(f"a name or a file is no text in UTF-8: {error}", remedy="rename it, or write it in UTF-8")
+    if isinstance(error, OSError) and error.strerror:
+        named = f": {error.filename!r}" if error.filename is not None else ""
+        return CommandFailed(
+            f"the operating system refuses{named}: {error.strerror}",
+            remedy="check the path or address, its rights for this user, and the disk",
+        )
+    cause = masked_message(error).strip().partition("\n")[0]
+    return CommandFailed(
+        f"the command failed in a way that it has no error for: {type(error).__name__}: {cause}",
+        remedy="repeat the command with --debug, and report its output in an issue",
+    )
 
 
 def show(failure: FactfoldError) -> None:
@@ -15,14 +60,14 @@ def show(failure: FactfoldError) -> None:
 
     # Soft wrap: a path or a command that is broken over two lines cannot be copied.
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    console.print(Text.assemble(("error: ", "bold red"), failure.message))
-    console.print(Text.assemble(("  remedy: ", "bold"), failure.remedy))
+    console.print(Text.assemble(("error: ", "bold red"), escaped(failure.message)))
+    console.print(Text.assemble(("  remedy: ", "bold"), escaped(failure.remedy)))
     if failure.place is not None:
-        console.print(Text.assemble(("  at: ", "bold"), failure.place))
+        console.print(Text.assemble(("  at: ", "bold"), escaped(failure.place)))
     for note in getattr(failure, "__notes__", ()):
-        console.print(Text(note, style="dim"))
+        console.print(Text(escaped(note), style="dim"))
 
 
 def show_traceback(failure: FactfoldError) -> None:
     """Print an error's traceback and its causes' to stderr, without what a database quotes of parameters and rows."""
-    typer.echo(masked_traceback(failure), err=True)
+    echo(masked_traceback(failure), err=True)

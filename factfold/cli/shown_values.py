@@ -5,13 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Mapping, Set
 from datetime import UTC, date, datetime, time
 from enum import Enum
-from typing import Any
+from typing import Any, Final
+
+import typer
 
 from eventstore.delivery.masking import MASK
 from eventstore.personal.marks import Sealed
+
+# Controls but for the end of a line and tabs, and what changes the direction of writing.
+_STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def as_json(value: Any) -> Any:
@@ -62,6 +68,16 @@ def as_line(value: Any) -> str:
 def as_pairs(values: Mapping[str, Any]) -> str:
     """Return fields as `amount=3 by="Post"`."""
     return " ".join(f"{printable(str(name))}={as_line(value)}" for name, value in values.items())
+
+
+def escaped(text: str) -> str:
+    """Return a text with its lines, and with what would steer a terminal escaped as JSON and Python do it."""
+    return _STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
+    """Print a text that may hold data: whatever would steer the terminal is escaped."""
+    typer.echo(escaped(text), nl=nl, err=err)
 
 
 def printable(text: str) -> str:

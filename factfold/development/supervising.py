@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
+from factfold.cli.shown_values import escaped
 from factfold.development.ending import end
 from factfold.development.parts import Part
 
@@ -143,7 +144,7 @@ class Supervisor:
 
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
     for line in process.stdout or ():
-        if text := line.rstrip():
+        if text := escaped(line.rstrip()):
             yield text
 
 

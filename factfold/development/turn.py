@@ -24,6 +24,7 @@ from factfold import on_demand
 from factfold.cli.cdc.comparisons import print_row, without_personal
 from factfold.cli.failures import show
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.shown_values import echo
 from factfold.cli.signals import stop_on_signal
 from factfold.cli.views.projections import load_group, opened_environment
 from factfold.cli.views.rebuild_display import shown
@@ -146,7 +147,7 @@ def main(arguments: Sequence[str]) -> int:
         show(failure)
         return 1
     except Exception as error:
-        sys.stderr.write(own_lines(error, Path.cwd()))
+        echo(own_lines(error, Path.cwd()), nl=False, err=True)
         return 1
     return 0
 

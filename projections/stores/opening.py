@@ -57,8 +57,8 @@ def open_table_store(url: str) -> SqlTableStore:
 def _parsed(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
-    except sa.exc.ArgumentError as error:
-        raise TableStoreUnavailable("the URL of the views' database cannot be read", remedy=_WRITE) from error
+    except (sa.exc.ArgumentError, ValueError):  # without it: a password may be in its text
+        raise TableStoreUnavailable("the URL of the views' database cannot be read", remedy=_WRITE) from None
     if parsed.drivername not in _DRIVERS:
         raise TableStoreUnavailable(f"views cannot be stored in {parsed.drivername!r}", remedy=_WRITE)
     return parsed

@@ -14,6 +14,8 @@ from factfold.cli.definitions import ModuleBroken, load_aggregate
 from factfold.cli.events.subscriptions import load_subscription
 from factfold.cli.service.processes import load_process
 from factfold.cli.views.projections import load_group
+from tests.commands import factfold
+from tests.rows import each_row
 
 BROKEN = "import a_package_that_is_not_here\n"
 
@@ -40,6 +42,18 @@ def test_a_definition_that_is_not_there_is_told_from_what_is(load, spec, says, r
         load(spec)
     assert says in error.value.message
     assert error.value.remedy.endswith(remedy)
+
+
+@each_row("code", ["import sys; sys.exit(5)", "raise SystemExit", "raise type('Skipped', (BaseException,), {})"])
+def test_a_package_that_ends_the_program_is_named_like_any_module(tmp_path, monkeypatch, code):
+    name = f"ending_{len(code)}"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text(code)
+    (tmp_path / name / "orders.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    done = factfold("schema", "check", f"{name}.orders:Order", "--store-url", "sqlite://")
+    assert isinstance(done.exception, ModuleBroken), done
+    assert f"module {name} " in done.exception.message
 
 
 def test_a_module_that_cannot_be_imported_is_not_taken_for_a_missing_definition(tmp_path, monkeypatch):

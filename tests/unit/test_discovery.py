@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import pytest
 
 from eventstore.errors import DeclarationError
 from factfold.discovery import discovered, service_packages
+from tests.rows import each_row
 
 FILES = {
     "__init__.py": "",
@@ -110,6 +112,28 @@ def test_a_script_is_not_run_by_a_look_and_named_with_its_line(service):
     assert found.scripts == {f"{service}.{name}": line for name, line in lines.items()}
     assert not {f"{service}.{name}" for name in lines} & sys.modules.keys()
     assert f"{service}.guarded" in sys.modules
+
+
+@each_row(
+    ("code", "cause"),
+    [
+        ("import sys\nif sys.path:\n    sys.exit(5)", "SystemExit: 5"),
+        ("raise SystemExit", "SystemExit: "),
+        ("class Skipped(BaseException): ...\nraise Skipped('not now')", "Skipped: not now"),
+    ],
+)
+def test_a_module_or_a_package_that_ends_the_program_is_one_failure_of_many(service, tmp_path, code, cause):
+    module, package = tmp_path / service / "ends.py", tmp_path / service / "inner" / "__init__.py"
+    package.parent.mkdir(exist_ok=True)
+    module.write_text(code)
+    package.write_text(code)
+    importlib.invalidate_caches()
+    found = discovered(service)
+    assert (found.failures[f"{service}.ends"], found.failures[f"{service}.inner"]) == (cause, cause)
+    assert len(found.definitions) == 6
+    module.write_text("raise KeyboardInterrupt  # longer than the code before, which the cache has")
+    with pytest.raises(KeyboardInterrupt):
+        discovered(service)
 
 
 def test_processes_of_the_sample_app_are_found():

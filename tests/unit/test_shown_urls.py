@@ -80,7 +80,7 @@ PLACES: dict[str, Callable[[], Any]] = {
     "a store that does not answer": unreachable_store,
     "a store's driver": lambda: raised(_wrong_driver(make_url(URL), "asynchronous", "another")),
     "a store's dialect": lambda: dialect_of(engine("mysql"), None),  # type: ignore[arg-type]
-    "a lock": lambda: raised(failures.locked_out("locked", "wait", _driver_error(), shown_url(make_url(URL)))),
+    "a lock": lambda: raised(failures.refused("locked", "wait", _driver_error(), shown_url(make_url(URL)))),
     "tenants": lambda: tenants(_sqlite()),
     "an inbox": lambda: _check_supported(engine("mysql")),
     "a relay": lambda: Outbox(_sqlite(), None),  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.engines import READ_ONLY
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.reading import Reader
 from eventstore.errors import EventIdTaken, OutcomeUnknown, StoreUnavailable, StreamArchived, WrongExpectedVersion
@@ -61,14 +62,16 @@ class Appender:
 
     def _append_again(self, batch: Batch, lost: StoreUnavailable) -> list[AppendResult]:
         """Repeat an append whose answer is missing: where it took place after all, the ids of its events say so."""
-        until = time.monotonic() + _LOST_SECONDS
+        until, unknown = time.monotonic() + _LOST_SECONDS, not _is_read_only(lost)
         while time.monotonic() < until:
             self._database.sleep(_LOST_PAUSE_SECONDS)
             try:
                 return self._append_once(batch, repeated=True)
             except StoreUnavailable as error:
-                lost = error
-        raise _outcome_unknown(batch, lost) from lost
+                lost, unknown = error, unknown or not _is_read_only(error)
+        if unknown:
+            raise _outcome_unknown(batch, lost) from lost
+        raise lost
 
     def _append_once(self, batch: Batch, *, repeated: bool) -> list[AppendResult]:
         """Append; what is refused because it is there already, under its own ids, is no refusal where it may be."""
@@ -105,7 +108,12 @@ class Appender:
 
 def _was_lost(error: StoreUnavailable) -> bool:
     cause = error.__cause__
-    return isinstance(cause, DBAPIError) and cause.connection_invalidated
+    return _is_read_only(error) or (isinstance(cause, DBAPIError) and cause.connection_invalidated)
+
+
+def _is_read_only(error: StoreUnavailable) -> bool:
+    """Say whether a server takes no writes, as after a failover: nothing was appended."""
+    return getattr(getattr(error.__cause__, "orig", None), "sqlstate", None) == READ_ONLY
 
 
 def _outcome_unknown(batch: Batch, lost: StoreUnavailable) -> OutcomeUnknown:

@@ -59,6 +59,6 @@ def changing(engine: Engine) -> Iterator[Connection]:
             create_change_tables(connection)
             yield connection
     except DBAPIError as error:
-        if reason := sqlite.locked_out(error):
-            raise failures.locked_out(*reason, error, shown_url(engine.url)) from error
+        if reason := sqlite.refused(error):
+            raise failures.refused(*reason, error, shown_url(engine.url)) from error
         raise

@@ -66,14 +66,14 @@ class Dialect(Protocol):
     def is_passing(self, error: DBAPIError) -> bool:
         """Say whether the same statement may well succeed when tried again."""
 
-    def is_not_prepared(self, error: DBAPIError) -> bool:
-        """Say whether an error reports a table or a column that does not exist."""
+    def not_prepared(self, error: DBAPIError) -> tuple[str, str] | None:
+        """Return what the store lacks, such as a table or a right, and the remedy; None for any other error."""
 
     def is_pooled(self, error: DBAPIError) -> bool:
         """Say whether an error shows that a pooler gives each transaction another connection."""
 
-    def locked_out(self, error: DBAPIError) -> tuple[str, str] | None:
-        """Return what the lock of another connection prevents, and the remedy; None for any other error."""
+    def refused(self, error: DBAPIError) -> tuple[str, str] | None:
+        """Return why the database refuses for now, by a lock or as read-only, and the remedy; None for other errors."""
 
 
 def dialect_of(engine: Engine, tables: Tables) -> Dialect:
@@ -82,7 +82,7 @@ def dialect_of(engine: Engine, tables: Tables) -> Dialect:
     if (engine.dialect.name, engine.driver) == ("postgresql", "psycopg"):
         from eventstore.backends.sql.postgres import PostgresDialect  # needs the extra postgres
 
-        return PostgresDialect(tables)
+        return PostgresDialect(tables, user=engine.url.username)
     if (engine.dialect.name, engine.driver) in (("sqlite", "pysqlite"), ("sqlite", "aiosqlite")):
         from eventstore.backends.sql.sqlite import SqliteDialect  # SQLAlchemy is loaded when it is first used
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import URL, Engine, create_engine, make_url
+from sqlalchemy import URL, Engine, ExceptionContext, create_engine, make_url
 from sqlalchemy.event import listen
 from sqlalchemy.exc import ArgumentError, InvalidRequestError, NoSuchModuleError
 
@@ -24,6 +24,9 @@ _POOL_SIZE: Final = 16
 POOLED: Final = frozenset({"26000", "42P05", "08P01"})
 """SQLSTATEs of a prepared statement that is not there, is there already, or is another one."""
 
+READ_ONLY: Final = "25006"
+"""SQLSTATE of a server that takes no writes."""
+
 
 def engine_for(database: str | URL, **options: Any) -> Engine:
     """Open an engine for a URL; psycopg where the URL names no driver. UnsupportedBackend, also for asyncio's.
@@ -33,7 +36,7 @@ def engine_for(database: str | URL, **options: Any) -> Engine:
     with _usable():
         url = _with_driver(database, sqlite="pysqlite")
         engine = create_engine(url, **_options(url) | options)
-        listen(engine, "do_connect", _settle_threshold)
+        _listen(engine)
     if engine.dialect.is_async:
         raise _wrong_driver(url, "for asyncio only", "AsyncSqlEventStore")
     return engine
@@ -66,8 +69,19 @@ def async_engine_for(database: str | URL) -> AsyncEngine:
             engine = create_async_engine(url, **_options(url))
         except InvalidRequestError as error:
             raise _wrong_driver(url, "not for asyncio", "SqlEventStore") from error
-        listen(engine.sync_engine, "do_connect", _settle_threshold)
+        _listen(engine.sync_engine)
         return engine
+
+
+def _listen(engine: Engine) -> None:
+    listen(engine, "do_connect", _settle_threshold)
+    listen(engine, "handle_error", _leave_read_only)
+
+
+def _leave_read_only(failure: ExceptionContext) -> None:
+    """Drop the connections to a server that takes no writes: after a failover, the URL leads to another one."""
+    if getattr(failure.original_exception, "sqlstate", None) == READ_ONLY:
+        failure.is_disconnect = True
 
 
 def _settle_threshold(dialect: object, record: object, arguments: list[Any], options: dict[str, Any]) -> None:
@@ -89,7 +103,7 @@ def _usable() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise _no_driver(error) from None
-    except (ArgumentError, ImportError) as error:
+    except (ArgumentError, ImportError, ValueError) as error:  # ValueError: of a port, or of a driver's option
         # The text is not shown: it may hold a password.
         raise _unusable(error) from None
 
@@ -100,7 +114,7 @@ def _no_driver(error: ModuleNotFoundError) -> FactfoldError:
 
 
 def _unusable(error: Exception) -> UnsupportedBackend:
-    unread = isinstance(error, ArgumentError) and not isinstance(error, NoSuchModuleError)
+    unread = isinstance(error, ArgumentError | ValueError) and not isinstance(error, NoSuchModuleError)
     return UnsupportedBackend(
         "the database's URL cannot be read" if unread else "the database's URL names neither PostgreSQL nor SQLite",
         remedy="write it as postgresql+psycopg://user:password@host/database or sqlite:///file.db",

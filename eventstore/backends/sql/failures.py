@@ -29,27 +29,23 @@ def typed_failures(engine: Engine, dialect: Dialect) -> Iterator[None]:
 
 
 def _typed(error: DBAPIError, dialect: Dialect, place: str) -> FactfoldError | None:
-    if dialect.is_not_prepared(error):
-        return StoreNotPrepared(
-            "tables or columns of the event store are missing",
-            remedy="run factfold store migrate, or call create_tables() of the event store. Check the schema's name",
-            place=place,
-        )
+    if missing := dialect.not_prepared(error):
+        return StoreNotPrepared(missing[0], remedy=missing[1], place=place)
     if dialect.is_pooled(error):
         return UnsupportedBackend(
             f"a connection pooler gives each transaction another connection: {_first_line(error)}",
             remedy="write ?prepare_threshold=none into the database's URL, or let the pooler pool sessions",
             place=place,
         )
-    if reason := dialect.locked_out(error):
-        return locked_out(*reason, error, place)
+    if reason := dialect.refused(error):
+        return refused(*reason, error, place)
     if isinstance(error, OperationalError | InterfaceError) and not dialect.is_passing(error):
         return _unavailable(_first_line(error), place)
     return None
 
 
-def locked_out(why: str, remedy: str, error: DBAPIError, place: str) -> StoreUnavailable:
-    """Build the error for a statement that the lock of another connection prevents."""
+def refused(why: str, remedy: str, error: DBAPIError, place: str) -> StoreUnavailable:
+    """Build the error for a statement that a lock of another connection prevents, or a database that is read-only."""
     return StoreUnavailable(f"{why}: {_first_line(error)}", remedy=remedy, place=place)
 
 

@@ -35,6 +35,10 @@ from eventstore.backends.sql.utc_times import UtcDateTime
 from eventstore.identifiers import check_schema
 
 MIGRATIONS: Final = "factfold_migrations"
+TABLES_MISSING: Final = (
+    "tables or columns of the event store are missing",
+    "run factfold store migrate, or call create_tables() of the event store. Check the schema's name",
+)
 
 # SQLite numbers rows by itself only where the key is its own INTEGER type.
 _POSITION = BigInteger().with_variant(Integer, "sqlite")

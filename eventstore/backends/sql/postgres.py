@@ -13,9 +13,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateSchema
 
 from eventstore.backends.batch import Batch, Inserted
-from eventstore.backends.sql.engines import POOLED
+from eventstore.backends.sql.engines import POOLED, READ_ONLY
 from eventstore.backends.sql.greenlets import await_only
-from eventstore.backends.sql.models import Tables
+from eventstore.backends.sql.models import TABLES_MISSING, Tables
 from eventstore.errors import StoreNotPrepared
 from eventstore.identifiers import ARCHIVED_HEAD, DELETED_HEAD
 from eventstore.shown_urls import shown_url
@@ -26,6 +26,13 @@ _CREATION_LOCK: Final = 0x66616374
 _ERASURE_LOCK: Final = _CREATION_LOCK + 1
 _BATCH_LOCKS: Final = _CREATION_LOCK + 2
 _NO_RIGHT: Final = "42501"
+_READ_ONLY: Final = (
+    "the event store's database is read-only, as after a failover",
+    "name the primary server in the URL (target_session_attrs=read-write), or wait until it takes writes",
+)
+_DENIED: Final = re.compile(r"permission denied for (\w+) (.+)")
+# The words of a statement that needs a right. One with conditions reads, and a lock on rows is as good as an update.
+_NEEDING: Final = {"SELECT": "", "INSERT": r"\binsert\b", "UPDATE": r"\bupdate\b|\bshare\b", "DELETE": r"\bdelete\b"}
 _NOT_REMOVABLE: Final = re.compile(r"(\d+) are dead but not yet removable")
 
 _COLUMNS: Final = (
@@ -165,8 +172,9 @@ class PostgresDialect:
 
     single_writer: Final = False
 
-    def __init__(self, tables: Tables) -> None:
-        schema = f'"{tables.schema}".' if tables.schema else ""
+    def __init__(self, tables: Tables, *, user: str | None) -> None:
+        self._user = user
+        self._schema = schema = f'"{tables.schema}".' if tables.schema else ""
         names = {"events": f"{schema}events", "columns": _COLUMNS, "archived": f"{schema}archived_streams", **_CLOSED}
         self._events = names["events"]
         one = _around_the_head(names, "%(stream)s")
@@ -267,16 +275,34 @@ class PostgresDialect:
         """Say whether the same statement may well succeed now: a deadlock or a serialization failure."""
         return getattr(error.orig, "sqlstate", None) in ("40P01", "40001")
 
-    def is_not_prepared(self, error: DBAPIError) -> bool:
-        """Say whether a table, its schema or a column does not exist."""
-        return getattr(error.orig, "sqlstate", None) in ("42P01", "3F000", "42703")
+    def not_prepared(self, error: DBAPIError) -> tuple[str, str] | None:
+        """Return what is missing: a table, its schema, a column, or a right."""
+        state = getattr(error.orig, "sqlstate", None)
+        if state in ("42P01", "3F000", "42703"):
+            return TABLES_MISSING
+        return _right_missing(error, self._schema, self._user) if state == _NO_RIGHT else None
 
     def is_pooled(self, error: DBAPIError) -> bool:
         """Say whether a prepared statement is not there, is there already, or is another one."""
         return getattr(error.orig, "sqlstate", None) in POOLED
 
-    def locked_out(self, error: DBAPIError) -> None:
-        """Do nothing: a writer that meets another one tries again, or raises that it lost the race."""
+    def refused(self, error: DBAPIError) -> tuple[str, str] | None:
+        """Return that the server is read-only; a writer that meets another one tries again, or lost the race."""
+        state = getattr(error.orig, "sqlstate", None)
+        return _READ_ONLY if state == READ_ONLY else None
+
+
+def _right_missing(error: DBAPIError, schema: str, user: str | None) -> tuple[str, str]:
+    """Name the object by the server's message, and the rights by what the statement does."""
+    said = str(error.orig).partition("\n")[0]
+    kind, name = found.groups() if (found := _DENIED.match(said)) else ("table", "events")
+    statement = (error.statement or "").lower()
+    if kind == "table":
+        rights = ", ".join(right for right, words in _NEEDING.items() if re.search(words, statement))
+        what = f'{rights} ON TABLE {schema}"{name}"'
+    else:
+        what = f'{"CREATE" if "create table" in statement else "USAGE"} ON {kind.upper()} "{name}"'
+    return f"a right is missing: {said}", f'let the owner run: GRANT {what} TO "{user}"'
 
 
 def _schema_refused(connection: Connection, schema: str) -> StoreNotPrepared:
@@ -304,6 +330,8 @@ def _answer(connection: Connection, statement: str, values: dict[str, Any]) -> S
         if driver.broken:
             # Let SQLAlchemy find out by itself, since that clears its whole pool of dead connections.
             connection.exec_driver_sql("select 1")
+        elif error.sqlstate == READ_ONLY:
+            connection.invalidate(error)
         raise DBAPIError.instance(statement, None, error, psycopg.Error) from error
     except CancelledError:
         # As SQLAlchemy does after statements of its own: it is not known what the connection is still busy with.

@@ -48,10 +48,12 @@ def restored(database: Database) -> int:
 
 
 def renumber(database: Database, *, published: bool) -> int:
-    """Shift every event, and the checkpoints of subscriptions with them; StoreRestored."""
-    if database.dialect.single_writer:
-        return 0
+    """Shift every event, and the checkpoints of subscriptions with them; StoreRestored, StoreNotPrepared."""
     events = database.tables.events
+    if database.dialect.single_writer:
+        with database.statement() as connection:
+            connection.execute(select(events.c.position).limit(1))  # StoreNotPrepared for a file that is no store
+        return 0
     with database.transaction() as connection:
         connection.exec_driver_sql(f"lock table {_quoted(connection, database)} in share row exclusive mode")
         by = _ahead(connection, database)

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.bound_values import bindable
-from eventstore.backends.sql.models import Tables
+from eventstore.backends.sql.models import TABLES_MISSING, Tables
 from eventstore.errors import UnsupportedBackend
 from eventstore.identifiers import ARCHIVED_HEAD, DELETED_HEAD, NO_VERSION
 from eventstore.topics import DELETED_TYPE, message_key
@@ -32,6 +32,17 @@ _HELD_BY_READERS: Final = (
 _LOCKED: Final = (
     "another connection has the lock of the event store's file",
     "end the transaction that has the lock and try again; begin one that reads before it appends with BEGIN IMMEDIATE",
+)
+_READ_ONLY: Final = (
+    "the event store's file is read-only for this user",
+    "let this user write the file and its folder, or name another file",
+)
+_REFUSALS: Final = {
+    sqlite3.SQLITE_BUSY: _LOCKED, sqlite3.SQLITE_LOCKED: _LOCKED, sqlite3.SQLITE_READONLY: _READ_ONLY,
+}  # fmt: skip
+_NO_DATABASE: Final = (
+    "the file is no SQLite database, or it is damaged",
+    "name the event store's file, or restore it from a copy",
 )
 
 
@@ -132,21 +143,27 @@ class SqliteDialect:
         """Never: a file has no pooler."""
         return False
 
-    def is_not_prepared(self, error: DBAPIError) -> bool:
-        """Say whether a table or a column does not exist."""
-        return any(words in str(error.orig) for words in ("no such table", "no such column", "has no column named"))
+    def not_prepared(self, error: DBAPIError) -> tuple[str, str] | None:
+        """Return what is missing: a table, a column, or the database itself."""
+        if _code(error) & _PRIMARY_CODE in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            return _NO_DATABASE
+        missing = any(words in str(error.orig) for words in ("no such table", "no such column", "has no column named"))
+        return TABLES_MISSING if missing else None
 
-    def locked_out(self, error: DBAPIError) -> tuple[str, str] | None:
-        """Return what the lock of another connection prevents, and the remedy."""
-        return locked_out(error)
+    def refused(self, error: DBAPIError) -> tuple[str, str] | None:
+        """Return what the lock of another connection prevents, or that the file is read-only, and the remedy."""
+        return refused(error)
 
 
-def locked_out(error: DBAPIError) -> tuple[str, str] | None:
+def refused(error: DBAPIError) -> tuple[str, str] | None:
     """Tell a transaction that read before another one wrote, which cannot write any more, from a lock in use."""
-    code: int = getattr(error.orig, "sqlite_errorcode", 0)
-    if code == sqlite3.SQLITE_BUSY_SNAPSHOT:
+    if _code(error) == sqlite3.SQLITE_BUSY_SNAPSHOT:
         return _STALE
-    return _LOCKED if code & _PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) else None
+    return _REFUSALS.get(_code(error) & _PRIMARY_CODE)
+
+
+def _code(error: DBAPIError) -> int:
+    return getattr(error.orig, "sqlite_errorcode", 0)
 
 
 def end_begun(connection: Connection) -> None:

@@ -32,6 +32,7 @@ from factfold.cli.cdc.connectors import (
     worker,
 )
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.shown_values import echo
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -96,7 +97,7 @@ def plan(
     with worker(connect_url, stack=stack) as client, maybe_database(source_url) as source:
         plans = cdc.plan(client, connectors, source=source)
     for one in plans:
-        typer.echo(json.dumps(dataclasses.asdict(one)) if as_json else _plan_text(one))
+        echo(json.dumps(dataclasses.asdict(one)) if as_json else _plan_text(one))
     if not all(one.is_no_op for one in plans):
         raise typer.Exit(3)
 
@@ -106,12 +107,12 @@ def grants(reference: Reference, stack: Stack = None, as_json: Json = False) -> 
     """Print the SQL of role, rights and publication that each source needs. Nothing is executed."""
     connectors = list(declared(reference, stack))
     if as_json:
-        typer.echo(json.dumps({one.name: _statements(one) for one in connectors}))
+        echo(json.dumps({one.name: _statements(one) for one in connectors}))
         return
     printed: set[str] = set()
     for one in connectors:
         lines = _sql(one, printed) if isinstance(one, on_demand.PostgresConnector) else [f"-- {one.name}: {_NO_SQL}"]
-        typer.echo("\n".join(lines))
+        echo("\n".join(lines))
 
 
 _NO_SQL = "no SQL; it is known for sources of PostgreSQL only"
@@ -169,7 +170,7 @@ def restart(
 def _failed(client: ConnectClient) -> list[str]:
     failed = [name for name, (_, status) in client.overview().items() if status.failure is not None]
     if not failed:
-        typer.echo("no connector has FAILED", err=True)
+        echo("no connector has FAILED", err=True)
     return failed
 
 
@@ -208,7 +209,7 @@ def show_offsets(name: Name, connect_url: ConnectUrl = None, as_json: Json = Fal
     with worker(connect_url) as client:
         offsets = [dataclasses.asdict(offset) for offset in client.offsets(name)]
     for one in [offsets] if as_json else offsets:
-        typer.echo(json.dumps(one, default=dict))
+        echo(json.dumps(one, default=dict))
 
 
 @offsets.command()
@@ -224,7 +225,7 @@ def reset(
     with worker(connect_url) as client:
         cdc.reset_offsets(client, name)
     line = f"{name}  stopped, without offsets; factfold cdc resume {name}"
-    typer.echo(json.dumps({"name": name, "state": STOPPED, "offsets": []}) if as_json else line)
+    echo(json.dumps({"name": name, "state": STOPPED, "offsets": []}) if as_json else line)
 
 
 @app.command()
@@ -270,7 +271,7 @@ def _dropped(slot: str | None, source: Engine | None) -> str | None:
 
 def _tell_deleted(name: str, *, deleted: bool, dropped: str | None, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"name": name, "deleted": deleted, "dropped_slot": dropped}))
+        echo(json.dumps({"name": name, "deleted": deleted, "dropped_slot": dropped}))
     else:
         slot = [f"slot {dropped} dropped"] if dropped else []
-        typer.echo("  ".join([name, "deleted" if deleted else "there was none", *slot]))
+        echo("  ".join([name, "deleted" if deleted else "there was none", *slot]))

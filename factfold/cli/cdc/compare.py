@@ -19,6 +19,7 @@ from factfold.cli.cdc.connectors import ConnectUrl, Json, Stack, database, decla
 from factfold.cli.cdc.signals import app, brokers, schemas_of  # one app, which the modules of commands fill in turn
 from factfold.cli.completions import completes
 from factfold.cli.metrics import MetricsFile
+from factfold.cli.shown_values import echo
 from factfold.cli.views.projections import load_group
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def compare(
         write_compared(str(metrics_file), comparisons)
     if as_json:
         for one in comparisons:
-            typer.echo(json.dumps(as_plain(one, show=show)))
+            echo(json.dumps(as_plain(one, show=show)))
     else:
         tell(comparisons, show=show)
     if not all(one.equal for one in comparisons):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
+from factfold.cli.shown_values import echo
 
 if TYPE_CHECKING:
     from cdc import ComparisonProgress, TableComparison
@@ -101,10 +101,10 @@ def tell(comparisons: Iterable[TableComparison], *, show: int) -> None:
     rows = [heading, *(_cells(one) for one in tables)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heading))]
     for row in rows:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     for one in tables:
         for line in _details(one, show):
-            typer.echo(f"  {line}")
+            echo(f"  {line}")
 
 
 def _cells(one: TableComparison) -> tuple[str, ...]:

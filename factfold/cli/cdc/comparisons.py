@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import typer
-
 from eventstore.delivery.masking import MASK
+from factfold.cli.shown_values import echo
 
 if TYPE_CHECKING:
     from projections import ViewComparison, ViewVerdict
@@ -52,16 +51,16 @@ def print_comparison(comparisons: Mapping[str, ViewComparison]) -> None:
     """Print a comparison, with the key and both rows of what differs."""
     for name, one in comparisons.items():
         outcome = "equal" if one.equal else "DIFFERS"
-        typer.echo(f"{name}: {one.serving_rows:,} rows serving, {one.new_rows:,} new: {outcome}")
+        echo(f"{name}: {one.serving_rows:,} rows serving, {one.new_rows:,} new: {outcome}")
         for row in one.differing:
             print_row(row, "serving", "new")
 
 
 def print_row(row: DifferingRow, one: str, other: str) -> None:
     """Print the key and both rows."""
-    typer.echo(f"  at {_pairs(row.key)}")
+    echo(f"  at {_pairs(row.key)}")
     for name, values in ((one, row.one), (other, row.other)):
-        typer.echo(f"    {name}: {'no row' if values is None else _pairs(values)}")
+        echo(f"    {name}: {'no row' if values is None else _pairs(values)}")
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from cdc.connect.failures import short_trace
 from cdc.errors import InvalidConnector, SourceNotReady
 from eventstore.errors import DeclarationError, UnsupportedBackend
 from factfold import on_demand
+from factfold.cli.shown_values import echo
 from factfold.stack import LocalStack
 from factfold.stack.errors import StackNotUp
 
@@ -178,11 +179,11 @@ def _unloaded(message: str, reference: str) -> InvalidConnector:
 def show(status: ConnectorStatus, *, as_json: bool, did: list[str] | None = None, notes: Iterable[str] = ()) -> None:
     """Print a connector's states, what was done with it and what was not, and why something FAILED."""
     if as_json:
-        typer.echo(json.dumps(described(status) | ({"did": did} if did else {}) | {"notes": list(notes)}))
+        echo(json.dumps(described(status) | ({"did": did} if did else {}) | {"notes": list(notes)}))
         return
-    typer.echo("  ".join([status.name, *(did or ()), status.summary()]))
+    echo("  ".join([status.name, *(did or ()), status.summary()]))
     for line in (*causes_of(status), *(f"note: {note}" for note in notes)):
-        typer.echo(f"    {line}")
+        echo(f"    {line}")
 
 
 def described(status: ConnectorStatus) -> dict[str, Any]:

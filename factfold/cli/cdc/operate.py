@@ -35,6 +35,7 @@ from factfold.cli.cdc.connectors import (
 from factfold.cli.completions import completes
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
+from factfold.cli.shown_values import echo
 from factfold.cli.signals import stop_on_signal
 from factfold.cli.views.projections import load_group
 
@@ -63,7 +64,7 @@ def status(
         healths = cdc.healths(client, names or None, source=source)
     if as_json:
         for one in healths:
-            typer.echo(json.dumps(_health_json(one)))
+            echo(json.dumps(_health_json(one)))
     else:
         _print_healths(healths)
     if not all(one.well for one in healths):
@@ -84,9 +85,9 @@ def _print_healths(healths: tuple[ConnectorHealth, ...]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(heading))]
     causes = [[], *([*causes_of(one.status), *one.advice] for one in healths)]
     for row, below in zip(rows, causes, strict=True):
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
         for cause in below:
-            typer.echo(f"    {cause}")
+            echo(f"    {cause}")
 
 
 def _cells(one: ConnectorHealth) -> tuple[str, ...]:
@@ -169,15 +170,15 @@ def _no_source(own: Engine | None, notes: tuple[str, ...]) -> str:
 def _print_findings(name: str, findings: tuple[Finding, ...], omitted: list[str], *, as_json: bool) -> None:
     if as_json:
         shown = [dataclasses.asdict(one) for one in findings]
-        typer.echo(json.dumps({"name": name, "findings": shown, "not_looked_at": omitted}))
+        echo(json.dumps({"name": name, "findings": shown, "not_looked_at": omitted}))
         return
-    typer.echo(name)
+    echo(name)
     for one in findings:
-        typer.echo(f"  {one.severity:<8}{one.check}: {one.result}")
+        echo(f"  {one.severity:<8}{one.check}: {one.result}")
         if one.remedy:
-            typer.echo(f"          remedy: {one.remedy}")
+            echo(f"          remedy: {one.remedy}")
     if omitted:
-        typer.echo(f"  not looked at: {', '.join(omitted)}")
+        echo(f"  not looked at: {', '.join(omitted)}")
 
 
 @app.command()

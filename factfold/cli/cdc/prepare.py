@@ -30,6 +30,7 @@ from factfold.cli.cdc.connectors import (
 from factfold.cli.completions import completes
 from factfold.cli.definitions import load_aggregate, load_definition
 from factfold.cli.events.store import Schema, Source, TopicPrefix
+from factfold.cli.shown_values import echo
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine, MetaData
@@ -150,22 +151,22 @@ def prepare(
 
 def _show(step: PreparedStep) -> None:
     detail = f": {step.detail}" if step.detail else ""
-    typer.echo(f"{MARKS[step.outcome]} {step.step} {step.target}{detail}")
+    echo(f"{MARKS[step.outcome]} {step.step} {step.target}{detail}")
     for statement in step.sql:
-        typer.echo(f"    {statement}" + ";" * (not statement.startswith("--")))
+        echo(f"    {statement}" + ";" * (not statement.startswith("--")))
 
 
 def _show_remedies(steps: Sequence[PreparedStep]) -> None:
     """The remedies of a dry run, which goes on after a failure. The error of a run is shown as every error is."""
     for step in steps:
         if step.error is not None:
-            typer.echo(f"remedy for {step.step} {step.target}: {step.error.remedy}")
+            echo(f"remedy for {step.step} {step.target}: {step.error.remedy}")
 
 
 def _show_json(step: PreparedStep) -> None:
     error = None if step.error is None else {"cause": step.error.message, "remedy": step.error.remedy}
     fields = {"step": step.step, "target": step.target, "outcome": step.outcome, "detail": step.detail}
-    typer.echo(json.dumps({**fields, "sql": list(step.sql), "error": error}))
+    echo(json.dumps({**fields, "sql": list(step.sql), "error": error}))
 
 
 def _asked(role: str) -> str:

@@ -18,6 +18,7 @@ from factfold import on_demand
 from factfold.cli.brokers import brokers_are_named
 from factfold.cli.cdc.connectors import ConnectUrl, Json, Reference, Stack, declared, maybe_database, worker
 from factfold.cli.cdc.operate import app  # one app, which five modules fill in turn
+from factfold.cli.shown_values import echo
 from factfold.cli.signals import stop_on_signal
 from factfold.stack import LocalStack
 
@@ -66,12 +67,12 @@ def take(
         asked = ask(chosen, where=conditions)
         if not wait:
             asked.close()
-            typer.echo(json.dumps({"signal": asked.id}) if as_json else f"{signals.source.name}  asked, {asked.id}")
+            echo(json.dumps({"signal": asked.id}) if as_json else f"{signals.source.name}  asked, {asked.id}")
             return
         with _progress(chosen, quiet=as_json) as listen:
             read = asked.wait(timeout=timeout, on_notification=listen)
     for one in read:
-        typer.echo(json.dumps(dataclasses.asdict(one)) if as_json else f"{one.table}  {one.rows:,} rows read")
+        echo(json.dumps(dataclasses.asdict(one)) if as_json else f"{one.table}  {one.rows:,} rows read")
 
 
 @snapshot.command()
@@ -200,10 +201,10 @@ def _progress(tables: list[str], *, quiet: bool) -> Iterator[Callable[[Notificat
 def _tell(heard: Notification, *, as_json: bool) -> None:
     if as_json:
         described: dict[str, Any] = dataclasses.asdict(heard) | {"time": heard.time.isoformat()}
-        typer.echo(json.dumps({key: value for key, value in described.items() if value not in (None, ())}))
+        echo(json.dumps({key: value for key, value in described.items() if value not in (None, ())}))
     else:
         words = [heard.table or ", ".join(heard.tables), heard.status or ""]
         words += [f"{heard.rows:,} rows"] if heard.rows is not None else []
         words += [f"chunk {heard.chunk} of {heard.chunks}"] if heard.chunks else []
-        typer.echo("  ".join([heard.time.strftime("%F %T"), heard.kind, heard.stage, *filter(None, words)]))
+        echo("  ".join([heard.time.strftime("%F %T"), heard.kind, heard.stage, *filter(None, words)]))
     sys.stdout.flush()

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
-from factfold.cli.shown_values import as_json, as_line, as_pairs, as_utc, printable
+from factfold.cli.shown_values import as_json, as_line, as_pairs, as_utc, echo, printable
 
 # The longest event, 1,000,000 bytes, as text on one line; rich measures a line before it prints it.
 _UNCUT: Final = 8_000_000
@@ -52,7 +50,7 @@ def print_entries(entries: Iterable[Entry], *, as_lines_of_json: bool) -> None:
     console = None if as_lines_of_json else console_of_stdout()
     for entry in entries:
         if console is None:
-            typer.echo(json.dumps(entry_as_json(entry)))
+            echo(json.dumps(entry_as_json(entry)))
         else:
             console.print(_line(entry), no_wrap=True, overflow="ellipsis")
         sys.stdout.flush()

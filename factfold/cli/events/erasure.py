@@ -16,6 +16,7 @@ from eventstore.erasure import OUT_OF_REACH
 from eventstore.errors import SubjectUnknown
 from factfold.cli.events.store import Database, Json, Schema, existing_store
 from factfold.cli.keys import KeyStoreOption, MasterKeysOption, load_key_store
+from factfold.cli.shown_values import echo
 
 keys = typer.Typer(help="Keys of personal fields.", no_args_is_help=True)
 
@@ -50,18 +51,16 @@ def erase(
         )
     if as_json:
         fields = {"subject": subject, "keys": done.keys, "streams": list(done.streams), "snapshots": done.snapshots}
-        typer.echo(json.dumps({**fields, "left": list(done.left), "out_of_reach": OUT_OF_REACH}))
+        echo(json.dumps({**fields, "left": list(done.left), "out_of_reach": OUT_OF_REACH}))
         return
-    typer.echo(
-        f"{subject}: {done.keys} keys destroyed, {len(done.streams)} streams, {done.snapshots} snapshots dropped"
-    )
+    echo(f"{subject}: {done.keys} keys destroyed, {len(done.streams)} streams, {done.snapshots} snapshots dropped")
     if done.left:
-        typer.echo("left in the database, for you to remove:")
+        echo("left in the database, for you to remove:")
         for place in done.left:
-            typer.echo(f"  - {place}")
-    typer.echo("out of reach, for you to erase:")
+            echo(f"  - {place}")
+    echo("out of reach, for you to erase:")
     for place in OUT_OF_REACH:
-        typer.echo(f"  - {place}")
+        echo(f"  - {place}")
 
 
 @keys.command()
@@ -69,7 +68,7 @@ def new(
     name: Annotated[str | None, typer.Option("--name", help="Its name. Default: the current date.")] = None,
 ) -> None:
     """Make a master key and print it, to be put first in FACTFOLD_MASTER_KEYS. Keep it out of shells' histories."""
-    typer.echo(f"{name or datetime.now(UTC).date().isoformat()}:{base64.b64encode(os.urandom(32)).decode('ascii')}")
+    echo(f"{name or datetime.now(UTC).date().isoformat()}:{base64.b64encode(os.urandom(32)).decode('ascii')}")
 
 
 @keys.command()
@@ -77,4 +76,4 @@ def rotate(database: Database, master_keys: MasterKeysOption, schema: Schema = N
     """Wrap every data key by the first master key. The other master keys can then be removed."""
     with eventstore.SqlKeyStore(database, MasterKeys.parse(master_keys), schema=schema) as store:
         rotated = store.rotate()
-    typer.echo(json.dumps({"rotated": rotated}) if as_json else f"{rotated:,} keys wrapped again")
+    echo(json.dumps({"rotated": rotated}) if as_json else f"{rotated:,} keys wrapped again")

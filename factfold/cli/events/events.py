@@ -39,6 +39,7 @@ from factfold.cli.events.store import Database, Json, Schema, existing_store
 from factfold.cli.events.subscriptions import Target, load_subscription
 from factfold.cli.keys import KeyStoreOption, KeysUrl, MasterKeysIfAny, named_keys
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.shown_values import echo
 from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def show(
     keys = KeyOptions(show_personal, master_keys, key_store, keys_url)
     entry = _in_topic(event, topic, keys) if topic is not None else _in_store(event, database, schema, keys)
     if as_json:
-        typer.echo(json.dumps(entry_as_json(entry)))
+        echo(json.dumps(entry_as_json(entry)))
     else:
         print_entry(entry)
 
@@ -255,20 +256,20 @@ def _tell_plan(plan: ReplayPlan, declared: Subscription[..., Any], store: SqlEve
     first = masked_entries(store, plan.first)
     if as_json:
         fields = {"delivered": False, "events": plan.events, "known": plan.known, "types": plan.types}
-        typer.echo(json.dumps(fields | {"first": [entry_as_json(one) for one in first]}))
+        echo(json.dumps(fields | {"first": [entry_as_json(one) for one in first]}))
         return
-    typer.echo(f"{plan.events:,} events for {declared.name}, group {declared.group}. Its inbox knows {plan.known:,}")
+    echo(f"{plan.events:,} events for {declared.name}, group {declared.group}. Its inbox knows {plan.known:,}")
     for kind, count in plan.types.items():
-        typer.echo(f"  {kind}: {count:,}")
+        echo(f"  {kind}: {count:,}")
     print_entries(first, as_lines_of_json=False)
-    typer.echo("nothing was delivered: repeat the command with --yes")
+    echo("nothing was delivered: repeat the command with --yes")
 
 
 def _print_report(report: ReplayReport, *, as_json: bool) -> None:
     reached = report.reached and report.reached.text
     if as_json:
         fields = {"delivered": True, "handled": report.handled, "overtaken": report.overtaken, "reached": reached}
-        typer.echo(json.dumps(fields))
+        echo(json.dumps(fields))
     else:
         overtaken = f", {report.overtaken:,} were handled meanwhile" if report.overtaken else ""
-        typer.echo(f"{report.handled:,} events handled again{overtaken}")
+        echo(f"{report.handled:,} events handled again{overtaken}")

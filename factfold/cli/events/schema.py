@@ -19,6 +19,7 @@ from factfold.cli.definitions import load_aggregate
 from factfold.cli.events.logs_to_read import MaybeDatabase
 from factfold.cli.events.store import Json, Schema, existing_store
 from factfold.cli.given_options import chosen_by
+from factfold.cli.shown_values import echo
 
 if TYPE_CHECKING:
     from eventstore import Aggregate
@@ -88,11 +89,11 @@ def check(
     from_file = against is Against.FILE
     passed = result.passed and not (strict and result.new)
     if as_json:
-        typer.echo(json.dumps({"passed": passed, **_facts(result)}))
+        echo(json.dumps({"passed": passed, **_facts(result)}))
     else:
         _tell(result)
         if strict and result.new:
-            typer.echo(f"{len(result.new)} not stored yet: {_REMEDY if from_file else 'register them first'}")
+            echo(f"{len(result.new)} not stored yet: {_REMEDY if from_file else 'register them first'}")
     raise typer.Exit(0 if passed else 3)
 
 
@@ -100,7 +101,7 @@ def check(
 def write(aggregates: Aggregates, file: SchemasFile = Path("schemas.json"), as_json: Json = False) -> None:
     """Add the code's schemas to a file to commit. Schemas in the file stay."""
     added = write_schemas(file, _load(aggregates))
-    typer.echo(json.dumps({"file": str(file), "added": added}) if as_json else f"{file}: {added} schemas added")
+    echo(json.dumps({"file": str(file), "added": added}) if as_json else f"{file}: {added} schemas added")
 
 
 @app.command()
@@ -117,10 +118,10 @@ def register(
     with _registry(registry) as asked:
         registered = asked.register(kinds)
     if as_json:
-        typer.echo(json.dumps([{"id": schema.id, "name": schema.name} for schema in registered]))
+        echo(json.dumps([{"id": schema.id, "name": schema.name} for schema in registered]))
         return
     for schema in registered:
-        typer.echo(f"{schema.name}, version {schema.version}: id {schema.id}")
+        echo(f"{schema.name}, version {schema.version}: id {schema.id}")
 
 
 def _registry(url: str | None) -> on_demand.ConfluentRegistry:
@@ -155,12 +156,12 @@ def _facts(result: SchemaCheck) -> dict[str, object]:
 
 def _tell(result: SchemaCheck) -> None:
     for finding in result.misfits:
-        typer.echo(f"broken: {finding.place}, in events of schema {finding.schema_id}: {finding.problem}")
-        typer.echo(f"  remedy: {finding.remedy}")
+        echo(f"broken: {finding.place}, in events of schema {finding.schema_id}: {finding.problem}")
+        echo(f"  remedy: {finding.remedy}")
     for schema in result.by_function:
-        typer.echo(f"not checked: schema {schema.id} of {schema.name}, which a function upcasts")
+        echo(f"not checked: schema {schema.id} of {schema.name}, which a function upcasts")
     for category in result.passed_over:
-        typer.echo(f"not checked: category {category}, of which no aggregate was named")
+        echo(f"not checked: category {category}, of which no aggregate was named")
     for schema in result.new:
-        typer.echo(f"new: {schema.name}, version {schema.version}")
-    typer.echo("every event can be read" if result.passed else f"{len(result.misfits)} would break")
+        echo(f"new: {schema.name}, version {schema.version}")
+    echo("every event can be read" if result.passed else f"{len(result.misfits)} would break")

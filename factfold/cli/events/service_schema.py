@@ -18,6 +18,7 @@ from factfold.cli.definitions import load_definition, load_module
 from factfold.cli.events.logs_to_read import MaybeDatabase
 from factfold.cli.events.schema import app
 from factfold.cli.events.store import Json, Schema, Source, existing_store
+from factfold.cli.shown_values import echo
 
 if TYPE_CHECKING:
     pass
@@ -55,7 +56,7 @@ def asyncapi(
     document = on_demand.asyncapi(
         _service(targets, own | {"topics": topics, "partitions": partitions, "servers": servers or ()})
     )
-    typer.echo(json.dumps(document, indent=2) if as_json else _yaml(document), nl=as_json)
+    echo(json.dumps(document, indent=2) if as_json else _yaml(document), nl=as_json)
 
 
 def _service(targets: list[str], own: Mapping[str, Any]) -> on_demand.Service:

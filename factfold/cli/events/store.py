@@ -15,6 +15,7 @@ from factfold import on_demand
 from factfold.cli.keys import KeyStoreOption, MasterKeysIfAny, named_keys
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.progress import late_bar
+from factfold.cli.shown_values import echo
 
 if TYPE_CHECKING:
     from eventstore import MasterKeys, SqlEventStore
@@ -73,14 +74,14 @@ def status(database: Database, schema: Schema = None, as_json: Json = False) -> 
         fence = opened.fence() if version.is_current else None
     if as_json:
         fields = {**dataclasses.asdict(version), "categories": [dataclasses.asdict(one) for one in categories]}
-        typer.echo(json.dumps({**fields, "fence": fence and dataclasses.asdict(fence)}))
+        echo(json.dumps({**fields, "fence": fence and dataclasses.asdict(fence)}))
     else:
-        typer.echo(f"version {version.installed or 'none'}, this release needs {version.newest}")
+        echo(f"version {version.installed or 'none'}, this release needs {version.newest}")
         for one in categories:
-            typer.echo(f"category {one.name}: topic {one.topic}, {one.partitions} partitions")
+            echo(f"category {one.name}: topic {one.topic}, {one.partitions} partitions")
         if fence is not None:
             age = "how long this user may not see" if fence.age is None else f"{fence.age:,.1f} s"
-            typer.echo(f"fence: {fence.waiting:,} events wait, {age}" + (f", for {fence.holder}" * bool(fence.holder)))
+            echo(f"fence: {fence.waiting:,} events wait, {age}" + (f", for {fence.holder}" * bool(fence.holder)))
     if not version.is_current:
         raise typer.Exit(3)
 
@@ -94,13 +95,13 @@ def migrate(
     """Create the tables, or bring those of an older release up to date."""
     with _open(database, schema) as opened:
         if dry_run:
-            typer.echo(opened.migration_sql(), nl=False)
+            echo(opened.migration_sql(), nl=False)
             return
         before = opened.version()
         opened.create_tables()
         after = opened.version()
     was = "" if before.installed == after.installed else f", was {before.installed or 'none'}"
-    typer.echo(f"version {after.installed}{was}")
+    echo(f"version {after.installed}{was}")
 
 
 @app.command(name="export")
@@ -118,7 +119,7 @@ def export_(
     with existing_store(database, schema) as opened, late_bar("exporting") as tell:
         done = opened.export_file(file, format=form, category=category, keys=with_keys, on_progress=tell)
     keys = f", {done.keys:,} keys" if with_keys else ""
-    typer.echo(f"{done.events:,} events of {done.categories:,} categories, {done.schemas:,} schemas{keys}")
+    echo(f"{done.events:,} events of {done.categories:,} categories, {done.schemas:,} schemas{keys}")
 
 
 @app.command(name="import")
@@ -154,7 +155,7 @@ def import_(
         )
     taken = f", {done.keys:,} keys taken over" if with_keys else ""
     archived = f", {done.archived:,} streams archived" if done.archived else ""
-    typer.echo(f"{done.imported:,} events imported, {done.present:,} were there{taken}{archived}")
+    echo(f"{done.imported:,} events imported, {done.present:,} were there{taken}{archived}")
 
 
 @app.command()
@@ -166,7 +167,7 @@ def renumber(
     """Number the events of a restored store by the transaction ids of its new cluster."""
     with _open(database, schema) as opened:
         by = opened.renumber(published=published)
-    typer.echo(f"renumbered by {by:,}" if by else "nothing to do")
+    echo(f"renumbered by {by:,}" if by else "nothing to do")
 
 
 @app.command()
@@ -176,10 +177,10 @@ def tenants(database: Database, as_json: Json = False) -> None:
     versions = {tenant: eventstore.tenant_store(engine, tenant).version() for tenant in eventstore.tenants(engine)}
     engine.dispose()
     if as_json:
-        typer.echo(json.dumps({tenant: dataclasses.asdict(version) for tenant, version in versions.items()}))
+        echo(json.dumps({tenant: dataclasses.asdict(version) for tenant, version in versions.items()}))
     else:
         for tenant, version in versions.items():
-            typer.echo(f"{tenant}: version {version.installed or 'none'}")
+            echo(f"{tenant}: version {version.installed or 'none'}")
     if not all(version.is_current for version in versions.values()):
         raise typer.Exit(3)
 

@@ -17,7 +17,7 @@ from factfold.cli.events.shown_streams import state_as_json
 from factfold.cli.events.store import Database, Json, Schema, existing_store
 from factfold.cli.keys import KeyStoreOption, MasterKeysIfAny
 from factfold.cli.logs import log_to_stderr
-from factfold.cli.shown_values import as_line, as_utc
+from factfold.cli.shown_values import as_line, as_utc, echo
 
 if TYPE_CHECKING:
     from eventstore import RecordedEvent, SqlEventStore
@@ -61,10 +61,10 @@ def show(
         described = _described(store, event, last=last)
     if as_json:
         events = {"events": [entry_as_json(entry) for entry in described["events"]]}
-        typer.echo(json.dumps(described | events | state_as_json(state)))
+        echo(json.dumps(described | events | state_as_json(state)))
         return
     closed = ", archived" if described["archived"] else ""
-    typer.echo(f"{stream} at version {event.version} of {described['head']}{closed}")
+    echo(f"{stream} at version {event.version} of {described['head']}{closed}")
     print_entries(described["events"], as_lines_of_json=False)
     if state is not None:
         _tell_state(state)
@@ -84,8 +84,8 @@ def _described(store: SqlEventStore, event: RecordedEvent, *, last: int) -> dict
 
 
 def _tell_state(state: StreamState) -> None:
-    typer.echo(f"state at {as_utc(state.event.time)}")
+    echo(f"state at {as_utc(state.event.time)}")
     changes = state.changes
     for name, value in state.after.items():
         before = f"   (was {as_line(changes[name][0])})" if name in changes else ""
-        typer.echo(f"  {name} = {as_line(value)}{before}")
+        echo(f"  {name} = {as_line(value)}{before}")

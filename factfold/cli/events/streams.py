@@ -9,6 +9,7 @@ import typer
 
 from eventstore import STREAM_EXISTS
 from factfold.cli.events.store import Database, Json, Schema, app, existing_store
+from factfold.cli.shown_values import echo
 
 if TYPE_CHECKING:
     from eventstore.identifiers import ExpectedVersion
@@ -42,7 +43,7 @@ def archive(
         store.archive_stream(stream, expected=_seen(head, expected))
         version = store.head(stream)
     fields = {"stream": stream, "archived": True, "version": version}
-    typer.echo(json.dumps(fields) if as_json else f"{stream}: archived at version {version}")
+    echo(json.dumps(fields) if as_json else f"{stream}: archived at version {version}")
 
 
 @app.command()
@@ -56,7 +57,7 @@ def unarchive(
             _ask(f"Let {stream!r} take events again", yes=yes)
         store.unarchive_stream(stream)
     fields = {"stream": stream, "archived": False, "changed": was}
-    typer.echo(json.dumps(fields) if as_json else f"{stream}: {'takes events again' if was else 'was not archived'}")
+    echo(json.dumps(fields) if as_json else f"{stream}: {'takes events again' if was else 'was not archived'}")
 
 
 @app.command()
@@ -75,7 +76,7 @@ def delete(
             _ask(f"Delete {stream!r} and its {head + 1:,} events? It cannot be undone", yes=yes)
         count = store.delete_stream(stream, expected=_seen(head, expected))
     result = f"{count:,} events deleted" if count else "was deleted before"
-    typer.echo(json.dumps({"stream": stream, "deleted": count}) if as_json else f"{stream}: {result}")
+    echo(json.dumps({"stream": stream, "deleted": count}) if as_json else f"{stream}: {result}")
 
 
 def _ask(what: str, *, yes: bool) -> None:

@@ -24,6 +24,7 @@ from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.restarts import LIMIT, RestartLimit
+from factfold.cli.shown_values import echo
 from factfold.cli.signals import stop_on_signal
 from factfold.cli.tracing import Tracing, spans_if
 
@@ -99,7 +100,7 @@ def _served(
 
 
 def _print_following(*, as_json: bool) -> None:
-    typer.echo(json.dumps({"state": "following"}) if as_json else "following", err=not as_json)
+    echo(json.dumps({"state": "following"}) if as_json else "following", err=not as_json)
     sys.stdout.flush()
     # What is imported by now stays to the end; looking through it again and again took a third of the time.
     gc.freeze()
@@ -115,15 +116,13 @@ def list_groups(as_json: Json = False) -> None:
              "records": one.lag.records, "seconds": one.lag.seconds}
             for one in groups
         ]  # fmt: skip
-        typer.echo(json.dumps(shown))
+        echo(json.dumps(shown))
         return
     for one in groups:
         behind = f"{one.lag.records:,} records, {one.lag.seconds:,.1f} s"
-        typer.echo(
-            f"{one.name}: {one.state}, {one.members} members, {behind}, {', '.join(sorted(one.topics)) or 'no topic'}"
-        )
+        echo(f"{one.name}: {one.state}, {one.members} members, {behind}, {', '.join(sorted(one.topics)) or 'no topic'}")
     if not groups:
-        typer.echo("no group has read from this cluster")
+        echo("no group has read from this cluster")
 
 
 @app.command()
@@ -136,13 +135,11 @@ def lag(topic: Topic, group: Group, as_json: Json = False) -> None:
     )
     if as_json:
         parts = [dataclasses.asdict(partition) for partition in lag.partitions]
-        typer.echo(json.dumps({"records": lag.records, "seconds": lag.seconds, "partitions": parts}))
+        echo(json.dumps({"records": lag.records, "seconds": lag.seconds, "partitions": parts}))
         return
     for partition in lag.partitions:
-        typer.echo(
-            f"{partition.topic}[{partition.partition}]: {partition.records:,} records, {partition.seconds:,.1f} s"
-        )
-    typer.echo(f"{group}: {lag.records:,} records, {lag.seconds:,.1f} s")
+        echo(f"{partition.topic}[{partition.partition}]: {partition.records:,} records, {partition.seconds:,.1f} s")
+    echo(f"{group}: {lag.records:,} records, {lag.seconds:,.1f} s")
 
 
 @app.command()
@@ -168,10 +165,10 @@ def reset(
         raise typer.BadParameter(f"{to!r} does not say of which topic: reset one topic at a time")
     moved = {one: on_demand.reset_group(eventstore.Settings(), one, group=group, to=start) for one in topics}
     if forget:
-        typer.echo(f"{sum(_forget(database, one, group) for one in topics):,} events forgotten")
+        echo(f"{sum(_forget(database, one, group) for one in topics):,} events forgotten")
     for one, offsets in moved.items():
         for partition, offset in sorted(offsets.items()):
-            typer.echo(f"{one}[{partition}]: {offset}")
+            echo(f"{one}[{partition}]: {offset}")
 
 
 def parse_start(text: str) -> Start:
@@ -196,7 +193,7 @@ def load_subscription(spec: str) -> eventstore.Subscription[..., Any]:
 
 def _tell(report: DeliveryReport, *, as_json: bool) -> None:
     counts = dataclasses.asdict(report)
-    typer.echo(json.dumps(counts) if as_json else ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    echo(json.dumps(counts) if as_json else ", ".join(f"{count:,} {name}" for name, count in counts.items()))
     sys.stdout.flush()
 
 

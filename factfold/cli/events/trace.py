@@ -16,7 +16,7 @@ from factfold.cli.events.shown_streams import trace_as_json
 from factfold.cli.events.store import Json, Schema
 from factfold.cli.keys import KeyStoreOption, KeysUrl, MasterKeysIfAny
 from factfold.cli.logs import log_to_stderr
-from factfold.cli.shown_values import as_pairs, as_utc, printable
+from factfold.cli.shown_values import as_pairs, as_utc, echo, printable
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -57,7 +57,7 @@ def trace(
         inboxes = [on_demand.SqlInboxes(engine) for engine in (*(store.engine for store in stores), *engines)]
         conversation = on_demand.trace(correlation, logs, inboxes=inboxes)
     if as_json:
-        typer.echo(json.dumps(trace_as_json(conversation)))
+        echo(json.dumps(trace_as_json(conversation)))
     else:
         _tell(conversation, data=data)
 
@@ -82,7 +82,7 @@ def _tell(conversation: Trace, *, data: bool) -> None:
     console = console_of_stdout()
     console.print(root, no_wrap=True, overflow="ellipsis")
     for number, log in enumerate(logs, 1) if len(logs) > 1 else ():
-        typer.echo(f"[{number}] {log}")
+        echo(f"[{number}] {log}")
 
 
 def _label(step: Step, *, logs: list[str], data: bool) -> Any:

@@ -29,6 +29,7 @@ from factfold.cli.letters.shown_letters import contents_as_json, edited_payload
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.progress import shown_progress
 from factfold.cli.shown_values import as_json as plain
+from factfold.cli.shown_values import echo
 
 if TYPE_CHECKING:
     from eventstore.deadletters import Letters
@@ -80,11 +81,11 @@ def list_(
     if as_json:
         _print(open_letters if letters else causes)
         return
-    typer.echo(f"{place}: {len(open_letters):,} open, causes: {len(causes):,}")
+    echo(f"{place}: {len(open_letters):,} open, causes: {len(causes):,}")
     if not open_letters:
-        typer.echo("factfold dlq actions shows settled letters. If there are none, check the names of topic and group")
+        echo("factfold dlq actions shows settled letters. If there are none, check the names of topic and group")
     for line in map(_letter_line, open_letters) if letters else map(_cause_lines, causes):
-        typer.echo(line)
+        echo(line)
 
 
 @app.command()
@@ -108,9 +109,7 @@ def show(
         return
     for name, value in fields.items():
         if value not in (None, {}, ""):
-            typer.echo(
-                f"{name}: {json.dumps(value, indent=2, ensure_ascii=False) if isinstance(value, dict) else value}"
-            )
+            echo(f"{name}: {json.dumps(value, indent=2, ensure_ascii=False) if isinstance(value, dict) else value}")
 
 
 @app.command()
@@ -194,7 +193,7 @@ def actions(
     for one in actions:
         to = f" to the {one.to}" if one.to else ""
         edited, why = ", edited" if one.edited else "", f": {one.why}" if one.why else ""
-        typer.echo(f"{_moment(one.time)} {one.by}: {one.action} {one.letter}{to}{edited}, {one.result}{why}")
+        echo(f"{_moment(one.time)} {one.by}: {one.action} {one.letter}{to}{edited}, {one.result}{why}")
 
 
 def _chosen(ids: list[str] | None, *, every: bool) -> list[str] | None:
@@ -215,9 +214,9 @@ def _tell(opened: Letters, what: str, done: Settled, *, as_json: bool) -> None:
     if as_json:
         _print({"place": opened.place, "settled": done.count, "left": dict(done.left)})
     else:
-        typer.echo(f"{opened.place}: {done.count:,} {what}, {len(done.left):,} of the chosen letters stay open")
+        echo(f"{opened.place}: {done.count:,} {what}, {len(done.left):,} of the chosen letters stay open")
         for letter_id, why in done.left.items():
-            typer.echo(f"  {letter_id}: {why}")
+            echo(f"  {letter_id}: {why}")
     if done.left:
         raise typer.Exit(_LEFT)
 
@@ -240,4 +239,4 @@ def _moment(moment: datetime | None) -> str:
 
 
 def _print(value: Mapping[str, Any] | Sequence[Any]) -> None:
-    typer.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
+    echo(json.dumps(plain(value), indent=2, ensure_ascii=False))

@@ -16,6 +16,7 @@ from factfold.cli.completions import complete_package
 from factfold.cli.events.store import Schema
 from factfold.cli.events.subscriptions import Database as InboxUrl
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.shown_values import echo
 from factfold.cli.signals import stop_on_signal
 from factfold.console.definitions import find_definitions
 from factfold.console.places import Places
@@ -85,10 +86,10 @@ def console(
 def _print_url(url: str, host: str, *, allow_actions: bool, as_json: bool) -> None:
     """Print the URL to open, and what it allows to whom."""
     if as_json:
-        typer.echo(json.dumps({"url": url, "allow_actions": allow_actions}))
+        echo(json.dumps({"url": url, "allow_actions": allow_actions}))
     else:
-        typer.echo(f"open {url}")
-        typer.echo("actions are allowed" if allow_actions else "read-only. --allow-actions allows actions")
+        echo(f"open {url}")
+        echo("actions are allowed" if allow_actions else "read-only. --allow-actions allows actions")
         if host not in _LOOPBACK:
-            typer.echo(f"other machines can reach {host}: put a proxy with TLS in front of it", err=True)
+            echo(f"other machines can reach {host}: put a proxy with TLS in front of it", err=True)
     sys.stdout.flush()

@@ -16,6 +16,7 @@ from eventstore.shown_urls import shown_url
 from factfold import on_demand
 from factfold.cli.cdc.connectors import brokers_at
 from factfold.cli.events.store import existing_store
+from factfold.cli.shown_values import echo
 from factfold.stack.artifacts import cached, check, missing
 from factfold.stack.errors import StackError
 from factfold.stack.folders import state_folder
@@ -58,7 +59,7 @@ def doctor(
         if kafka is not None and findings[-1].severity is Severity.OK:
             findings.append(_checked("topics", lambda: _topics(store, schema, kafka)))
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
+        echo(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
     else:
         _print(findings)
     if errors(findings):
@@ -162,6 +163,6 @@ _CHECKS: dict[str, Callable[[], str]] = {
 
 def _print(findings: list[Finding]) -> None:
     for finding in findings:
-        typer.echo(f"{finding.severity:<5} {finding.check:<10} {finding.result}")
+        echo(f"{finding.severity:<5} {finding.check:<10} {finding.result}")
         if finding.remedy:
-            typer.echo(f"      remedy: {finding.remedy}")
+            echo(f"      remedy: {finding.remedy}")

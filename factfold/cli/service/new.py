@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from factfold.cli.shown_values import echo
 from factfold.scaffolding import create_project
 
 
@@ -22,6 +23,6 @@ def new(
     here = Path.cwd()
     written = [str(file.relative_to(here)) for file in create_project(name, parent=here)]
     if as_json:
-        typer.echo(json.dumps({"project": name, "files": written}))
+        echo(json.dumps({"project": name, "files": written}))
         return
-    typer.echo(f"{len(written)} files in {name}. Next: cd {name} && make test && make demo")
+    echo(f"{len(written)} files in {name}. Next: cd {name} && make test && make demo")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
-import typer
-
 from factfold import on_demand
 from factfold.cli.logs import log_to_stderr
+from factfold.cli.shown_values import echo
 from factfold.cli.views.projections import Json, Memory
 from factfold.stack import delta_jars, spark_jars
 
@@ -26,4 +25,4 @@ def prepare(memory: Memory = "2g", as_json: Json = False) -> None:
     with Console(stderr=True).status("Spark rehearses; half a minute, once"):
         archive = on_demand.make_class_archive(jars, rehearse, memory=memory)
     size = archive.stat().st_size
-    typer.echo(json.dumps({"archive": str(archive), "bytes": size}) if as_json else f"{archive}: {size / 1e6:,.0f} MB")
+    echo(json.dumps({"archive": str(archive), "bytes": size}) if as_json else f"{archive}: {size / 1e6:,.0f} MB")

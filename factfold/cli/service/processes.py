@@ -25,7 +25,7 @@ from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.restarts import LIMIT, RestartLimit
 from factfold.cli.service.shown_processes import status_as_json, step_as_json
-from factfold.cli.shown_values import printable
+from factfold.cli.shown_values import echo, printable
 from factfold.cli.signals import stop_on_signal
 from factfold.cli.tracing import Tracing, spans_if
 from factfold.cli.views.archive import parse_duration
@@ -104,14 +104,14 @@ def run(
         existing_store(database, schema, keys=keys, source=source) as store,
         served_metrics(partial(_metrics, kinds), metrics_port, metrics_host) as metrics,
     ):
-        typer.echo(json.dumps({"state": "running"}) if as_json else "running", err=not as_json)
+        echo(json.dumps({"state": "running"}) if as_json else "running", err=not as_json)
         sys.stdout.flush()
         report = on_demand.run_processes(
             store, kinds, stop=stop, settings=settings, topics=_topics(topics or ()), commands=aggregates,
             restarts=Restarts(limit=restarts), metrics=metrics, spans=spans_if(tracing),
         )  # fmt: skip
     said = f"{report.commands:,} commands sent, {report.timers:,} timers fired, {report.failed:,} failures"
-    typer.echo(json.dumps(dataclasses.asdict(report)) if as_json else said)
+    echo(json.dumps(dataclasses.asdict(report)) if as_json else said)
 
 
 def _metrics(kinds: Sequence[type[Process]]) -> on_demand.ProcessMetrics:
@@ -135,15 +135,13 @@ def list_(
     with existing_store(database, schema) as store:
         instances = _processes(store).instances(process, stuck=age, ended=ended, limit=limit)
     if as_json:
-        typer.echo(json.dumps([status_as_json(one) for one in instances]))
+        echo(json.dumps([status_as_json(one) for one in instances]))
     else:
         for one in instances:
-            typer.echo(
-                f"{one.process}-{one.instance}  {one.status}, idle for {_age(one.idle)}, waits for {one.waits_for}"
-            )
+            echo(f"{one.process}-{one.instance}  {one.status}, idle for {_age(one.idle)}, waits for {one.waits_for}")
             if one.problem:
-                typer.echo(f"  problem: {printable(one.problem)}")
-        typer.echo(f"{len(instances):,} {'instance' if len(instances) == 1 else 'instances'}")
+                echo(f"  problem: {printable(one.problem)}")
+        echo(f"{len(instances):,} {'instance' if len(instances) == 1 else 'instances'}")
     if stuck is not None and instances:
         raise typer.Exit(3)
 
@@ -156,7 +154,7 @@ def show(stream: Stream, database: Database, schema: Schema = None, as_json: Jso
         processes = _processes(store)
         status, steps = processes.show(name, instance), processes.steps(name, instance)
     if as_json:
-        typer.echo(json.dumps({**status_as_json(status), "steps": [step_as_json(step) for step in steps]}))
+        echo(json.dumps({**status_as_json(status), "steps": [step_as_json(step) for step in steps]}))
         return
     _tell(status)
     for step in steps:
@@ -169,10 +167,10 @@ def stats(database: Database, process: Name = None, schema: Schema = None, as_js
     with existing_store(database, schema) as store:
         counts = _processes(store).stats(process)
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(one) for one in counts]))
+        echo(json.dumps([dataclasses.asdict(one) for one in counts]))
         return
     for one in counts:
-        typer.echo(
+        echo(
             f"{one.process}  {one.status}: {one.instances:,}"
             + f", {one.troubled:,} with a problem" * bool(one.troubled)
         )
@@ -249,9 +247,9 @@ def _do_each(do: Callable[[str], InstanceStatus], instances: Sequence[str], *, a
             if alone:
                 raise
             failed += 1
-            typer.echo(f"error: {error}", err=True)
+            echo(f"error: {error}", err=True)
     if not alone:
-        typer.echo(f"{len(instances) - failed:,} of {len(instances):,} instances", err=as_json)
+        echo(f"{len(instances) - failed:,} of {len(instances):,} instances", err=as_json)
     if failed:
         raise typer.Exit(3)
 
@@ -288,31 +286,29 @@ def _parts(stream: str) -> tuple[str, str]:
 
 def _tell(status: InstanceStatus, *, as_json: bool = False) -> None:
     if as_json:
-        typer.echo(json.dumps(status_as_json(status)))
+        echo(json.dumps(status_as_json(status)))
         return
-    typer.echo(f"{status.process}-{status.instance}  {status.status}, version {status.code} of its code")
-    typer.echo(f"  started {status.started:%Y-%m-%d %H:%M:%S} UTC, idle for {_age(status.idle)}")
-    typer.echo(f"  waits for {status.waits_for}")
+    echo(f"{status.process}-{status.instance}  {status.status}, version {status.code} of its code")
+    echo(f"  started {status.started:%Y-%m-%d %H:%M:%S} UTC, idle for {_age(status.idle)}")
+    echo(f"  waits for {status.waits_for}")
     if status.problem:
-        typer.echo(f"  problem: {printable(status.problem)}")
+        echo(f"  problem: {printable(status.problem)}")
 
 
 def _tell_step(step: RecordedEvent) -> None:
     data = step.data
     cause = data["cause"]
-    typer.echo(
-        f"{step.version:>4}  {cause['time']:%Y-%m-%d %H:%M:%S}  {cause['kind']} {cause['name']} → {data['status']}"
-    )
+    echo(f"{step.version:>4}  {cause['time']:%Y-%m-%d %H:%M:%S}  {cause['kind']} {cause['name']} → {data['status']}")
     for sent in data["sent"]:
-        typer.echo(f"      sends {sent['command']} to {sent['to']} {printable(sent['arguments'])}")
+        echo(f"      sends {sent['command']} to {sent['to']} {printable(sent['arguments'])}")
     for timer in data["timers"]:
-        typer.echo(f"      timer {timer['name']}, due {timer['due']:%Y-%m-%d %H:%M:%S} UTC")
+        echo(f"      timer {timer['name']}, due {timer['due']:%Y-%m-%d %H:%M:%S} UTC")
     for name in data["cancelled"]:
-        typer.echo(f"      takes back timer {name}")
+        echo(f"      takes back timer {name}")
     for text in (data["note"], data["problem"]):
         if text:
-            typer.echo(f"      {printable(text)}")
-    typer.echo(f"      state {printable(data['state'])}")
+            echo(f"      {printable(text)}")
+    echo(f"      state {printable(data['state'])}")
 
 
 def _age(time: timedelta) -> str:

@@ -18,6 +18,7 @@ from factfold.cli.brokers import reached_settings
 from factfold.cli.events.store import Database, Json, Schema
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
+from factfold.cli.shown_values import echo
 from factfold.cli.signals import stop_on_signal
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def run(
     """Publish events and schemas until a signal comes. Start it twice, and the second one stands by."""
 
     def tell(state: str) -> None:
-        typer.echo(json.dumps({"state": state}) if as_json else state, err=not as_json)
+        echo(json.dumps({"state": state}) if as_json else state, err=not as_json)
         sys.stdout.flush()
 
     stop = stop_on_signal()
@@ -61,7 +62,7 @@ def run(
         relay = on_demand.Relay(store, settings, ignored_slots=ignored_slots or (), metrics=metrics)
         report = relay.run(stop=stop, once=once, on_state=tell)
     counts = dataclasses.asdict(report)
-    typer.echo(json.dumps(counts) if as_json else ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    echo(json.dumps(counts) if as_json else ", ".join(f"{count:,} {name}" for name, count in counts.items()))
 
 
 def _served(
@@ -82,11 +83,11 @@ def status(database: Database, schema: Schema = None, as_json: Json = False) -> 
     with _store(database, schema) as store:
         status = on_demand.relay_status(store, eventstore.Settings())
     if as_json:
-        typer.echo(json.dumps(_described(status)))
+        echo(json.dumps(_described(status)))
     else:
-        typer.echo(status.leader or "nobody publishes")
+        echo(status.leader or "nobody publishes")
         for category in status.waiting:
-            typer.echo(f"{category.topic}: {category.events:,} events wait, {_age(category.oldest):,.1f} s")
+            echo(f"{category.topic}: {category.events:,} events wait, {_age(category.oldest):,.1f} s")
     if status.leader is None:
         raise typer.Exit(3)
 

@@ -14,7 +14,7 @@ from factfold import on_demand
 from factfold.cli.events.store import Database, Json, Schema, existing_store
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.shown_values import as_json as as_json_values
-from factfold.cli.shown_values import printable
+from factfold.cli.shown_values import echo, printable
 
 if TYPE_CHECKING:
     from eventstore.backends.sql.process_rows import Scheduled
@@ -42,11 +42,11 @@ def list_(
     with _schedule(database, schema) as opened:
         commands = opened.pending(failed=failed, processes=True, limit=limit)
     if as_json:
-        typer.echo(json.dumps(as_json_values(commands)))
+        echo(json.dumps(as_json_values(commands)))
     else:
         for one in commands:
             _tell(one)
-        typer.echo(f"{len(commands):,} {'command' if len(commands) == 1 else 'commands'}")
+        echo(f"{len(commands):,} {'command' if len(commands) == 1 else 'commands'}")
     if failed and commands:
         raise typer.Exit(3)
 
@@ -74,18 +74,18 @@ def _schedule(database: str, schema: str | None) -> Iterator[on_demand.Schedule]
 def _tell(one: Scheduled) -> None:
     when = "set aside" if one.due is None else f"due {one.due:%Y-%m-%d %H:%M:%S} UTC"
     sender = "" if one.key is None else printable(f", sent by {one.key[0]} {one.key[1]}")
-    typer.echo(f"{one.id}  {when}  {one.name} for {printable(one.stream)} {printable(one.arguments)}{sender}")
+    echo(f"{one.id}  {when}  {one.name} for {printable(one.stream)} {printable(one.arguments)}{sender}")
     if one.error:
-        typer.echo(f"  failed, attempts: {one.attempts}: {printable(one.error)}")
+        echo(f"  failed, attempts: {one.attempts}: {printable(one.error)}")
 
 
 def _conclude(done: bool, said: str, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"done": done}))
+        echo(json.dumps({"done": done}))
     elif done:
-        typer.echo(said)
+        echo(said)
     else:
-        typer.echo("there is no such command: it was sent, or cancelled before, or did not fail", err=True)
-        typer.echo("  remedy: list them. What a process sent: factfold processes retry or cancel", err=True)
+        echo("there is no such command: it was sent, or cancelled before, or did not fail", err=True)
+        echo("  remedy: list them. What a process sent: factfold processes retry or cancel", err=True)
     if not done:
         raise typer.Exit(1)

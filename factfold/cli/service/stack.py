@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from factfold.cli.shown_values import echo
 from factfold.scaffolding import write_docker
 from factfold.stack import LocalStack
 from factfold.stack.health import tail
@@ -71,10 +72,10 @@ def logs(
 ) -> None:
     """Print the end of a server's log."""
     log = LocalStack(name).info.log(known_server(server))
-    typer.echo(tail(log, lines=lines))
+    echo(tail(log, lines=lines))
     if follow:
         for text in _added(log):
-            typer.echo(text, nl=False)
+            echo(text, nl=False)
 
 
 @app.command()
@@ -88,7 +89,7 @@ def createdb(
     if as_json:
         _print_json({"database": database, "created": created})
     else:
-        typer.echo(f"database {database!r} {'created' if created else 'exists already'}")
+        echo(f"database {database!r} {'created' if created else 'exists already'}")
 
 
 @app.command()
@@ -105,7 +106,7 @@ def env(
         _print_json(variables)
     else:
         for variable, value in variables.items():
-            typer.echo(f"export {variable}={shlex.quote(value)}")
+            echo(f"export {variable}={shlex.quote(value)}")
 
 
 @app.command()
@@ -140,7 +141,7 @@ def export(
     if as_json:
         _print_json({"files": written})
     else:
-        typer.echo("\n".join(written))
+        echo("\n".join(written))
 
 
 def _variables(info: StackInfo, database: str) -> dict[str, str]:
@@ -167,7 +168,7 @@ def down(
 ) -> None:
     """Stop the servers that `up` started. Data stays without --purge."""
     stopped = LocalStack(name).down(purge=purge)
-    typer.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+    echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
 
 
 def _ports(texts: list[str]) -> dict[str, int]:
@@ -196,26 +197,26 @@ def _described(stack: LocalStack) -> dict[str, Any]:
 def _print_json(value: object) -> None:
     import json
 
-    typer.echo(json.dumps(value, indent=2))
+    echo(json.dumps(value, indent=2))
 
 
 def _print_summary(info: StackInfo, *, seconds: float) -> None:
-    typer.echo(f"stack {info.name!r} is up after {seconds:.1f} s")
-    typer.echo(f"  PostgreSQL     {info.postgres.host}:{info.postgres.port}, superuser {info.postgres.superuser}")
-    typer.echo(f"  Kafka          {info.bootstrap_servers}")
-    typer.echo(f"  Kafka Connect  {info.connect_url}")
+    echo(f"stack {info.name!r} is up after {seconds:.1f} s")
+    echo(f"  PostgreSQL     {info.postgres.host}:{info.postgres.port}, superuser {info.postgres.superuser}")
+    echo(f"  Kafka          {info.bootstrap_servers}")
+    echo(f"  Kafka Connect  {info.connect_url}")
     if "registry" in info.servers:
-        typer.echo(f"  registry       {info.registry_url}")
-    typer.echo(f"  secrets        {info.secrets_dir}")
+        echo(f"  registry       {info.registry_url}")
+    echo(f"  secrets        {info.secrets_dir}")
     stack = "" if info.name == "default" else f" --stack {info.name}"
-    typer.echo(f'  variables      eval "$(factfold stack env{stack} DATABASE)"')
+    echo(f'  variables      eval "$(factfold stack env{stack} DATABASE)"')
 
 
 def _print_table(described: dict[str, Any]) -> None:
-    typer.echo(f"{'server':<10}{'state':<8}{'port':<7}{'process':<9}log")
+    echo(f"{'server':<10}{'state':<8}{'port':<7}{'process':<9}log")
     for server, row in described["servers"].items():
         process = row["pid"] or "-"
-        typer.echo(f"{server:<10}{row['state']:<8}{row['port']:<7}{process:<9}{row['log']}")
+        echo(f"{server:<10}{row['state']:<8}{row['port']:<7}{process:<9}{row['log']}")
 
 
 def _added(log: Path) -> Iterator[str]:

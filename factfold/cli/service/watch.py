@@ -18,6 +18,7 @@ from factfold.cli.events.logs_to_read import MaybeDatabase
 from factfold.cli.events.store import Schema, existing_store
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort
+from factfold.cli.shown_values import echo
 from factfold.cli.signals import stop_on_signal
 from factfold.cli.views.opened_views import opened_views
 from factfold.cli.views.projections import Json
@@ -84,9 +85,7 @@ def run(
         for look in looks:
             opened.enter_context(on_demand.looking(metrics, look, every=every))
         fields = {"state": "watching", "port": port}
-        typer.echo(
-            json.dumps(fields) if as_json else f"metrics at http://{metrics_host}:{port}/metrics", err=not as_json
-        )
+        echo(json.dumps(fields) if as_json else f"metrics at http://{metrics_host}:{port}/metrics", err=not as_json)
         sys.stdout.flush()
         stop.wait()
 
@@ -98,7 +97,7 @@ def export(
 ) -> None:
     """Write the alert rules for Prometheus and the dashboard for Grafana into a folder. Existing files are replaced."""
     written = [str(file) for file in write_monitoring(folder)]
-    typer.echo(json.dumps({"files": written}) if as_json else "\n".join(written))
+    echo(json.dumps({"files": written}) if as_json else "\n".join(written))
 
 
 def _looks(

@@ -21,6 +21,7 @@ from factfold.cli.brokers import reached_settings
 from factfold.cli.cdc.comparisons import DIFFERS
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
+from factfold.cli.shown_values import echo
 from factfold.cli.signals import stop_on_signal
 from factfold.cli.views.projections import Json, Memory
 from factfold.stack import delta_jars, spark_jars
@@ -76,7 +77,7 @@ def run(
         _archiver(archive, memory, max_offsets=max_offsets, incomplete=incomplete) as archiver,
     ):
         stop_on_signal(stop)
-        typer.echo(json.dumps({"state": "archiving"}) if as_json else "archiving", err=not as_json)
+        echo(json.dumps({"state": "archiving"}) if as_json else "archiving", err=not as_json)
         sys.stdout.flush()
         tell = partial(_tell_append, as_json=as_json)
         archiver.run(topics, stop=stop, every=every, on_append=tell, metrics=metrics)
@@ -99,7 +100,7 @@ def once(
     with _archiver(archive, memory, max_offsets=max_offsets, incomplete=incomplete) as archiver:
         count = archiver.catch_up(topics, on_append=lambda done: _tell_append(done, as_json=as_json))
     if not count:
-        typer.echo(json.dumps({"offsets": 0}) if as_json else "nothing new")
+        echo(json.dumps({"offsets": 0}) if as_json else "nothing new")
 
 
 @app.command()
@@ -108,10 +109,10 @@ def status(archive: Archive, memory: Memory = "1g", as_json: Json = False) -> No
     with _archiver(archive, memory) as archiver:
         topics = [_described(archiver, topic, extent) for topic, extent in _extents(archiver).items()]
     if as_json:
-        typer.echo(json.dumps(topics))
+        echo(json.dumps(topics))
     for one in () if as_json else topics:
         since = "" if one["whole"] else ", not from the first record"
-        typer.echo(
+        echo(
             f"{one['topic']}: {one['offsets']:,} offsets{since}, {one['waiting']:,} wait; "
             f"{one['files']:,} files, {one['bytes'] / 1e6:,.1f} MB"
         )
@@ -123,9 +124,9 @@ def verify(topics: Topics, archive: Archive, memory: Memory = "1g", as_json: Jso
     with _archiver(archive, memory) as archiver:
         verdicts = [projections.verify_archive(archiver.log, archiver.archive, topic) for topic in topics]
     if as_json:
-        typer.echo(json.dumps([_as_json(verdict) for verdict in verdicts]))
+        echo(json.dumps([_as_json(verdict) for verdict in verdicts]))
     for verdict in () if as_json else verdicts:
-        typer.echo(_verdict_line(verdict))
+        echo(_verdict_line(verdict))
     if not all(verdict.equal for verdict in verdicts):
         raise typer.Exit(DIFFERS)
 
@@ -139,7 +140,7 @@ def optimize(topics: Topics, archive: Archive, memory: Memory = "1g", as_json: J
             done = dict(table.compact())
             table.clean()
             line = f"{topic}: {done['files_removed']:,} files became {done['files_added']:,}"
-            typer.echo(json.dumps({"topic": topic, **done}) if as_json else line)
+            echo(json.dumps({"topic": topic, **done}) if as_json else line)
 
 
 @app.command("release-topic")
@@ -165,9 +166,9 @@ def release(
             eventstore.Settings(), archiver.log, archiver.archive, topic, retention=retention_period, patience=patience
         )
     if as_json:
-        typer.echo(json.dumps({**_as_json(verdict), "settings": dict(given)}))
+        echo(json.dumps({**_as_json(verdict), "settings": dict(given)}))
     else:
-        typer.echo(f"{_verdict_line(verdict)}. Now {', '.join(f'{name}={value}' for name, value in given.items())}")
+        echo(f"{_verdict_line(verdict)}. Now {', '.join(f'{name}={value}' for name, value in given.items())}")
 
 
 def parse_duration(text: str) -> timedelta:
@@ -222,5 +223,5 @@ def _verdict_line(verdict: ArchiveVerdict) -> str:
 
 def _tell_append(done: Appended, *, as_json: bool) -> None:
     line = f"{done.topic}: {done.offsets:,} offsets, {done.seconds:.1f} s"
-    typer.echo(json.dumps(dataclasses.asdict(done)) if as_json else line)
+    echo(json.dumps(dataclasses.asdict(done)) if as_json else line)
     sys.stdout.flush()

@@ -25,6 +25,7 @@ from factfold.cli.definitions import load_definition
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.restarts import LIMIT, RestartLimit
+from factfold.cli.shown_values import echo
 from factfold.cli.signals import stop_on_signal
 from factfold.cli.views.projections import Json, Memory
 from factfold.stack import spark_jars
@@ -101,7 +102,7 @@ def run(
         if router is None:
             return
         stop_on_signal(stop)
-        typer.echo(json.dumps({"state": "routing"}) if as_json else f"routing {branches.topic}", err=not as_json)
+        echo(json.dumps({"state": "routing"}) if as_json else f"routing {branches.topic}", err=not as_json)
         sys.stdout.flush()
         router.run(stop=stop)
         _tell(_counted(router), as_json=as_json, restarts=router.restarts, reloads=router.reloads, mode=router.mode)
@@ -127,7 +128,7 @@ def status(definition: Definition, checkpoints: Checkpoints, as_json: Json = Fal
     status = projections.branches_status(settings, branches, checkpoints=checkpoints)
     if not as_json:
         behind = "no batch has ended yet" if status.lag is None else f"{status.lag:,} offsets behind"
-        typer.echo(f"{status.topic}: {behind}")
+        echo(f"{status.topic}: {behind}")
     _tell(status.counts, as_json=as_json, topic=status.topic, lag=status.lag)
 
 
@@ -148,9 +149,9 @@ def _counted(router: Router) -> Mapping[str, int] | None:
 
 def _tell(counts: Mapping[str, int] | None, *, as_json: bool, **facts: object) -> None:
     if as_json:
-        typer.echo(json.dumps({"counts": counts, **facts}))
+        echo(json.dumps({"counts": counts, **facts}))
     elif counts is None:
-        typer.echo("the broker is away, and counts no records of the branches")
+        echo("the broker is away, and counts no records of the branches")
     else:
         for name, count in counts.items():
-            typer.echo(f"{name}: {count:,} records")
+            echo(f"{name}: {count:,} records")

@@ -14,6 +14,7 @@ from factfold import on_demand
 from factfold.cli.cdc.comparisons import DIFFERS, as_plain, print_comparison, without_personal
 from factfold.cli.completions import completes
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny
+from factfold.cli.shown_values import echo
 from factfold.cli.views.opened_views import opened_views, require_serving
 from factfold.cli.views.projections import (
     Archived,
@@ -61,7 +62,7 @@ def list_groups(views_url: Views, as_json: Json = False) -> None:
     for group in () if as_json else groups:
         serving = f"generation {group['serving']}" if group["serving"] is not None else "nothing"
         others = ", ".join(f"{number} {status}" for number, status in group["others"].items())
-        typer.echo(f"{group['group']}: {serving} serves{f'; {others}' if others else ''}")
+        echo(f"{group['group']}: {serving} serves{f'; {others}' if others else ''}")
 
 
 def _summary(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def status(
         details += [_final(view, result) for view, result in row["final_results"].items()]
         details += forgotten(row["retained"])
         details += [f"held by {row['holder']}"] if row["holder"] else []
-        typer.echo(f"{row['group']} generation {row['generation']}{version}: {'; '.join(details)}")
+        echo(f"{row['group']} generation {row['generation']}{version}: {'; '.join(details)}")
 
 
 def forgotten(of: Mapping[str, Any]) -> list[str]:
@@ -139,7 +140,7 @@ def finals(
         assert store.outbox is not None  # noqa: S101 - a store with final results is a database
         with store.outbox.looking() as connection:
             for row in on_demand.results_of(connection, name, view, late=late, after=after):
-                typer.echo(json.dumps(_as_plain(row)) if as_json else _row_line(row))
+                echo(json.dumps(_as_plain(row)) if as_json else _row_line(row))
 
 
 def _as_plain(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,7 +215,7 @@ def _tell_serving(run: Run, *, as_json: bool) -> None:
     if as_json:
         print_json({"group": run.group, "serving": run.generation})
     else:
-        typer.echo(f"{run.group}: generation {run.generation} serves")
+        echo(f"{run.group}: generation {run.generation} serves")
 
 
 @app.command()
@@ -233,7 +234,7 @@ def drop(
     if as_json:
         print_json({"group": _name_of(group), "dropped": dropped})
     else:
-        typer.echo(f"dropped: {', '.join(f'generation {number}' for number in dropped) or 'nothing'}")
+        echo(f"dropped: {', '.join(f'generation {number}' for number in dropped) or 'nothing'}")
 
 
 @app.command()
@@ -255,7 +256,7 @@ def _set_paused(group: str, views_url: str, *, paused: bool, as_json: bool) -> N
     if as_json:
         print_json({"group": run.group, "generation": run.generation, "paused": paused})
     else:
-        typer.echo(f"{run.group}: generation {run.generation} {'is paused' if paused else 'goes on'}")
+        echo(f"{run.group}: generation {run.generation} {'is paused' if paused else 'goes on'}")
 
 
 def _name_of(group: str) -> str:

@@ -9,6 +9,7 @@ import typer
 
 import projections
 from eventstore.errors import DeclarationError
+from factfold.cli.shown_values import echo
 from factfold.cli.views.generations import app
 from factfold.cli.views.projections import Group, Json, Views, load_group, print_json
 
@@ -28,7 +29,7 @@ def as_of(
     if as_json:
         print_json([_plain(row) for row in rows])
     for row in () if as_json else rows:
-        typer.echo("  ".join(f"{column}={value}" for column, value in _plain(row).items()))
+        echo("  ".join(f"{column}={value}" for column, value in _plain(row).items()))
 
 
 def _moment(text: str) -> datetime:

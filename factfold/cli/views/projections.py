@@ -25,6 +25,7 @@ from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsFile, MetricsHost, MetricsPort, served_metrics
 from factfold.cli.restarts import LIMIT, RestartLimit
+from factfold.cli.shown_values import echo
 from factfold.cli.signals import ended_by_signals, stop_on_signal
 from factfold.cli.views.opened_views import require_file, require_same_definition
 from factfold.cli.views.rebuild_display import shown
@@ -117,12 +118,12 @@ def rebuild(
 def _print_report(report: RebuildReport, views: list[str], group: str) -> None:
     rows = ", ".join(f"{view} {report.rows[view]:,} rows" for view in views)
     resumed = ", resumed" if report.resumed else ""
-    typer.echo(f"generation {report.generation}{resumed}: {rows}; {report.records_per_second:,.0f} records/s")
+    echo(f"generation {report.generation}{resumed}: {rows}; {report.records_per_second:,.0f} records/s")
     if report.comparison is not None:
         print_comparison(report.comparison)
     if report.not_compared:
-        typer.echo(f"not compared: {report.not_compared}")
-    typer.echo(_end_in_words(report, group))
+        echo(f"not compared: {report.not_compared}")
+    echo(_end_in_words(report, group))
 
 
 def _end_in_words(report: RebuildReport, group: str) -> str:
@@ -187,15 +188,15 @@ def _build(environment: Environment, definition: ProjectionGroup) -> None:
 
 
 def _print_state(state: str, *, as_json: bool) -> None:
-    typer.echo(json.dumps({"state": state}) if as_json else state, err=not as_json)
+    echo(json.dumps({"state": state}) if as_json else state, err=not as_json)
     sys.stdout.flush()
 
 
 def _tell_batch(report: BatchReport, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(report)))
+        echo(json.dumps(dataclasses.asdict(report)))
     else:
-        typer.echo(
+        echo(
             f"{report.records} records: {report.upserts} rows written, {report.retractions} retracted, "
             f"{f'{report.published} published, ' * bool(report.published)}"
             f"{sum(report.set_aside.values())} records set aside, {report.total_seconds:.2f} s; "
@@ -232,7 +233,7 @@ def verify(
         print_json({name: dataclasses.asdict(v) | {"equal": v.equal} for name, v in verdicts.items()})
     for name, verdict in () if as_json else verdicts.items():
         outcome = "equal" if verdict.equal else f"DIFFERS at keys {', '.join(map(str, verdict.differing_keys))}"
-        typer.echo(f"{name}: {verdict.rows:,} rows, recomputed {verdict.recomputed_rows:,}: {outcome}")
+        echo(f"{name}: {verdict.rows:,} rows, recomputed {verdict.recomputed_rows:,}: {outcome}")
         for row in verdict.differing:
             print_row(row, "live", "recomputed")
     if not all(verdict.equal for verdict in verdicts.values()):
@@ -278,7 +279,7 @@ def opened_environment(
 
 def print_json(value: Any) -> None:
     """Print a value as indented JSON; what JSON does not know as the text that topics of views have for it."""
-    typer.echo(json.dumps(_json_value(value), indent=2, default=str, allow_nan=False))
+    echo(json.dumps(_json_value(value), indent=2, default=str, allow_nan=False))
 
 
 def _json_value(value: Any) -> Any:
