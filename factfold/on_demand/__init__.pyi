@@ -75,6 +75,7 @@ from projections.spark.class_archive import make_class_archive as make_class_arc
 from projections.spark.lakehouse.opening import opened_lakehouse as opened_lakehouse
 from projections.spark.reading.kafka_source import KafkaLog as KafkaLog
 from projections.spark.shared_jvm import SharedJvm as SharedJvm
+from projections.stores.asked_rows import query_rows as query_rows
 from projections.stores.behind_rows import (
     COUNTED as COUNTED,
     reads_personal as reads_personal,

@@ -14,6 +14,7 @@ from factfold.console.readings.connectors import CONNECTORS, ConnectorState
 from factfold.console.readings.groups import GROUPS, GroupState
 from factfold.console.readings.letters import OPEN_COUNTS, OpenCount
 from factfold.console.readings.processes import PROCESSES, ProcessState
+from factfold.console.readings.relay import RELAY, RelayState
 from factfold.console.readings.store import STORE, StoreState
 from factfold.console.readings.subscriptions import SUBSCRIPTIONS, SubscriptionState
 from factfold.console.sources import Look, Reading
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 Health = Literal["failed", "late", "unknown", "healthy"]
 
 WATCHED: Final[tuple[Reading[Any], ...]] = (
-    GROUPS, CONNECTORS, SLOTS, SUBSCRIPTIONS, BRANCHES, PROCESSES, STORE, OPEN_COUNTS,
+    GROUPS, CONNECTORS, SLOTS, SUBSCRIPTIONS, BRANCHES, PROCESSES, STORE, RELAY, OPEN_COUNTS,
 )  # fmt: skip
 """The parts of the overview; they are sampled while no page is open."""
 
@@ -204,7 +205,8 @@ def _branches(look: Look, branches: Iterable[BranchesState]) -> Iterator[Watched
         )
         yield Watched(
             kind="branches", name=one.topic, health=health, says=says, records=one.lag, trend=trend,
-            cause=problem.cause if problem else None, remedy=problem.remedy if problem else None, page="map",
+            cause=problem.cause if problem else None, remedy=problem.remedy if problem else None,
+            page="charts", query={"kind": "branches", "name": one.topic},
         )  # fmt: skip
 
 
@@ -220,7 +222,7 @@ def _processes(look: Look, processes: Iterable[ProcessState]) -> Iterator[Watche
         health: Health = "failed" if one.scheduled.set_aside else "late" if problem else "healthy"
         yield Watched(
             kind="process", name=one.name, health=health,
-            says=f"{one.instances:,} instances",
+            says=f"{one.instances:,} instance{'' if one.instances == 1 else 's'}",
             records=len(one.stuck), seconds=one.scheduled.overdue or None, trend=look.trend(f"process {one.name}"),
             cause=problem.cause if problem else None, remedy=problem.remedy if problem else None,
             page="subscriptions", query={"process": one.name},
@@ -261,6 +263,16 @@ def _store(look: Look, store: StoreState) -> Iterator[Watched]:
     )  # fmt: skip
 
 
+def _relay(look: Look, relay: RelayState) -> Iterator[Watched]:
+    late = relay.seconds > LATE_SECONDS
+    yield Watched(
+        kind="relay", name="relay", health="failed" if relay.leader is None else "late" if late else "healthy",
+        says=relay.leader or "no relay leads", records=relay.events, seconds=relay.seconds,
+        trend=look.trend("relay relay"), cause=None if relay.leader else "no process publishes events to Kafka",
+        remedy=None if relay.leader else "factfold relay run", page="charts", query={"kind": "relay", "name": "relay"},
+    )  # fmt: skip
+
+
 _Rows = Callable[[Look, Any], Iterator[Watched]]
 
 _KINDS: Final[tuple[tuple[str, Reading[Any], _Rows, str], ...]] = (
@@ -270,6 +282,7 @@ _KINDS: Final[tuple[tuple[str, Reading[Any], _Rows, str], ...]] = (
     ("branches", BRANCHES, _branches, "factfold console PACKAGE"),
     ("process", PROCESSES, _processes, "factfold console PACKAGE"),
     ("store", STORE, _store, "factfold store migrate"),
+    ("relay", RELAY, _relay, ""),
     ("dead letters", OPEN_COUNTS, _letters, ""),
 )
 

@@ -13,6 +13,7 @@ from eventstore.inbox import Inbox
 from eventstore.processes.administration import Processes
 from eventstore.scheduling import Schedule
 from factfold import on_demand
+from factfold.console.charts import Figure, figures
 from factfold.console.page import Action, FieldWrong, NotFound, Outcome, Page, Query, chosen, declared, required
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.members import PLAN, STANDING, place_of
@@ -67,7 +68,7 @@ class GroupDetail:
     """One subscription: its lag by partition, its members, and a reset that is looked at."""
 
     subscription: SubscriptionState
-    trend: Trend
+    figures: tuple[Figure, ...]
     of_kafka: bool
     standing: Part[GroupStanding] | None
     letters: tuple[str, ...]
@@ -122,7 +123,7 @@ def _group(look: Look, groups: tuple[SubscriptionState, ...], group: str, query:
     resetting = _resetting(look, subscription, query) if kafka else None
     home = "topic" if look.places.kafka else "inbox"
     return GroupDetail(
-        subscription=subscription, trend=look.trend(f"subscription {group}"), of_kafka=kafka,
+        subscription=subscription, figures=figures(look, "subscription", group), of_kafka=kafka,
         standing=look.part(STANDING.of(group)) if kafka else None,
         letters=tuple(f"{home}:{topic}:{group}" for topic in subscription.topics), resetting=resetting,
     )  # fmt: skip

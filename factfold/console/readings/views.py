@@ -58,19 +58,30 @@ def read_rows(clients: Clients, group: str, generation: int, view: str) -> Shown
     """Return the first rows of a view."""
     result = on_demand.view_rows(clients.views, group, generation, view)
     _, definition = clients.definitions.group(group) or (None, None)
-    key, masked = _masking(clients, definition, group, view)
-    masked = masked or (definition is not None and _was_personal(clients, definition, generation))
+    key, masked = _masking(clients, definition, group, generation, view)
     return ShownRows(
         result.columns, key, _masked(result, key, masked), result.total, result.total >= on_demand.COUNTED, masked
     )
 
 
-def _masking(clients: Clients, declared: ProjectionGroup | None, group: str, view: str) -> tuple[tuple[str, ...], bool]:
+def read_query(clients: Clients, group: str, generation: int, views: tuple[str, ...], text: str) -> ShownRows:
+    """Return rows of a query over views of a generation. Raises QueryRefused for a view with masked columns, too."""
+    _, definition = clients.definitions.group(group) or (None, None)
+    hidden = {view: _masking(clients, definition, group, generation, view)[1] for view in views}
+    result = on_demand.query_rows(clients.views, group, generation, text, hidden=hidden)
+    rows = tuple(result.rows)
+    return ShownRows(result.columns, (), rows, result.total, result.total > len(rows), masked=False)
+
+
+def _masking(
+    clients: Clients, declared: ProjectionGroup | None, group: str, generation: int, view: str
+) -> tuple[tuple[str, ...], bool]:
     """The key of a view, and whether its values may be of a person; a group that is not declared follows erasures."""
     definition = None if declared is None else next((one for one in declared.all_views if one.name == view), None)
     if definition is None:
         return (), _follows_erasures(clients.views.states(group))
-    return definition.key, on_demand.reads_personal(definition)
+    personal = on_demand.reads_personal(definition)
+    return definition.key, personal or (declared is not None and _was_personal(clients, declared, generation))
 
 
 def _follows_erasures(states: Iterable[RunState]) -> bool:
@@ -141,4 +152,5 @@ def _partition_of_change(clients: Clients, group: ProjectionGroup, row: SourceRo
 
 
 ROWS: Final = Reading(read_rows)
+QUERY: Final = Reading(read_query)
 WHY: Final = Reading(read_why)
