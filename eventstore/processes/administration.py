@@ -114,7 +114,14 @@ class Processes:
         self._clock = clock
 
     def instances(
-        self, process: Named | None = None, *, stuck: timedelta | None = None, ended: bool = False, limit: int = _LIMIT
+        self,
+        process: Named | None = None,
+        *,
+        stuck: timedelta | None = None,
+        ended: bool = False,
+        limit: int = _LIMIT,
+        part: str = "",
+        after: tuple[datetime, str] | None = None,
     ) -> list[InstanceStatus]:
         """Return instances that have not ended, those that are idle longest first.
 
@@ -124,12 +131,15 @@ class Processes:
                 step for so long and wait for no timer.
             ended: Include ended instances.
             limit: The number of instances at most.
+            part: Only those with this text in their ids.
+            after: Of one process, only those behind this instance: the time of its last step, and its id.
         """
         now = self._clock()
         condition = None if stuck is None else self._rows.stuck(_OPEN, since=now - stuck, now=now)
         statuses = () if ended or stuck is not None else _OPEN
         with self._database.transaction() as tx:
-            rows = self._rows.instances(tx, process=_name(process), statuses=statuses, stuck=condition, limit=limit)
+            rows = self._rows.instances(tx, process=_name(process), statuses=statuses, stuck=condition, limit=limit,
+                                       part=part, after=after)  # fmt: skip
             return self._statuses(tx, rows, now)
 
     def troubled(self, process: Named, *, cause: str = "") -> list[InstanceStatus]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
-WIDTH: Final = 180
-HEIGHT: Final = 44
-_GAP_X: Final = 90
+WIDTH: Final = 156
+HEIGHT: Final = 58
+_GAP_X: Final = 54  # six columns fit a window of 1,280 pixels
 _GAP_Y: Final = 18
 _SWEEPS: Final = 4
+CHART_WIDTH: Final = 420
+CHART_HEIGHT: Final = 130
+_AXIS: Final = 60  # the room for values at the left
 
 
 def sparkline(samples: Sequence[float], *, width: int = 80, height: int = 18) -> str:
@@ -21,6 +26,44 @@ def sparkline(samples: Sequence[float], *, width: int = 80, height: int = 18) ->
     step = (width - 2) / (len(samples) - 1)
     points = (f"{1 + n * step:.1f},{height - 1 - value / top * (height - 2):.1f}" for n, value in enumerate(samples))
     return " ".join(points)
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A trend with its axes: the points of a polyline, and where the values and the times of the axes stand."""
+
+    points: str
+    values: tuple[tuple[float, float], ...]
+    times: tuple[tuple[float, datetime], ...]
+    width: int = CHART_WIDTH
+    height: int = CHART_HEIGHT
+
+
+def chart(samples: Sequence[float], times: Sequence[datetime]) -> Chart | None:
+    """Lay a trend out over axes from 0 to a round value and from the first to the last time; None for one sample."""
+    if len(samples) < 2:
+        return None
+    first, span = times[0], (times[-1] - times[0]).total_seconds() or 1.0
+    top, right, bottom = _round_above(max(samples)), CHART_WIDTH - 12, CHART_HEIGHT - 20
+
+    def across(moment: datetime) -> float:
+        return round(_AXIS + (right - _AXIS) * (moment - first).total_seconds() / span, 1)
+
+    def down(value: float) -> float:
+        return round(bottom - (bottom - 10) * value / top, 1)
+
+    points = " ".join(f"{across(at)},{down(value)}" for at, value in zip(times, samples, strict=True))
+    middle = first + (times[-1] - first) / 2
+    ticks = tuple((down(value), value) for value in (0.0, top / 2, top))
+    return Chart(points, ticks, tuple((across(at), at) for at in (first, middle, times[-1])))
+
+
+def _round_above(value: float) -> float:
+    """Return the next of 1, 2, 5, 10, 20 and so on; 1 for nothing."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +113,7 @@ def draw(nodes: Sequence[str], edges: Iterable[tuple[str, str]]) -> Drawing:
     }
     tallest = max((len(row) for row in rows), default=0)
     curves = [_curve(a, b, spots) for a, b in lines]
-    return Drawing(spots, curves, len(rows) * (WIDTH + _GAP_X), tallest * (HEIGHT + _GAP_Y))
+    return Drawing(spots, curves, len(rows) * (WIDTH + _GAP_X) - _GAP_X, tallest * (HEIGHT + _GAP_Y))
 
 
 def _layers(nodes: Sequence[str], lines: Sequence[tuple[str, str]]) -> dict[str, int]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from factfold.cli.shown_values import as_json, as_line, as_pairs, as_utc
+from eventstore.fields.plain_json import load_plain
+from eventstore.personal.marks import Erased
+from factfold.cli.shown_values import as_json, as_utc, printable
 from factfold.console.drawing import sparkline
 
 NOTHING: Final = "–"
@@ -30,7 +34,7 @@ def environment() -> Environment:
     )
     environment.filters |= {
         "number": number, "seconds": seconds, "bytes": size, "moment": moment, "ago": ago, "address": address,
-        "line": as_line, "pairs": as_pairs, "pretty": pretty, "cut": cut,
+        "line": line, "pairs": pairs, "plain": load_plain, "pretty": pretty, "cell": cell, "cut": cut,
     }  # fmt: skip
     environment.globals |= {"sparkline": sparkline}
     return environment
@@ -91,4 +95,40 @@ def address(path: str, query: Mapping[str, object] | None = None) -> str:
 
 def pretty(value: Any) -> str:
     """Write a value as indented JSON, personal values masked."""
-    return json.dumps(as_json(value), indent=2, ensure_ascii=False)
+    return _written(value, "\n")
+
+
+def line(value: Any) -> str:
+    """Write a value as JSON on one line."""
+    return printable(_written(value, ""))
+
+
+def cell(value: Any) -> str:
+    """Write a value of a table's column: texts and times without quotes."""
+    return value if isinstance(value, str) else moment(value) if isinstance(value, datetime) else line(value)
+
+
+def pairs(values: Mapping[str, Any]) -> str:
+    """Write fields as `amount=3.50 by="Post"`."""
+    return " ".join(f"{printable(str(name))}={line(value)}" for name, value in values.items())
+
+
+def _written(value: Any, margin: str) -> str:
+    """Write JSON with times as people read them and decimals with all digits; on lines if there is a margin."""
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, datetime):
+        return json.dumps(moment(value))
+    if isinstance(value, Erased):
+        return _written(value.placeholder, margin)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    deeper = margin and f"{margin}  "
+    if isinstance(value, Mapping):
+        inner = [f"{json.dumps(str(name), ensure_ascii=False)}: {_written(one, deeper)}" for name, one in value.items()]
+    elif isinstance(value, list | tuple):
+        inner = [_written(one, deeper) for one in value]
+    else:
+        return json.dumps(as_json(value), ensure_ascii=False)
+    opening, closing = "{}" if isinstance(value, Mapping) else "[]"
+    return f"{opening}{deeper}{f',{deeper or chr(32)}'.join(inner)}{margin}{closing}" if inner else opening + closing

@@ -5,6 +5,7 @@ Every answer carries headers that let a page load nothing from elsewhere, run no
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 CSRF_FIELD: Final = "csrf"
+BODY_SECONDS: Final = 10.0  # for a form to come
 MOST_BYTES: Final = 1_200_000  # of a form: an event of the largest size, edited, and its form's escapes
 
 _HEADERS: Final = {
@@ -132,18 +134,19 @@ def checked_form(access: Access, fields: Mapping[str, str]) -> bool:
 
 
 async def form_fields(request: Request) -> dict[str, str] | None:
-    """Read the fields of a form of a bounded size, None for anything else."""
+    """Read the fields of a form of a bounded size that comes in time, None for anything else."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind != "application/x-www-form-urlencoded":
         return None
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_BYTES:
-            return None
     try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MOST_BYTES:
+                    return None
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=200))
-    except ValueError:
+    except (ValueError, TimeoutError):
         return None
 
 

@@ -13,6 +13,7 @@ import uvicorn
 
 from eventstore.errors import FactfoldError
 from factfold.console.app import application
+from factfold.console.doors import Door
 from factfold.console.security import Access
 from factfold.console.sources import Sources
 
@@ -38,7 +39,8 @@ class Server:
         self.url = f"http://{own}:{taken}/?token={token}"
         config = uvicorn.Config(
             application(sources, access), log_config=None, access_log=False, server_header=False, date_header=False,
-            limit_concurrency=_REQUESTS, timeout_graceful_shutdown=_GRACE_SECONDS, ws="none", proxy_headers=False,
+            http=Door, ws="none", proxy_headers=False, limit_concurrency=_REQUESTS,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
 

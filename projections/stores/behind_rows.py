@@ -7,7 +7,7 @@ from it, or from the rows of its partition. These carry the place of the record 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -85,14 +85,18 @@ def view_rows(store: SqlTableStore, group: str, generation: int, view: str, *, l
     return ViewRows(columns, rows, total, _personal(store.state(Run(group, generation, "")), view, columns))
 
 
-def _personal(state: RunState | None, name: str, columns: Iterable[str], key: Sequence[str] = ()) -> tuple[str, ...]:
-    """The columns of a view or a table that the build of a generation noted as personal, without those of the key.
+def personal_of(state: RunState | None, name: str, every: Collection[str]) -> Collection[str]:
+    """The columns of a view or a table that the build of a generation noted as personal.
 
-    Without a note each column is one, if the generation follows erasures.
+    Without a note ``every`` column is one, if the generation follows erasures.
     """
-    noted = {} if state is None else state.built.get("personal", {})
+    noted: Mapping[str, list[str]] = {} if state is None else state.built.get("personal", {})
     follows = state is not None and ERASURES in state.progress
-    personal = noted[name] if name in noted else columns if follows else ()
+    return noted[name] if name in noted else every if follows else ()
+
+
+def _personal(state: RunState | None, name: str, columns: Collection[str], key: Sequence[str] = ()) -> tuple[str, ...]:
+    personal = personal_of(state, name, columns)
     return tuple(column for column in columns if column in personal and column not in key)
 
 

@@ -100,7 +100,7 @@ def test_branches_whose_topics_are_missing_break_no_page(served):
 
 def test_a_connector_of_the_worker_is_shown_once_it_runs(served):
     browser, _ = served
-    wait_until(lambda: {row[2]: row[0] for row in cells(browser.page("/"), "#watched")}.get(CONNECTOR) == "well")
+    wait_until(lambda: {row[2]: row[0] for row in cells(browser.page("/"), "#watched")}.get(CONNECTOR) == "healthy")
     (connector,) = [one for one in browser.json("/api/overview")["watched"] if one["kind"] == "connector"]
     assert connector["says"] == "RUNNING, task 0 RUNNING"
 

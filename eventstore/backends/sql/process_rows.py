@@ -250,8 +250,13 @@ class ProcessRows:
         limit: int,
         statuses: Sequence[str] = (),
         stuck: ColumnElement[bool] | None = None,
+        part: str = "",
+        after: tuple[datetime, str] | None = None,
     ) -> list[InstanceRow]:
-        """Return instances, those first that did not take a step for the longest time; `stuck` is of that method."""
+        """Return instances, those first that did not take a step for the longest time; `stuck` is of that method.
+
+        Their ids have this part in them. They come after the instance of this id, which took its last step then.
+        """
         columns = self._instances.c
         query = select(self._instances).order_by(columns.stepped, columns.process, columns.instance).limit(limit)
         if process is not None:
@@ -260,6 +265,11 @@ class ProcessRows:
             query = query.where(columns.status.in_(statuses))
         if stuck is not None:
             query = query.where(stuck)
+        if part:
+            query = query.where(columns.instance.contains(part, autoescape=True))
+        if after is not None:
+            later = and_(columns.stepped == after[0], columns.instance > after[1])
+            query = query.where(or_(columns.stepped > after[0], later))
         return [_instance(row) for row in tx.execute(query)]
 
     def stuck(self, statuses: Sequence[str], *, since: datetime, now: datetime) -> ColumnElement[bool]:

@@ -62,7 +62,7 @@ def connectors(look: Look, query: Query) -> Connectors:
     look.start(CONNECTORS, SLOTS)
     part, slots = look.part(CONNECTORS), look.part(SLOTS)
     own: Mapping[str, ReplicationSlot] = slots.value or {}
-    states = sorted(part.value or (), key=lambda one: (not one.failed, one.well, one.name))
+    states = sorted(part.value or (), key=lambda one: (not one.failed, one.healthy, one.name))
     lines = tuple(ConnectorLine(one, own.get(one.name), look.trend(f"slot {one.name}")) for one in states)
     problems = [part.problem, None if slots.problem == part.problem else slots.problem]
     name = query.get("name") if part.value is not None else None

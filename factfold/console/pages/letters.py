@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from eventstore.deadletters.letters import operator
 from eventstore.fields.plain_json import dump_plain
 from factfold.cli.letters.shown_letters import edited_payload
-from factfold.console.page import Action, FieldWrong, Outcome, Page, Query, required
+from factfold.console.page import Action, FieldWrong, Outcome, Page, Query, required, whole_number
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.letters import (
     CONTENTS,
@@ -66,7 +66,10 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """One home: its causes, the letters of the chosen one, one letter, and what would be done."""
+    """One home: its causes, the letters that were chosen, one letter, and what would be done.
+
+    `next` is the number of the letter that the next page begins with.
+    """
 
     home: Home
     key: str
@@ -75,6 +78,7 @@ class Detail:
     causes: tuple[CauseLine, ...]
     chosen: str | None
     letters: tuple[Letter, ...]
+    next: int | None
     letter: Part[Mapping[str, Any]] | None
     preview: Preview | None
 
@@ -120,12 +124,20 @@ def _detail(look: Look, home: Home, query: Query) -> Detail:
     part = look.part(LETTERS.of(home))
     letter = None if letter_id is None else look.part(CONTENTS.of(home, letter_id))
     causes = tuple(CauseLine(_key_of(cause), cause) for cause in part.value.causes) if part.value else ()
-    chosen = query.get("cause") or None
+    chosen, first = query.get("cause") or None, whole_number(query, "first") or 0
     letters = _letters_of(part.value, causes, chosen, letter_id) if part.value else ()
+    if sought := query.get("text", "").strip().casefold():
+        letters = tuple(letter for letter in letters if sought in _searched(letter))
     return Detail(
         home=home, key=home.key, command=home.command, open_letters=part, causes=causes, chosen=chosen,
-        letters=letters[:SHOWN], letter=letter, preview=_preview(query, letters),
+        letters=letters[first : first + SHOWN], next=first + SHOWN if len(letters) > first + SHOWN else None,
+        letter=letter, preview=_preview(query, letters),
     )  # fmt: skip
+
+
+def _searched(letter: Letter) -> str:
+    """What a search for a text looks at: what the list shows. A payload may be personal."""
+    return f"{letter.id} {letter.origin} {letter.error} {letter.message}".casefold()
 
 
 def _key_of(cause: Cause) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +19,7 @@ from factfold.console.graph import (
     add_subscriptions,
 )
 from factfold.console.page import Page, Query
+from factfold.console.pages.overview import Watched, overview
 from factfold.console.parts import Problem
 from factfold.console.readings.branches import BRANCHES
 from factfold.console.readings.connectors import CONNECTORS
@@ -31,13 +33,23 @@ _BOX: Final = (WIDTH, HEIGHT)
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """The nodes, the edges with their lag, where each is drawn, and the parts that could not be looked at."""
+    """The nodes, the edges with their lag, where each is drawn, and the parts that could not be looked at.
+
+    `standing` has what is watched of a node, by its id: tables and views are as their group is.
+    """
 
     nodes: tuple[Node, ...]
+    standing: Mapping[str, Watched]
     edges: tuple[Edge, ...]
     drawing: Drawing
     problems: tuple[Problem, ...]
     box: tuple[int, int] = _BOX
+
+    @property
+    def in_order(self) -> list[Node]:
+        """The nodes from what feeds to what is fed, as they are drawn: the map of a narrow window."""
+        spots = self.drawing.spots
+        return sorted(self.nodes, key=lambda node: (spots[node.id].x, spots[node.id].y))
 
 
 def service_map(look: Look, query: Query) -> Map:
@@ -58,7 +70,14 @@ def service_map(look: Look, query: Query) -> Map:
     problems = tuple(part.problem for part in parts.values() if part.problem is not None)
     edges = tuple(graph.with_inherited())
     drawing = draw(list(graph.nodes), [(edge.source, edge.target) for edge in edges])
-    return Map(tuple(graph.nodes.values()), edges, drawing, problems)
+    return Map(tuple(graph.nodes.values()), _standing(look, graph), edges, drawing, problems)
+
+
+def _standing(look: Look, graph: Graph) -> dict[str, Watched]:
+    watched = {(one.kind, one.name): one for one in overview(look, {}).watched}
+    of_group = {id_: ("group", node.query["group"]) for id_, node in graph.nodes.items() if "group" in node.query}
+    keys = {id_: of_group.get(id_, (node.kind, node.name)) for id_, node in graph.nodes.items()}
+    return {id_: watched[key] for id_, key in keys.items() if key in watched}
 
 
 PAGE: Final = Page("map", "Map", service_map)

@@ -14,6 +14,7 @@ from factfold.console.readings.connectors import CONNECTORS, ConnectorState
 from factfold.console.readings.groups import GROUPS, GroupState
 from factfold.console.readings.letters import OPEN_COUNTS, OpenCount
 from factfold.console.readings.processes import PROCESSES, ProcessState
+from factfold.console.readings.relay import RELAY, RelayState
 from factfold.console.readings.store import STORE, StoreState
 from factfold.console.readings.subscriptions import SUBSCRIPTIONS, SubscriptionState
 from factfold.console.sources import Look, Reading
@@ -22,24 +23,24 @@ from factfold.console.trends import Trend
 if TYPE_CHECKING:
     from cdc.source.catalogue import ReplicationSlot
 
-Health = Literal["failed", "late", "unknown", "well"]
+Health = Literal["failed", "late", "unknown", "healthy"]
 
 WATCHED: Final[tuple[Reading[Any], ...]] = (
-    GROUPS, CONNECTORS, SLOTS, SUBSCRIPTIONS, BRANCHES, PROCESSES, STORE, OPEN_COUNTS,
+    GROUPS, CONNECTORS, SLOTS, SUBSCRIPTIONS, BRANCHES, PROCESSES, STORE, RELAY, OPEN_COUNTS,
 )  # fmt: skip
 """The parts of the overview; they are sampled while no page is open."""
 
 LATE_SECONDS: Final = 60.0
 """A reader that is behind for longer is shown as late."""
 
-_LOOKS: Final = 3  # at a figure that may not move although all is well
+_LOOKS: Final = 3  # at a figure that may not move although nothing is wrong
 
 LATE_BYTES: Final = 1 << 30
 """A connector whose slot is behind by more, and does not catch up, is shown as late."""
 
 _ENDANGERED: Final = ("unreserved", "lost")
 
-_ORDER: Final = ("failed", "late", "unknown", "well")
+_ORDER: Final = ("failed", "late", "unknown", "healthy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +133,7 @@ def _group_health(group: GroupState) -> Judged:
         return _other_definition(group, row, target)
     if row["lag_seconds"] is None and row["lag"] is None:
         return "unknown", "runs", row.get("lag_problem"), None
-    return ("late" if (row["lag_seconds"] or 0.0) > LATE_SECONDS else "well"), "runs", None, None
+    return ("late" if (row["lag_seconds"] or 0.0) > LATE_SECONDS else "healthy"), "runs", None, None
 
 
 def _other_definition(group: GroupState, row: Mapping[str, Any], target: str) -> Judged:
@@ -160,17 +161,17 @@ def _connector_health(
     one: ConnectorState, slot: ReplicationSlot | None, trend: Trend, unread: Problem | None
 ) -> tuple[Health, str | None, str | None]:
     """What Connect says comes first, then what the slot says: a connector may run and be behind."""
-    if not one.well:
+    if not one.healthy:
         remedy = f"factfold cdc {'restart' if one.failed else 'resume'} {one.name}"
         return "failed" if one.failed else "late", one.causes[-1] if one.causes else None, remedy
     if slot is None:
-        return ("unknown", unread.cause, unread.remedy) if one.slot and unread else ("well", None, None)
+        return ("unknown", unread.cause, unread.remedy) if one.slot and unread else ("healthy", None, None)
     if slot.wal_status in _ENDANGERED:
         cause = f"slot {slot.name} is {slot.wal_status}: changes will be missing"
         return "failed" if slot.wal_status == "lost" else "late", cause, "factfold cdc doctor"
     if (slot.lag_bytes or 0) > LATE_BYTES and trend.direction != "falling":
         return "late", f"slot {slot.name} is behind", f"factfold cdc status {one.name}"
-    return "well", None, None
+    return "healthy", None, None
 
 
 def _states(one: ConnectorState) -> str:
@@ -181,7 +182,7 @@ def _states(one: ConnectorState) -> str:
 def _subscriptions(look: Look, subscriptions: Iterable[SubscriptionState]) -> Iterator[Watched]:
     for one in subscriptions:
         late = one.lag is not None and one.lag.seconds > LATE_SECONDS
-        health: Health = "unknown" if one.lag is None else "late" if late else "well"
+        health: Health = "unknown" if one.lag is None else "late" if late else "healthy"
         # Without Kafka the parts of a service read the store together, in the processes that `up` starts.
         start = f"factfold subscriptions run {one.target}" if look.places.kafka else "factfold up PACKAGE"
         yield Watched(
@@ -197,14 +198,15 @@ def _branches(look: Look, branches: Iterable[BranchesState]) -> Iterator[Watched
     for one in branches:
         trend = look.trend(f"branches {one.topic}")
         late = bool(one.lag) and (trend.direction == "rising" or _stands(look.trend(f"routed {one.topic}")))
-        health: Health = "unknown" if one.routed and one.lag is None else "late" if late else "well"
+        health: Health = "unknown" if one.routed and one.lag is None else "late" if late else "healthy"
         says = f"{len(one.branches)} branches" + ("" if one.routed else ", read from the store without a router")
         problem = one.problem or (
             Problem("it does not catch up", f"factfold branches run {one.target}") if late else None
         )
         yield Watched(
             kind="branches", name=one.topic, health=health, says=says, records=one.lag, trend=trend,
-            cause=problem.cause if problem else None, remedy=problem.remedy if problem else None, page="map",
+            cause=problem.cause if problem else None, remedy=problem.remedy if problem else None,
+            page="charts", query={"kind": "branches", "name": one.topic},
         )  # fmt: skip
 
 
@@ -217,10 +219,10 @@ def _stands(figure: Trend) -> bool:
 def _processes(look: Look, processes: Iterable[ProcessState]) -> Iterator[Watched]:
     for one in processes:
         problem = _problem_of(one)
-        health: Health = "failed" if one.scheduled.set_aside else "late" if problem else "well"
+        health: Health = "failed" if one.scheduled.set_aside else "late" if problem else "healthy"
         yield Watched(
             kind="process", name=one.name, health=health,
-            says=f"{one.instances:,} instances",
+            says=f"{one.instances:,} instance{'' if one.instances == 1 else 's'}",
             records=len(one.stuck), seconds=one.scheduled.overdue or None, trend=look.trend(f"process {one.name}"),
             cause=problem.cause if problem else None, remedy=problem.remedy if problem else None,
             page="subscriptions", query={"process": one.name},
@@ -253,11 +255,21 @@ def _store(look: Look, store: StoreState) -> Iterator[Watched]:
     fence = store.fence
     late = (fence.age or 0.0) > LATE_SECONDS
     yield Watched(
-        kind="store", name="event store", health="late" if late else "well",
+        kind="store", name="event store", health="late" if late else "healthy",
         says=f"{len(store.categories)} categories, version {store.version.installed}",
         records=fence.waiting, seconds=fence.age,
         cause=f"a transaction is open since then: {fence.holder}" if late else None,
         remedy="end the transaction: readers wait for it" if late else None, page="stream",
+    )  # fmt: skip
+
+
+def _relay(look: Look, relay: RelayState) -> Iterator[Watched]:
+    late = relay.seconds > LATE_SECONDS
+    yield Watched(
+        kind="relay", name="relay", health="failed" if relay.leader is None else "late" if late else "healthy",
+        says=relay.leader or "no relay leads", records=relay.events, seconds=relay.seconds,
+        trend=look.trend("relay relay"), cause=None if relay.leader else "no process publishes events to Kafka",
+        remedy=None if relay.leader else "factfold relay run", page="charts", query={"kind": "relay", "name": "relay"},
     )  # fmt: skip
 
 
@@ -270,6 +282,7 @@ _KINDS: Final[tuple[tuple[str, Reading[Any], _Rows, str], ...]] = (
     ("branches", BRANCHES, _branches, "factfold console PACKAGE"),
     ("process", PROCESSES, _processes, "factfold console PACKAGE"),
     ("store", STORE, _store, "factfold store migrate"),
+    ("relay", RELAY, _relay, ""),
     ("dead letters", OPEN_COUNTS, _letters, ""),
 )
 

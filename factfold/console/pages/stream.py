@@ -11,6 +11,7 @@ from uuid import UUID
 from eventstore.identifiers import StreamName
 from factfold.console.page import Page, Query, whole_number
 from factfold.console.parts import Part, Problem
+from factfold.console.readings.processes import OWN_CATEGORIES
 from factfold.console.readings.store import STORE
 from factfold.console.readings.streams import (
     EVENTS,
@@ -27,7 +28,7 @@ from factfold.console.readings.streams import (
 )
 from factfold.console.sources import Look
 
-_SEARCHED: Final = ("category", "type", "since", "until", "correlation")
+_SEARCHED: Final = ("category", "type", "since", "until", "correlation", "text")
 _PLACE: Final = re.compile(r"(?P<stream>[^@]*-.*)@(?P<version>\d{1,10})")
 _AROUND: Final = (-100, -10, -3, -2, -1, 0, 1, 2, 3, 10, 100)
 
@@ -54,10 +55,11 @@ class Detail:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """What was searched for, and one of: events, a stream, a conversation."""
+    """What was searched for, and one of: events, a stream, a conversation; `folded` are the steps of processes."""
 
     search: Mapping[str, str]
     categories: tuple[str, ...]
+    folded: tuple[str, ...] = ()
     events: Part[SearchResult] | None = None
     detail: Detail | None = None
     trace: Part[TraceShown] | None = None
@@ -69,9 +71,9 @@ def streams(look: Look, query: Query) -> Streams:
 
     Raises FieldWrong for a version that is no number, and InvalidIdentifier, InvalidBound, DeclarationError.
     """
-    look.start(STORE)
-    given = {name: query[name].strip() for name in (*_SEARCHED, "find") if query.get(name, "").strip()}
-    search = Search(**{name: value for name, value in given.items() if name in _SEARCHED})
+    look.start(STORE, OWN_CATEGORIES)
+    given = {name: query[name].strip() for name in (*_SEARCHED, "in", "find") if query.get(name, "").strip()}
+    search = Search(stream=given.get("in"), **{name: given.get(name) for name in _SEARCHED})
     target = _named(look, query, given.get("find"))
     if isinstance(target, Problem):
         return Streams(given, _categories(look), problem=target)
@@ -81,7 +83,8 @@ def streams(look: Look, query: Query) -> Streams:
         return _traced(look, given, query["trace"].strip())
     search.selection  # noqa: B018 - what cannot be searched for is refused here, and not within the part
     part = look.part(EVENTS.of(search, query.get("before") or None))
-    return Streams(given, _categories(look), events=part, problem=part.problem)
+    folded = look.part(OWN_CATEGORIES).value or () if search.is_wide else ()
+    return Streams(given, _categories(look), folded, events=part, problem=part.problem)
 
 
 def _named(look: Look, query: Query, find: str | None) -> tuple[str, int | None] | Problem | None:

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from eventstore.deadletters.causes import pattern_of
+from eventstore.errors import FactfoldError
 from eventstore.inbox import Inbox
 from eventstore.processes.administration import Processes
 from eventstore.scheduling import Schedule
 from factfold import on_demand
+from factfold.console.charts import Figure, figures
 from factfold.console.page import Action, FieldWrong, NotFound, Outcome, Page, Query, chosen, declared, required
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.members import PLAN, STANDING, place_of
@@ -19,9 +22,11 @@ from factfold.console.readings.processes import (
     INSTANCES,
     PROCESSES,
     SCHEDULED,
+    TROUBLED,
     Instances,
     InstanceShown,
     ProcessState,
+    instance_place,
 )
 from factfold.console.readings.subscriptions import SUBSCRIPTIONS, SubscriptionState
 from factfold.console.sources import Look, Sources
@@ -63,7 +68,7 @@ class GroupDetail:
     """One subscription: its lag by partition, its members, and a reset that is looked at."""
 
     subscription: SubscriptionState
-    trend: Trend
+    figures: tuple[Figure, ...]
     of_kafka: bool
     standing: Part[GroupStanding] | None
     letters: tuple[str, ...]
@@ -72,9 +77,10 @@ class GroupDetail:
 
 @dataclass(frozen=True, slots=True)
 class ProcessDetail:
-    """One process with its instances, or one of them with its steps."""
+    """One process with its instances and what keeps some from going on, or one of them with its steps."""
 
     process: ProcessState
+    troubled: tuple[tuple[str, int], ...]
     instances: Part[Instances] | None
     instance: Part[InstanceShown] | None
     name: str | None
@@ -117,7 +123,7 @@ def _group(look: Look, groups: tuple[SubscriptionState, ...], group: str, query:
     resetting = _resetting(look, subscription, query) if kafka else None
     home = "topic" if look.places.kafka else "inbox"
     return GroupDetail(
-        subscription=subscription, trend=look.trend(f"subscription {group}"), of_kafka=kafka,
+        subscription=subscription, figures=figures(look, "subscription", group), of_kafka=kafka,
         standing=look.part(STANDING.of(group)) if kafka else None,
         letters=tuple(f"{home}:{topic}:{group}" for topic in subscription.topics), resetting=resetting,
     )  # fmt: skip
@@ -142,9 +148,13 @@ def _require_topic(subscription: SubscriptionState, topic: str) -> None:
 def _process(look: Look, processes: tuple[ProcessState, ...], name: str, query: Query) -> ProcessDetail:
     process = chosen(next((one for one in processes if one.name == name), None), f"there is no process {name[:80]!r}")
     instance = query.get("instance") or None
-    if instance is None:
-        return ProcessDetail(process, look.part(INSTANCES.of(name, query.get("ended") == "1")), None, None)
-    return ProcessDetail(process, None, look.part(INSTANCE.of(name, instance)), instance)
+    if instance is not None:
+        return ProcessDetail(process, (), None, look.part(INSTANCE.of(name, instance)), instance)
+    after = query.get("after") or None
+    instance_place(after or _BEGINNING)  # raises FieldWrong here, and not within the part
+    listed = INSTANCES.of(name, query.get("ended") == "1", query.get("find", "").strip(), after)
+    look.start(listed, TROUBLED.of(name))
+    return ProcessDetail(process, look.part(TROUBLED.of(name)).value or (), look.part(listed), None, None)
 
 
 def _reset(sources: Sources, fields: Query) -> Outcome:
@@ -180,6 +190,19 @@ def _repair(act: Callable[[Processes, str, str], InstanceStatus], did: str) -> C
     return run
 
 
+def _retry_all(sources: Sources, fields: Query) -> Outcome:
+    """Retry the instances with a problem, or those with the problem that is named; one that fails holds up no other."""
+    name, cause = required(fields, "process"), fields.get("cause", "").strip()
+    processes, lines = Processes(sources.clients.store, [_kind(sources, name)]), list[str]()
+    chosen = [one.instance for one in processes.troubled(name) if not cause or pattern_of(one.problem) == cause]
+    for instance in chosen:
+        try:
+            processes.retry(name, instance)
+        except FactfoldError as error:
+            lines.append(f"{instance}: {error.message}")
+    return Outcome(f"retried {len(chosen) - len(lines):,} of {len(chosen):,} instances of {name}", not lines, lines)
+
+
 def _kind(sources: Sources, name: str) -> type[Process]:
     kind = next((one for one in sources.definitions.processes.values() if one.category == name), None)
     return declared(kind, f"process {name[:80]!r}")
@@ -204,6 +227,7 @@ def _command_id(text: str) -> UUID:
         raise FieldWrong(f"{text[:40]!r} is no id of a command", remedy="choose one of the list") from None
 
 
+_BEGINNING: Final = "0001-01-01T00:00:00Z/"
 _INSTANCE: Final = ("process", "instance")
 
 PAGE: Final = Page(
@@ -213,6 +237,7 @@ PAGE: Final = Page(
     actions={
         "reset": Action("reset", _reset, audited=("group", "topic", "offsets", "forget")),
         "retry": Action("retry", _repair(lambda all_, name, one: all_.retry(name, one), "retried"), audited=_INSTANCE),
+        "retry-all": Action("retry-all", _retry_all, audited=("process", "cause")),
         "cancel": Action(
             "cancel", _repair(lambda all_, name, one: all_.cancel(name, one), "cancelled"), audited=_INSTANCE
         ),

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from factfold import on_demand
+from factfold.console.charts import Figure, figures
 from factfold.console.jobs import JobState
 from factfold.console.page import Action, NotFound, Outcome, Page, Query, chosen, declared, required, whole_number
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.groups import GROUPS, GroupState, declared_groups
 from factfold.console.readings.views import ROWS, WHY, ShownRows, Why
 from factfold.console.sources import Look, Sources
-from factfold.console.trends import Trend
 from projections.declaring.views import with_noted
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Detail:
     view: str | None
     generations: Sequence[Mapping[str, Any]]
     seconds: float | None
-    trend: Trend
+    figures: tuple[Figure, ...]
     declared: Declared | None
     rebuilding: Rebuilding | None
     rows: Part[ShownRows] | None
@@ -119,7 +119,7 @@ def _detail(look: Look, group: GroupState, query: Query) -> Detail:
     rows, why = (None, None) if view is None or serving is None else _of_rows(look, group.name, serving, view, key)
     return Detail(
         group=group.name, view=view, generations=group.generations,
-        seconds=serving["lag_seconds"] if serving else None, trend=look.trend(f"group {group.name}"),
+        seconds=serving["lag_seconds"] if serving else None, figures=figures(look, "group", group.name),
         declared=_declared(look, group, view), rebuilding=_rebuilding(look, group), rows=rows, key=key, why=why,
         jobs=look.sources.jobs.about(_about(group.name)),
     )  # fmt: skip

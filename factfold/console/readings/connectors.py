@@ -34,7 +34,7 @@ class ConnectorState:
 
     name: str
     state: str
-    well: bool
+    healthy: bool
     tasks: tuple[TaskState, ...]
     causes: tuple[str, ...]
     kind: str
@@ -60,7 +60,7 @@ def _state(info: ConnectorInfo, status: ConnectorStatus) -> ConnectorState:
     return ConnectorState(
         name=status.name,
         state=status.state,
-        well=is_well(status, config),
+        healthy=is_well(status, config),
         tasks=tuple(TaskState(task.id, task.state, task.worker_id) for task in status.tasks),
         causes=tuple(causes_of(status)),
         kind=config.get("connector.class", info.kind).rpartition(".")[2],

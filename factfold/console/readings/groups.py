@@ -66,6 +66,10 @@ def _rows(clients: Clients) -> list[dict[str, Any]]:
             row |= {"lag": None, "lag_seconds": None, "lag_problem": missing.message}
         if row["status"] == SERVING:
             clients.trends.note(f"group {row['group']}", row["lag_seconds"])
+            waiting = None if row["lag"] is None else float(sum(row["lag"].values()))
+            clients.trends.note(f"group {row['group']} waiting", waiting)
+            applied = sum(offset for partitions in row["progress"].values() for offset in partitions.values())
+            clients.trends.note(f"group {row['group']} applied", float(applied))
     return rows
 
 

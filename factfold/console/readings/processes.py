@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.backends.sql.watching import ScheduledStanding, standing_of_processes
+from eventstore.deadletters.causes import pattern_of
+from eventstore.errors import FactfoldError
+from eventstore.fields.conversions import aware_utc
+from eventstore.fields.plain_json import load_plain
 from eventstore.identifiers import StreamName
 from eventstore.processes.administration import Processes
 from eventstore.processes.records import ENDED
 from eventstore.scheduling import Schedule
-from factfold.cli.service.shown_processes import status_as_json, step_as_json
+from factfold.cli.service.shown_processes import status_as_json
+from factfold.console.page import FieldWrong
 from factfold.console.sources import Clients, Reading
+from factfold.console.timeline import Moment, timeline
 
 if TYPE_CHECKING:
     from eventstore.backends.sql.process_rows import Scheduled
     from eventstore.processes.administration import InstanceStatus, ProcessCount
 
 STUCK_AFTER: Final = timedelta(hours=1)
+SHOWN: Final = 50  # instances on a page
 _LIMIT: Final = 200
+_CAUSES: Final = 20
 _STEPS: Final = 100
+_TEXTS: Final = ("data", "state", "arguments", "undo_arguments")  # of a step: plain values, written as text
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,35 +75,69 @@ def read_processes(clients: Clients) -> tuple[ProcessState, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """Instances of a process, those that stand still for the longest first."""
+    """Instances of a process, those that stand still for the longest first; `next` is the place to go on from."""
 
     instances: Sequence[Mapping[str, Any]]
-    more: bool
+    next: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceShown:
-    """One instance as `factfold processes show --json` prints it, the newest step first."""
+    """One instance as `factfold processes show --json` prints it, with its last steps and what waits, in time order."""
 
     status: Mapping[str, Any]
-    steps: Sequence[Mapping[str, Any]]
+    timeline: Sequence[Moment]
     more: bool
     ended: bool
 
 
-def read_instances(clients: Clients, process: str, ended: bool) -> Instances:
-    """Return the instances of a process that have not ended, or all."""
-    instances = Processes(clients.store).instances(process, ended=ended, limit=_LIMIT + 1)
-    return Instances(tuple(status_as_json(one) for one in instances[:_LIMIT]), len(instances) > _LIMIT)
+def read_instances(clients: Clients, process: str, ended: bool, part: str, after: str | None) -> Instances:
+    """Return instances of a process that have not ended, or all; those with a part of an id, behind a place."""
+    place = None if after is None else instance_place(after)
+    found = Processes(clients.store).instances(process, ended=ended, limit=SHOWN + 1, part=part, after=place)
+    last = found[SHOWN - 1] if len(found) > SHOWN else None
+    shown = tuple(status_as_json(one) for one in found[:SHOWN])
+    return Instances(shown, f"{last.stepped.isoformat()}/{last.instance}" if last else None)
+
+
+def instance_place(text: str) -> tuple[datetime, str]:
+    """Return the place behind an instance, such as `2026-11-26T12:00:00+00:00/o1`. Raises FieldWrong."""
+    moment, _, instance = text.partition("/")
+    try:
+        return aware_utc(datetime.fromisoformat(moment)), instance
+    except (ValueError, FactfoldError):
+        raise FieldWrong(f"{text[:80]!r} is no place in the list", remedy="begin with the first page") from None
+
+
+def read_troubled(clients: Clients, process: str) -> tuple[tuple[str, int], ...]:
+    """Return what keeps instances of a process from going on, each with how many it keeps, the most frequent first."""
+    troubled = Processes(clients.store).troubled(process)
+    return tuple(Counter(pattern_of(one.problem) for one in troubled).most_common(_CAUSES))
 
 
 def read_instance(clients: Clients, process: str, instance: str) -> InstanceShown:
     """Return an instance with its last steps. Raises ProcessUnknown."""
     status = Processes(clients.store).show(process, instance)
     steps = clients.store.read_stream(StreamName(process, instance), backwards=True, limit=_STEPS + 1)
-    plain_steps = [step_as_json(step) for step in steps]
-    shown = tuple(plain_steps[:_STEPS])
-    return InstanceShown(status_as_json(status), shown, more=len(plain_steps) > _STEPS, ended=status.status in ENDED)
+    opened = [{"version": step.version, "time": step.time, **opened_step(step.data)} for step in steps]
+    moments = timeline(reversed(opened[:_STEPS]), status.scheduled, now=datetime.now(UTC))
+    return InstanceShown(status_as_json(status), moments, more=len(opened) > _STEPS, ended=status.status in ENDED)
+
+
+def opened_step(value: Any) -> Any:
+    """Return what a step of a process recorded, with the values that it holds as text."""
+    if isinstance(value, Mapping):
+        return {
+            name: load_plain(one) if name in _TEXTS and isinstance(one, str) else opened_step(one)
+            for name, one in value.items()
+        }
+    return [opened_step(one) for one in value] if isinstance(value, list) else value
+
+
+def read_own_categories(clients: Clients) -> tuple[str, ...]:
+    """Return the categories of the steps of processes."""
+    declared = {kind.category for kind in clients.definitions.processes.values()}
+    return tuple(sorted(declared | {count.process for count in Processes(clients.store).stats()}))
 
 
 def read_scheduled(clients: Clients) -> tuple[Scheduled, ...]:
@@ -104,4 +148,6 @@ def read_scheduled(clients: Clients) -> tuple[Scheduled, ...]:
 PROCESSES: Final = Reading(read_processes)
 INSTANCES: Final = Reading(read_instances)
 INSTANCE: Final = Reading(read_instance)
+OWN_CATEGORIES: Final = Reading(read_own_categories)
+TROUBLED: Final = Reading(read_troubled, rest=5.0)
 SCHEDULED: Final = Reading(read_scheduled)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,8 @@ from eventstore.shown_urls import shown_url
 from factfold.cli.events.entry_display import entry_as_json
 from factfold.cli.events.logs_to_read import selected
 from factfold.cli.events.shown_streams import masked_entries, trace_as_json
+from factfold.cli.shown_values import as_json
+from factfold.console.readings.processes import opened_step, read_own_categories
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
@@ -25,10 +28,12 @@ if TYPE_CHECKING:
 
 EVENTS_SHOWN: Final = 50
 TRACED: Final = 1_000
+_STEPPED: Final = "process.stepped"
+LOOKED_AT: Final = 2_000  # events that one page of a search for a text looks at
 FOLDED: Final = 20_000  # events that a page folds: more take seconds
 
 EventJson = Mapping[str, Any]
-"""An event as `factfold events show --json` prints it."""
+"""An event as `factfold events show --json` prints it. Its data are values, and those of a step are opened."""
 
 
 class StateTooLong(FactfoldError):
@@ -39,8 +44,10 @@ class StateTooLong(FactfoldError):
 class Search:
     """What a search was given, as it was typed; None for what was left empty."""
 
+    stream: str | None = None
     category: str | None = None
     type: str | None = None
+    text: str | None = None
     since: str | None = None
     until: str | None = None
     correlation: str | None = None
@@ -49,19 +56,38 @@ class Search:
     def selection(self) -> Selection:
         """The selection of it. Raises InvalidIdentifier, InvalidBound, DeclarationError."""
         selection = selected(
-            categories=[self.category] if self.category else (), types=[self.type] if self.type else (),
-            since=self.since, until=self.until, correlation=self.correlation,
+            streams=[self.stream] if self.stream else (), categories=[self.category] if self.category else (),
+            types=[self.type] if self.type else (), since=self.since, until=self.until, correlation=self.correlation,
         )  # fmt: skip
         selection.require_names()
         return selection
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether steps of processes would stand between all other events."""
+        return not (self.stream or self.category or self.type or self.correlation)
+
+    def has(self, event: EventJson) -> bool:
+        """Whether an event as it is shown has the text, in capitals or not."""
+        sought = (self.text or "").casefold()
+        return not sought or any(sought in str(part).casefold() for part in _searched(event))
+
+
+def _searched(event: EventJson) -> Iterator[object]:
+    yield from (event["type"], event["stream"])
+    yield json.dumps(as_json(event["data"]), ensure_ascii=False)
+
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The newest events of a search, the newest first; `older` is the position to go on from."""
+    """The newest events of a search, the newest first; `older` is the position to go on from.
+
+    A search for a text looks at so many events at most, which is `looked_at`.
+    """
 
     events: Sequence[EventJson]
     older: str | None
+    looked_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +119,25 @@ class TraceShown:
 
 
 def read_events(clients: Clients, search: Search, before: str | None) -> SearchResult:
-    """Return the newest events of a search, or those before a position."""
+    """Return the newest events of a search, or those before a position; steps of processes if it asks for them."""
     place = None if before is None else parse_position(before)
-    newest = clients.store.read_selected(search.selection, before=place, newest_first=True, limit=EVENTS_SHOWN + 1)
-    events = list(newest)
-    older = events[EVENTS_SHOWN - 1].position.text if len(events) > EVENTS_SHOWN else None
-    return SearchResult(_shown(clients, events[:EVENTS_SHOWN]), older)
+    selection = _without_steps(clients, search.selection) if search.is_wide else search.selection
+    limit = LOOKED_AT if search.text else EVENTS_SHOWN
+    newest = clients.store.read_selected(selection, before=place, newest_first=True, limit=limit + 1)
+    matches, last, looked_at = list[EventJson](), None, 0
+    for event in newest:
+        if len(matches) == EVENTS_SHOWN or looked_at == limit:
+            return SearchResult(matches, last, looked_at)
+        matches += filter(search.has, _shown(clients, [event]))
+        last, looked_at = event.position.text, looked_at + 1
+    return SearchResult(matches, None, looked_at)
+
+
+def _without_steps(clients: Clients, selection: Selection) -> Selection:
+    """Leave the steps of processes out, which are many, unless the store has nothing else."""
+    own = read_own_categories(clients)
+    others = tuple(one.name for one in clients.store.categories() if one.name not in own)
+    return replace(selection, categories=others) if own else selection
 
 
 def read_place(clients: Clients, event_id: str) -> tuple[str, int]:
@@ -168,7 +207,12 @@ class _Beginning:
 
 
 def _shown(clients: Clients, events: Sequence[RecordedEvent]) -> tuple[EventJson, ...]:
-    return tuple(entry_as_json(entry) for entry in masked_entries(clients.store, events))
+    entries = masked_entries(clients.store, events)
+    return tuple({**entry_as_json(entry), "data": _opened(entry)} for entry in entries)
+
+
+def _opened(entry: Entry) -> Any:
+    return opened_step(entry.data) if entry.event is not None and entry.event.type == _STEPPED else entry.data
 
 
 EVENTS: Final = Reading(read_events)

@@ -42,6 +42,7 @@ def read_subscriptions(clients: Clients) -> tuple[SubscriptionState, ...]:
     states = _of_kafka(clients, declared) if clients.places.kafka else _of_store(clients, declared)
     for one in states:
         clients.trends.note(f"subscription {one.group}", None if one.lag is None else one.lag.seconds)
+        clients.trends.note(f"subscription {one.group} waiting", None if one.lag is None else float(one.lag.records))
     return states
 
 
@@ -57,10 +58,19 @@ def _of_kafka(clients: Clients, declared: Declared) -> tuple[SubscriptionState, 
         retried = [retry_topic_of(topic, one.group) for topic in topics]
         asked.setdefault(one.group, []).extend([] if one.share else topics + [t for t in retried if t in existing])
     lags = on_demand.subscription_lags(clients.settings, asked)
+    _note_handled(clients, asked, lags)
     return tuple(
         _state(target, one, chosen[target], lags[one.group], _missing(one, chosen[target], existing))
         for target, one in declared.items()
     )
+
+
+def _note_handled(clients: Clients, asked: Mapping[str, list[str]], lags: Mapping[str, Lag]) -> None:
+    """Note how many records each group has behind it: those of its topics without those that wait."""
+    ends = clients.offsets.end_offsets({name for names in asked.values() for name in names})
+    for group, names in asked.items():
+        every = sum(end for name in names for end in ends[name].values())
+        clients.trends.note(f"subscription {group} handled", float(every - lags[group].records))
 
 
 def _missing(one: Subscription[..., Any], topics: Iterable[str], existing: set[str]) -> Problem | None:

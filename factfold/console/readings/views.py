@@ -65,6 +65,13 @@ def read_rows(clients: Clients, group: str, generation: int, view: str) -> Shown
     return ShownRows(result.columns, key, rows, result.total, result.total >= on_demand.COUNTED, bool(hidden))
 
 
+def read_query(clients: Clients, group: str, generation: int, views: tuple[str, ...], text: str) -> ShownRows:
+    """Return rows of a query over views of a generation. Raises QueryRefused, for a view with personal columns, too."""
+    result = on_demand.query_rows(clients.views, group, generation, text, views=views)
+    rows = tuple(result.rows)
+    return ShownRows(result.columns, (), rows, result.total, result.total > len(rows), masked=False)
+
+
 def read_why(clients: Clients, group: str, generation: int, view: str, *key: tuple[str, str]) -> tuple[Why, ...]:
     """Return what a row of a view was made of. Raises NotFound if the console does not know its group's definition."""
     _, definition = declared(clients.definitions.group(group), f"group {group!r}", place=group)
@@ -110,4 +117,5 @@ def _partition_of_change(clients: Clients, group: ProjectionGroup, row: SourceRo
 
 
 ROWS: Final = Reading(read_rows)
+QUERY: Final = Reading(read_query)
 WHY: Final = Reading(read_why)

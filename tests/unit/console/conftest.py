@@ -14,6 +14,7 @@ from factfold.console.definitions import find_definitions
 from factfold.console.places import Places
 from factfold.console.security import Access
 from factfold.console.sources import Sources
+from tests.unit.eventstore.fulfilled import fill_with_orders
 
 PORT = 8700
 HOST = f"127.0.0.1:{PORT}"
@@ -90,3 +91,13 @@ def nothing():
     opened = Sources(Places(), every=0.0, patience=30.0)
     yield Browser(opened)
     opened.close()
+
+
+@pytest.fixture
+def fulfilled(tmp_path):
+    """A browser over a store in which o1 waits for its payment, and the compensation of o2 was refused."""
+    url = f"sqlite:///{tmp_path}/shop.db"
+    fill_with_orders(url)
+    found = find_definitions(["tests.unit.eventstore.fulfilment:Fulfilment"])
+    with Sources(Places(store_url=url), found, every=0.0, patience=30.0) as opened:
+        yield Browser(opened)

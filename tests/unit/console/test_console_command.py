@@ -54,7 +54,7 @@ def test_the_printed_url_opens_what_the_file_of_the_folder_names_and_a_signal_en
         def watched():
             return json.loads(answer(printed, "/api/overview", Cookie=cookie)[2])["watched"]
 
-        assert ("event store", "well") in [(one["name"], one["health"]) for one in wait_until(watched)]
+        assert ("event store", "healthy") in [(one["name"], one["health"]) for one in wait_until(watched)]
         status, _, text = answer(printed, "/view", Cookie=cookie)
         assert (status, "order_details" in text) == (200, True)
         assert answer(printed, "/")[0] == 401

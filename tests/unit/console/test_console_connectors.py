@@ -70,9 +70,9 @@ def slot(**given):
 @pytest.mark.parametrize(
     ("found", "before", "health", "waiting"),
     [
-        (slot(), (), "well", "2 KiB"),
+        (slot(), (), "healthy", "2 KiB"),
         (slot(lag_bytes=3 << 30), (), "late", "3 GiB"),
-        (slot(lag_bytes=3 << 30), (90 << 30, 60 << 30, 40 << 30, 20 << 30, 9 << 30, 3 << 30), "well", "3 GiB"),
+        (slot(lag_bytes=3 << 30), (90 << 30, 60 << 30, 40 << 30, 20 << 30, 9 << 30, 3 << 30), "healthy", "3 GiB"),
         (slot(wal_status="unreserved"), (), "late", "2 KiB"),
         (slot(wal_status="lost", lag_bytes=None), (), "failed", "–"),
     ],

@@ -12,6 +12,7 @@ from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters import store_letters
 from eventstore.delivery import Subscriber
 from factfold.console.definitions import find_definitions
+from factfold.console.pages import letters as letters_page
 from factfold.console.places import Places
 from factfold.console.readings.letters import HOMES
 from factfold.console.sources import Sources
@@ -198,3 +199,15 @@ def test_a_record_that_a_projection_set_aside_is_discarded_and_not_replayed(brow
     done = outcome(browser, browser.act("/letters/discard", home=set_aside, ids="0@9"))
     assert "1 discarded" in done.css_first(".outcome").text()
     assert len(done.css("script")) == 1
+
+
+def test_letters_are_searched_and_shown_page_by_page_and_what_was_searched_is_replayed(browser, letters, monkeypatch):
+    monkeypatch.setattr(letters_page, "SHOWN", 2)
+    first = browser.page(PAGE)
+    second = browser.page(first.css_first("#find ~ .pages a[rel=next]").attributes["href"])
+    assert [row[0] for page in (first, second) for row in cells(page, "#letters")] == ids(letters)
+    page = browser.page(f"{PAGE}&text=tea+for+500")
+    (row,) = cells(page, "#letters")
+    assert "500" in row[4]
+    assert "Replay 1 of 3" in browser.page(page.css(".pages a")[0].attributes["href"]).css_first("#preview h2").text()
+    assert cells(browser.page(f"{PAGE}&text=coffee"), "#letters") == []

@@ -89,3 +89,21 @@ def test_a_connector_fills_the_topics_of_the_tables_that_it_names():
 def test_an_outbox_fills_the_topics_of_events():
     router = {"transforms.route.type": "io.debezium.transforms.outbox.EventRouter"}
     assert fed_by(connector("outbox", **router)) == {"topic order", "topic payment"}
+
+
+def test_a_node_says_how_what_it_stands_for_is(browser):
+    page = browser.page("/map")
+    health = {node.css_first("title").text().split(":")[0]: node.css(".health") for node in page.css("g.node")}
+    said = {name: texts[0].text().split(",")[0] for name, texts in health.items() if texts}
+    assert said["table teashop.orders"] == said["view order_details"] == "failed"
+    assert said["process payment"] == "healthy"
+    assert "topic order" not in said
+
+
+def test_a_narrow_window_gets_the_nodes_as_a_list_in_the_order_of_the_drawing(browser):
+    lines = [" ".join(line.text().split()) for line in browser.page("/map").css("#nodes li")]
+    assert len(lines) == len(browser.json("/api/map")["nodes"])
+    assert lines[0] == "aggregate order"
+    (orders,) = [line for line in lines if line.startswith("table teashop.orders")]
+    assert orders.startswith("table teashop.orders failed")
+    assert orders.endswith("← topic order, 2 waiting")

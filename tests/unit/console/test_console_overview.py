@@ -59,11 +59,11 @@ def test_a_late_subscription_of_the_store_is_started_by_up(sources):
 @pytest.mark.parametrize(
     ("samples", "routed", "health"),
     [
-        ((0,) * 3, (5,) * 3, "well"),
+        ((0,) * 3, (5,) * 3, "healthy"),
         ((7,) * 3, (5,) * 3, "late"),
-        ((7,) * 3, (5, 9, 30), "well"),  # it routes: its checkpoint is behind what it has delivered
+        ((7,) * 3, (5, 9, 30), "healthy"),  # it routes: its checkpoint is behind what it has delivered
         ((1, 5, 9, 20, 40, 80), (1, 2, 3, 4, 5, 6), "late"),
-        ((90, 60, 40, 20, 9, 2), (1, 2, 3, 4, 5, 6), "well"),
+        ((90, 60, 40, 20, 9, 2), (1, 2, 3, 4, 5, 6), "healthy"),
     ],
 )
 def test_a_router_that_does_not_catch_up_is_late(sources, monkeypatch, samples, routed, health):
@@ -74,7 +74,7 @@ def test_a_router_that_does_not_catch_up_is_late(sources, monkeypatch, samples, 
     (state,) = sources.look().part(BRANCHES).value
     (row,) = _branches(sources.look(), [replace(state, routed=True, lag=samples[-1])])
     assert row.health == health
-    assert row.remedy == (None if health == "well" else f"factfold branches run {state.target}")
+    assert row.remedy == (None if health == "healthy" else f"factfold branches run {state.target}")
 
 
 @pytest.mark.parametrize(("version", "health", "says"), [
@@ -89,7 +89,7 @@ def test_a_group_that_was_built_by_other_code_says_which_is_older(sources, versi
     assert (shown.health, shown.cause) == (health, says)
 
 
-@pytest.mark.parametrize(("due", "health"), [(-3600, "late"), (3600, "well"), (None, "failed")])
+@pytest.mark.parametrize(("due", "health"), [(-3600, "late"), (3600, "healthy"), (None, "failed")])
 def test_a_process_whose_timer_is_overdue_is_late(browser, sources, due, health):
     store = sources.clients.store
     at = None if due is None else datetime.now(UTC) + timedelta(seconds=due)

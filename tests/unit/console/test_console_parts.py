@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from threading import Event
 
 import pytest
 import responses
 from starlette.testclient import TestClient
 
+from eventstore.personal.marks import Erased, Sealed
 from factfold.console.app import application
 from factfold.console.page import Page
 from factfold.console.pages.overview import Empty, Overview
 from factfold.console.places import Places
+from factfold.console.rendering import line, pretty
 from factfold.console.sources import Reading, Sources
 from factfold.console.trends import Trends, direction_of
+from tests.rows import each_row
 from tests.unit.console.conftest import ORIGIN, Browser
 from tests.waiting import wait_until
 
@@ -122,3 +127,19 @@ def test_a_trend_of_what_was_never_seen_is_empty():
     trends = Trends()
     trends.note("group shop", None)
     assert trends.of("group shop").samples == ()
+
+
+@each_row(("value", "text"), [
+    ({"due": datetime(2026, 11, 26, 12, tzinfo=UTC), "of": date(2026, 1, 2)},
+     '{"due": "2026-11-26 12:00:00.000Z", "of": "2026-01-02"}'),
+    ([Decimal("9.5000"), Decimal("1E+3"), 2, None, True], "[9.5000, 1000, 2, null, true]"),
+    ({"a": {"b": [{}, []]}, "ü": Erased("x")}, '{"a": {"b": [{}, []]}, "ü": "x"}'),
+    ({"name": Sealed(b"secret"), "raw": b"\x01"}, '{"name": "***", "raw": "01"}'),
+    ("a\x1b[2J", '"a\\u001b[2J"'),
+])  # fmt: skip
+def test_values_are_written_as_people_read_them(value, text):
+    assert line(value) == text
+
+
+def test_a_value_on_lines_is_indented():
+    assert pretty({"a": [Decimal("1.50")], "b": {}}) == '{\n  "a": [\n    1.50\n  ],\n  "b": {}\n}'

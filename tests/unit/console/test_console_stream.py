@@ -25,7 +25,7 @@ def test_the_newest_events_come_first(browser):
     rows = cells(browser.page("/stream"), ".events")
     assert [row[2] for row in rows] == ["order-o2@0", "order-o1@1", "order-o1@0"]
     assert rows[1][1] == "order.paid"
-    assert rows[1][3] == 'amount="9.5000"'
+    assert rows[1][3] == "amount=9.5000"
 
 
 @pytest.mark.parametrize(("query", "places"), [
@@ -121,3 +121,43 @@ def test_the_newest_events_are_asked_for_again_by_the_page(browser):
     assert live["hx-get"] == "/stream?category=order"
     assert live["hx-trigger"] == "every 2s"
     assert browser.page("/stream?stream=order-o1&at=0").css_first("[hx-get]") is None
+
+
+@pytest.mark.parametrize(("query", "places"), [
+    ("text=PAID", ["order-o1@1"]),
+    ("text=ALERT(1)", ["order-o2@0"]),
+    ("in=order-o1", ["order-o1@1", "order-o1@0"]),
+    ("in=order-o1&text=quantity", ["order-o1@0"]),
+    ("text=nothing+says+so", []),
+])  # fmt: skip
+def test_events_are_searched_within_a_stream_and_by_a_text(browser, query, places):
+    assert [row[2] for row in cells(browser.page(f"/stream?{query}"), ".events")] == places
+
+
+def test_a_search_for_a_text_looks_at_so_many_events_and_goes_on_from_there(browser, store, monkeypatch):
+    monkeypatch.setattr(readings, "LOOKED_AT", 2)
+    page = browser.page("/stream?text=customer_id")
+    assert [row[2] for row in cells(page, ".events")] == ["order-o2@0"]
+    assert page.css_first("#looked").text().startswith("2 events were looked at")
+    older = browser.page(page.css_first("a[rel=next]").attributes["href"])
+    assert [row[2] for row in cells(older, ".events")] == ["order-o1@0"]
+    assert older.css_first("a[rel=next]") is None
+
+
+def test_a_text_does_not_find_a_personal_value(browser, shop):
+    with SqlEventStore(f"sqlite:///{shop}", keys=MasterKeys({"one": os.urandom(32)})) as store:
+        store.append("person-p1", [Person.Registered(name="Ann Secret", country="NL")], expected=NO_STREAM)
+    assert cells(browser.page("/stream?text=Secret"), ".events") == []
+    assert len(cells(browser.page("/stream?text=NL"), ".events")) == 1
+
+
+def test_steps_of_processes_are_folded_away_and_read_as_their_values(fulfilled):
+    page = fulfilled.page("/stream")
+    assert {row[2].partition("-")[0] for row in cells(page, ".events")} == {"item", "order"}
+    (link,) = page.css("#processes a")
+    steps = cells(fulfilled.page(link.attributes["href"]), ".events")
+    assert {row[1] for row in steps} == {"process.stepped"}
+    text = fulfilled.page("/stream?stream=fulfilment-o2&at=0").css_first("#payload").text()
+    assert '"amount": 9.0000' in text
+    assert "$decimal" not in text
+    assert "\\" not in text

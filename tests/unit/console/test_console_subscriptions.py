@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from uuid import UUID
 
 import pytest
 
 from eventstore import SqlEventStore
+from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.process_rows import ProcessRows
 from eventstore.scheduling import Schedule
-from factfold.console.definitions import find_definitions
-from factfold.console.places import Places
-from factfold.console.sources import Sources
+from factfold.console.readings import processes
 from tests.unit.console.conftest import Browser, cells
 from tests.unit.console.teashop import SCRIPT
 from tests.unit.console.teashop import Order as TeaOrder
-from tests.unit.eventstore.fulfilled import fill_with_orders
 
 STUCK = "/subscriptions?process=fulfilment&instance=o2"
-
-
-@pytest.fixture
-def fulfilled(tmp_path):
-    """A browser over a store in which o1 waits for its payment, and the compensation of o2 was refused."""
-    url = f"sqlite:///{tmp_path}/shop.db"
-    fill_with_orders(url)
-    found = find_definitions(["tests.unit.eventstore.fulfilment:Fulfilment"])
-    with Sources(Places(store_url=url), found, every=0.0, patience=30.0) as opened:
-        yield Browser(opened)
 
 
 def outcome(browser, answer):
@@ -52,13 +42,62 @@ def test_instances_that_have_ended_are_shown_on_demand(fulfilled):
     assert "o1" in {row[0] for row in cells(fulfilled.page(f"{of_process}&ended=1"), "#instances")}
 
 
-def test_an_instance_shows_its_steps_and_its_timers(fulfilled):
+def told(page):
+    """The lines of a timeline without their times."""
+    lines = [" ".join(line.text().split()) for line in page.css("#timeline li")]
+    return [re.sub(r"^(20\S+ \S+Z|–) | state after step.*", "", line) for line in lines]
+
+
+def test_an_instance_is_a_timeline_from_its_first_event_to_what_is_still_to_come(fulfilled):
     page = fulfilled.page("/subscriptions?process=fulfilment&instance=o1")
-    steps = cells(page, "#steps")
-    assert "item.reserve" in steps[0][1]
-    assert "sends item.reserve to tea" in steps[-1][2]
-    assert cells(page, "#due")[0][1] == "timer payment"
+    lines = told(page)
+    assert lines[:2] == ["event order.placed order-o1@0 running", "sends item.reserve to tea"]
+    assert re.fullmatch(r"sets timer payment due 20\S+ \S+Z", lines[2])
+    assert lines[3:] == ["reply item.reserve running", "now", "waits timer payment"]
+    assert '"amount": 9.0000' in page.css_first("#timeline pre").text()
     assert page.css_first("#instance a").attributes["href"] == "/stream?stream=fulfilment-o1"
+
+
+def test_what_was_set_aside_ends_a_timeline(fulfilled):
+    set_aside(fulfilled, "o1")
+    assert told(fulfilled.page("/subscriptions?process=fulfilment&instance=o1"))[-1] == (
+        "set aside timer payment 1 attempts no handler of 'o1'"
+    )
+
+
+def set_aside(browser, *instances):
+    """Set the timers of instances aside."""
+    store = browser.sources.clients.store
+    with Database(store.engine, store.tables).writing() as tx:
+        rows = ProcessRows(store.tables)
+        for one in rows.waiting(tx, [("fulfilment", instance) for instance in instances]):
+            rows.failed(tx, one.id, due=None, error=f"no handler of {one.instance!r}")
+
+
+@pytest.mark.parametrize(("cause", "retried"), [
+    ("payment was set aside: no handler of …", 1),
+    ("item.release, which undoes item.reserve, was refused: the shelf is closed", 1),
+    ("", 2),
+    ("something else", 0),
+])  # fmt: skip
+def test_instances_are_retried_together_by_what_keeps_them_from_going_on(fulfilled, cause, retried):
+    set_aside(fulfilled, "o1")
+    causes = [row[:2] for row in cells(fulfilled.page("/subscriptions?process=fulfilment"), "#troubled")]
+    said = outcome(fulfilled, fulfilled.act("/subscriptions/retry-all", process="fulfilment", cause=cause))
+    assert f"retried {retried} of {retried} instances of fulfilment" in said
+    assert not cause or retried == [pattern for _, pattern in causes].count(cause)
+
+
+def test_instances_are_searched_and_shown_page_by_page(fulfilled, monkeypatch):
+    monkeypatch.setattr(processes, "SHOWN", 1)
+    path = "/subscriptions?process=fulfilment"
+    first = fulfilled.page(path)
+    second = fulfilled.page(first.css_first("a[rel=next]").attributes["href"])
+    assert [cells(page, "#instances")[0][0] for page in (first, second)] == ["o2", "o1"]
+    assert second.css_first("a[rel=next]") is None
+    assert [row[0] for row in cells(fulfilled.page(f"{path}&find=1"), "#instances")] == ["o1"]
+    assert cells(fulfilled.page(f"{path}&find=%25"), "#instances") == []
+    assert "is no place in the list" in fulfilled.page(f"{path}&after=x", 400).text()
 
 
 def test_a_retry_says_what_the_instance_waits_for_now(fulfilled):
