@@ -76,7 +76,7 @@ def test_a_query_ends_after_its_time_and_the_connection_is_as_before(browser, mo
 
 @pytest.mark.parametrize(
     ("definitions", "words"),
-    [(Definitions(groups={"club:group": MEMBERS}), "members reads personal columns"), (Definitions(), "none of the")],
+    [(Definitions(groups={"club:group": MEMBERS}), "members has personal columns"), (Definitions(), "none of the")],
 )
 def test_a_view_that_reads_personal_columns_is_refused(club, definitions, words):  # noqa: F811 - the fixture
     with opened(club, definitions) as sources:
