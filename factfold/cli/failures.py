@@ -30,9 +30,14 @@ def typed_failures() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if isinstance(error, _PASSING) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
+        if isinstance(error, _PASSING) or _is_closed_pipe(error) or _is_closed_pipe(error.__context__):
             raise
         raise _typed(error) from error
+
+
+def _is_closed_pipe(error: BaseException | None) -> bool:
+    """Whether nobody reads what is printed; Rich makes a SystemExit of it."""
+    return isinstance(error, OSError) and error.errno == errno.EPIPE
 
 
 def _typed(error: BaseException) -> FactfoldError:
