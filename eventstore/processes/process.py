@@ -242,7 +242,7 @@ class Process(Aggregate, category="process"):
     def sending(
         self, aggregate_id: str, command: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Sending:
-        """Return a command that can be sent; DeclarationError for one of an aggregate that is not in `sends`.
+        """Return a command that can be sent. Raises DeclarationError if its aggregate is not in `sends`.
 
         InvalidIdentifier for an id that no stream can have, InvalidEventData for arguments that do not fit.
         """
