@@ -259,7 +259,7 @@ class Process(Aggregate, category="process"):
         return self.at_hand
 
     def send(self, aggregate_id: str, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> Sending:
-        """Send a command when this step is stored; its id follows from this input, so that it is sent once."""
+        """Send a command when this step is stored. Its id follows from this input: it is sent once."""
         sending = self.sending(aggregate_id, command, args, kwargs)
         self.decided.sends.append(sending)
         return sending
@@ -267,7 +267,7 @@ class Process(Aggregate, category="process"):
     def sending(
         self, aggregate_id: str, command: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Sending:
-        """Return a command that can be sent; DeclarationError for one of an aggregate that is not in `sends`.
+        """Return a command that can be sent. Raises DeclarationError if its aggregate is not in `sends`.
 
         InvalidIdentifier for an id that no stream can have, InvalidEventData for arguments that do not fit.
         """
@@ -300,7 +300,7 @@ class Process(Aggregate, category="process"):
             self.decided.cancelled.remove(name)
 
     def cancel(self, name: str) -> None:
-        """Take back a timer; nothing where there is none."""
+        """Take back a timer, if there is one."""
         self.decided.timers.pop(name, None)
         if name not in self.decided.cancelled:
             self.decided.cancelled.append(name)
@@ -325,7 +325,7 @@ class Process(Aggregate, category="process"):
         )
 
     def state_json(self) -> str:
-        """Return the state's fields as JSON; InvalidEventData names one whose value does not fit its type."""
+        """Return the state's fields as JSON. Raises InvalidEventData if a value does not fit its type."""
         values = self.state()
         return dump_plain({one.name: self._converted(one, one.type.plain, values[one.name]) for one in self._encoded})
 

@@ -65,6 +65,9 @@ def test_a_new_project_passes_its_tests_and_its_demo_with_the_installed_package_
     assert run(factfold, "--version", cwd=tmp_path).startswith("factfold ")
     commands, shown = written_on_the_page()
     assert commands == ["factfold new shop", "cd shop", "make test", "make demo"]
+    readme = next(block.lines for block in blocks(ROOT / "README.md") if block.kind == "sh")
+    words = [word.strip() for line in readme for word in line.partition("  #")[0].split("&&")]
+    assert words == ['pip install ".[all]"', "cd ..", *commands]
     run(factfold, "new", "shop", cwd=tmp_path)
     project = tmp_path / "shop"
     assert f"pip install 'factfold[all] @ {wheel.as_uri()}'" in run("make", "-n", "setup", cwd=project)

@@ -56,8 +56,10 @@ class Project:
 
     def words(self) -> list[str]:
         """The command as the project's Makefile has it."""
-        recipe = Path("Makefile").read_text("utf-8").partition("$(PYTHON) -m factfold ")[2].partition("\n\n")[0]
-        return shlex.split(recipe.replace("\\\n", ""))
+        recipe = (
+            Path("Makefile").read_text("utf-8").partition("$(PYTHON) -m factfold cdc prepare")[2].partition("\n\n")[0]
+        )
+        return shlex.split("cdc prepare" + recipe.replace("\\\n", ""))
 
     def secret(self) -> Path:
         """The secrets file of the Connect worker."""
