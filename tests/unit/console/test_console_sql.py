@@ -15,7 +15,7 @@ from tests.unit.console.test_console_edges import MEMBERS, NAME, club, opened  #
 
 
 def ask(browser, text, group="teashop"):
-    return browser.page(f"/sql?{urlencode({'group': group, 'sql': text})}")
+    return browser.page(f"/view?{urlencode({'group': group, 'sql': text})}")
 
 
 ANSWERED = [
@@ -30,7 +30,7 @@ ANSWERED = [
 
 @each_row(("text", "rows"), ANSWERED)
 def test_a_query_over_views_is_answered(browser, text, rows):
-    assert cells(ask(browser, text), "#rows") == rows
+    assert cells(ask(browser, text), "#answer") == rows
 
 
 REFUSED = [
@@ -62,16 +62,16 @@ REFUSED = [
 def test_what_is_no_query_over_views_is_refused(browser, text, words):
     page = ask(browser, text)
     assert words in page.css_first(".problem").text()
-    assert page.css_first("#rows") is None
+    assert page.css_first("#answer") is None
 
 
 def test_a_query_ends_after_its_time_and_the_connection_is_as_before(browser, monkeypatch):
     monkeypatch.setattr(asked_rows, "_SECONDS", 0.2)
     crossed = ", ".join(f"order_details d{number}" for number in range(24))
     assert "interrupted" in ask(browser, f"select count(*) from {crossed}").css_first(".problem").text()
-    assert cells(ask(browser, "select count(*) from order_details"), "#rows") == [["2"]]
+    assert cells(ask(browser, "select count(*) from order_details"), "#answer") == [["2"]]
     browser.act("/view/pause", group="teashop")
-    assert cells(browser.page("/view?group=teashop&view=order_details"), "#generations")[0][1] == "serving, paused"
+    assert cells(browser.page("/view?group=teashop"), "#generations")[0][1] == "serving, paused"
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,3 @@ def test_a_view_that_reads_personal_columns_is_refused(club, definitions, words)
         page = ask(Browser(sources), "select country from members", "club")
     assert words in page.css_first(".problem").text()
     assert NAME not in page.html
-
-
-def test_a_group_that_does_not_serve_has_no_queries(browser, nothing):
-    assert "no group 'nothing' serves" in browser.page("/sql?group=nothing", 404).text()
-    assert "the address of the views is not configured" in nothing.page("/sql").text()
