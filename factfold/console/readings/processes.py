@@ -92,14 +92,14 @@ class InstanceShown:
 
 def read_instances(clients: Clients, process: str, ended: bool, part: str, after: str | None) -> Instances:
     """Return instances of a process that have not ended, or all; those with a part of an id, behind a place."""
-    place = None if after is None else instance_place(after)
+    place = None if after is None else _place(after)
     found = Processes(clients.store).instances(process, ended=ended, limit=SHOWN + 1, part=part, after=place)
     last = found[SHOWN - 1] if len(found) > SHOWN else None
     shown = tuple(status_as_json(one) for one in found[:SHOWN])
     return Instances(shown, f"{last.stepped.isoformat()}/{last.instance}" if last else None)
 
 
-def instance_place(text: str) -> tuple[datetime, str]:
+def _place(text: str) -> tuple[datetime, str]:
     """Return the place behind an instance, such as `2026-11-26T12:00:00+00:00/o1`. Raises FieldWrong."""
     moment, _, instance = text.partition("/")
     try:
