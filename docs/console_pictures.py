@@ -28,9 +28,9 @@ from sample_app.story import Story
 
 FOLDER: Final = Path("docs/pictures/console")
 SMALL: Final = Sizes(customers=40, articles=20, first_orders=120, sessions=30, live_orders=30)
-WIDTH, HEIGHT = 1180, 760
+WIDTH, HEIGHT = 1280, 800
 # Links that lead from a page to what its picture shows.
-_FOLLOWED: Final = {"view": ("#rows a",), "letters": ("#causes th a", "#letters a"),
+_FOLLOWED: Final = {"view": ("#rows a",), "letters": ("#letters a",),
                     "subscriptions": ("#instances a",)}  # fmt: skip
 _SHOP: Final = [f"sample_app.{part}" for part in
                 ("customers", "orders", "payments", "inventory", "browsing", "fulfilment", "views")]  # fmt: skip
@@ -82,6 +82,7 @@ def _addresses(road: Road) -> dict[str, str]:
     event = next(road.store.read_selected(paid, newest_first=True, limit=1))
     return {
         "overview": "/",
+        "charts": "/?kind=group&name=shop",
         "map": "/map",
         "view": "/view?group=shop&view=order_details",
         "stream": f"/stream?stream={event.stream}&at={event.version}",

@@ -142,9 +142,9 @@ class Processes:
                                        part=part, after=after)  # fmt: skip
             return self._statuses(tx, rows, now)
 
-    def troubled(self, process: Named, *, cause: str = "") -> list[InstanceStatus]:
+    def troubled(self, process: Named, *, cause: str = "", limit: int = _ALL) -> list[InstanceStatus]:
         """Return the instances that have a problem or something set aside, ended ones too, and say so by this text."""
-        found = self.instances(process, stuck=_EVER, ended=True, limit=_ALL)
+        found = self.instances(process, stuck=_EVER, ended=True, limit=limit)
         return [one for one in found if one.problem and cause in one.problem]
 
     def show(self, process: Named, instance: str) -> InstanceStatus:

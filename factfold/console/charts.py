@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
-from factfold.console.drawing import Chart, chart
 from factfold.console.sources import Look
-from factfold.console.trends import Direction
+from factfold.console.trends import Trend
 
-Unit = Literal["seconds", "records", "records per second", "bytes", "instances"]
-
-# The figures of each kind: what they are, their unit, and the name of the trend behind that of the thing.
-_FIGURES: Final[Mapping[str, tuple[tuple[str, Unit, str], ...]]] = {
+_RATE: Final = "records per second"
+# The figures of each kind: what they are, their unit, and the name of their trend.
+_FIGURES: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
     "group": (("freshness", "seconds", "group {}"), ("lag", "records", "group {} waiting"),
-              ("throughput", "records per second", "group {} applied")),
+              ("throughput", _RATE, "group {} applied")),
     "subscription": (("freshness", "seconds", "subscription {}"), ("lag", "records", "subscription {} waiting"),
-                     ("throughput", "records per second", "subscription {} handled")),
-    "branches": (("lag", "records", "branches {}"), ("throughput", "records per second", "routed {}")),
+                     ("throughput", _RATE, "subscription {} handled")),
+    "branches": (("lag", "records", "branches {}"), ("throughput", _RATE, "routed {}")),
     "relay": (("freshness", "seconds", "relay {}"), ("lag", "records", "relay {} waiting"),
-              ("throughput", "records per second", "relay {} published")),
+              ("throughput", _RATE, "relay {} published")),
     "connector": (("lag", "bytes", "slot {}"),),
     "process": (("stuck", "instances", "process {}"),),
 }  # fmt: skip
@@ -28,24 +26,15 @@ _FIGURES: Final[Mapping[str, tuple[tuple[str, Unit, str], ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of a thing over time, in a unit; `chart` is None before the second sample."""
+    """One figure of a thing over time, in a unit."""
 
     title: str
-    unit: Unit
-    newest: float | None
-    direction: Direction
-    chart: Chart | None
+    unit: str
+    trend: Trend
 
 
 def figures(look: Look, kind: str, name: str) -> tuple[Figure, ...]:
-    """Return the charts of a thing; none for a kind that has no figures. A figure that no source gives is left out."""
-    every = tuple(_figure(look, title, unit, trend.format(name)) for title, unit, trend in _FIGURES.get(kind, ()))
-    return tuple(one for one in every if one.newest is not None) or every[:1]
-
-
-def _figure(look: Look, title: str, unit: Unit, name: str) -> Figure:
-    trend = look.trend(name)
-    if unit == "records per second":
-        trend = trend.per_second()
-    newest = trend.samples[-1] if trend.samples else None
-    return Figure(title, unit, newest, trend.direction, chart(trend.samples, trend.times))
+    """Return the figures of a thing that its sources have given so far; none for a kind that has no figures."""
+    every = (Figure(title, unit, look.trend(trend.format(name))) for title, unit, trend in _FIGURES.get(kind, ()))
+    rated = (Figure(one.title, one.unit, one.trend.per_second()) if one.unit == _RATE else one for one in every)
+    return tuple(one for one in rated if one.trend.samples)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -25,9 +24,11 @@ class Door(H11Protocol):
         """Wait for the first request."""
         super().connection_made(transport)
         self._wait()
-        crowd = sorted(self._neighbours(), key=lambda one: one[0])
-        for _, door in crowd[:-WAITING]:
-            door.transport.abort()
+        own = self.client and self.client[0]
+        doors = (one for one in self.connections if isinstance(one, Door) and (one.client and one.client[0]) == own)
+        waiting = sorted((one.closing.when(), id(one), one) for one in doors if one.closing is not None)
+        for *_, oldest in waiting[:-WAITING]:
+            oldest.transport.abort()
 
     def handle_events(self) -> None:
         """Take what has come: a whole request is answered, and the connection no longer waits."""
@@ -53,10 +54,3 @@ class Door(H11Protocol):
         if self.closing is not None:
             self.closing.cancel()
         self.closing = None
-
-    def _neighbours(self) -> Iterator[tuple[float, Door]]:
-        """The waiting connections of the same address, each with the time at which it closes."""
-        own = self.client and self.client[0]
-        for one in self.connections:
-            if isinstance(one, Door) and one.closing is not None and (one.client and one.client[0]) == own:
-                yield one.closing.when(), one

@@ -18,16 +18,6 @@ CHART_HEIGHT: Final = 130
 _AXIS: Final = 60  # the room for values at the left
 
 
-def sparkline(samples: Sequence[float], *, width: int = 80, height: int = 18) -> str:
-    """Return the points of a polyline; an empty text for fewer than two samples."""
-    if len(samples) < 2:
-        return ""
-    top = max(samples) or 1.0
-    step = (width - 2) / (len(samples) - 1)
-    points = (f"{1 + n * step:.1f},{height - 1 - value / top * (height - 2):.1f}" for n, value in enumerate(samples))
-    return " ".join(points)
-
-
 @dataclass(frozen=True, slots=True)
 class Chart:
     """A trend with its axes: the points of a polyline, and where the values and the times of the axes stand."""

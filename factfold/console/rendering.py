@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from eventstore.fields.plain_json import load_plain
 from eventstore.personal.marks import Erased
 from factfold.cli.shown_values import as_json, as_utc, printable
-from factfold.console.drawing import sparkline
+from factfold.console.drawing import chart
 
 NOTHING: Final = "–"
 _CELL: Final = 300
@@ -36,7 +36,7 @@ def environment() -> Environment:
         "number": number, "seconds": seconds, "bytes": size, "moment": moment, "ago": ago, "address": address,
         "line": line, "pairs": pairs, "plain": load_plain, "pretty": pretty, "cell": cell, "cut": cut,
     }  # fmt: skip
-    environment.globals |= {"sparkline": sparkline}
+    environment.globals |= {"chart": chart}
     return environment
 
 
@@ -52,7 +52,7 @@ def seconds(value: float | timedelta | None) -> str:
     given = value.total_seconds() if isinstance(value, timedelta) else value
     for unit, name in _UNITS:
         if given >= unit:
-            return f"{given / unit:.3g} {name}"
+            return f"{given / unit:{'.3g' if given < 100 * unit else ',.0f'}} {name}"
     return f"{given:.1f} s" if given < 10 else f"{given:.0f} s"
 
 

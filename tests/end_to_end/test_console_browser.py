@@ -28,12 +28,16 @@ from tests.unit.console.stub_connect import StubConnect, connect_worker
 from tests.unit.console.teashop import SCRIPT, Order, Payment, fill
 
 pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason=f"{NOT_FOUND}: {REMEDY}")
-NARROW = 400
+NARROW, WIDE = 400, 1280
+QUERY = "select+customer,+count(*)+from+order_details+group+by+customer"
 PATIENCE_MS = 60_000
 PAGES = ["/", "/map", "/view", "/view?group=teashop&view=order_details&key.order_id=o2", "/stream",
+         f"/view?group=teashop&sql={QUERY}", "/?kind=group&name=teashop", "/stream?text=tea",
          "/stream?stream=order-o1&at=1", "/stream?trace=talk", "/connectors", "/connectors?name=orders-cdc",
          "/subscriptions", "/subscriptions?group=reviews", "/subscriptions?process=payment&instance=o1", "/letters",
-         "/letters?home=inbox:order:kitchen&do=replay", "/schemas", "/schemas?type=order.placed"]  # fmt: skip
+         "/letters?home=inbox:order:kitchen&do=replay", "/letters?home=inbox:order:kitchen",
+         "/subscriptions?process=payment",
+          "/schemas", "/schemas?type=order.placed"]  # fmt: skip
 
 
 @subscription("order", group="kitchen", attempts=1)
@@ -214,9 +218,9 @@ def test_the_keyboard_reaches_the_content_first_and_shows_where_it_is(chromium, 
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_fits_a_narrow_window_every_text_can_be_read_and_no_script_of_an_event_runs(chromium, url, scheme):
-    with opened(chromium, url, color_scheme=scheme, viewport={"width": NARROW, "height": 800}) as page:
+@pytest.mark.parametrize(("scheme", "width"), [("light", NARROW), ("dark", NARROW), ("light", WIDE)])
+def test_every_page_fits_its_window_every_text_can_be_read_and_no_script_of_an_event_runs(chromium, url, scheme, width):
+    with opened(chromium, url, color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
         for path in PAGES:
             go(page, path)
             page.wait_for_function("window.htmx !== undefined")
@@ -224,7 +228,19 @@ def test_every_page_fits_a_narrow_window_every_text_can_be_read_and_no_script_of
             pale, ground = page.evaluate(CONTRAST)
             assert pale == [], path
             assert (int(re.findall(r"\d+", ground)[0]) < 128) == (scheme == "dark")
-            assert page.evaluate("document.documentElement.scrollWidth") <= NARROW, path
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_the_map_is_a_drawing_in_a_wide_window_and_a_list_in_a_narrow_one(chromium, url):
+    with opened(chromium, url, viewport={"width": WIDE, "height": 800}) as page:
+        go(page, "/map")
+        box = page.locator("#map").bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= WIDE
+        expect(page.locator("#nodes")).to_be_hidden()
+        page.set_viewport_size({"width": NARROW, "height": 800})
+        expect(page.locator("#map")).to_be_hidden()
+        expect(page.locator("#nodes li").first).to_be_visible()
 
 
 def test_a_page_elsewhere_cannot_act(chromium, url, busy, stub):

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from factfold.console.page import Page
-from factfold.console.pages import charts, connectors, letters, overview, schemas, sql, stream, subscriptions, view
+from factfold.console.pages import connectors, letters, overview, schemas, stream, subscriptions, view
 from factfold.console.pages import map as map_page
 
 PAGES: Final[tuple[Page, ...]] = (
     overview.PAGE,
     map_page.PAGE,
-    charts.PAGE,
     view.PAGE,
-    sql.PAGE,
     stream.PAGE,
     connectors.PAGE,
     subscriptions.PAGE,

@@ -75,9 +75,9 @@ def service_map(look: Look, query: Query) -> Map:
 
 def _standing(look: Look, graph: Graph) -> dict[str, Watched]:
     watched = {(one.kind, one.name): one for one in overview(look, {}).watched}
-    of_group = {id_: ("group", node.query["group"]) for id_, node in graph.nodes.items() if "group" in node.query}
-    keys = {id_: of_group.get(id_, (node.kind, node.name)) for id_, node in graph.nodes.items()}
-    return {id_: watched[key] for id_, key in keys.items() if key in watched}
+    nodes = graph.nodes.items()
+    of = {id_: ("group", one.query["group"]) if one.page == "view" else (one.kind, one.name) for id_, one in nodes}
+    return {id_: watched[key] for id_, key in of.items() if key in watched}
 
 
 PAGE: Final = Page("map", "Map", service_map)

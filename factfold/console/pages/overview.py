@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from factfold.console.charts import Figure, figures
 from factfold.console.page import FIRST, Page, Query
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.branches import BRANCHES, BranchesState
@@ -74,11 +75,12 @@ class Empty:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What runs, the worst first; kinds without anything to show; modules that cannot be imported."""
+    """What runs, the worst first; charts of the chosen one; kinds without anything; modules that cannot be imported."""
 
     watched: tuple[Watched, ...]
     empty: tuple[Empty, ...]
     problems: tuple[Problem, ...]
+    figures: tuple[Figure, ...] = ()
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -100,7 +102,8 @@ def overview(look: Look, query: Query) -> Overview:
         elif not lines and command:
             empty.append(Empty(kind, Problem(f"there is no {kind}", command)))
     watched.sort(key=lambda one: (_ORDER.index(one.health), -(one.seconds or 0.0), one.kind, one.name))
-    return Overview(tuple(watched), tuple(empty), tuple(look.definitions.problems))
+    charts = figures(look, query.get("kind", ""), query.get("name", ""))
+    return Overview(tuple(watched), tuple(empty), tuple(look.definitions.problems), charts)
 
 
 def _groups(look: Look, groups: Iterable[GroupState]) -> Iterator[Watched]:
@@ -206,7 +209,7 @@ def _branches(look: Look, branches: Iterable[BranchesState]) -> Iterator[Watched
         yield Watched(
             kind="branches", name=one.topic, health=health, says=says, records=one.lag, trend=trend,
             cause=problem.cause if problem else None, remedy=problem.remedy if problem else None,
-            page="charts", query={"kind": "branches", "name": one.topic},
+            query={"kind": "branches", "name": one.topic},
         )  # fmt: skip
 
 
@@ -264,12 +267,12 @@ def _store(look: Look, store: StoreState) -> Iterator[Watched]:
 
 
 def _relay(look: Look, relay: RelayState) -> Iterator[Watched]:
-    late = relay.seconds > LATE_SECONDS
+    late: Health = "late" if relay.seconds > LATE_SECONDS else "healthy"
+    cause, remedy = (None, None) if relay.leader else ("no process publishes events", "factfold relay run")
     yield Watched(
-        kind="relay", name="relay", health="failed" if relay.leader is None else "late" if late else "healthy",
-        says=relay.leader or "no relay leads", records=relay.events, seconds=relay.seconds,
-        trend=look.trend("relay relay"), cause=None if relay.leader else "no process publishes events to Kafka",
-        remedy=None if relay.leader else "factfold relay run", page="charts", query={"kind": "relay", "name": "relay"},
+        kind="relay", name="relay", health=late if relay.leader else "failed", says=relay.leader or "no relay leads",
+        records=relay.events, seconds=relay.seconds, trend=look.trend("relay relay"), cause=cause, remedy=remedy,
+        query={"kind": "relay", "name": "relay"},
     )  # fmt: skip
 
 

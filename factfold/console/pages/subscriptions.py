@@ -26,7 +26,6 @@ from factfold.console.readings.processes import (
     Instances,
     InstanceShown,
     ProcessState,
-    instance_place,
 )
 from factfold.console.readings.subscriptions import SUBSCRIPTIONS, SubscriptionState
 from factfold.console.sources import Look, Sources
@@ -150,9 +149,7 @@ def _process(look: Look, processes: tuple[ProcessState, ...], name: str, query: 
     instance = query.get("instance") or None
     if instance is not None:
         return ProcessDetail(process, (), None, look.part(INSTANCE.of(name, instance)), instance)
-    after = query.get("after") or None
-    instance_place(after or _BEGINNING)  # raises FieldWrong here, and not within the part
-    listed = INSTANCES.of(name, query.get("ended") == "1", query.get("find", "").strip(), after)
+    listed = INSTANCES.of(name, query.get("ended") == "1", query.get("find", "").strip(), query.get("after") or None)
     look.start(listed, TROUBLED.of(name))
     return ProcessDetail(process, look.part(TROUBLED.of(name)).value or (), look.part(listed), None, None)
 
@@ -227,7 +224,6 @@ def _command_id(text: str) -> UUID:
         raise FieldWrong(f"{text[:40]!r} is no id of a command", remedy="choose one of the list") from None
 
 
-_BEGINNING: Final = "0001-01-01T00:00:00Z/"
 _INSTANCE: Final = ("process", "instance")
 
 PAGE: Final = Page(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.backends.sql.watching import ScheduledStanding, standing_of_processes
@@ -20,7 +20,6 @@ from eventstore.scheduling import Schedule
 from factfold.cli.service.shown_processes import status_as_json
 from factfold.console.page import FieldWrong
 from factfold.console.sources import Clients, Reading
-from factfold.console.timeline import Moment, timeline
 
 if TYPE_CHECKING:
     from eventstore.backends.sql.process_rows import Scheduled
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 STUCK_AFTER: Final = timedelta(hours=1)
 SHOWN: Final = 50  # instances on a page
 _LIMIT: Final = 200
-_CAUSES: Final = 20
+_CAUSES, _TROUBLED = 20, 5_000  # that are shown, of so many instances that are looked at
 _STEPS: Final = 100
 _TEXTS: Final = ("data", "state", "arguments", "undo_arguments")  # of a step: plain values, written as text
 
@@ -83,24 +82,24 @@ class Instances:
 
 @dataclass(frozen=True, slots=True)
 class InstanceShown:
-    """One instance as `factfold processes show --json` prints it, with its last steps and what waits, in time order."""
+    """One instance as `factfold processes show --json` prints it, its last steps in the order of time."""
 
-    status: Mapping[str, Any]
-    timeline: Sequence[Moment]
+    status: InstanceStatus
+    steps: Sequence[Mapping[str, Any]]
     more: bool
     ended: bool
 
 
 def read_instances(clients: Clients, process: str, ended: bool, part: str, after: str | None) -> Instances:
     """Return instances of a process that have not ended, or all; those with a part of an id, behind a place."""
-    place = None if after is None else instance_place(after)
+    place = None if after is None else _place(after)
     found = Processes(clients.store).instances(process, ended=ended, limit=SHOWN + 1, part=part, after=place)
     last = found[SHOWN - 1] if len(found) > SHOWN else None
     shown = tuple(status_as_json(one) for one in found[:SHOWN])
     return Instances(shown, f"{last.stepped.isoformat()}/{last.instance}" if last else None)
 
 
-def instance_place(text: str) -> tuple[datetime, str]:
+def _place(text: str) -> tuple[datetime, str]:
     """Return the place behind an instance, such as `2026-11-26T12:00:00+00:00/o1`. Raises FieldWrong."""
     moment, _, instance = text.partition("/")
     try:
@@ -111,7 +110,7 @@ def instance_place(text: str) -> tuple[datetime, str]:
 
 def read_troubled(clients: Clients, process: str) -> tuple[tuple[str, int], ...]:
     """Return what keeps instances of a process from going on, each with how many it keeps, the most frequent first."""
-    troubled = Processes(clients.store).troubled(process)
+    troubled = Processes(clients.store).troubled(process, limit=_TROUBLED)
     return tuple(Counter(pattern_of(one.problem) for one in troubled).most_common(_CAUSES))
 
 
@@ -120,8 +119,7 @@ def read_instance(clients: Clients, process: str, instance: str) -> InstanceShow
     status = Processes(clients.store).show(process, instance)
     steps = clients.store.read_stream(StreamName(process, instance), backwards=True, limit=_STEPS + 1)
     opened = [{"version": step.version, "time": step.time, **opened_step(step.data)} for step in steps]
-    moments = timeline(reversed(opened[:_STEPS]), status.scheduled, now=datetime.now(UTC))
-    return InstanceShown(status_as_json(status), moments, more=len(opened) > _STEPS, ended=status.status in ENDED)
+    return InstanceShown(status, opened[:_STEPS][::-1], more=len(opened) > _STEPS, ended=status.status in ENDED)
 
 
 def opened_step(value: Any) -> Any:

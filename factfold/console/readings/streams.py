@@ -69,13 +69,8 @@ class Search:
 
     def has(self, event: EventJson) -> bool:
         """Whether an event as it is shown has the text, in capitals or not."""
-        sought = (self.text or "").casefold()
-        return not sought or any(sought in str(part).casefold() for part in _searched(event))
-
-
-def _searched(event: EventJson) -> Iterator[object]:
-    yield from (event["type"], event["stream"])
-    yield json.dumps(as_json(event["data"]), ensure_ascii=False)
+        shown = f"{event['type']} {event['stream']} {json.dumps(as_json(event['data']), ensure_ascii=False)}"
+        return not self.text or self.text.casefold() in shown.casefold()
 
 
 @dataclass(frozen=True, slots=True)

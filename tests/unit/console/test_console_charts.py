@@ -55,11 +55,14 @@ def test_a_group_has_charts_of_freshness_lag_and_throughput(browser):
     assert all(len(tick.split(":")) == 3 for tick in ticks[3:])
 
 
-def test_every_thing_with_figures_is_on_the_page_of_charts_and_has_one_of_its_own(browser):
-    page = browser.page("/charts")
-    assert {"teashop", "reviews", "payment"} <= {link.text() for link in page.css("h2 a")}
-    assert [link.text() for link in browser.page("/charts?kind=group&name=teashop").css("h2 a")] == ["teashop"]
-    assert "there are no charts of 'nothing'" in browser.page("/charts?kind=group&name=nothing", 404).text()
+def test_a_trend_of_the_overview_stands_in_its_row_and_leads_to_the_charts(browser):
+    for _ in range(3):
+        page = browser.page("/")
+    link = next(one for one in page.css("#watched .trends a") if one.css("svg"))
+    assert link.attributes["href"] == "/?kind=group&name=teashop"
+    charts = browser.page(link.attributes["href"]).css("#live figcaption")
+    assert [one.text().split()[0] for one in charts] == ["freshness", "lag", "throughput"]
+    assert browser.page("/?kind=group&name=nothing").css("svg.chart") == []
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,7 @@ def test_a_relay_is_watched_and_has_charts(shop, monkeypatch, leader, health, re
         (row,) = [one for one in overview(sources.look(), {}).watched if one.kind == "relay"]
         assert (row.health, row.records, row.remedy) == (health, 7, remedy)
         assert sources.look().trend("relay relay published").samples[0] == 84.0
-        assert "freshness" in Browser(sources).page("/charts?kind=relay&name=relay").text()
+        assert "freshness" in Browser(sources).page("/?kind=relay&name=relay").text()
 
 
 def test_a_service_with_kafka_connect_needs_no_relay(shop):

@@ -44,25 +44,23 @@ def test_instances_that_have_ended_are_shown_on_demand(fulfilled):
 
 def told(page):
     """The lines of a timeline without their times."""
-    lines = [" ".join(line.text().split()) for line in page.css("#timeline li")]
+    lines = [" ".join(line.text(separator=" ").split()) for line in page.css("#timeline li")]
     return [re.sub(r"^(20\S+ \S+Z|–) | state after step.*", "", line) for line in lines]
 
 
 def test_an_instance_is_a_timeline_from_its_first_event_to_what_is_still_to_come(fulfilled):
     page = fulfilled.page("/subscriptions?process=fulfilment&instance=o1")
-    lines = told(page)
-    assert lines[:2] == ["event order.placed order-o1@0 running", "sends item.reserve to tea"]
-    assert re.fullmatch(r"sets timer payment due 20\S+ \S+Z", lines[2])
-    assert lines[3:] == ["reply item.reserve running", "now", "waits timer payment"]
+    first, *lines = told(page)
+    assert first.startswith("event order.placed order-o1@0 running sends item.reserve to tea sets timer payment , due")
+    assert lines == ["reply item.reserve running", "now", "waits timer payment"]
     assert '"amount": 9.0000' in page.css_first("#timeline pre").text()
     assert page.css_first("#instance a").attributes["href"] == "/stream?stream=fulfilment-o1"
 
 
 def test_what_was_set_aside_ends_a_timeline(fulfilled):
     set_aside(fulfilled, "o1")
-    assert told(fulfilled.page("/subscriptions?process=fulfilment&instance=o1"))[-1] == (
-        "set aside timer payment 1 attempts no handler of 'o1'"
-    )
+    last = told(fulfilled.page("/subscriptions?process=fulfilment&instance=o1"))[-1]
+    assert last == "set aside timer payment attempts: 1 no handler of 'o1'"
 
 
 def set_aside(browser, *instances):
@@ -97,7 +95,7 @@ def test_instances_are_searched_and_shown_page_by_page(fulfilled, monkeypatch):
     assert second.css_first("a[rel=next]") is None
     assert [row[0] for row in cells(fulfilled.page(f"{path}&find=1"), "#instances")] == ["o1"]
     assert cells(fulfilled.page(f"{path}&find=%25"), "#instances") == []
-    assert "is no place in the list" in fulfilled.page(f"{path}&after=x", 400).text()
+    assert "is no place in the list" in fulfilled.page(f"{path}&after=x").text()
 
 
 def test_a_retry_says_what_the_instance_waits_for_now(fulfilled):
