@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 
 import pytest
 import sqlalchemy as sa
@@ -14,6 +15,7 @@ from projections.declaring.sql_text import parsed
 from projections.declaring.sql_views import SqlFunction
 from projections.errors import InvalidDefinition
 from projections.spark.session import small_batch_session
+from projections.spark.views.view_functions import view_columns
 from projections.testing.trial import ViewTrial
 from tests.rows import each_row
 
@@ -193,6 +195,22 @@ def test_a_text_reads_the_tables_that_spark_reads(own, what):
 def test_a_text_in_which_spark_reads_other_tables_is_refused(own, text, read):
     with pytest.raises(InvalidDefinition, match=f"Spark reads {read}"):
         ours(own, text)
+
+
+@each_row(
+    ("text", "cause"),
+    [
+        ("SELECT id, nothing(at) AS x FROM orders", "Cannot resolve routine `nothing`"),
+        ("SELECT id, substring(name) AS x FROM customers", "requires [2, 3] parameters"),
+        ("SELECT id, name FROM orders JOIN customers ON customer_id = customers.id", "Reference `id` is ambiguous"),
+    ],
+)
+def test_a_query_that_spark_cannot_analyse_is_a_definition_to_correct(own, text, cause):
+    read = {name: table for name, table in TABLES.items() if name in text}
+    group = ProjectionGroup("wrong", [sql_view("wrong", text, tables=read, key="id")])
+    with pytest.raises(InvalidDefinition, match=re.escape(cause)) as refused:
+        view_columns(own, group)
+    assert refused.value.remedy == "correct its query"
 
 
 def test_a_view_over_rows_of_a_subquery_is_the_same_live_and_rebuilt(spark, tmp_path):

@@ -17,7 +17,7 @@ from projections.declaring.group import ProjectionGroup
 from projections.declaring.naming import checked_columns
 from projections.declaring.timing.promises import require_row_time
 from projections.declaring.views import InferredReferences, Reference, View, ViewTable
-from projections.errors import InvalidDefinition, UnknownColumn
+from projections.errors import InvalidDefinition, SparkFailed, UnknownColumn
 from projections.planning.inference import compared, inferred, written
 from projections.planning.lineage import require_own_key, require_traced
 from projections.planning.marks import ROLE, role
@@ -46,6 +46,7 @@ _KINDS: Mapping[str, Kind] = {
     "string": "string", "tinyint": "int", "smallint": "int", "int": "int", "bigint": "long", "float": "double",
     "double": "double", "boolean": "boolean", "timestamp": "timestamp", "date": "date", "binary": "binary",
 }  # fmt: skip
+_SPARKS_OWN = re.compile(r"^\[[A-Z_.]+\] | SQLSTATE: .*")  # around what its errors say
 # Operators that look beyond the rows a key references.
 _REFUSED = {
     "Window": "a window over the whole table", "GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a limit",
@@ -89,13 +90,30 @@ def _planned(spark: SparkSession, group: ProjectionGroup) -> tuple[dict[str, Any
     return columns, personal
 
 
+@contextmanager
+def _refused_by_spark(view: View) -> Iterator[None]:
+    """Say of a query that Spark cannot analyse that its definition is wrong: to start again would change nothing."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        with described(f"view {view.name}"):
+            yield
+    except SparkFailed as failed:
+        if not isinstance(failed.__cause__, AnalysisException):
+            raise
+        cause = _SPARKS_OWN.sub("", failed.message)
+        raise InvalidDefinition(
+            f"Spark cannot read view {view.name!r}: {cause}", remedy="correct its query", place=view.place
+        ) from failed
+
+
 def _require_sound(view: View) -> None:
     check(view)
     walk(view)
 
 
 def _columns_of(spark: SparkSession, view: View) -> tuple[dict[str, ColumnType], Node]:
-    with described(f"view {view.name}"):
+    with _refused_by_spark(view):
         empty = {name: _no_rows(spark, _ddl(table.opened)) for name, table in _tables(view).items()}
         # New frames from the schemas: what Factfold does to rows before the function is no part of the function's plan.
         frames = zip(view.tables, handed(view, empty), strict=True)
