@@ -13,7 +13,6 @@ from eventstore.aggregates.aggregate import Aggregate
 from eventstore.aggregates.dispatcher import ATTEMPTS, Accepted, Dispatcher, Middleware, Result, Send
 from eventstore.backends.sql.async_store import AsyncSqlEventStore
 from eventstore.backends.sql.greenlets import await_only, in_greenlet, waited_for
-from eventstore.identifiers import checked_command_id
 from eventstore.messages import NO_METADATA, Command, Metadata
 from eventstore.snapshots import Snapshots
 
@@ -68,10 +67,10 @@ class AsyncDispatcher:
         again.
 
         Raises:
-            InvalidIdentifier: The id is no UUID.
+            WrongType: The id is no UUID.
             CommandIdTaken: The id belongs to another command or another aggregate. Raised by `send`.
         """
-        return replace(self, command_id=checked_command_id(command_id))
+        return replace(self, command_id=command_id)
 
     def within(self, connection: AsyncConnection) -> AsyncDispatcher:
         """Return a dispatcher that loads and appends in the caller's transaction, with rows of ordinary tables.

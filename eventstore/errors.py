@@ -4,6 +4,7 @@ FactfoldError                  message, remedy, place
 ├── WrongExpectedVersion       another writer was first: stream, expected, actual
 ├── Refused                    an aggregate's decision said no: reason
 ├── InvalidIdentifier          a stream, category, topic or type name out of its rules
+├── WrongType                  an argument of a type that its parameter does not take
 ├── InvalidBound               a version or limit to read by that is below zero
 ├── EventsNotFound             no event of an id, a stream, a version or a correlation
 ├── InvalidSettings            a setting that is unknown or has a wrong value
@@ -132,6 +133,7 @@ __all__ = [
     "UnsupportedBackend",
     "UnsupportedFieldType",
     "WrongExpectedVersion",
+    "WrongType",
 ]
 
 
@@ -238,6 +240,12 @@ class InvalidSettings(FactfoldError):
 
 class EventsNotFound(FactfoldError):
     """What was looked at holds no event of an id, a stream, a version or a correlation."""
+
+
+class WrongType(FactfoldError, TypeError):
+    """An argument is or holds a value of a type that its parameter does not take."""
+
+    final = True
 
 
 class InvalidBound(FactfoldError):

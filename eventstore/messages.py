@@ -126,12 +126,6 @@ class NewEvent:
     id: UUID | None = None
     metadata: Metadata | None = None
 
-    def __post_init__(self) -> None:
-        if self.id is not None and not isinstance(self.id, UUID):
-            raise InvalidIdentifier(
-                f"event id {str(self.id)[:80]!r} is a {type(self.id).__name__}", remedy="give a UUID, or none"
-            )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEvent:

@@ -208,7 +208,7 @@ class Settings(BaseSettings):
     @classmethod
     def for_broker(cls, bootstrap_servers: str) -> Settings:
         """Return settings for a broker without security, such as that of the local stack."""
-        return cls(kafka=KafkaSettings(bootstrap_servers=bootstrap_servers))
+        return cls(kafka={"bootstrap_servers": bootstrap_servers})
 
 
 def _invalid(error: ValidationError) -> InvalidSettings:

@@ -124,9 +124,10 @@ def _within_json(environment: Mapping[str, str]) -> set[str]:
 def _text(value: object, place: _Place) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str | int | float):
+    if isinstance(value, str | int | float) and "\0" not in str(value):
         return str(value)
-    raise place.wrong(f"is a {type(value).__name__}", remedy="write one text, number or boolean")
+    problem = "holds a NUL character" if isinstance(value, str) else f"is a {type(value).__name__}"
+    raise place.wrong(problem, remedy="write one text, number or boolean")
 
 
 def _json(value: object, place: _Place) -> str:

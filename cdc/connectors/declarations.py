@@ -90,7 +90,7 @@ def _read(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise _refusal("there is no such file", "check the path", str(file)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, OSError) as error:  # ValueError: no TOML, no UTF-8, or no path at all
         raise _refusal(f"the file cannot be read: {error}", "write it as TOML, in UTF-8", str(file)) from error
 
 

@@ -15,7 +15,7 @@ from eventstore.aggregates.aggregate import Aggregate, aggregate_of, command_nam
 from eventstore.aggregates.command_arguments import given_arguments
 from eventstore.errors import CommandIdTaken, DeclarationError, Refused, WrongExpectedVersion
 from eventstore.event_types import event_type_of
-from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName, checked_command_id
+from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName
 from eventstore.messages import NO_METADATA, Cause, Command, Metadata, NewEvent, RecordedEvent, is_uuid
 from eventstore.snapshots import Snapshots
 from eventstore.store import AppendResult, Streams, TransactionalStore
@@ -120,13 +120,13 @@ class Dispatcher:
         again.
 
         Raises:
-            InvalidIdentifier: The id is no UUID.
+            WrongType: The id is no UUID.
             CommandIdTaken: The id belongs to another command or another aggregate. Raised by `send`.
 
         Examples:
             >>> service.once(request_id).send("o1", Order.pay, amount=120)
         """
-        return replace(self, command_id=checked_command_id(command_id))
+        return replace(self, command_id=command_id)
 
     def within(self, connection: Connection) -> Dispatcher:
         """Return a dispatcher that loads and appends in the caller's transaction, with rows of ordinary tables.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import TIMEOUT_MAX, Event, Thread
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -113,4 +113,4 @@ def _look(metrics: RunnerMetrics, look: Callable[[], None], every: float, stop: 
                 cause = error.message if isinstance(error, FactfoldError) else type(error).__name__
                 log.warning("metrics not refreshed", cause=cause, retry_in=every)
             is_first = False
-        stop.wait(every)
+        stop.wait(min(every, TIMEOUT_MAX))

@@ -190,7 +190,6 @@ def _root(
 def main() -> None:
     """Run the command line; a FactfoldError is shown as cause, remedy and place, with exit code 1."""
     debug = _takes_debug(sys.argv)
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # as stderr: a name may be no UTF-8
     try:
         application()()
     except FactfoldError as failure:

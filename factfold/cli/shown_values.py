@@ -16,8 +16,8 @@ import typer
 from eventstore.delivery.masking import MASK
 from eventstore.personal.marks import Sealed
 
-# Controls but for the end of a line and tabs, and what changes the direction of writing.
-_STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# Controls but for the end of a line and tabs, what changes the direction of writing, and what is no UTF-8.
+_STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def as_json(value: Any) -> Any:

@@ -80,7 +80,7 @@ def table_of(parts: Sequence[Running], left_out: Sequence[LeftOut]) -> Table:
 
     table = Table(expand=True, title_justify="left", box=None, pad_edge=False)
     for heading, grows in (("part", 2), ("kind", 0), ("state", 0), ("for", 0), ("restarts", 0), ("last line", 3)):
-        table.add_column(heading, ratio=grows or None, no_wrap=True, overflow="ellipsis")
+        table.add_column(heading, ratio=grows or None, no_wrap=heading != "last line", overflow="ellipsis")
     for one in parts:
         state = Text(one.state.value, style=_COLOURS[one.state])
         age, restarts = _age(time.monotonic() - one.since), str(one.restarts or "")

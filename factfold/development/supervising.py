@@ -132,7 +132,7 @@ class Supervisor:
     def _read(self, one: Running, process: subprocess.Popen[str], log: RotatingFileHandler) -> None:
         for line in _lines(process):
             log.emit(_record(line))
-            one.line = line
+            one.line = _shown(one.line, line)
             if one.state is State.STARTING and line.startswith(_READY):
                 self._change(one, State.RUNNING)
             self._on_line(one, line)
@@ -146,6 +146,13 @@ def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
     for line in process.stdout or ():
         if text := escaped(line.rstrip()):
             yield text
+
+
+def _shown(before: str, line: str) -> str:
+    """Return the line to show of a part: of an error its cause with its remedy, and not the place below them."""
+    if before.startswith("error: ") and line.startswith("  "):
+        return f"{before};{line[1:]}" if line.startswith("  remedy: ") else before
+    return line
 
 
 def _record(line: str) -> LogRecord:

@@ -99,7 +99,12 @@ def test_two_connectors_of_one_role_create_it_once(monkeypatch: pytest.MonkeyPat
     assert set(statements) == {f"{one};" for one in (*grant_statements(SHOP), *grant_statements(outbox))}
 
 
-@pytest.mark.parametrize("reference", ["nonsense", "no_such_module_here:x", "json:no_such_attribute"])
+def test_a_reference_to_a_module_that_is_missing_is_no_change_that_a_plan_tells() -> None:
+    with pytest.raises(DeclarationError, match="there is no module 'no_such_module_here' for the connector"):
+        run("plan", "no_such_module_here:x")
+
+
+@pytest.mark.parametrize("reference", ["nonsense", "json:no_such_attribute"])
 def test_a_reference_that_cannot_be_loaded_is_no_change_that_a_plan_tells(reference: str) -> None:
     with pytest.raises(InvalidConnector) as refused:
         run("plan", reference)

@@ -246,6 +246,16 @@ def test_a_part_that_fails_is_started_again_and_given_up_after_the_limit(tmp_pat
     assert log.count("  oh\n") == 3
 
 
+def test_the_screen_shows_cause_and_remedy_of_a_part_that_failed(tmp_path, told):
+    shown = "print('going'); print('error: no broker answers'); print('  remedy: start it, or correct its address'); "
+    supervisor = told.supervisor(tmp_path, part("bad", f"{shown}print('  at: broker-1:9092'); raise SystemExit(1)"))
+    supervisor.run(stop=threading.Event())
+    cell = " ".join(rendered(table_of(supervisor.running, [])).split())
+    for words in ("error: no broker answers", "remedy: start it, or correct", "its address"):
+        assert words in cell
+    assert "broker-1" not in cell
+
+
 def test_a_log_is_bounded(tmp_path, told, monkeypatch):
     monkeypatch.setattr(supervising, "LOG_BYTES", 10_000)
     supervisor = told.supervisor(tmp_path, part("loud", "for n in range(5000): print('line', n)"))

@@ -86,7 +86,7 @@ def dialect_of(engine: Engine, tables: Tables) -> Dialect:
     if (engine.dialect.name, engine.driver) in (("sqlite", "pysqlite"), ("sqlite", "aiosqlite")):
         from eventstore.backends.sql.sqlite import SqliteDialect  # SQLAlchemy is loaded when it is first used
 
-        return SqliteDialect(tables)
+        return SqliteDialect(tables, in_memory=engine.url.database in (None, "", ":memory:"))
     raise UnsupportedBackend(
         f"the event store does not support {engine.dialect.name} through {engine.driver}",
         remedy="use postgresql+psycopg://… or sqlite:///…",

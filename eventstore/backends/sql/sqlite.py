@@ -40,6 +40,10 @@ _READ_ONLY: Final = (
 _REFUSALS: Final = {
     sqlite3.SQLITE_BUSY: _LOCKED, sqlite3.SQLITE_LOCKED: _LOCKED, sqlite3.SQLITE_READONLY: _READ_ONLY,
 }  # fmt: skip
+_OF_ANOTHER_THREAD: Final = (
+    "tables of the event store are missing: a SQLite database in memory belongs to the thread that opened it",
+    "use the store in one thread, or name a file: sqlite:///shop.db. In its thread, call create_tables()",
+)
 _NO_DATABASE: Final = (
     "the file is no SQLite database, or it is damaged",
     "name the event store's file, or restore it from a copy",
@@ -51,11 +55,12 @@ class SqliteDialect:
 
     single_writer: Final = True
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, *, in_memory: bool = False) -> None:
         if tables.schema is not None:
             raise UnsupportedBackend(
                 "SQLite has no schemas", remedy="give each store a file of its own", place="schema"
             )
+        self._missing = _OF_ANOTHER_THREAD if in_memory else TABLES_MISSING
         self._events, self._archived = tables.events, tables.archived_streams
 
     def settle(self, connection: Connection) -> None:
@@ -148,7 +153,7 @@ class SqliteDialect:
         if _code(error) & _PRIMARY_CODE in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             return _NO_DATABASE
         missing = any(words in str(error.orig) for words in ("no such table", "no such column", "has no column named"))
-        return TABLES_MISSING if missing else None
+        return self._missing if missing else None
 
     def refused(self, error: DBAPIError) -> tuple[str, str] | None:
         """Return what the lock of another connection prevents, or that the file is read-only, and the remedy."""

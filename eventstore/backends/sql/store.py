@@ -24,7 +24,7 @@ from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.reading import Part, Reader
 from eventstore.backends.sql.restoring import renumber, restored
 from eventstore.backends.sql.snapshots import SqlSnapshots
-from eventstore.backends.sql.transfer.contents import Format, Progress
+from eventstore.backends.sql.transfer.contents import Format, Progress, export_path
 from eventstore.backends.sql.transfer.exporting import Exporter, ExportReport
 from eventstore.backends.sql.transfer.importing import Importer, ImportReport, Taken
 from eventstore.closing import Closing
@@ -88,8 +88,6 @@ class SqlEventStore(Closing):
         new_id: Callable[[], UUID] | None = None,
         keys: KeyStore | MasterKeys | None = None,
     ) -> None:
-        if isinstance(keys, str):
-            raise DeclarationError("keys= is a text", remedy="give MasterKeys.parse(text)")
         self._owns_engine = not isinstance(database, Engine)
         self.engine = database if isinstance(database, Engine) else engine_for(database)
         self.tables = Tables(schema)
@@ -379,7 +377,8 @@ class SqlEventStore(Closing):
         """
         if keys:
             self._require_own_keys()
-        return Exporter(self._database, self._catalogue).export(Path(path), category, format, on_progress, keys=keys)
+        with export_path(path) as file:
+            return Exporter(self._database, self._catalogue).export(file, category, format, on_progress, keys=keys)
 
     def import_file(
         self,
@@ -407,7 +406,8 @@ class SqlEventStore(Closing):
         foreign = None if self._keys is self._subjects else self._keys
         importer = Importer(self._database, self._catalogue, self._subjects, foreign)
         taken = Taken(self._subjects.master() if keys else None, erasures, topics)
-        return importer.load(Path(path), format, on_progress, taken=taken)
+        with export_path(path) as file:
+            return importer.load(file, format, on_progress, taken=taken)
 
     def _require_own_keys(self) -> None:
         if self._keys is not None and self._keys is not self._subjects:

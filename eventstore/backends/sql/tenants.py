@@ -13,8 +13,10 @@ from uuid import UUID
 
 from sqlalchemy import URL, Engine, inspect
 
+from eventstore.backends.sql.dialect import dialect_of
 from eventstore.backends.sql.engines import url_of
-from eventstore.backends.sql.models import MIGRATIONS
+from eventstore.backends.sql.failures import typed_failures
+from eventstore.backends.sql.models import MIGRATIONS, Tables
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.erasure import KeyStore, MasterKeys
 from eventstore.errors import UnsupportedBackend
@@ -74,16 +76,17 @@ def tenant_store(
 
 
 def tenants(engine: Engine) -> list[str]:
-    """Return the tenants that have a store in a database, by name.
+    """Return the tenants that have a store in a database, by name. Raises StoreUnavailable.
 
     Examples:
         >>> tenants(engine)
         ['acme']
     """
     _require_schemas(engine)
-    looked = inspect(engine)
-    schemas = [name for name in looked.get_schema_names() if name.startswith(_SCHEMA)]
-    stores = [name for name in schemas if looked.has_table(MIGRATIONS, schema=name)]
+    with typed_failures(engine, dialect_of(engine, Tables(None))):
+        looked = inspect(engine)
+        schemas = [name for name in looked.get_schema_names() if name.startswith(_SCHEMA)]
+        stores = [name for name in schemas if looked.has_table(MIGRATIONS, schema=name)]
     return sorted(name.removeprefix(_SCHEMA) for name in stores)
 
 

@@ -15,6 +15,7 @@ from cdc.connect.failures import short_trace
 from cdc.errors import InvalidConnector, SourceNotReady
 from eventstore.errors import DeclarationError, UnsupportedBackend
 from factfold import on_demand
+from factfold.cli.definitions import load_module
 from factfold.cli.shown_values import echo
 from factfold.stack import LocalStack
 from factfold.stack.errors import StackNotUp
@@ -157,17 +158,13 @@ def _declared(reference: str) -> Iterable[Connector]:
 
 
 def _loaded(reference: str) -> Any:
-    import sys
-    from importlib import import_module
-
     module, colon, attribute = reference.partition(":")
     if not (module and colon and attribute):
         raise _unloaded(f"{reference!r} is neither module:attribute nor a .toml file", reference)
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+    loaded = load_module(reference, module, what="connector", example="shop.connectors:shop")
     try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+        return getattr(loaded, attribute)
+    except AttributeError as error:
         raise _unloaded(f"{reference!r} cannot be loaded: {error}", reference) from error
 
 

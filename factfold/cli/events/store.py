@@ -165,7 +165,7 @@ def renumber(
     published: Annotated[bool, typer.Option("--published", help="The outbox connector only warns of updates.")] = False,
 ) -> None:
     """Number the events of a restored store by the transaction ids of its new cluster."""
-    with _open(database, schema) as opened:
+    with existing_store(database, schema) as opened:
         by = opened.renumber(published=published)
     echo(f"renumbered by {by:,}" if by else "nothing to do")
 

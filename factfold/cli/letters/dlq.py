@@ -137,6 +137,7 @@ def replay(
     """Send letters back: to their group alone, to their topic, or to the branches they belong to.
 
     Killed, it is run again: no letter is lost, and none is sent twice. Exit code 3 if some letters stay open.
+    An event that was handled since its letter is handled again if the inbox has forgotten it (`remember`, 30 days).
     """
     chosen, payload = _chosen(ids, every=every), None if edit is None else _edit(edit)
     with opened_letters(Home(topic, group, home, database, store_url, schema, views_url, branches)) as opened:

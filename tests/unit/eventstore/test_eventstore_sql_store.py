@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,17 @@ from sqlalchemy.event import listen, remove
 
 from eventstore import ANY, NO_STREAM, Aggregate, MemoryEventStore, Metadata, SqlEventStore, event
 from eventstore.errors import (
-    DeclarationError,
     InvalidIdentifier,
     SchemaConflict,
     StoreNotPrepared,
     StoreUnavailable,
     UnsupportedBackend,
+    WrongType,
 )
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.store import FenceStatus
 from eventstore.topics import HEADER_COLUMNS, SCHEMAS_TOPIC, partition_of
+from tests.rows import each_row
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC)
 
@@ -243,8 +245,32 @@ def test_a_source_that_names_no_topic_still_writes_to_categories_that_exist(url:
         assert _topics(store) == {"order": "order"}
 
 
+@each_row("url", ["sqlite://", "sqlite:///:memory:"])
+def test_a_store_in_memory_says_in_another_thread_that_it_belongs_to_one(url: str) -> None:
+    with SqlEventStore(url) as store, ThreadPoolExecutor(1) as other:
+        store.create_tables()
+        with pytest.raises(StoreNotPrepared, match="in memory belongs to the thread that opened it"):
+            other.submit(store.head, "order-1").result()
+        assert store.head("order-1") is None
+
+
+def test_a_file_that_is_read_only_or_no_database_is_named(tmp_path: Path) -> None:
+    with SqlEventStore(f"sqlite:///{tmp_path}/a.db") as store:
+        store.create_tables()
+    with (
+        SqlEventStore(f"sqlite:///file:{tmp_path}/a.db?mode=ro&uri=true") as store,
+        pytest.raises(StoreUnavailable, match="is read-only for this user"),
+    ):
+        store.declare_category("order", partitions=1)
+    (tmp_path / "text.db").write_text("no database " * 400)
+    with (
+        SqlEventStore(f"sqlite:///{tmp_path}/text.db") as store,
+        pytest.raises(StoreNotPrepared, match="no SQLite database"),
+    ):
+        store.renumber()
+
+
 def test_master_keys_that_are_still_a_text_are_refused() -> None:
-    with pytest.raises(DeclarationError) as refused:
+    with pytest.raises(WrongType, match=r"^keys of ") as refused:
         SqlEventStore("sqlite://", keys="first:bm90IGEga2V5")  # type: ignore[arg-type]
-    assert refused.value.remedy == "give MasterKeys.parse(text)"
     assert "bm90" not in str(refused.value)

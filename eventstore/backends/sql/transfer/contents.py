@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,21 @@ MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowErr
 Format = Literal["jsonl", "parquet"]
 Progress = Callable[[int, int], None]
 """Called now and then with how much is done and how much there is, in units of its own."""
+
+
+@contextmanager
+def export_path(path: str | Path) -> Iterator[Path]:
+    """Lend the path of an export; InvalidExport where it names no file, or the operating system refuses it."""
+    try:
+        if "\0" in str(path) or not Path(path).name:
+            raise OSError("that is no name of a file")
+        yield Path(path)
+    except OSError as error:
+        raise InvalidExport(
+            f"the file cannot be read or written: {error.strerror or error}",
+            remedy="check the path, its folder, their rights and the disk",
+            place=str(path)[:200],
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
