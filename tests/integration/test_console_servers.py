@@ -269,3 +269,10 @@ def test_a_source_of_another_database_shows_no_slot(browser, slot, database):
         assert (
             "its source was not looked into" in elsewhere.page("/connectors?name=orders").css_first("#connector").text()
         )
+
+
+def test_a_relay_without_a_leader_has_failed_and_what_it_published_is_counted(depot):
+    (relay,) = [one for one in depot.browser.json("/api/overview")["watched"] if one["kind"] == "relay"]
+    assert (relay["health"], relay["records"], relay["remedy"]) == ("failed", 0, "factfold relay run")
+    assert depot.sources.look().trend("relay relay published").samples[0] >= 3
+    assert depot.sources.look().trend(f"subscription {depot.load.group} handled").samples[0] == 0.0

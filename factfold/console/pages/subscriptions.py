@@ -23,6 +23,7 @@ from factfold.console.readings.processes import (
     PROCESSES,
     SCHEDULED,
     TROUBLED,
+    TROUBLED_READ,
     Instances,
     InstanceShown,
     ProcessState,
@@ -191,7 +192,8 @@ def _retry_all(sources: Sources, fields: Query) -> Outcome:
     """Retry the instances with a problem, or those with the problem that is named; one that fails holds up no other."""
     name, cause = required(fields, "process"), fields.get("cause", "").strip()
     processes, lines = Processes(sources.clients.store, [_kind(sources, name)]), list[str]()
-    chosen = [one.instance for one in processes.troubled(name) if not cause or pattern_of(one.problem) == cause]
+    troubled = processes.troubled(name, limit=TROUBLED_READ)
+    chosen = [one.instance for one in troubled if not cause or pattern_of(one.problem) == cause]
     for instance in chosen:
         try:
             processes.retry(name, instance)

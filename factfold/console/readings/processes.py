@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 STUCK_AFTER: Final = timedelta(hours=1)
 SHOWN: Final = 50  # instances on a page
 _LIMIT: Final = 200
-_CAUSES, _TROUBLED = 20, 5_000  # that are shown, of so many instances that are looked at
+TROUBLED_READ: Final = 5_000  # instances with a problem that are looked at, and retried by one form
+_CAUSES: Final = 20
 _STEPS: Final = 100
 _TEXTS: Final = ("data", "state", "arguments", "undo_arguments")  # of a step: plain values, written as text
 
@@ -84,7 +85,7 @@ class Instances:
 class InstanceShown:
     """One instance as `factfold processes show --json` prints it, its last steps in the order of time."""
 
-    status: InstanceStatus
+    status: Mapping[str, Any]
     steps: Sequence[Mapping[str, Any]]
     more: bool
     ended: bool
@@ -110,7 +111,7 @@ def _place(text: str) -> tuple[datetime, str]:
 
 def read_troubled(clients: Clients, process: str) -> tuple[tuple[str, int], ...]:
     """Return what keeps instances of a process from going on, each with how many it keeps, the most frequent first."""
-    troubled = Processes(clients.store).troubled(process, limit=_TROUBLED)
+    troubled = Processes(clients.store).troubled(process, limit=TROUBLED_READ)
     return tuple(Counter(pattern_of(one.problem) for one in troubled).most_common(_CAUSES))
 
 
@@ -119,7 +120,9 @@ def read_instance(clients: Clients, process: str, instance: str) -> InstanceShow
     status = Processes(clients.store).show(process, instance)
     steps = clients.store.read_stream(StreamName(process, instance), backwards=True, limit=_STEPS + 1)
     opened = [{"version": step.version, "time": step.time, **opened_step(step.data)} for step in steps]
-    return InstanceShown(status, opened[:_STEPS][::-1], more=len(opened) > _STEPS, ended=status.status in ENDED)
+    return InstanceShown(
+        status_as_json(status), opened[:_STEPS][::-1], more=len(opened) > _STEPS, ended=status.status in ENDED
+    )
 
 
 def opened_step(value: Any) -> Any:

@@ -179,7 +179,8 @@ def read_trace(clients: Clients, correlation: str) -> TraceShown:
     log = _Beginning(clients.store)
     engines = [clients.store.engine, *([clients.database] if clients.database is not None else [])]
     conversation = trace(correlation, [log], inboxes=[SqlInboxes(engine) for engine in engines])
-    return TraceShown(trace_as_json(conversation)["steps"], log.more)
+    steps = zip(conversation.steps, trace_as_json(conversation)["steps"], strict=True)
+    return TraceShown([{**shown, "event": step.entry and _of_entry(step.entry)} for step, shown in steps], log.more)
 
 
 class _Beginning:
@@ -202,12 +203,12 @@ class _Beginning:
 
 
 def _shown(clients: Clients, events: Sequence[RecordedEvent]) -> tuple[EventJson, ...]:
-    entries = masked_entries(clients.store, events)
-    return tuple({**entry_as_json(entry), "data": _opened(entry)} for entry in entries)
+    return tuple(map(_of_entry, masked_entries(clients.store, events)))
 
 
-def _opened(entry: Entry) -> Any:
-    return opened_step(entry.data) if entry.event is not None and entry.event.type == _STEPPED else entry.data
+def _of_entry(entry: Entry) -> EventJson:
+    is_step = entry.event is not None and entry.event.type == _STEPPED
+    return {**entry_as_json(entry), "data": opened_step(entry.data) if is_step else entry.data}
 
 
 EVENTS: Final = Reading(read_events)

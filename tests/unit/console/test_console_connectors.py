@@ -85,9 +85,11 @@ def test_the_overview_judges_a_connector_that_runs_by_its_slot(sources, monkeypa
     page = Browser(sources).page("/")
     (row,) = [row for row in cells(page, "#watched") if row[2] == "customers-cdc"]
     assert (row[0], row[4]) == (health, waiting)
+    charts = Browser(sources).page("/connectors?name=customers-cdc").css("figure svg.chart")
+    assert len(charts) == bool(before)
 
 
-def test_the_overview_does_not_call_a_connector_well_whose_slot_cannot_be_read(sources, monkeypatch):
+def test_the_overview_does_not_call_a_connector_healthy_whose_slot_cannot_be_read(sources, monkeypatch):
     def unreadable(clients):
         raise FactfoldError("the source database does not answer", remedy="start it")
 

@@ -19,7 +19,9 @@ def ask(browser, text, group="teashop"):
 
 def test_a_query_over_views_is_answered(browser):
     text = "select customer, quantity * 1.5 as n from order_details where note like '%script%'"
-    assert cells(ask(browser, text), "#answer") == [[SCRIPT, "750.0"]]
+    page = ask(browser, text)
+    assert cells(page, "#answer") == [[SCRIPT, "750.0"]]
+    assert page.css_first("#fresh").attributes["hx-get"] == "/view?group=teashop", "what refreshes asks nothing again"
 
 
 @each_row(("text", "words"), [

@@ -157,7 +157,12 @@ def test_steps_of_processes_are_folded_away_and_read_as_their_values(fulfilled):
     (link,) = page.css("#processes a")
     steps = cells(fulfilled.page(link.attributes["href"]), ".events")
     assert {row[1] for row in steps} == {"process.stepped"}
-    text = fulfilled.page("/stream?stream=fulfilment-o2&at=0").css_first("#payload").text()
+    assert steps[-1][3] == "event order.placed → running, sends item.reserve"
+    page = fulfilled.page("/stream?stream=fulfilment-o2&at=0")
+    trace = fulfilled.page(page.css_first("#why a").attributes["href"]).css_first("#trace").text()
+    assert "amount=9.0000" in trace
+    assert "timeout payment → compensating, sends item.release" in trace
+    text = page.css_first("#payload").text()
     assert '"amount": 9.0000' in text
     assert "$decimal" not in text
     assert "\\" not in text
