@@ -13,6 +13,8 @@ from eventstore.aggregates.aggregate import Aggregate
 from eventstore.aggregates.dispatcher import ATTEMPTS, Accepted, Dispatcher, Middleware, Result, Send
 from eventstore.backends.sql.async_store import AsyncSqlEventStore
 from eventstore.backends.sql.greenlets import await_only, in_greenlet, waited_for
+from eventstore.given_values import require_type
+from eventstore.identifiers import checked_command_id
 from eventstore.messages import NO_METADATA, Command, Metadata
 from eventstore.snapshots import Snapshots
 
@@ -58,6 +60,7 @@ class AsyncDispatcher:
 
     def with_metadata(self, metadata: Metadata) -> AsyncDispatcher:
         """Return a dispatcher whose commands carry a conversation, a cause and a trace."""
+        require_type(metadata, Metadata, "metadata", takes="Metadata(…)")
         return replace(self, metadata=metadata)
 
     def once(self, command_id: UUID) -> AsyncDispatcher:
@@ -67,10 +70,10 @@ class AsyncDispatcher:
         again.
 
         Raises:
-            WrongType: The id is no UUID.
+            InvalidIdentifier: The id is no UUID.
             CommandIdTaken: The id belongs to another command or another aggregate. Raised by `send`.
         """
-        return replace(self, command_id=command_id)
+        return replace(self, command_id=checked_command_id(command_id))
 
     def within(self, connection: AsyncConnection) -> AsyncDispatcher:
         """Return a dispatcher that loads and appends in the caller's transaction, with rows of ordinary tables.

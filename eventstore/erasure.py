@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
 from eventstore.errors import DeclarationError, InvalidSeal, KeysMissing
+from eventstore.given_values import require_type
 from eventstore.identifiers import check_subject
 from eventstore.personal.marks import Disclosed, Erased, Sealed
 from eventstore.personal.sealing import (
@@ -162,6 +163,7 @@ class MasterKeys:
     @classmethod
     def parse(cls, text: str) -> MasterKeys:
         """Read `name:base64[,name:base64…]`, the current key first. Raises DeclarationError, which shows no key."""
+        require_type(text, str, "the text of master keys", takes="name:base64[,name:base64…]")
         pairs = [part.strip().partition(":") for part in text.split(",") if part.strip()]
         try:
             return cls({name: base64.b64decode(key, validate=True) for name, _, key in pairs})

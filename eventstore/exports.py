@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from eventstore.extras import import_with_extras
-from eventstore.given_values import with_checked_arguments
 
 
 def exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
@@ -31,7 +30,7 @@ def exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[],
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return with_checked_arguments(getattr(import_with_extras(homes[name]), name), homes[name])
+        return getattr(import_with_extras(homes[name]), name)
 
     return load, lambda: names, names
 

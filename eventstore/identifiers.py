@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from eventstore.errors import InvalidIdentifier
 
@@ -94,6 +95,15 @@ def check_source(source: str) -> str:
     raise InvalidIdentifier(
         f"source {str(source)[:80]!r} is not one to {MAX_SOURCE_LENGTH} printable characters",
         remedy="name the service that writes, as a path or a URL: /orders",
+    )
+
+
+def checked_command_id(command_id: object) -> UUID:
+    """Return the id of a command; InvalidIdentifier for what is no UUID, and would not make the command idempotent."""
+    if isinstance(command_id, UUID):
+        return command_id
+    raise InvalidIdentifier(
+        f"{command_id!r} is no id of a command", remedy="use a UUID: uuid4(), or uuid5(NAMESPACE, text) of a text"
     )
 
 

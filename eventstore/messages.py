@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import NoneType
 from typing import Any, Final
 from uuid import UUID, uuid4
 
 from eventstore.errors import InvalidIdentifier
+from eventstore.given_values import require_type
 from eventstore.identifiers import Position
 
 _MAX_METADATA_LENGTH: Final = 255
@@ -125,6 +127,18 @@ class NewEvent:
     event: object
     id: UUID | None = None
     metadata: Metadata | None = None
+
+    def __post_init__(self) -> None:
+        require_metadata(self.metadata)
+        if self.id is not None and not isinstance(self.id, UUID):
+            raise InvalidIdentifier(
+                f"event id {str(self.id)[:80]!r} is a {type(self.id).__name__}", remedy="give a UUID, or none"
+            )
+
+
+def require_metadata(metadata: object) -> None:
+    """Raise WrongType for what is neither metadata nor None."""
+    require_type(metadata, (Metadata, NoneType), "metadata", takes="Metadata(…), or None")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

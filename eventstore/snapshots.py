@@ -23,6 +23,7 @@ from eventstore.errors import DeclarationError, InvalidEventData, StoreUnavailab
 from eventstore.fields.conversions import MISFITS
 from eventstore.fields.field_compilation import compile_hints
 from eventstore.fields.field_types import Field
+from eventstore.given_values import require_like
 from eventstore.identifiers import StreamName
 from eventstore.schema_registry import RegisteredSchema
 
@@ -82,6 +83,7 @@ class Snapshots:
     """
 
     def __init__(self, store: SnapshotStore, *, every: int = EVERY, cached: int = 0) -> None:
+        require_like(store, "keep_snapshot", "store", takes="an event store")
         self._store = store
         self._every = every
         self._cache = _Cache(cached)

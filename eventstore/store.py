@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
 from eventstore.identifiers import ExpectedVersion, Position, StreamName
-from eventstore.messages import Metadata, RecordedEvent
+from eventstore.messages import Metadata, RecordedEvent, require_metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,9 @@ class StreamAppend:
     events: Sequence[object]
     expected: ExpectedVersion
     metadata: Metadata | None = None
+
+    def __post_init__(self) -> None:
+        require_metadata(self.metadata)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 from cdc.connectors.base import Connector
 from cdc.errors import InvalidConnector
 from eventstore.errors import FactfoldError
+from eventstore.given_values import require_type
 
 _CONNECTORS: Final = {
     "mariadb": "cdc.connectors.binlog:MariaDbSource",
@@ -73,6 +74,7 @@ def load(path: str | Path) -> tuple[Connector, ...]:
         >>> for connector in load("connectors.toml"):
         ...     apply(client, connector)
     """
+    require_type(path, (str, Path), "path", takes="the path of a TOML file")
     file = Path(path)
     document = _read(file)
     if unknown := [key for key in document if key != "connector"]:

@@ -17,6 +17,7 @@ from typing import Final
 from pydantic import SecretStr
 
 from cdc.errors import InvalidConnector, LiteralSecret
+from eventstore.given_values import require_type
 
 # What Log4j once evaluated wherever such a text was logged: https://logging.apache.org/security.html#CVE-2021-44228
 _LOOKUPS: Final = "jndi lower upper ctx sys java date main map bundle marker event log4j sd spring web".split()
@@ -77,6 +78,7 @@ def write_secrets(directory: Path, name: str, *, values: Mapping[str, str | Secr
         >>> write_secrets(Path("/run/secrets"), "shop", values={"password": "…"})
         {'password': '${file:/run/secrets/shop.properties:password}'}
     """
+    require_type(directory, Path, "directory", takes="a Path")
     for part in (name, *values):
         _check_name(part)
     path = _checked_path(directory.resolve() / f"{name}.properties")

@@ -16,6 +16,7 @@ from cdc.changes.rules import FIELD_UNAVAILABLE, OP_DELETE, OP_INSERT, OP_SNAPSH
 from cdc.embedded.sqlite_values import json_of
 from cdc.errors import InvalidConnector, SourceNotReady
 from cdc.identifiers import check_identifier, check_name, quoted
+from eventstore.given_values import require_like
 from eventstore.identifiers import check_topic
 from eventstore.shown_urls import shown_url
 
@@ -57,6 +58,7 @@ def capture(engine: Engine, model: Any, *, topic: str) -> bool:
         >>> capture(engine, Customer, topic="shop.public.customers")
         True
     """
+    require_like(engine, "dialect", "engine", takes="an Engine of SQLAlchemy")
     from eventstore.backends.sql.changes import changing  # SQLAlchemy is loaded when it is first used
 
     captured = _Captured.of(getattr(model, "__table__", model), check_topic(topic))

@@ -20,6 +20,7 @@ from cdc.operating.topics import require_own_topics
 from cdc.operating.watch import CONTENT_SECONDS, POLL_SECONDS, Deadline, Until, Watch, status_of
 from cdc.source.catalogue import slot_facts, typed_errors
 from cdc.source.grants import check_life, drop_slot
+from eventstore.given_values import require_like
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -100,6 +101,7 @@ def apply(
         >>> apply(ConnectClient("http://connect:8083"), source, source=engine).status.running
         True
     """
+    require_like(connector, "config", "connector", takes="a declared connector, such as PostgresSource(…)")
     name, declared = connector.name, {"name": connector.name, **connector.config()}
     watch = _watch(client, name, declared, until=until, source=source, timeout=timeout)
     wait_for_worker(client, timeout=timeout)

@@ -15,7 +15,8 @@ from eventstore.aggregates.aggregate import Aggregate, aggregate_of, command_nam
 from eventstore.aggregates.command_arguments import given_arguments
 from eventstore.errors import CommandIdTaken, DeclarationError, Refused, WrongExpectedVersion
 from eventstore.event_types import event_type_of
-from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName
+from eventstore.given_values import require_like, require_sequence, require_type
+from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName, checked_command_id
 from eventstore.messages import NO_METADATA, Cause, Command, Metadata, NewEvent, RecordedEvent, is_uuid
 from eventstore.snapshots import Snapshots
 from eventstore.store import AppendResult, Streams, TransactionalStore
@@ -109,8 +110,14 @@ class Dispatcher:
     command_id: UUID | None = None
     new_id: Callable[[], UUID] = uuid4
 
+    def __post_init__(self) -> None:
+        require_like(self.store, "read_stream", "store", takes="an event store")
+        for one in require_sequence(self.middleware, "middleware", takes="a list of functions"):
+            require_like(one, "__call__", "a middleware", takes="functions of a command and what sends it")
+
     def with_metadata(self, metadata: Metadata) -> Dispatcher:
         """Return a dispatcher whose commands carry a conversation, a cause and a trace."""
+        require_type(metadata, Metadata, "metadata", takes="Metadata(…)")
         return replace(self, metadata=metadata)
 
     def once(self, command_id: UUID) -> Dispatcher:
@@ -120,13 +127,13 @@ class Dispatcher:
         again.
 
         Raises:
-            WrongType: The id is no UUID.
+            InvalidIdentifier: The id is no UUID.
             CommandIdTaken: The id belongs to another command or another aggregate. Raised by `send`.
 
         Examples:
             >>> service.once(request_id).send("o1", Order.pay, amount=120)
         """
-        return replace(self, command_id=command_id)
+        return replace(self, command_id=checked_command_id(command_id))
 
     def within(self, connection: Connection) -> Dispatcher:
         """Return a dispatcher that loads and appends in the caller's transaction, with rows of ordinary tables.
@@ -205,6 +212,7 @@ class Dispatcher:
 
     def load(self, kind: type[A], aggregate_id: str) -> A:
         """Return an aggregate derived from its events. Its version is -1 if it has none."""
+        require_like(kind, "category", "kind", takes="the aggregate's class")
         return self._load(kind, StreamName(kind.category, aggregate_id))
 
     def take_snapshot(self, kind: type[A], aggregate_id: str) -> A:

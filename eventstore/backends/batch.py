@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from itertools import islice
+from types import NoneType
 from uuid import UUID
 
 from eventstore.erasure import Origin, PersonalData
@@ -24,6 +25,7 @@ from eventstore.errors import (
     WrongExpectedVersion,
 )
 from eventstore.event_types import EventType, type_of_object
+from eventstore.given_values import require_type
 from eventstore.identifiers import (
     ARCHIVED_HEAD,
     DELETED_HEAD,
@@ -277,6 +279,7 @@ def stream_name(stream: StreamName | str) -> StreamName:
 def check_bounds(**bounds: int | None) -> None:
     """Refuse to read by numbers below zero, which each store would take for something else; InvalidBound."""
     for name, bound in bounds.items():
+        require_type(bound, (int, NoneType), name, takes="a number from 0 on, or None")
         if bound is not None and bound < 0:
             raise InvalidBound(
                 f"{name}={bound} is below zero",

@@ -21,7 +21,6 @@ from typing import Any, Literal, TypeVar
 
 from eventstore.closing import Closing
 from eventstore.errors import FactfoldError, LetterMissing, ReplayRefused
-from eventstore.given_values import with_checked_arguments
 
 L = TypeVar("L")
 Target = Literal["group", "topic", "branch"]
@@ -98,9 +97,6 @@ class Letters(Closing):
         >>> with group_letters(settings, "payment.suspicious", group="fraud") as letters:
         ...     letters.replay(to="group")
     """
-
-    def __init_subclass__(cls) -> None:
-        with_checked_arguments(cls, cls.__module__)
 
     @property
     @abstractmethod

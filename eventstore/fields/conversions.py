@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from eventstore.errors import InvalidEventData
+from eventstore.given_values import require_type
 
 Convert = Callable[[Any], Any]
 MISFITS: Final = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
@@ -110,6 +111,7 @@ def utc_now() -> datetime:
 
 def aware_utc(value: datetime) -> datetime:
     """Return the moment in UTC; InvalidEventData where it has no time zone, or more digits or years than a datetime."""
+    require_type(value, datetime, "a moment", takes="a datetime with a time zone")
     if value.tzinfo is None or value.utcoffset() is None:
         raise InvalidEventData(
             f"datetime {value.isoformat()} has no time zone",

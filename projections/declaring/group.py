@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Final, get_args
 
+from eventstore.given_values import require_sequence
 from projections.declaring.any_table import AnyTable
 from projections.declaring.checked_finals import check_finals
 from projections.declaring.columns import ColumnType
@@ -66,6 +67,7 @@ class ProjectionGroup:
 
     def __post_init__(self) -> None:
         checked_identifier(self.name, what="projection group")
+        require_sequence(self.views, "views", takes="a list of views")
         if self.bad_records not in get_args(BadRecords):
             raise InvalidDefinition(
                 f"group {self.name!r} has bad_records={self.bad_records!r}",

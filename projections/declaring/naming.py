@@ -16,7 +16,7 @@ _SHOWN: Final = 8
 
 def checked_identifier(name: str, *, what: str) -> str:
     """The name itself, when it may become part of a SQL table or column name."""
-    if IDENTIFIER.fullmatch(name):
+    if isinstance(name, str) and IDENTIFIER.fullmatch(name):
         return name
     raise InvalidDefinition(
         f"{what} {name!r} is not a usable name",
@@ -32,7 +32,7 @@ def listed(names: Sequence[str]) -> str:
 
 def is_column(name: str) -> bool:
     """Whether a name may become a column's in every store."""
-    return COLUMN.fullmatch(name) is not None
+    return isinstance(name, str) and COLUMN.fullmatch(name) is not None
 
 
 def checked_columns(names: Sequence[str], *, what: str) -> tuple[str, ...]:

@@ -249,7 +249,7 @@ def field(name: str) -> FieldReference:
     Examples:
         >>> (field("amount") > 900) & field("country").is_in(["DE", "FR"])
     """
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidPredicate(f"{name!r} is not a field's name", remedy="write a name, or names with dots between")
     return FieldReference(tuple(name.split(".")))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eventstore.event_types import EventType, event_type_of
+from eventstore.given_values import require_type
 from eventstore.schema_registry import is_sealed
 from projections.declaring.avro_records import spelled_out
 from projections.declaring.columns import ColumnType, from_avro, from_python
@@ -77,7 +78,11 @@ Setters = Mapping[str, tuple[Setter, ...]]
 
 def as_setters(declared: Declared) -> Setters:
     """The setters of each column as a tuple."""
-    return {column: (s,) if isinstance(s, Setter) else tuple(s) for column, s in declared.items()}
+    setters = {column: (s,) if isinstance(s, Setter) else s for column, s in declared.items()}
+    for column, given in setters.items():
+        for setter in given if isinstance(given, list | tuple) else [given]:
+            require_type(setter, Setter, f"column {column!r}", takes="setters: on(Order.Placed).take('amount')")
+    return {column: tuple(given) for column, given in setters.items()}
 
 
 def agreed_type(column: str, setters: Sequence[Setter], *, place: str) -> ColumnType:

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self, overload
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.event_types import EventType
+from eventstore.given_values import require_type
 from projections.declaring.any_table import AnyTable
 from projections.declaring.captured import (
     NO_SHAPES,
@@ -114,6 +115,7 @@ class Table(AnyTable):
             >>> Table.from_events(Order, key="order_id", columns={"amount": on(Order.Placed).take("amount")})
         """
         require_aggregates(aggregates)
+        require_type(key, str, "key", takes="the name of the column with the aggregate's id")
         setters = None if columns is None else as_setters(columns)
         if len(aggregates) == 1:
             return EventTable.of(aggregates[0], setters, key=key, name=name, topic=topic, source=source)

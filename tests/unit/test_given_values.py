@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
-from uuid import uuid4
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -18,8 +14,7 @@ import eventstore
 import projections
 from eventstore import ANY, Aggregate, NewEvent, StreamAppend, event
 from eventstore.deadletters import store_letters
-from eventstore.errors import FactfoldError, StoreUnavailable, WrongType
-from eventstore.given_values import with_checked_arguments
+from eventstore.errors import FactfoldError, StoreUnavailable
 from eventstore.inspection import Selection
 from tests.rows import each_row
 
@@ -115,73 +110,3 @@ def test_a_dead_server_and_a_folder_of_nowhere_are_typed(store):
             store.export_file(path)
         with pytest.raises(FactfoldError):
             store.import_file(path)
-
-
-def takes(
-    *topics: str,
-    group: str = "g",
-    number: float = 1,
-    moment: datetime | None = None,
-    kind: type[Aggregate] = Order,
-    mode: Literal["a", "b"] = "a",
-    call: Callable[[], object] = dict,
-    names: Sequence[str] = (),
-    missing: NoSuchType | None = None,  # noqa: F821 - as one that is imported for type checkers alone
-) -> str:
-    """Return the group."""
-    return group
-
-
-CHECKED = with_checked_arguments(takes, __name__)
-
-
-@each_row(
-    "given",
-    [
-        {}, {"number": 2}, {"number": 2.5}, {"moment": datetime.now(UTC)}, {"kind": Order}, {"mode": "c"},
-        {"names": ["a"]}, {"names": ("a",)}, {"names": iter("ab")}, {"missing": 5}, {"call": Order},
-        {"group": type("Text", (), {})()},
-    ],
-)  # fmt: skip
-def test_what_fits_or_may_do_what_is_asked_of_it_passes(given):
-    assert CHECKED("a", "b", **given) == given.get("group", "g")
-
-
-@each_row(
-    "given",
-    [
-        {"group": None}, {"group": b"x"}, {"number": "1"}, {"moment": "today"}, {"kind": int},
-        {"mode": 5}, {"names": "ab"}, {"names": ["a", 5]}, {"call": 5}, {"names": None},
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_named_with_what_does(given):
-    (name,) = given
-    with pytest.raises(WrongType, match=f"^{name} of takes ") as refused:
-        CHECKED("a", "b", **given)
-    assert refused.value.place == name
-    assert "annotation" in refused.value.remedy
-    assert isinstance(refused.value, TypeError)
-
-
-def test_values_without_a_name_are_checked_and_secrets_are_not_shown():
-    with pytest.raises(WrongType, match=r"^topics of takes "):
-        CHECKED("a", 5)
-    with pytest.raises(WrongType) as refused:
-        eventstore.MasterKeys.parse(b"a secret")
-    assert "a secret" not in str(refused.value)
-
-
-def test_a_checked_function_is_still_found_by_name_and_called_once_more_costs_little():
-    import pickle
-
-    assert pickle.loads(pickle.dumps(eventstore.tenants)) is eventstore.tenants
-    assert eventstore.tenants is eventstore.tenants
-    assert eventstore.SqlEventStore.append.__wrapped__.__name__ == "append"
-    with pytest.raises(TypeError, match="unexpected keyword argument"):
-        CHECKED(unknown=uuid4())
-
-
-def test_the_checks_load_no_package():
-    program = "import eventstore, sys; eventstore.Dispatcher; eventstore.Snapshots; print('pyspark' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

@@ -36,6 +36,7 @@ from eventstore.deadletters.letters import (
 from eventstore.delivery.masking import shown_payload
 from eventstore.errors import FactfoldError, LetterMissing, ReplayRefused
 from eventstore.fields.plain_json import dump_plain
+from eventstore.given_values import require_like
 from eventstore.shown_urls import shown_url
 from eventstore.topics import message_key
 
@@ -69,6 +70,7 @@ def store_letters(
         >>> letters.replay().count
         2
     """
+    require_like(store, "engine", "store", takes="an event store")
     return SqlLetters(store, topic, group=group, engine=engine or store.engine, clock=clock)
 
 

@@ -32,6 +32,7 @@ from eventstore.erasure import Erasure, KeyStore, MasterKeys, PersonalData, keys
 from eventstore.errors import DeclarationError
 from eventstore.fields.conversions import aware_utc
 from eventstore.fields.serialization import AvroDecoder
+from eventstore.given_values import require_like, require_type
 from eventstore.identifiers import (
     NO_VERSION,
     ExpectedVersion,
@@ -88,6 +89,8 @@ class SqlEventStore(Closing):
         new_id: Callable[[], UUID] | None = None,
         keys: KeyStore | MasterKeys | None = None,
     ) -> None:
+        if isinstance(keys, str):
+            raise DeclarationError("keys= is a text", remedy="give MasterKeys.parse(text)")
         self._owns_engine = not isinstance(database, Engine)
         self.engine = database if isinstance(database, Engine) else engine_for(database)
         self.tables = Tables(schema)
@@ -122,6 +125,8 @@ class SqlEventStore(Closing):
 
     def register(self, *aggregates: type[Aggregate]) -> None:
         """Store the categories and schemas of aggregates before their first event. Raises SchemaIncompatible."""
+        for aggregate in aggregates:
+            require_like(aggregate, "event_types", "an aggregate", takes="classes that inherit from Aggregate")
         self._catalogue.event_types(kind for aggregate in aggregates for kind in aggregate.event_types.values())
         self._catalogue.categories([aggregate.category for aggregate in aggregates])
 
@@ -293,6 +298,7 @@ class SqlEventStore(Closing):
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
         """Return the event that was recorded under an id, None without one."""
+        require_type(event_id, UUID, "event_id", takes="a UUID")
         return self._reader.find(event_id)
 
     def known(self, ids: Sequence[UUID]) -> set[UUID]:

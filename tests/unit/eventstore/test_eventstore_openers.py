@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -86,7 +85,7 @@ def test_an_async_subscriber_reads_with_the_keys_it_is_given(monkeypatch: pytest
     async def welcome(event: Customer.Registered) -> None:
         """Nothing arrives here."""
 
-    monkeypatch.setattr(kafka_source, "KafkaSource", lambda *_, keys=None: given.append(keys) or SimpleNamespace())
+    monkeypatch.setattr(kafka_source, "KafkaSource", lambda *_, keys=None: given.append(keys))
     open_async_subscriber(welcome, keys=keys)
     assert given == [keys]
 

@@ -11,14 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from eventstore import ANY, Dispatcher, NewEvent, StreamAppend, StreamName
-from eventstore.errors import (
-    FactfoldError,
-    InvalidAppend,
-    InvalidEventData,
-    InvalidIdentifier,
-    UnknownEventType,
-    WrongType,
-)
+from eventstore.errors import FactfoldError, InvalidAppend, InvalidEventData, InvalidIdentifier, UnknownEventType
 from eventstore.identifiers import (
     NO_STREAM,
     STREAM_EXISTS,
@@ -80,14 +73,14 @@ CHECKS = [
 @each_row("name", NO_TEXT, ids=repr)
 @each_row("use", STREAM_USES)
 def test_a_stream_name_that_is_no_text_is_refused(store: EventStore, use: str, name: Any) -> None:
-    with pytest.raises((InvalidIdentifier, WrongType)):
+    with pytest.raises(InvalidIdentifier):
         STREAM_USES[use](store, name)
 
 
 @each_row("id", NO_TEXT, ids=repr)
 @each_row("use", ID_USES)
 def test_a_stream_id_that_is_no_text_is_refused(store: EventStore, use: str, id: Any) -> None:
-    with pytest.raises((InvalidIdentifier, WrongType)):
+    with pytest.raises(InvalidIdentifier):
         ID_USES[use](store, id)
 
 
@@ -132,7 +125,7 @@ def test_nothing_is_tried_with_a_class() -> None:
     "events", [ADDED, Counter.Counted, "ab", b"ab", 3, None, iter([ADDED]), {ADDED}], ids=lambda e: type(e).__name__
 )
 def test_what_is_no_list_of_events_is_refused(store: EventStore, events: Any) -> None:
-    with pytest.raises((InvalidAppend, WrongType), match=r"no list of events|^events of "):
+    with pytest.raises(InvalidAppend, match="no list of events"):
         store.append("counter-1", events, expected=ANY)
     assert list(store.read_stream("counter-1")) == []
 

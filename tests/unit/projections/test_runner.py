@@ -234,7 +234,7 @@ def follow(monkeypatch):
         script = Script(*ends)
         monkeypatch.setattr(module, "open_runner", script.open_runner)
         policy = Restarts(limit=limit, first=0.0)
-        follower = Follower(environment=SimpleNamespace(), group=GROUP, policy=policy, metrics=RunMetrics("shop"))
+        follower = Follower(environment=None, group=GROUP, policy=policy, metrics=RunMetrics("shop"))
         return follower, script
 
     return start

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from eventstore.backends.sql.transfer.keys import WrappedKey
 from eventstore.errors import FactfoldError, InvalidExport
+from eventstore.given_values import require_type
 from eventstore.identifiers import StreamName, check_source, check_type_name
 from eventstore.messages import Metadata
 from eventstore.schema_registry import RegisteredSchema
@@ -34,6 +35,7 @@ Progress = Callable[[int, int], None]
 @contextmanager
 def export_path(path: str | Path) -> Iterator[Path]:
     """Lend the path of an export; InvalidExport where it names no file, or the operating system refuses it."""
+    require_type(path, (str, Path), "path", takes="the path of a file")
     try:
         if "\0" in str(path) or not Path(path).name:
             raise OSError("that is no name of a file")
