@@ -61,7 +61,9 @@ def capture(engine: Engine, model: Any, *, topic: str) -> bool:
     require_like(engine, "dialect", "engine", takes="an Engine of SQLAlchemy")
     from eventstore.backends.sql.changes import changing  # SQLAlchemy is loaded when it is first used
 
-    captured = _Captured.of(getattr(model, "__table__", model), check_topic(topic))
+    table = getattr(model, "__table__", model)
+    require_like(table, "primary_key", "model", takes="a table of SQLAlchemy, or a mapped class")
+    captured = _Captured.of(table, check_topic(topic))
     _require_sqlite(engine)
     with changing(engine) as connection:
         captured.require_columns(connection)

@@ -14,6 +14,7 @@ from cdc.changes.absent_columns import nullable_columns
 from cdc.changes.column_types import leaves_nulls, python_type_of, reader_for
 from cdc.changes.field_names import avro_names
 from cdc.errors import InvalidConnector, UnsupportedEncoding
+from eventstore.given_values import require_like
 from projections.declaring.columns import ColumnType, decimal_type, from_python
 from projections.declaring.naming import is_column
 from projections.errors import InvalidDefinition
@@ -52,6 +53,7 @@ def named_columns(model: Any) -> dict[str, Any]:
     They are the attributes of a mapped class, or the keys of a table's columns: ``Column("Order Date", …, key="day")``.
     """
     table = getattr(model, "__table__", model)
+    require_like(table, "primary_key", "model", takes="a table of SQLAlchemy, or a mapped class")
     attributes = _attributes(model) if model is not table else {}
     named = {attributes.get(column, column.key): column for column in table.columns}
     for name, column in named.items():
