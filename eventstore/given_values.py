@@ -27,7 +27,8 @@ _DECLARING: Final = re.compile(r"\.(declaring|connectors|subscriptions)\b")
 _LEFT_ALONE: Final = frozenset({_MARK, "__init_subclass__", "__pydantic_fields__"})
 # Made for each event or record that is read, by the thousand; and Branches by a function that checks more.
 _RECORDS: Final = frozenset({
-    "Arrival", "Branches", "ChangeEvent", "Command", "Entry", "LogMessage", "Metadata", "Position", "RecordedEvent", "StreamName",
+    "Arrival", "Branches", "ChangeEvent", "Command", "Entry", "LogMessage", "Metadata", "Position", "RecordedEvent",
+    "StreamName",
 })  # fmt: skip
 _MOST_MEMBERS: Final = 100  # of a collection: what a program writes by hand
 

@@ -35,7 +35,7 @@ _NEXT: Final = (
 _NOW_MS: Final = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
 
 
-def capture(engine: Engine, model: Any, *, topic: str) -> bool:
+def capture(engine: Engine, model: type[Any] | Table, *, topic: str) -> bool:
     """Publish every change of a SQLite table from now on. Its current rows come first, as a snapshot.
 
     Calling it again changes nothing and returns False, unless columns or triggers differ: then the table is captured
@@ -59,7 +59,8 @@ def capture(engine: Engine, model: Any, *, topic: str) -> bool:
     """
     from eventstore.backends.sql.changes import changing  # SQLAlchemy is loaded when it is first used
 
-    captured = _Captured.of(getattr(model, "__table__", model), check_topic(topic))
+    table: Any = model
+    captured = _Captured.of(getattr(table, "__table__", table), check_topic(topic))
     _require_sqlite(engine)
     with changing(engine) as connection:
         captured.require_columns(connection)

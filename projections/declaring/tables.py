@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.event_types import EventType
@@ -30,6 +30,9 @@ from projections.declaring.predicates import Predicate
 from projections.declaring.setters import Declared, Setters, as_setters, placeholders, taken_from_personal
 from projections.declaring.views import View
 from projections.errors import InvalidDefinition
+
+if TYPE_CHECKING:
+    from sqlalchemy import FromClause
 
 ChangeEncoding = Literal["json", "json-with-schemas", "avro"]
 VALID_FROM = "_valid_from"  # of a version, in microseconds since 1970
@@ -124,7 +127,7 @@ class Table(AnyTable):
 
     @staticmethod
     def from_changelog(
-        model: Any,
+        model: type[Any] | FromClause,
         *,
         topic: str,
         name: str | None = None,

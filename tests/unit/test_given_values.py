@@ -71,6 +71,8 @@ OF_STORE: dict[str, Callable[[Any, Any], object]] = {
     "MasterKeys.parse": lambda store, bad: eventstore.MasterKeys.parse(bad),
     "Settings.for_broker": lambda store, bad: eventstore.Settings.for_broker(bad if bad != "x" else None),
     "capture": lambda store, bad: cdc.capture(bad, ROWS, topic="customers"),
+    "capture model": lambda store, bad: cdc.capture(store.engine, bad, topic="customers"),
+    "from_changelog": lambda store, bad: projections.Table.from_changelog(bad, topic="customers"),
     "cdc.load": lambda store, bad: cdc.load(bad),
     "write_secrets": lambda store, bad: cdc.write_secrets(bad, "shop", values={}),
     "apply": lambda store, bad: cdc.apply(bad, bad),

@@ -48,6 +48,7 @@ URLS = {
     "postgresql://u@[::1": "cannot be read",
     "postgresql://u@h:port/x": "cannot be read",
     "postgresql://u:secret@127.0.0.1:1/x": "does not answer",
+    "postgresql://u@127.0.0.1:1/x?connect_timeout=soon": "bad value for connect_timeout",
     "nonsense": "cannot be read",
 }
 

@@ -39,7 +39,8 @@ def _typed(error: DBAPIError, dialect: Dialect, place: str) -> FactfoldError | N
         )
     if reason := dialect.refused(error):
         return refused(*reason, error, place)
-    if isinstance(error, OperationalError | InterfaceError) and not dialect.is_passing(error):
+    connecting = error.statement is None  # with an option of the URL that the driver does not take, for example
+    if (connecting or isinstance(error, OperationalError | InterfaceError)) and not dialect.is_passing(error):
         return _unavailable(_first_line(error), place)
     return None
 
