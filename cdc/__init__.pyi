@@ -23,6 +23,7 @@ from cdc.connectors.binlog import (
     MariaDbSource as MariaDbSource,
     MySqlSource as MySqlSource,
 )
+from cdc.connectors.custom import CustomSource as CustomSource
 from cdc.connectors.encodings import (
     ApicurioAvro as ApicurioAvro,
     Encoding as Encoding,
@@ -34,10 +35,8 @@ from cdc.connectors.mirror import (
     MirrorHeartbeat as MirrorHeartbeat,
     MirrorSource as MirrorSource,
 )
-from cdc.connectors.mongodb import MongoSource as MongoSource
 from cdc.connectors.outbox import OutboxSource as OutboxSource
 from cdc.connectors.postgres import PostgresSource as PostgresSource
-from cdc.connectors.sqlserver import SqlServerSource as SqlServerSource
 from cdc.operating.control import (
     Applied as Applied,
     apply as apply,

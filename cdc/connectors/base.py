@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pydantic import SecretStr
-
 from cdc.connectors.catalogue import holds_secret, kind_of, known_keys, unknown_key
-from cdc.connectors.secrets import is_reference, refuse_literal, revealed
+from cdc.connectors.secrets import is_reference, refuse_literal
 from cdc.errors import InvalidConnector
 
 if TYPE_CHECKING:
@@ -61,20 +59,6 @@ def setting(value: Value | float) -> str:
 def texts(settings: Mapping[str, Value]) -> dict[str, str]:
     """Spell all values of some settings as Connect does."""
     return {key: setting(value) for key, value in settings.items()}
-
-
-def revealed_password(
-    password: str | SecretStr,
-    *,
-    allow_literal: bool,
-    connector: str,
-    key: str = "database.password",
-    field: str = "password",
-) -> str:
-    """Return the configuration's text for a password: a reference, or a literal where it was asked for."""
-    if not allow_literal:
-        refuse_literal(key, password, connector=connector, place=field)
-    return revealed(password)
 
 
 def check_extra(

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import SecretStr
 
-from cdc.connectors.base import (
-    Owned,
-    Value,
-    check_extra,
-    check_unchecked,
-    masked_repr,
-    revealed_password,
-    texts,
-)
-from cdc.connectors.secrets import is_reference, revealed
+from cdc.connectors.base import Owned, Value, check_extra, check_unchecked, masked_repr, texts
+from cdc.connectors.secrets import is_reference, refuse_literal, revealed
 from cdc.connectors.sequences import check_sequence, check_sequences
 from cdc.errors import InvalidConnector
 from cdc.identifiers import check_connector_name, check_host, check_topic_prefix
@@ -162,12 +154,6 @@ class DebeziumConnector:
                 place=attribute,
             )
 
-    def _secret(self, value: str | SecretStr, key: str, attribute: str) -> SecretStr:
-        text = revealed_password(
-            value, allow_literal=self.allow_literal_secrets, connector=self.name, key=key, field=attribute
-        )
-        return SecretStr(text)
-
     def __repr__(self) -> str:
         return masked_repr(self)
 
@@ -188,7 +174,9 @@ class LoginConnector(DebeziumConnector):
     password: str | SecretStr = field(repr=False)
 
     def __post_init__(self) -> None:
-        self._settle("password", self._secret(self.password, "database.password", "password"))
+        if not self.allow_literal_secrets:
+            refuse_literal("database.password", self.password, connector=self.name, place="password")
+        self._settle("password", SecretStr(revealed(self.password)))
         if isinstance(self.port, bool) or not isinstance(self.port, int) or self.port not in _PORTS:
             raise InvalidConnector(
                 f"connector {self.name!r} has no valid port", remedy="use a number from 1 to 65535", place="port"

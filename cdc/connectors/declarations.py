@@ -29,15 +29,14 @@ from eventstore.errors import FactfoldError
 from eventstore.given_values import require_type
 
 _CONNECTORS: Final = {
+    "custom": "cdc.connectors.custom:CustomSource",
     "mariadb": "cdc.connectors.binlog:MariaDbSource",
     "mirror-checkpoint": "cdc.connectors.mirror:MirrorCheckpoint",
     "mirror-heartbeat": "cdc.connectors.mirror:MirrorHeartbeat",
     "mirror-source": "cdc.connectors.mirror:MirrorSource",
-    "mongodb": "cdc.connectors.mongodb:MongoSource",
     "mysql": "cdc.connectors.binlog:MySqlSource",
     "outbox": "cdc.connectors.outbox:OutboxSource",
     "postgres": "cdc.connectors.postgres:PostgresSource",
-    "sqlserver": "cdc.connectors.sqlserver:SqlServerSource",
 }
 _ENCODINGS: Final = {
     "apicurio-avro": "cdc.connectors.encodings:ApicurioAvro",

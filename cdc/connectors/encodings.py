@@ -90,7 +90,7 @@ class _WithSchemas(Encoding):
     decimals: Decimals = "string"
 
     def modes(self) -> dict[str, str]:
-        """Return the modes of times and decimals; MongoDB's documents have neither."""
+        """Return the modes of times and decimals."""
         return {"time.precision.mode": self.times, "decimal.handling.mode": self.decimals}
 
 

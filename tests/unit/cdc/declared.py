@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from cdc import (
+    CustomSource,
     MariaDbSource,
     MirrorCheckpoint,
     MirrorHeartbeat,
     MirrorSource,
-    MongoSource,
     MySqlSource,
     OutboxSource,
     PostgresSource,
-    SqlServerSource,
 )
 
 REFERENCE = "${file:/secrets/shop.properties:password}"
@@ -43,13 +42,8 @@ def mariadb(**changes: Any) -> MariaDbSource:
     return _of(MariaDbSource, _LOGIN | _HISTORY | {"tables": ("shop.items",)}, changes)
 
 
-def sqlserver(**changes: Any) -> SqlServerSource:
-    return _of(SqlServerSource, _LOGIN | _HISTORY | {"databases": ("shop",), "tables": ("dbo.items",)}, changes)
-
-
-def mongodb(**changes: Any) -> MongoSource:
-    fields = {"connection_string": "mongodb://db/?replicaSet=rs0", "collections": ("shop.items",)}
-    return _of(MongoSource, {"topic_prefix": "shop"} | fields, changes)
+def custom(**changes: Any) -> CustomSource:
+    return _of(CustomSource, {"topic_prefix": "shop", "class_name": "com.example.Source", "tables": ("a.b",)}, changes)
 
 
 def mirror(**changes: Any) -> MirrorSource:
@@ -64,8 +58,8 @@ def heartbeat(**changes: Any) -> MirrorHeartbeat:
     return _of(MirrorHeartbeat, _CLUSTERS, changes)
 
 
-DEBEZIUM = (postgres, outbox, mysql, mariadb, sqlserver, mongodb)
-CHANGELOGS = (postgres, mysql, mariadb, sqlserver, mongodb)
+DEBEZIUM = (postgres, outbox, mysql, mariadb)
+CHANGELOGS = (postgres, mysql, mariadb)
 MIRRORS = (mirror, checkpoint, heartbeat)
 
 

@@ -9,7 +9,7 @@ import pytest
 from cdc.connectors.encodings import ApicurioAvro, Encoding, JsonWithSchemas, PlainJson
 from cdc.errors import UnsupportedEncoding
 from tests.rows import each_row
-from tests.unit.cdc.declared import mongodb, mysql, postgres, sqlserver
+from tests.unit.cdc.declared import custom, mysql, postgres
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 AVRO = ApicurioAvro(registry_url="http://registry:8080/apis/registry/v3")
@@ -36,7 +36,7 @@ SAID: list[tuple[Any, dict[str, str | None]]] = [
         "key.converter": JSON, "key.converter.schemas.enable": "false",
         "value.converter": JSON, "value.converter.schemas.enable": "false",
     }),
-    *((declare(), AS_TEXT) for declare in (mysql, sqlserver)),
+    (mysql(), AS_TEXT),
     # The modes of times and decimals are fields of an encoding with schemas.
     (postgres(encoding=JsonWithSchemas(times="microseconds", decimals="double")), {
         "time.precision.mode": "microseconds", "decimal.handling.mode": "double",
@@ -54,9 +54,6 @@ SAID: list[tuple[Any, dict[str, str | None]]] = [
         **{f"{part}.converter.apicurio.registry.{key}": value for key, value in IN_AVRO.items()},
     }) for part in ("key", "value")),
     (mysql(), {"bigint.unsigned.handling.mode": "long"}),
-    # Documents name their types in any encoding.
-    (mongodb(encoding=AVRO), {"schema.name.adjustment.mode": "avro", "time.precision.mode": None,
-                              "decimal.handling.mode": None, "field.name.adjustment.mode": None}),
     # Confluent's Avro is read as Apicurio's.
     (postgres(extra={"time.precision.mode": "adaptive"} | {
         f"{part}.converter{key}": value for part in ("key", "value")
@@ -96,8 +93,7 @@ ADAPTIVE = {"time.precision.mode": "adaptive"}
         lambda: postgres(
             encoding=JsonWithSchemas(times="adaptive"), extra={"key.converter.schemas.enable": "FALSE"}
         ),
-        *(lambda declare=declare: declare(extra={"time.precision.mode": "microseconds"})
-          for declare in (mysql, sqlserver)),
+        lambda: mysql(extra={"time.precision.mode": "microseconds"}),
         lambda: mysql(extra={"bigint.unsigned.handling.mode": "precise"}),
     ],
 )  # fmt: skip
@@ -132,7 +128,7 @@ CONVERTERS = [
 ]
 
 
-@each_row("declare", [postgres, mysql, sqlserver, mongodb])
+@each_row("declare", [postgres, mysql, custom])
 @each_row("part", ["key", "value"])
 @each_row("converter", [*CONVERTERS, "com.example.Converter"])
 def test_a_converter_whose_records_nobody_reads_is_refused(declare: Any, part: str, converter: str) -> None:

@@ -19,14 +19,13 @@ from tests.rows import each_row
 from tests.unit.cdc.declared import (
     REFERENCE,
     checkpoint,
+    custom,
     heartbeat,
     mariadb,
     mirror,
-    mongodb,
     mysql,
     outbox,
     postgres,
-    sqlserver,
 )
 
 LOGIN = f'host = "db"\nuser = "shop_cdc"\npassword = "{REFERENCE}"\ntopic_prefix = "shop"\n'
@@ -73,17 +72,16 @@ def test_the_files_of_the_documentation_declare_both_connectors_of_a_service(tmp
         (f'type = "outbox"\n{LOGIN}database = "shop"\n', outbox()),
         (f'type = "mysql"\n{LOGIN}{HISTORY}tables = ["shop.items"]\n', mysql()),
         (f'type = "mariadb"\n{LOGIN}{HISTORY}tables = ["shop.items"]\n', mariadb()),
-        (f'type = "sqlserver"\n{LOGIN}{HISTORY}databases = ["shop"]\ntables = ["dbo.items"]\n', sqlserver()),
         (
-            'type = "mongodb"\ntopic_prefix = "shop"\nconnection_string = "mongodb://db/?replicaSet=rs0"\n'
-            'collections = ["shop.items"]\n',
-            mongodb(),
+            'type = "custom"\nname = "shop"\ntopic_prefix = "shop"\nclass_name = "com.example.Source"\n'
+            'tables = ["a.b"]\n',
+            custom(),
         ),
         (f"type = \"mirror-source\"\n{CLUSTERS}topics = ['shop\\..*']\n", mirror()),
         (f'type = "mirror-checkpoint"\n{CLUSTERS}groups = ["billing"]\n', checkpoint()),
         (f'type = "mirror-heartbeat"\n{CLUSTERS}', heartbeat()),
     ],
-    ids=["postgres", "outbox", "mysql", "mariadb", "sqlserver", "mongodb", "mirror", "checkpoint", "heartbeat"],
+    ids=["postgres", "outbox", "mysql", "mariadb", "custom", "mirror", "checkpoint", "heartbeat"],
 )
 def test_a_file_says_what_python_says(written: Callable[..., Path], table: str, declared: object) -> None:
     named = table if "name =" in table else f'name = "shop"\n{table}'
@@ -133,6 +131,8 @@ def test_a_file_may_declare_nothing(tmp_path: Path) -> None:
     [
         ('type = "postgres"', 'type = "postgress"', "postgress", "did you mean postgres?"),
         ('type = "postgres"\n', "", "", "choose one of"),
+        ('type = "postgres"', 'type = "sqlserver"', "sqlserver", "choose one of custom, mariadb,"),
+        ('type = "postgres"', 'type = "mongodb"', "mongodb", "choose one of custom, mariadb,"),
         ("tables =", "table =", "table", "did you mean tables?"),
         ('database = "shop"\n', "", "database", "add database = …"),
         ('host = "db"', "host = 7", "host", "see the field's type"),
@@ -187,8 +187,6 @@ def test_what_a_declaration_refuses_has_the_connector_s_address_too(written, old
         f'{POSTGRES}extra = {{ "ssl.x" = ["sentinel"] }}',
         f'{POSTGRES}extra = {{ "database.sslpassword" = "sentinel" }}',
         f'{POSTGRES}transforms = [{{ type = "custom", class_name = "x", options = {{ "api.key" = "sentinel" }} }}]',
-        'type = "mongodb"\nname = "m"\ntopic_prefix = "p"\ncollections = ["a.b"]\n'
-        'connection_string = { a = "sentinel" }',
     ],
 )
 def test_no_error_about_a_file_shows_a_secret_even_in_its_causes(written: Callable[..., Path], text: str) -> None:

@@ -17,7 +17,7 @@ from cdc.operating.planning import MASK, differences, masked
 from cdc.transforms import Custom, Flatten, InsertField, InsertHeader
 from eventstore.errors import InvalidIdentifier
 from tests.rows import each_row
-from tests.unit.cdc.declared import DEBEZIUM, MIRRORS, REFERENCE, mirror, mongodb, postgres
+from tests.unit.cdc.declared import DEBEZIUM, MIRRORS, REFERENCE, custom, mirror, postgres
 
 SECRET = "s3nt1nel"
 LISTS = sorted(file.name for file in files("cdc.connectors").iterdir() if file.name.endswith("_keys.tsv"))
@@ -45,7 +45,7 @@ def secrets_of(declared: Any) -> Iterator[str]:
 
 
 def test_the_lists_have_secrets_of_every_kind() -> None:
-    assert {"database.password", "mongodb.password", "ssl.keystore.key", "sasl.jaas.config"} <= set(LISTED)
+    assert {"database.password", "ssl.keystore.key", "sasl.jaas.config"} <= set(LISTED)
     assert len(OF_CLIENTS) > 5
 
 
@@ -67,7 +67,7 @@ def test_a_login_in_any_url_is_masked() -> None:
 
 
 @each_row("field", ["extra", "unchecked"])
-@each_row("declare", [*DEBEZIUM, *MIRRORS])
+@each_row("declare", [*DEBEZIUM, custom, *MIRRORS])
 def test_a_secret_among_further_settings_takes_a_reference_unless_asked_for(declare: Any, field: str) -> None:
     for key in secrets_of(declare()):
         assert declare(**{field: {key: REFERENCE}}).config()[key] == REFERENCE
@@ -86,8 +86,6 @@ def test_a_secret_among_further_settings_takes_a_reference_unless_asked_for(decl
 @each_row("text", [*NO_REFERENCES, SECRET])
 @each_row("declare", DEBEZIUM)
 def test_a_password_that_is_no_reference_is_refused(declare: Any, text: str) -> None:
-    if declare is mongodb and not text:
-        return  # its connection string may hold the login, or there is none
     with pytest.raises(LiteralSecret) as refused:
         declare(password=text)
     assert (SECRET in told(refused.value), "factfold cdc prepare" in refused.value.remedy) == (False, True)
@@ -109,7 +107,7 @@ def test_a_password_that_is_no_reference_is_refused(declare: Any, text: str) -> 
         "[::1]/x",
     ],
 )
-@each_row("declare", [one for one in DEBEZIUM if one is not mongodb])
+@each_row("declare", DEBEZIUM)
 def test_a_host_that_is_more_than_a_host_is_refused_unseen(declare: Any, host: str) -> None:
     with pytest.raises(InvalidIdentifier) as refused:
         declare(host=host)
@@ -127,35 +125,6 @@ def test_a_login_in_a_url_among_further_settings_is_refused(field: str) -> None:
         postgres(**{field: {"notification.http.url": f"https://ann:{SECRET}@hooks"}})
 
     assert SECRET not in told(refused.value)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        f"mongodb://ann:{SECRET}@db",
-        f"mongodb://ann:{SECRET}/x@db/",
-        f"mongodb://ann:?{SECRET}@db/",
-        f"mongodb+srv://{SECRET}@db",
-        f"mongodb://db/?tlsCertificateKeyFilePassword={SECRET}",
-        f"mongodb://db/?tls=true;tlsCertificateKeyFilePassword={SECRET}",
-        f"mongodb://db/?replicaSet=a&authMechanismProperties=AWS_SESSION_TOKEN:{SECRET}",
-        f"mongodb://db/?authmechanismproperties=AWS%5FSESSION%5FTOKEN:{SECRET}",
-        f"ann:{SECRET}",
-    ],
-)
-def test_a_connection_string_that_may_hold_a_secret_is_one(url: str) -> None:
-    with pytest.raises(LiteralSecret) as refused:
-        mongodb(connection_string=url)
-
-    assert refused.value.place == "connection_string"
-    assert SECRET not in told(refused.value) + repr(mongodb(connection_string=url, allow_literal_secrets=True))
-
-
-@pytest.mark.parametrize(
-    "url", ["mongodb://a,b/?replicaSet=rs0", "mongodb+srv://db/?authMechanismProperties=SERVICE_NAME:x", REFERENCE]
-)
-def test_a_connection_string_without_a_secret_is_taken(url: str) -> None:
-    assert mongodb(connection_string=url).config()["mongodb.connection.string"] == url
 
 
 @pytest.mark.parametrize("url", [f"http://ann:{SECRET}@registry", f"https://{SECRET}@registry/apis"])

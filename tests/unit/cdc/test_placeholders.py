@@ -17,7 +17,7 @@ from cdc.errors import InvalidConnector, UnsupportedEncoding
 from cdc.operating.planning import unread
 from eventstore.backends.sql.sqlite_log import SqliteLog
 from tests.rows import each_row
-from tests.unit.cdc.declared import mongodb, mysql, postgres, sqlserver
+from tests.unit.cdc.declared import custom, mysql, postgres
 from tests.unit.cdc.missing_values import FORMS, OWN, TABLE
 
 SETTING = "unavailable.value.placeholder"
@@ -64,8 +64,8 @@ SAID: list[tuple[Any, dict[str, str | None]]] = [
     }),
     # A source whose log has every value names a text too, and is not given the setting.
     (mysql(), {STATIC: mysql().placeholder, SETTING: None}),
-    # Sources that no reader of ours reads name none.
-    *((declare(), {"transforms": None}) for declare in (mongodb, sqlserver)),
+    # A source that no reader of ours reads names none.
+    (custom(), {"transforms": None}),
     # Records name a text that was passed unchecked.
     (postgres(unchecked={SETTING: "gone"}), {SETTING: "gone", STATIC: "gone"}),
 ]  # fmt: skip
