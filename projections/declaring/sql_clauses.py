@@ -9,7 +9,8 @@ from sqlglot import Token, TokenType, exp
 
 _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
-_AFTER_ROWS = frozenset({TokenType.GROUP_BY, TokenType.HAVING, TokenType.SEMICOLON})
+_AFTER_GROUPS = frozenset({TokenType.ORDER_BY, TokenType.SEMICOLON})
+_AFTER_ROWS = frozenset({TokenType.GROUP_BY, TokenType.HAVING}) | _AFTER_GROUPS
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,10 @@ class Item:
 
 @dataclass(frozen=True)
 class Clauses:
-    """The text in front of SELECT, the columns, FROM with all that chooses rows, and HAVING."""
+    """The text in front of SELECT, the columns, FROM with all that chooses rows, and HAVING.
+
+    ORDER BY is left out: the rows of a view have no order.
+    """
 
     before: str
     items: tuple[Item, ...]
@@ -61,7 +65,7 @@ def _having(tokens: Sequence[Token], ends: Sequence[int]) -> tuple[int, int] | N
     begun = next((n for n in ends if tokens[n].token_type is TokenType.HAVING), None)
     if begun is None:
         return None
-    last = next((n for n in ends if tokens[n].token_type is TokenType.SEMICOLON), len(tokens))
+    last = next((n for n in ends if tokens[n].token_type in _AFTER_GROUPS), len(tokens))
     return tokens[begun].end + 1, tokens[last - 1].end + 1
 
 

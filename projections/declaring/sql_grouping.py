@@ -18,7 +18,9 @@ from projections.declaring.sql_queries import Query
 from projections.declaring.sql_text import DIALECT
 from projections.errors import InvalidDefinition
 
-_KNOWN = frozenset({"expressions", "from_", "joins", "laterals", "where", "group", "having", "distinct", "with_"})
+_KNOWN = frozenset(
+    {"expressions", "from_", "joins", "laterals", "where", "group", "having", "distinct", "with_", "order"}
+)
 _INNER = (exp.Subquery, exp.Select, exp.SetOperation)
 
 

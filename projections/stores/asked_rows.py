@@ -7,7 +7,7 @@ table, and common functions alone: another one, such as pg_read_file, might do a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -16,9 +16,9 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from eventstore.delivery.masking import MASK
 from projections.errors import ProjectionError
 from projections.stores.behind_rows import ViewRows, personal_of
-from projections.stores.dialects import NameSpace
 from projections.stores.layout import generation_name, view_table
 from projections.stores.runs import Run
 from projections.stores.sql import SqlTableStore
@@ -43,14 +43,19 @@ def query_rows(
 ) -> ViewRows:
     """Return the first rows of a query over views of a generation; `total` is one more if there are more.
 
-    A view with personal columns is refused. Raises QueryRefused.
+    The text reads masks in place of personal columns. Raises QueryRefused.
     """
     state = store.state(Run(group, generation, ""))
-    hidden = {view: bool(personal_of(state, view, ("*",))) for view in views}
     space = store.dialect.name_space(generation_name(group, generation))
     with store.looking() as connection:
         dialect = _DIALECTS.get(connection.dialect.name, connection.dialect.name)
-        query = _over_tables(_parsed(text, dialect), space, hidden)
+        query = _parsed(text, dialect)
+        for table in list(query.find_all(exp.Table)):
+            if not isinstance(table.this, exp.Identifier) or table.db or table.name not in views:
+                raise _refused(f"{table.sql()[:80]} is none of the views {', '.join(views)}")
+            own = view_table(space, table.name, {})
+            columns = tuple(connection.execute(sa.select(sa.literal_column("*")).select_from(own).limit(0)).keys())
+            table.replace(_masked(table, own, columns, personal_of(state, table.name, columns)))
         bounded = exp.select("*").from_(query.subquery("asked")).limit(limit + 1).sql(dialect)
         try:
             with _reading(connection):
@@ -74,21 +79,17 @@ def _parsed(text: str, dialect: str) -> exp.Query:
     return query
 
 
-def _over_tables(query: exp.Query, space: NameSpace, hidden: Mapping[str, bool]) -> exp.Query:
-    """Return the query over the tables of the views that it names."""
-    for table in query.find_all(exp.Table):
-        if not isinstance(table.this, exp.Identifier) or table.db or table.name not in hidden:
-            raise _refused(f"{table.sql()[:80]} is none of the views {', '.join(hidden)}")
-        if hidden[table.name]:
-            raise QueryRefused(
-                f"view {table.name} has personal columns", remedy="look at its own page, which masks them"
-            )
-        own = view_table(space, table.name, {})
-        if not table.alias:
-            table.set("alias", exp.TableAlias(this=table.this.copy()))
-        table.set("this", exp.to_identifier(own.name, quoted=True))
-        table.set("db", exp.to_identifier(own.schema, quoted=True) if own.schema else None)
-    return query
+def _masked(table: exp.Table, own: sa.Table, columns: Sequence[str], personal: Collection[str]) -> exp.Subquery:
+    """Return what stands for a view in a text: its rows, with a mask for each personal value."""
+    shown = [
+        exp.alias_(exp.Literal.string(MASK), column, quoted=True)
+        if column in personal
+        else exp.to_identifier(column, quoted=True)
+        for column in columns
+    ]
+    name = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
+    rows = exp.select(*shown).from_(exp.table_(own.name, db=own.schema, quoted=True))
+    return exp.Subquery(this=rows, alias=name.copy())
 
 
 @contextmanager
@@ -101,7 +102,8 @@ def _reading(connection: sa.Connection) -> Iterator[None]:
         try:
             yield
         finally:
-            connection.exec_driver_sql("ROLLBACK")
+            if not connection.invalidated:  # as what a read-only transaction refuses leaves it
+                connection.exec_driver_sql("ROLLBACK")
         return
     driver, until = connection.connection.driver_connection, time.monotonic() + _SECONDS
     assert driver is not None  # noqa: S101 - the connection is open

@@ -34,6 +34,10 @@ TWO = {
         "SELECT Amount % 2 AS odd, count(*) AS n FROM Orders O GROUP BY (o.AMOUNT % 2)",
         "SELECT `o`.`id` AS `id`, Amount % 2 AS `odd` FROM Orders O",
         "SELECT `odd`, count(*) AS `n` FROM some_rows GROUP BY `odd`"),
+    "an order, which a view has not": (
+        "SELECT amount % 2 AS odd, count(*) AS n FROM orders GROUP BY odd HAVING n > 1 ORDER BY n DESC, max(seller_id)",
+        "SELECT `orders`.`id` AS `id`, amount % 2 AS `odd` FROM orders",
+        "SELECT `odd`, count(*) AS `n` FROM some_rows GROUP BY `odd` HAVING n > 1"),
     "an alias, with HAVING over results and columns": (
         "SELECT amount % 2 odd, count(*) n FROM orders GROUP BY odd HAVING n > 1 AND max(seller_id) < 9 OR odd = 1;",
         "SELECT `orders`.`id` AS `id`, amount % 2 AS `odd`, `orders`.`seller_id` AS `seller_id` FROM orders",
@@ -206,8 +210,9 @@ REFUSED = {
     "a limit": ("SELECT amount + 1 AS a FROM orders GROUP BY a LIMIT 3", "has LIMIT", "without more"),
     "a limit of the groups of one table": (
         "SELECT customer_id, count(*) AS n FROM orders GROUP BY customer_id LIMIT 3", "has LIMIT", "without more"),
-    "an order of the groups of one table": (
-        "SELECT customer_id, count(*) AS n FROM orders GROUP BY customer_id ORDER BY n", "has ORDER", "without more"),
+    "the first groups of an order": (
+        "SELECT customer_id, count(*) AS n FROM orders GROUP BY customer_id ORDER BY n LIMIT 3", "has LIMIT",
+        "without more"),
     "a subquery beside the groups": (
         "SELECT amount + 1 AS a, (SELECT 1) AS n FROM orders GROUP BY a", "a subquery outside of", "another one"),
     "all columns": ("SELECT * FROM orders GROUP BY amount + 1", r"selects \*", "name the columns"),
