@@ -161,6 +161,6 @@ def _answers(error: FactfoldError, stop: Event) -> bool:
 def _takes_connections(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), timeout=_LOOK_SECONDS).close()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: of a name that no host can have
         return False
     return True

@@ -28,6 +28,7 @@ from factfold import on_demand
 Kind = Literal["projections", "branches", "subscription", "queue", "process", "aggregate"]
 KINDS: Final[tuple[Kind, ...]] = ("projections", "branches", "subscription", "queue", "process", "aggregate")
 # Modules that run when they are imported, or that are not the service.
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _LEFT_OUT: Final = ("__main__", "conftest", "tests", "setup")
 
 
@@ -65,8 +66,8 @@ class Discovery:
 def discovered(package: str) -> Discovery:
     """Import a package with its modules and return what they define, each once, ordered by kind and target.
 
-    Tests, `__main__` and scripts are not imported: a look runs nothing. Raises DeclarationError if there is no such
-    package.
+    Tests, `__main__` and scripts are not imported, as far as their text shows what they are. Raises DeclarationError if
+    there is no such package.
     """
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -105,29 +106,33 @@ def _require_package(package: str) -> None:
 def _acts(module: str) -> int | None:
     """The line at which a module would do something if it was imported, read from its text. None if it does nothing.
 
-    A module with definitions may call what others define, such as a logger's setup.
+    A module with definitions may call what others define, such as `logging.basicConfig()`. One with classes or
+    decorated functions may call its own values too, such as `logger.addHandler(…)`.
     """
     try:
         spec = find_spec(module)
         body = ast.parse(Path(spec.origin).read_bytes()).body if spec and spec.origin else []
     except Exception:
         return None  # the import says what is wrong
-    own, declares = {name for one in body for name in _names(one)}, any(map(_declares, body))
+    functions = {one.name for one in body if isinstance(one, _FUNCTIONS)}
+    values = {name for one in body if isinstance(one, ast.Assign) for name in _names(one)}
+    defines = any(isinstance(one, ast.ClassDef) and one.bases for one in body) or any(
+        isinstance(one, _FUNCTIONS) and one.decorator_list for one in body
+    )
+    calls_results = any(isinstance(one, ast.Assign | ast.AnnAssign) and isinstance(one.value, ast.Call) for one in body)
     for one in body:
         called = set(_called(one)) if isinstance(one, ast.Expr | ast.For) else set()
-        if isinstance(one, ast.With | ast.While) or called & own or (called and not declares):
+        only_calls = called and not defines and (called & values or not calls_results)
+        if _is_block(one) or called & functions or only_calls:
             return one.lineno
     return None
 
 
-def _declares(statement: ast.stmt) -> bool:
-    """Whether a statement may be a definition: a class with a base, a decorated function, or the result of a call."""
-    match statement:
-        case ast.ClassDef(bases=[_, *_]) | ast.Assign(value=ast.Call()) | ast.AnnAssign(value=ast.Call()):
-            return True
-        case ast.FunctionDef(decorator_list=[_, *_]) | ast.AsyncFunctionDef(decorator_list=[_, *_]):
-            return True
-    return False
+def _is_block(statement: ast.stmt) -> bool:
+    """Whether a statement is a loop, or a `with` around more than imports."""
+    if isinstance(statement, ast.With):
+        return not all(isinstance(one, ast.Import | ast.ImportFrom) for one in statement.body)
+    return isinstance(statement, ast.While)
 
 
 def _called(statement: ast.stmt) -> Iterator[str]:

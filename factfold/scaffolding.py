@@ -6,7 +6,7 @@ import json
 import keyword
 import re
 from collections.abc import Iterator
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from importlib.util import find_spec
@@ -96,7 +96,10 @@ def _templates(kind: str, name: str) -> Iterator[tuple[str, str]]:
 
 def _source() -> str:
     """What `pip install` takes for this Factfold: the address it came from, and its name if that was an index."""
-    origin = json.loads(distribution("factfold").read_text("direct_url.json") or "{}")  # PEP 610
+    try:
+        origin = json.loads(distribution("factfold").read_text("direct_url.json") or "{}")  # PEP 610
+    except PackageNotFoundError:  # it runs from a folder
+        origin = {}
     if not origin:
         return "factfold[all]"
     if commit := origin.get("vcs_info"):

@@ -97,7 +97,8 @@ def replayed(
             remedy="let it end by the version it began with",
             place=str(process.stream),
         )
-    process.standing.undoables = former.standing.undoables
+    # What the replay recorded is in no step: the next one records all compensations.
+    process.standing.undoables, process.standing.recorded = former.standing.undoables, []
     process.version = former.version + 1
     return process, recorded_step(process, moving, timers=list(timers.values()), note=note)
 

@@ -94,7 +94,7 @@ class BuildState:
     topics: Mapping[str, str] = field(default_factory=dict)
     categories: Mapping[str, str] = field(default_factory=dict)
     references: Mapping[str, list[list[Any]]] = field(default_factory=dict)
-    personal: Mapping[str, list[str]] = field(default_factory=dict)
+    personal: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
     begun: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -139,8 +139,8 @@ def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str
             if usable and not _has_waited(environment, group, state):
                 layout, complete = store.layout(group, earlier.run, columns), earlier.status == BUILT
                 start = earlier.progress or whole.start
-                if start != state.ends:
-                    known |= _too_large(environment, group, OffsetRange(start, state.ends).without(ERASURES))
+                next_chunk = bounded(start, state.ends, max_records=CHUNK_RECORDS).without(ERASURES)
+                known |= _too_large(environment, group, next_chunk)
                 return Build(store.claim(earlier.run), layout, state, known, resumed=True, complete=complete)
     run, layout = store.begin_generation(group, columns)
     state = BuildState(
@@ -167,7 +167,7 @@ def _not_unpacked(
 
 
 def _too_large(environment: Environment, group: ProjectionGroup, left: OffsetRange) -> SetAside:
-    """What no client with a limit unpacks of a log whose reading has ended a process before.
+    """What no client with a limit unpacks of the chunk whose reading may have ended the process before.
 
     Spark's client has no limit: a record of some bytes that unpacks to more than the heap holds ends the JVM. Raises
     RecordNotUnpacked where the group tolerates no bad record.
@@ -178,11 +178,12 @@ def _too_large(environment: Environment, group: ProjectionGroup, left: OffsetRan
         return not_unpacked_in(log, left)
 
 
-def _personal(environment: Environment, group: ProjectionGroup) -> dict[str, list[str]]:
+def _personal(environment: Environment, group: ProjectionGroup) -> dict[str, dict[str, list[str]]]:
     """The columns of each view and each table with values of a person. A key is open: rows are found by it."""
     views = personal_columns(environment.spark, group)
     tables = {name: sorted(table.personal) for name, table in group.tables.items()}
-    return tables | {view.name: sorted(views[view.name].difference(view.key)) for view in group.all_views}
+    open_keys = {view.name: sorted(views[view.name].difference(view.key)) for view in group.all_views}
+    return {"tables": tables, "views": open_keys}
 
 
 def _categories(group: ProjectionGroup) -> dict[str, str]:

@@ -14,7 +14,7 @@ _BY_PLACE = ("Union", "Intersect", "Except")  # whose columns are those of each 
 def personal_columns(plan: Node, tables: Mapping[str, Collection[str]]) -> frozenset[str]:
     """The names of the personal columns in a plan's rows; ``tables`` has those of each parameter.
 
-    A value counts that is computed from a personal one. Which rows there are does not.
+    A value counts that is computed from a personal one. Which rows there are does not, nor whether there are some.
     """
     traced = _Traced(plan, tables)
     personal = traced.ids(plan, frozenset())
@@ -24,24 +24,24 @@ def personal_columns(plan: Node, tables: Mapping[str, Collection[str]]) -> froze
 class _Traced:
     def __init__(self, plan: Node, tables: Mapping[str, Collection[str]]) -> None:
         self._tables = tables
+        self._known: dict[tuple[int, frozenset[int]], frozenset[int]] = {}
         self._definitions = {k: one for operator in operators(plan) for k, one in operator.definitions.items()}
 
     def ids(self, node: Node, around: frozenset[int]) -> frozenset[int]:
         """The attributes with a person's values in an operator; ``around`` are those of the rows around a subquery."""
         if node.kind == "CTERelationRef":
-            return self._by_place(self._definitions[node.arguments["cteId"]], node, around)
+            number = node.arguments["cteId"], around
+            if number not in self._known:  # a query of WITH may be read many times
+                self._known[number] = self.ids(self._definitions[number[0]], around)
+            return _by_place(self._definitions[number[0]], self._known[number], node)
         if not node.children and (table := role(node)) is not None:
             named = self._tables[table]
             return frozenset(column.id for column in node.output if column.name in named)
         found = around.union(*(self.ids(child, around) for child in node.children))
         found = found.union(*(self.ids(plan, found) for plan in node.subqueries))
         if node.kind in _BY_PLACE:
-            found = found.union(*(self._by_place(child, node, around) for child in node.children))
+            found = found.union(*(_by_place(child, self.ids(child, around), node) for child in node.children))
         return found | self._made(node, found)
-
-    def _by_place(self, below: Node, node: Node, around: frozenset[int]) -> frozenset[int]:
-        personal = self.ids(below, around)
-        return frozenset(to.id for of, to in zip(below.output, node.output, strict=True) if of.id in personal)
 
     def _made(self, node: Node, personal: frozenset[int]) -> frozenset[int]:
         """What an operator makes of personal values: by name, or as columns of its own, of which all count."""
@@ -51,6 +51,11 @@ class _Traced:
         own = {column.id for column in node.output} - below - {name.id for name in named}
         reads = any(map(partial(_reads, personal), expressions)) if expressions else bool(personal)
         return frozenset(name.id for name in named if _reads(personal, name)).union(own if reads else ())
+
+
+def _by_place(below: Node, personal: frozenset[int], node: Node) -> frozenset[int]:
+    """The columns of an operator whose places are those of personal ones below it."""
+    return frozenset(to.id for of, to in zip(below.output, node.output, strict=True) if of.id in personal)
 
 
 def _names(expression: Node) -> Iterator[Node]:

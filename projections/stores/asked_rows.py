@@ -1,15 +1,17 @@
 """Rows of a SELECT that a person writes over the views of one generation: read only, bounded in rows and in time.
 
-The text is parsed, and what runs is written from what was parsed. It names views alone, each of which becomes its own
-table, and common functions alone: another one, such as pg_read_file, might do anything.
+The text is parsed, and what runs is written from what was parsed. Each part of it is of a kind that is listed here, and
+each name is a plain word: nothing else of the text reaches the database. A view becomes a subquery over its table.
 """
 
 from __future__ import annotations
 
+import re
+import sqlite3
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 import sqlglot
@@ -25,17 +27,29 @@ from projections.stores.sql import SqlTableStore
 
 _SECONDS: Final = 5.0
 _STEPS: Final = 10_000  # of SQLite's machine, between two looks at the clock: about a millisecond
+_LENGTH: Final = 1_000_000  # of a value in SQLite
+_JOINED: Final = 8  # texts that are joined: each may double what was joined before
 _DIALECTS: Final = {"postgresql": "postgres"}  # sqlglot's names, if they are others
-_NO_PART: Final = (exp.With, exp.Into, exp.Lock, exp.Parameter, exp.Placeholder, exp.UDTF)
-_FUNCTIONS: Final = (
-    exp.AggFunc, exp.Connector, exp.Cast, exp.Case, exp.If, exp.Coalesce, exp.Nullif, exp.Exists, exp.Abs, exp.Ceil,
-    exp.Floor, exp.Round, exp.Lower, exp.Upper, exp.Length, exp.Trim, exp.Substring, exp.Concat, exp.StrPosition,
-    exp.Extract, exp.TimestampTrunc, exp.Date, exp.CurrentDate, exp.CurrentTimestamp, exp.RowNumber,
-)  # fmt: skip
+_PARTS: Final = frozenset({
+    exp.Select, exp.Union, exp.Except, exp.Intersect, exp.Subquery, exp.From, exp.Join, exp.Where, exp.Group,
+    exp.Having, exp.Order, exp.Ordered, exp.Limit, exp.Offset, exp.Distinct, exp.Star, exp.Table, exp.TableAlias,
+    exp.Alias, exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.Paren, exp.Tuple, exp.Var,
+    exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Is, exp.In, exp.Between, exp.Like,
+    exp.ILike, exp.Exists, exp.Any, exp.All, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Neg, exp.DPipe,
+    exp.Case, exp.If, exp.Cast, exp.DataType, exp.DataTypeParam, exp.Filter, exp.Window, exp.RowNumber,
+    exp.Count, exp.Sum, exp.Min, exp.Max, exp.Avg, exp.Coalesce, exp.Nullif, exp.Abs, exp.Ceil, exp.Floor, exp.Round,
+    exp.Lower, exp.Upper, exp.Length, exp.Trim, exp.Substring, exp.Extract, exp.Date, exp.CurrentDate,
+    exp.CurrentTimestamp,
+})  # fmt: skip
+_TYPES: Final = frozenset({
+    exp.DType.INT, exp.DType.BIGINT, exp.DType.SMALLINT, exp.DType.DOUBLE, exp.DType.FLOAT, exp.DType.DECIMAL,
+    exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.BOOLEAN, exp.DType.DATE, exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ,
+})  # fmt: skip
+_WORD: Final = re.compile(r"\w{1,63}")
 
 
 class QueryRefused(ProjectionError):
-    """A query is no single SELECT over views that may be shown, or its database refuses it."""
+    """A query is no single SELECT over the views, or its database refuses it."""
 
 
 def query_rows(
@@ -51,19 +65,26 @@ def query_rows(
         dialect = _DIALECTS.get(connection.dialect.name, connection.dialect.name)
         query = _parsed(text, dialect)
         for table in list(query.find_all(exp.Table)):
-            if not isinstance(table.this, exp.Identifier) or table.db or table.name not in views:
-                raise _refused(f"{table.sql()[:80]} is none of the views {', '.join(views)}")
+            if table.name not in views:
+                raise _refused(f"{table.name} is none of the views {', '.join(views)}")
             own = view_table(space, table.name, {})
             columns = tuple(connection.execute(sa.select(sa.literal_column("*")).select_from(own).limit(0)).keys())
-            table.replace(_masked(table, own, columns, personal_of(state, table.name, columns)))
-        bounded = exp.select("*").from_(query.subquery("asked")).limit(limit + 1).sql(dialect)
+            table.replace(_masked(table, own, columns, personal_of(state, "views", table.name, columns)))
+        bounded = exp.select("*").from_(query.subquery("asked")).sql(dialect, comments=False)
         try:
             with _reading(connection):
-                result = connection.execution_options(no_parameters=True).exec_driver_sql(bounded)
+                result = _bounded(connection, bounded, limit + 1)
                 columns, rows = tuple(result.keys()), [tuple(row) for row in result]
         except sa.exc.DBAPIError as error:
             raise _refused(f"the database refuses the query: {str(error.orig).splitlines()[0]}") from None
     return ViewRows(columns, rows[:limit], len(rows))
+
+
+def _bounded(connection: sa.Connection, text: str, limit: int) -> sa.CursorResult[Any]:
+    """Run one statement. With a parameter, a driver sends no second one."""
+    if connection.dialect.name == "postgresql":
+        return connection.exec_driver_sql(f"{text.replace('%', '%%')} LIMIT %s", (limit,))
+    return connection.exec_driver_sql(f"{text} LIMIT ?", (limit,))
 
 
 def _parsed(text: str, dialect: str) -> exp.Query:
@@ -74,9 +95,25 @@ def _parsed(text: str, dialect: str) -> exp.Query:
     if not isinstance(query, exp.Query):
         raise _refused("the text is no SELECT")
     for part in query.walk():
-        if isinstance(part, _NO_PART) or (isinstance(part, exp.Func) and not isinstance(part, _FUNCTIONS)):
+        if type(part) not in _PARTS or not _is_plain(part):
             raise _refused(f"a query here has no {part.sql(dialect)[:80]}")
+    if len(list(query.find_all(exp.DPipe))) > _JOINED:
+        raise _refused("the query joins too many texts")
     return query
+
+
+def _is_plain(part: exp.Expr) -> bool:
+    """Whether a part is written as words, numbers and quoted texts alone, and means what its kind says."""
+    given = {name: value for name, value in part.args.items() if value}
+    if isinstance(part, exp.Table):
+        return given.keys() <= {"this", "alias"} and isinstance(part.this, exp.Identifier)
+    if isinstance(part, exp.DataType):
+        return part.this in _TYPES and given.keys() <= {"this", "expressions", "nested"}
+    if isinstance(part, exp.Literal):
+        return part.is_string or part.is_number
+    if isinstance(part, exp.DataTypeParam):
+        return isinstance(part.this, exp.Literal) and part.this.is_int and int(part.this.this) <= _LENGTH // 1000
+    return all(_WORD.fullmatch(value) for value in given.values() if isinstance(value, str))
 
 
 def _masked(table: exp.Table, own: sa.Table, columns: Sequence[str], personal: Collection[str]) -> exp.Subquery:
@@ -109,10 +146,12 @@ def _reading(connection: sa.Connection) -> Iterator[None]:
     assert driver is not None  # noqa: S101 - the connection is open
     connection.exec_driver_sql("PRAGMA query_only = ON")
     driver.set_progress_handler(lambda: int(time.monotonic() > until), _STEPS)
+    length = driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LENGTH)
     try:
         yield
     finally:
         driver.set_progress_handler(None, 0)
+        driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, length)
         connection.exec_driver_sql("PRAGMA query_only = OFF")
 
 

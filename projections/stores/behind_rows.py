@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
@@ -26,6 +26,7 @@ from projections.stores.layout import generation_name, state_table, view_table
 from projections.stores.runs import Run, RunState
 from projections.stores.sql import SqlTableStore
 
+Kinds = Literal["views", "tables"]
 COUNTED: Final = 100_000
 """Rows are counted up to here: a larger view says that it has more."""
 
@@ -82,21 +83,23 @@ def view_rows(store: SqlTableStore, group: str, generation: int, view: str, *, l
         result = connection.execute(every.limit(limit))
         columns = tuple(result.keys())
         rows, total = [tuple(row) for row in result], int(connection.scalar(counted) or 0)
-    return ViewRows(columns, rows, total, _personal(store.state(Run(group, generation, "")), view, columns))
+    return ViewRows(columns, rows, total, _personal(store.state(Run(group, generation, "")), "views", view, columns))
 
 
-def personal_of(state: RunState | None, name: str, every: Collection[str]) -> Collection[str]:
-    """The columns of a view or a table that the build of a generation noted as personal.
+def personal_of(state: RunState | None, kind: Kinds, name: str, every: Collection[str]) -> Collection[str]:
+    """The columns of one of the views or tables that the build of a generation noted as personal.
 
     Without a note ``every`` column is one, if the generation follows erasures.
     """
-    noted: Mapping[str, list[str]] = {} if state is None else state.built.get("personal", {})
+    noted: Mapping[str, list[str]] = {} if state is None else state.built.get("personal", {}).get(kind, {})
     follows = state is not None and ERASURES in state.progress
     return noted[name] if name in noted else every if follows else ()
 
 
-def _personal(state: RunState | None, name: str, columns: Collection[str], key: Sequence[str] = ()) -> tuple[str, ...]:
-    personal = personal_of(state, name, columns)
+def _personal(
+    state: RunState | None, kind: Kinds, name: str, columns: Collection[str], key: Sequence[str] = ()
+) -> tuple[str, ...]:
+    personal = personal_of(state, kind, name, columns)
     return tuple(column for column in columns if column in personal and column not in key)
 
 
@@ -133,7 +136,7 @@ class _Search:
         typed = {column: self._typed(_column_of(view, column), column, value) for column, value in key.items()}
         for row in self._view_rows(view, typed):
             own = {column: row.get(column) for column in view.key}
-            personal = _personal(self.state, view.name, row, view.key)
+            personal = _personal(self.state, "views", view.name, row, view.key)
             yield SourceRow(view.name, reached, own, row, of_view=view.name, personal=personal)
             if depth < _DEPTH:
                 yield from self._of_partition(view, own) if view.by else self._of_root(view, own, depth)
@@ -191,7 +194,7 @@ class _Search:
             key = {column: row[column] for column in table.row_key if column in row}
             yield SourceRow(
                 name, reached, key, values, topic=table.topic, offset=row["_offset"], deleted=bool(row["_deleted"]),
-                stream=_stream(table, values), personal=_personal(self.state, own, values, table.row_key),
+                stream=_stream(table, values), personal=_personal(self.state, "tables", own, values, table.row_key),
             )  # fmt: skip
 
     def _typed(self, kind: ColumnType | None, column: str, value: Any) -> Any:

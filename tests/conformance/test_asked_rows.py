@@ -57,6 +57,16 @@ def test_rows_are_bounded_and_say_that_there_are_more(ask):
     "update ticket_names set ticket_id = 'x'", "drop table ticket_names", "copy ticket_names to program 'true'",
     "select * from ticket_names; commit; drop table x", "explain analyze delete from ticket_names", "vacuum",
     "select ticket_id from ticket_names where missing = 1", "select $1 from ticket_names", "",
+    # What is written back without its quotes would be another text.
+    'select cast(ticket_id as "q), (select max(data) from events), (1") from ticket_names',
+    'select extract("year from now()), (select 1), extract(year" from now()) from ticket_names',
+    'select extract("year from now())) as asked; commit; drop table x; --" from now()) from ticket_names',
+    'select 1 operator("pg_catalog".+) 1 from ticket_names', 'select decimal("ticket_id") from ticket_names',
+    'select ticket_id::"s"."x" from ticket_names', "select * from ticket_names as t, lateral (select 1) x",
+    'select varchar("9") from ticket_names', "select cast(ticket_id as char(10485760)) from ticket_names",
+    "select * from (ticket_names a join ticket_names b on true)", "select * from ticket_names tablesample system (1)",
+    "select " + "||".join(["ticket_id"] * 12) + " from ticket_names",
+    'select "ticket id" from ticket_names', "select /* */ * from ticket_names, events",
 ])  # fmt: skip
 def test_everything_else_is_refused_with_a_remedy(ask, text):
     with pytest.raises(QueryRefused) as refused:
@@ -81,7 +91,7 @@ def test_a_query_ends_after_its_time(ask, monkeypatch):
 
 def test_a_text_reads_masks_in_place_of_personal_columns(store, ask):
     run = store.serving_state("tickets").run
-    store.record(store.claim(run), built={"personal": {"ticket_names": ["hours"]}})
+    store.record(store.claim(run), built={"personal": {"views": {"ticket_names": ["hours"]}}})
     assert ask("select ticket_id, hours from ticket_names where hours <> 'x'").rows == [("t1", "***")]
     assert ask("select max(t.hours) from ticket_names t join ticket_names on true").rows == [("***",)]
     assert ask("select * from ticket_names").rows[0][:2] == ("t1", "***")

@@ -110,5 +110,8 @@ def test_the_columns_that_the_build_noted_are_personal_and_without_a_note_all_bu
     store.record(run, progress={**store.progress(run), ERASURES: {0: 0}})
     (view_row, *_), shown = personal()
     assert (view_row, shown) == (tuple(COLUMNS["ticket_names"])[1:], tuple(COLUMNS["ticket_names"]))
-    store.record(run, built={"personal": {"ticket_names": ["hours"], "tickets": [], "customers": ["name"]}})
+    store.record(
+        run,
+        built={"personal": {"views": {"ticket_names": ["hours"]}, "tables": {"tickets": [], "customers": ["name"]}}},
+    )
     assert personal() == ([("hours",), (), ("name",)], ("hours",))

@@ -398,3 +398,37 @@ def test_the_steps_of_many_commands_do_not_grow_with_their_square_and_are_undone
     assert len(released) == MANY
     recorded = sum(len(step.data["undoables"]) for step in shop.processes.steps("fan", "o1"))
     assert recorded < 2 * MANY * MANY / 5  # all of them in each step would be 2 * MANY * MANY
+
+
+def paid_often(version):
+    """A version of a process that takes one step for each payment."""
+
+    class PaidOften(Process, category="paid_often", sends=[Item], version=version):
+        @starts(Order.Placed)
+        def placed(self) -> None:
+            reservation = {"order_id": self.id, "quantity": 1}
+            self.send("tea", Item.reserve, **reservation).undone_by(Item.release, **reservation)
+
+        @reacts(Payment.Received, id="order_id")
+        def paid(self) -> None: ...
+
+    return PaidOften
+
+
+def test_compensations_outlast_steps_that_record_none_and_two_migrations(shops):
+    shop = shops(paid_often(1))
+    shop.stock(1)
+    shop.place("o1")
+    shop.work()
+    for version in (2, 3):
+        shop.send(f"p{version}", Payment.receive, order_id="o1", amount=Decimal(9))
+        shop.deliver()
+        shop.processes = Shop(shop.store, paid_often(version)).processes
+        shop.processes.migrate("paid_often", "o1")
+        newer = Shop(shop.store, paid_often(version))
+        newer.seen, newer.now, shop = shop.seen, shop.now, newer
+    shop.send("p4", Payment.receive, order_id="o1", amount=Decimal(9))
+    shop.deliver()
+    shop.processes.cancel("paid_often", "o1")
+    shop.worker().drain()
+    assert shop.types("item-tea")[-1] == "item.released"

@@ -61,8 +61,13 @@ main()
 """,
     "configured.py": """
 import logging
+from contextlib import suppress
 from eventstore import Aggregate
 logging.basicConfig()
+with suppress(ImportError):
+    import a_package_that_is_not_here
+log = logging.getLogger(__name__)
+log.addHandler(logging.NullHandler())
 class Logged(Aggregate):
     pass
 """,

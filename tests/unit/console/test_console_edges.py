@@ -44,7 +44,7 @@ def club(tmp_path, request):
     kinds = {name: ColumnType("string") for name in ("person_id", "name", "country")}
     run, layout = views.begin_generation(MEMBERS, {"members": kinds})
     if getattr(request, "param", True):
-        views.record(run, built={"personal": {"members": ["name"], "people": ["name"]}})
+        views.record(run, built={"personal": {"views": {"members": ["name"]}, "tables": {"people": ["name"]}}})
     row = {"person_id": ["p1"], "name": [NAME], "country": ["NO"]}
     at = {"_epoch": [0], "_pos": [1], "_offset": [1], "_deleted": [False]}
     views.target(layout.tables["people"].state).append(pa.table({**row, **at}))

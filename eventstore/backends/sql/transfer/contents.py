@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ def export_path(path: str | Path) -> Iterator[Path]:
             raise OSError("that is no name of a file")
         yield Path(path)
     except OSError as error:
+        if error.errno == errno.EPIPE:  # of what tells the progress
+            raise
         raise InvalidExport(
             f"the file cannot be read or written: {error.strerror or error}",
             remedy="check the path, its folder, their rights and the disk",
