@@ -65,6 +65,11 @@ class Applied:
         return not (self.created or self.changed or self.resumed or self.restarted)
 
 
+def _declared(connector: Connector) -> tuple[str, dict[str, str]]:
+    require_like(connector, "config", "connector", takes="a declared connector, such as PostgresSource(…)")
+    return connector.name, {"name": connector.name, **connector.config()}
+
+
 def apply(
     client: ConnectClient,
     connector: Connector,
@@ -101,8 +106,7 @@ def apply(
         >>> apply(ConnectClient("http://connect:8083"), source, source=engine).status.running
         True
     """
-    require_like(connector, "config", "connector", takes="a declared connector, such as PostgresSource(…)")
-    name, declared = connector.name, {"name": connector.name, **connector.config()}
+    name, declared = _declared(connector)
     watch = _watch(client, name, declared, until=until, source=source, timeout=timeout)
     wait_for_worker(client, timeout=timeout)
     if source is not None:

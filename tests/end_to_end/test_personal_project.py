@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -58,7 +59,7 @@ LOOKS = {
 @pytest.fixture(scope="module")
 def diner(tmp_path_factory):
     """The project with an order that has a note, in its folder, with the keys in the environment."""
-    folder = tmp_path_factory.mktemp("projects")
+    folder, before = tmp_path_factory.mktemp("projects"), dict(os.environ)
     with pytest.MonkeyPatch.context() as patched:
         create_project(NAME, parent=folder)
         for file, edits in EDITS.items():
@@ -73,6 +74,8 @@ def diner(tmp_path_factory):
         patched.setenv("FACTFOLD_MASTER_KEYS", KEYS)
         filled()
         yield folder / NAME
+    for name in [name for name in os.environ if name.startswith("FACTFOLD") and name not in before]:
+        del os.environ[name]  # commands in this process have set the project's settings
 
 
 def filled():
