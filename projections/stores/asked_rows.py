@@ -46,6 +46,7 @@ _TYPES: Final = frozenset({
     exp.DType.TEXT, exp.DType.VARCHAR, exp.DType.BOOLEAN, exp.DType.DATE, exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ,
 })  # fmt: skip
 _WORD: Final = re.compile(r"\w{1,63}")
+_NUMBER: Final = re.compile(r"\d+(\.\d+)?([eE][+-]?\d{1,3})?")
 
 
 class QueryRefused(ProjectionError):
@@ -110,10 +111,12 @@ def _is_plain(part: exp.Expr) -> bool:
     if isinstance(part, exp.DataType):
         return part.this in _TYPES and given.keys() <= {"this", "expressions", "nested"}
     if isinstance(part, exp.Literal):
-        return part.is_string or part.is_number
+        # A server may take a backslash for an escape.
+        return "\\" not in part.this if part.is_string else _NUMBER.fullmatch(part.this) is not None
     if isinstance(part, exp.DataTypeParam):
         return isinstance(part.this, exp.Literal) and part.this.is_int and int(part.this.this) <= _LENGTH // 1000
-    return all(_WORD.fullmatch(value) for value in given.values() if isinstance(value, str))
+    values = (one for value in given.values() for one in (value if isinstance(value, list) else [value]))
+    return all(_WORD.fullmatch(value) for value in values if isinstance(value, str))
 
 
 def _masked(table: exp.Table, own: sa.Table, columns: Sequence[str], personal: Collection[str]) -> exp.Subquery:

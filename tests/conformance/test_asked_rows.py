@@ -66,7 +66,7 @@ def test_rows_are_bounded_and_say_that_there_are_more(ask):
     'select varchar("9") from ticket_names', "select cast(ticket_id as char(10485760)) from ticket_names",
     "select * from (ticket_names a join ticket_names b on true)", "select * from ticket_names tablesample system (1)",
     "select " + "||".join(["ticket_id"] * 12) + " from ticket_names",
-    'select "ticket id" from ticket_names', "select /* */ * from ticket_names, events",
+    'select "ticket id" from ticket_names', "select '\\' from ticket_names", "select /* */ * from ticket_names, events",
 ])  # fmt: skip
 def test_everything_else_is_refused_with_a_remedy(ask, text):
     with pytest.raises(QueryRefused) as refused:
