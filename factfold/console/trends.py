@@ -67,13 +67,16 @@ class Trends:
 def direction_of(samples: tuple[float, ...]) -> Direction:
     """Compare the newest samples with those right before, and with all before: where these disagree, nothing is said.
 
+    Nor is it where the last sample goes back, as the end of the drawn line shows.
+
     A tenth and one unit more is a move.
     """
     if len(samples) < 3:
         return "steady"
     newest, before = samples[-_RECENT:], samples[:-_RECENT] or samples[:1]
     moves = {_move(newest, before[-_RECENT:]), _move(newest, before)}
-    return moves.pop() if len(moves) == 1 else "steady"
+    back = {_move(samples[-1:], newest)} - moves - {"steady"}
+    return moves.pop() if len(moves) == 1 and not back else "steady"
 
 
 def _move(newest: Sequence[float], before: Sequence[float]) -> Direction:

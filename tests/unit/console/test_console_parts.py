@@ -116,6 +116,7 @@ def test_all_connectors_are_asked_for_by_one_request(slow):
         ((0.0, 0.0, 0.0, 0.0, 0.0, 9.0, 9.0, 9.0, 9.0, 9.0), "rising"),
         ((9.0, 9.0, 9.0, 9.0, 9.0, 0.0, 0.0, 0.0, 0.0, 0.0), "falling"),
         ((90.0,) * 9 + (0.0,) * 5 + (9.0,) * 5, "steady"),  # it fell, and rises now
+        ((0.0, 300.0, 72.0, 72.0), "steady"),  # the line goes back at its end
         ((100.0, 101.0, 99.0, 100.0, 102.0, 101.0, 100.0), "steady"),
     ],
 )
