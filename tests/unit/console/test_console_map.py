@@ -96,7 +96,8 @@ def test_a_node_says_how_what_it_stands_for_is(browser):
     health = {node.css_first("title").text().split(":")[0]: node.css(".health") for node in page.css("g.node")}
     said = {name: texts[0].text().split(",")[0] for name, texts in health.items() if texts}
     assert said["table teashop.orders"] == said["view order_details"] == "failed"
-    assert said["process payment"] == said["subscription reviews"] == "healthy"
+    assert said["process payment"] == "healthy"
+    assert said["subscription reviews"] in ("healthy", "late")  # nothing reads it: it is late after a minute
     assert "topic order" not in said
 
 

@@ -161,8 +161,11 @@ async def test_whenever_subscribers_are_cancelled_every_event_is_handled_once(en
 
 
 async def test_the_planted_fault_is_seen_without_an_inbox_events_are_handled_again(engine, looped):
-    await cancelled_at_many_moments(looped, seed=7, guarantee="at-least-once")
-    assert len(amounts(engine)) > 60
+    for rounds in range(1, 9):  # on a busy machine every cancellation of a round may come before the first commit
+        await cancelled_at_many_moments(looped, seed=6 + rounds, guarantee="at-least-once")
+        if len(amounts(engine)) > 60 * rounds:
+            return
+    pytest.fail("no event was handled again")
 
 
 async def test_while_handlers_wait_and_while_they_are_tried_again_other_tasks_work(engine, looped):
