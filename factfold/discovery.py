@@ -7,7 +7,6 @@ for definition in discovered("shop").definitions:
 from __future__ import annotations
 
 import ast
-import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -109,11 +108,7 @@ def _acts(module: str) -> int | None:
     A module with definitions may call what others define, such as `logging.basicConfig()`. One with classes or
     decorated functions may call its own values too, such as `logger.addHandler(…)`.
     """
-    try:
-        spec = find_spec(module)
-        body = ast.parse(Path(spec.origin).read_bytes()).body if spec and spec.origin else []
-    except Exception:
-        return None  # the import says what is wrong
+    body = _statements(module)
     functions = {one.name for one in body if isinstance(one, _FUNCTIONS)}
     values = {name for one in body if isinstance(one, ast.Assign) for name in _names(one)}
     defines = any(isinstance(one, ast.ClassDef) and one.bases for one in body) or any(
@@ -193,11 +188,16 @@ def _is_home(module: ModuleType, name: str) -> bool:
 
 @cache
 def _assigned(module: str) -> frozenset[str]:
+    return frozenset(name for statement in _statements(module) for name in _names(statement))
+
+
+def _statements(module: str) -> list[ast.stmt]:
+    """The statements of a module by its text; none of one that cannot be read, of which its import says why."""
     try:
-        body = ast.parse(inspect.getsource(sys.modules[module])).body
-    except (OSError, TypeError, SyntaxError):
-        return frozenset()
-    return frozenset(name for statement in body for name in _names(statement))
+        spec = find_spec(module)
+        return ast.parse(Path(spec.origin).read_bytes()).body if spec and spec.origin else []
+    except Exception:
+        return []
 
 
 def _names(statement: ast.stmt) -> Iterator[str]:

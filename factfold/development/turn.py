@@ -101,9 +101,7 @@ def _rebuild(environment: Environment, group: ProjectionGroup) -> None:
 
 def _verify(environment: Environment, group: ProjectionGroup) -> bool:
     begun = time.monotonic()
-    verdicts = without_personal(
-        projections.verify(environment, group), on_demand.personal_columns(environment.spark, group)
-    )
+    verdicts = without_personal(projections.verify(environment, group), environment, group)
     differing = [name for name, verdict in verdicts.items() if not verdict.equal]
     outcome = f"views differ from their recomputation: {', '.join(differing)}" if differing else "live = recomputed"
     say(f"verified in {time.monotonic() - begun:.1f} s: {outcome}")

@@ -44,20 +44,16 @@ def not_unpacked_in(log: OpenLog, offsets: OffsetRange) -> SetAside:
     Every partition is read once, in steps, whatever client failed at it before: Spark's does not say where.
     """
     aside = SetAside.nothing()
-    for topic, parts in offsets.end.items():
-        for partition, end in parts.items():
-            for error in _refused(log, topic, partition, offsets.start[topic][partition], end):
-                aside |= _records(error, offsets)
-                require_bearable(len(aside))
+    for error in _refused(log, offsets):
+        aside |= _records(error, offsets)
+        require_bearable(len(aside))
     return aside
 
 
 def require_unpacked(log: OpenLog, offsets: OffsetRange) -> None:
     """Raise the RecordNotUnpacked of the first batch of a range that its client cannot unpack."""
-    for topic, parts in offsets.end.items():
-        for partition, end in parts.items():
-            for error in _refused(log, topic, partition, offsets.start[topic][partition], end):
-                raise error
+    for error in _refused(log, offsets):
+        raise error
 
 
 def still_not_unpacked(log: OpenLog, noted: SetAside, offsets: OffsetRange) -> SetAside:
@@ -72,7 +68,13 @@ def still_not_unpacked(log: OpenLog, noted: SetAside, offsets: OffsetRange) -> S
     return aside
 
 
-def _refused(log: OpenLog, topic: str, partition: int, first: int, end: int) -> Iterator[RecordNotUnpacked]:
+def _refused(log: OpenLog, offsets: OffsetRange) -> Iterator[RecordNotUnpacked]:
+    for topic, parts in offsets.end.items():
+        for partition, end in parts.items():
+            yield from _refused_of(log, topic, partition, offsets.start[topic][partition], end)
+
+
+def _refused_of(log: OpenLog, topic: str, partition: int, first: int, end: int) -> Iterator[RecordNotUnpacked]:
     while first < end:
         after = min(first + _STEP, end)
         try:

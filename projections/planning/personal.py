@@ -37,10 +37,11 @@ class _Traced:
         if not node.children and (table := role(node)) is not None:
             named = self._tables[table]
             return frozenset(column.id for column in node.output if column.name in named)
-        found = around.union(*(self.ids(child, around) for child in node.children))
+        children = [(child, self.ids(child, around)) for child in node.children]
+        found = around.union(*(personal for _, personal in children))
         found = found.union(*(self.ids(plan, found) for plan in node.subqueries))
         if node.kind in _BY_PLACE:
-            found = found.union(*(_by_place(child, self.ids(child, around), node) for child in node.children))
+            found = found.union(*(_by_place(child, personal, node) for child, personal in children))
         return found | self._made(node, found)
 
     def _made(self, node: Node, personal: frozenset[int]) -> frozenset[int]:
@@ -71,9 +72,10 @@ def _reads(personal: frozenset[int], expression: Node) -> bool:
 
 def _read(expression: Node) -> Iterator[int]:
     """The attributes that an expression is made of: of a subquery its columns, and those of the row around it."""
-    yield from expression.references
+    if expression.is_attribute:
+        yield expression.id
     if expression.kind == "OuterReference":
-        yield from expression.one("e").references
+        yield from _read(expression.one("e"))
     for plan in expression.all("plan"):
         yield from (column.id for column in plan.output)
     for child in expression.children:

@@ -83,23 +83,19 @@ def view_rows(store: SqlTableStore, group: str, generation: int, view: str, *, l
         result = connection.execute(every.limit(limit))
         columns = tuple(result.keys())
         rows, total = [tuple(row) for row in result], int(connection.scalar(counted) or 0)
-    return ViewRows(columns, rows, total, _personal(store.state(Run(group, generation, "")), "views", view, columns))
+    return ViewRows(columns, rows, total, personal_of(store.state(Run(group, generation, "")), "views", view, columns))
 
 
-def personal_of(state: RunState | None, kind: Kinds, name: str, every: Collection[str]) -> Collection[str]:
-    """The columns of one of the views or tables that the build of a generation noted as personal.
+def personal_of(
+    state: RunState | None, kind: Kinds, name: str, columns: Collection[str], key: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """The columns of a view or a table that the build of a generation noted as personal, without those of the key.
 
-    Without a note ``every`` column is one, if the generation follows erasures.
+    Without a note each column is one, if the generation follows erasures.
     """
     noted: Mapping[str, list[str]] = {} if state is None else state.built.get("personal", {}).get(kind, {})
     follows = state is not None and ERASURES in state.progress
-    return noted[name] if name in noted else every if follows else ()
-
-
-def _personal(
-    state: RunState | None, kind: Kinds, name: str, columns: Collection[str], key: Sequence[str] = ()
-) -> tuple[str, ...]:
-    personal = personal_of(state, kind, name, columns)
+    personal = noted[name] if name in noted else columns if follows else ()
     return tuple(column for column in columns if column in personal and column not in key)
 
 
@@ -136,7 +132,7 @@ class _Search:
         typed = {column: self._typed(_column_of(view, column), column, value) for column, value in key.items()}
         for row in self._view_rows(view, typed):
             own = {column: row.get(column) for column in view.key}
-            personal = _personal(self.state, "views", view.name, row, view.key)
+            personal = personal_of(self.state, "views", view.name, row, view.key)
             yield SourceRow(view.name, reached, own, row, of_view=view.name, personal=personal)
             if depth < _DEPTH:
                 yield from self._of_partition(view, own) if view.by else self._of_root(view, own, depth)
@@ -194,7 +190,7 @@ class _Search:
             key = {column: row[column] for column in table.row_key if column in row}
             yield SourceRow(
                 name, reached, key, values, topic=table.topic, offset=row["_offset"], deleted=bool(row["_deleted"]),
-                stream=_stream(table, values), personal=_personal(self.state, "tables", own, values, table.row_key),
+                stream=_stream(table, values), personal=personal_of(self.state, "tables", own, values, table.row_key),
             )  # fmt: skip
 
     def _typed(self, kind: ColumnType | None, column: str, value: Any) -> Any:

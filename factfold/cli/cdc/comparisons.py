@@ -7,10 +7,11 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from eventstore.delivery.masking import MASK
+from factfold import on_demand
 from factfold.cli.shown_values import echo
 
 if TYPE_CHECKING:
-    from projections import ViewComparison, ViewVerdict
+    from projections import Environment, ProjectionGroup, ViewComparison, ViewVerdict
     from projections.stores.port import DifferingRow
 
 DIFFERS: Final = 3  # the exit code of an answer that is not "all is well": 1 is an error's, 2 that of wrong usage
@@ -19,12 +20,13 @@ Compared = TypeVar("Compared", "ViewComparison", "ViewVerdict")
 
 
 def without_personal(
-    comparisons: Mapping[str, Compared], personal: Mapping[str, Collection[str]]
+    comparisons: Mapping[str, Compared], environment: Environment, group: ProjectionGroup
 ) -> dict[str, Compared]:
     """Return comparisons of views with the personal columns of their differing rows masked, whether they differ or not.
 
     Terminals and logs are no place for the values.
     """
+    personal = on_demand.personal_columns(environment.spark, group)
     return {name: _masked(one, personal.get(name, ())) for name, one in comparisons.items()}
 
 

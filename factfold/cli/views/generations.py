@@ -167,9 +167,7 @@ def diff(
     definition = load_group(group)
     require_serving(views_url, definition.name)
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
-        comparisons = without_personal(
-            projections.diff(environment, definition), on_demand.personal_columns(environment.spark, definition)
-        )
+        comparisons = without_personal(projections.diff(environment, definition), environment, definition)
     if as_json:
         print_json(as_plain(comparisons))
     else:

@@ -103,8 +103,8 @@ def rebuild(
         with shown(definition.name) as on_progress:
             report = projections.rebuild(environment, definition, cut_over=cut_over, on_progress=on_progress)
         if report.comparison is not None:
-            personal = on_demand.personal_columns(environment.spark, definition)
-            report = dataclasses.replace(report, comparison=without_personal(report.comparison, personal))
+            masked = without_personal(report.comparison, environment, definition)
+            report = dataclasses.replace(report, comparison=masked)
     if as_json:
         compared = None if report.comparison is None else as_plain(report.comparison)
         figures = {"records_per_second": round(report.records_per_second), "comparison": compared}
@@ -222,9 +222,7 @@ def verify(
 
     with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
         began = time.perf_counter()
-        verdicts = without_personal(
-            projections.verify(environment, definition), on_demand.personal_columns(environment.spark, definition)
-        )
+        verdicts = without_personal(projections.verify(environment, definition), environment, definition)
     if metrics_file is not None:
         from factfold.watching.results import write_verified  # needs the extra metrics
 
