@@ -6,7 +6,7 @@ import pytest
 
 from projections.stores import asked_rows
 from projections.stores.asked_rows import QueryRefused, query_rows
-from tests.conformance.ticket_batches import batch, served, stage_customer, stage_ticket
+from tests.conformance.ticket_batches import one_ticket
 from tests.rows import each_row
 
 pytestmark = pytest.mark.both_databases
@@ -15,13 +15,7 @@ pytestmark = pytest.mark.both_databases
 @pytest.fixture
 def ask(store):
     """Ask the serving generation, in which customer 1 has one ticket."""
-    run, layout = served(store)
-
-    def stage():
-        stage_ticket(store, layout, "t1", 4, first=0)
-        stage_customer(store, layout, 9)
-
-    batch(store, run, layout, stage, "t1", to=1)
+    run = one_ticket(store)
     return lambda text, **options: query_rows(
         store, "tickets", run.generation, text, **{"views": ["ticket_names"], **options}
     )

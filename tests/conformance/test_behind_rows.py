@@ -13,7 +13,7 @@ from projections.declaring.group import ERASURES
 from projections.declaring.views import InferredReferences, noted_references, with_noted
 from projections.errors import InvalidDefinition
 from projections.stores.behind_rows import rows_behind, view_rows
-from tests.conformance.ticket_batches import COLUMNS, GROUP, batch, served, stage_customer, stage_ticket
+from tests.conformance.ticket_batches import COLUMNS, GROUP, one_ticket
 from tests.integration.tickets import DECLARED, Ticket
 
 pytestmark = pytest.mark.postgres_in_faults
@@ -27,14 +27,7 @@ by_customer = sql_view(
 @pytest.fixture
 def filled(store):
     """A ticket of customer 1, as a batch leaves it."""
-    run, layout = served(store)
-
-    def stage():
-        stage_ticket(store, layout, "t1", 4, first=0)
-        stage_customer(store, layout, 9)
-
-    batch(store, run, layout, stage, "t1", to=1)
-    return run
+    return one_ticket(store)
 
 
 @pytest.mark.both_databases

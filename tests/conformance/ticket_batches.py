@@ -76,6 +76,18 @@ def served(store):
     return run, layout
 
 
+def one_ticket(store):
+    """A generation that serves, with a ticket of customer 1 as a batch leaves it; returns its run."""
+    run, layout = served(store)
+
+    def stage():
+        stage_ticket(store, layout, "t1", 4, first=0)
+        stage_customer(store, layout, 9)
+
+    batch(store, run, layout, stage, "t1", to=1)
+    return run
+
+
 def batch(store, run, layout, stage, *keys, to, start=None, hours="1.5"):
     """One batch: stage, complete, reach the view, take the difference, commit; returns (upserts, retractions)."""
     with store.staging(run) as connection:
