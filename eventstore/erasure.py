@@ -45,8 +45,7 @@ __all__ = [
 
 _SECRET_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
-_OF_SUBJECT: Final = b"\x02"  # in front of a wrapped key: the subject is bound to it
-UNBOUND_BYTES: Final = _NONCE_BYTES + _SECRET_BYTES + 16  # of a key that was wrapped without one
+_VERSION: Final = b"\x03"  # in front of a wrapped key: says what is bound to it
 
 Decoded = tuple[RegisteredSchema, dict[str, Any], Origin]
 """A decoded event: the schema that it was written by, its values, and where they stand."""
@@ -173,27 +172,25 @@ class MasterKeys:
                 remedy="make one by `factfold keys new`, and put the new one first",
             ) from None
 
-    def wrap(self, key: DataKey, subject: str) -> bytes:
-        """Encrypt a subject's data key by the current master key. It opens as the key of no other subject."""
-        nonce, body = encrypted(self._keys[self.current], key.secret, _bound(key.id, subject))
-        return _OF_SUBJECT + nonce + body
+    def wrap(self, key: DataKey, subject: str, store: str) -> bytes:
+        """Encrypt a data key by the current master key. It opens for this subject, in the store of this schema."""
+        nonce, body = encrypted(self._keys[self.current], key.secret, _bound(key.id, subject, store))
+        return _VERSION + nonce + body
 
-    def unwrap(self, name: str, key_id: UUID, wrapped: bytes, subject: str) -> DataKey:
+    def unwrap(self, name: str, key_id: UUID, wrapped: bytes, subject: str, store: str) -> DataKey:
         """Decrypt a subject's data key that the named master key wrapped. Raises KeysMissing or InvalidSeal."""
         if name not in self._keys:
             raise KeysMissing(
                 f"a data key is wrapped by the master key {name!r}, which is not here",
                 remedy="keep former master keys in the list until `factfold keys rotate` has wrapped every key again",
             )
-        bound = key_id.bytes
-        if len(wrapped) != UNBOUND_BYTES:
-            bound, wrapped = _bound(key_id, subject), wrapped[len(_OF_SUBJECT) :]
-        nonce, body = wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:]
+        nonce, body = wrapped[1 : 1 + _NONCE_BYTES], wrapped[1 + _NONCE_BYTES :]
+        bound = _bound(key_id, subject, store)
         return DataKey(key_id, decrypted(self._keys[name], nonce, body, bound, place=f"data key {key_id}"))
 
 
-def _bound(key_id: UUID, subject: str) -> bytes:
-    return key_id.bytes + subject.encode()
+def _bound(key_id: UUID, subject: str, store: str) -> bytes:
+    return _VERSION + key_id.bytes + f"{store}\0{subject}".encode()  # a schema's name has no NUL
 
 
 def new_data_key(key_id: UUID) -> DataKey:
@@ -201,7 +198,7 @@ def new_data_key(key_id: UUID) -> DataKey:
 
     Examples:
         >>> key = new_data_key(uuid4())
-        >>> wrapped = master.wrap(key, "customer-7")
+        >>> wrapped = master.wrap(key, "customer-7", "tenant_acme")
     """
     return DataKey(key_id, os.urandom(_SECRET_BYTES))
 

@@ -121,11 +121,6 @@ class LogPlace(NamedTuple):
         return (self.epoch, self.after) >= last
 
 
-def decode_place(value: bytes, *, place: str, schemas: Lookup | None = None) -> LogPlace:
-    """Read where a change event stands, encoded as for `decode_marker`; UndecodableChange."""
-    return read_place(RecordReader("value", schemas), value, place)
-
-
 def read_place(reader: RecordReader, value: bytes | None, place: str) -> LogPlace:
     """Read where a change event stands by a reader that knows the records before; UndecodableChange."""
     body = _body(reader, value, place, what=_CHANGE)

@@ -88,12 +88,8 @@ class Notification:
     chunks: int | None = None
 
 
-def decode_notification(value: bytes | None, *, place: str, schemas: Lookup | None = None) -> Notification:
-    """Decode one record's value, JSON with or without a schema, or Avro by its `schemas`; UndecodableChange."""
-    return _read(RecordReader("value", schemas), value, place)
-
-
-def _read(reader: RecordReader, value: bytes | None, place: str) -> Notification:
+def read_notification(reader: RecordReader, value: bytes | None, place: str) -> Notification:
+    """Read one record's value; UndecodableChange."""
     body = {} if value is None else reader.read(value, place)[0]
     try:
         return _notification(body)
@@ -173,7 +169,7 @@ class NotificationReader(Closing):
         if not self._begun:
             time.sleep(min(timeout, _LOOK_SECONDS))
         records = self._reader.poll(timeout) if self._begun else []
-        notifications = (_read(self._values, record.value, record.place) for record in records)
+        notifications = (read_notification(self._values, record.value, record.place) for record in records)
         return [one for one in notifications if self._connector in (None, one.connector)]
 
     def up_to_now(self) -> Iterator[Notification]:
@@ -181,7 +177,7 @@ class NotificationReader(Closing):
         if self._begun:
             ends = self._offsets.end_offsets([self._topic])
             for record in self._reader.read_up_to(ends):
-                notification = _read(self._values, record.value, record.place)
+                notification = read_notification(self._values, record.value, record.place)
                 if self._connector in (None, notification.connector):
                     yield notification
 

@@ -1,12 +1,8 @@
 """The bytes of sealed values: AES-256-GCM (NIST SP 800-38D) under a data key, bound to the place of the value.
 
 A sealed value is a version byte, the data key's id (16 bytes), a nonce (12 bytes), and the ciphertext, with its tag, of
-the value's Avro encoding. The version says what is bound to it as associated data:
-
-    02   the version, the key's id, and SHA-256 over type, field, stream, event id and subject (`binding`)
-    01   type and field: values from before 02, which open in any event of the type
-
-A value of 02 does not open with the byte changed to 01: its tag was made over other data.
+the value's Avro encoding. Bound to it, as associated data, are the version, the key's id, and SHA-256 over type, field,
+stream, event id and subject (`binding`).
 """
 
 from __future__ import annotations
@@ -21,8 +17,7 @@ from uuid import UUID
 from eventstore.errors import InvalidSeal, KeysMissing
 from eventstore.schema_registry import RegisteredSchema
 
-BOUND: Final = b"\x02"
-_UNBOUND: Final = b"\x01"
+_VERSION: Final = b"\x02"
 KEY_ID: Final = slice(1, 17)
 """Where a sealed value names its key."""
 _NONCE: Final = slice(17, 29)
@@ -82,21 +77,19 @@ class SealedField(NamedTuple):
 
     @staticmethod
     def from_state(schema: RegisteredSchema, name: str, stored: bytes) -> SealedField:
-        """Return a field of a state, where the binding of a bound value follows the value."""
-        if stored[:1] != BOUND:
-            return SealedField(schema, name, stored, b"")
+        """Return a field of a state, where its binding follows the value."""
         return SealedField(schema, name, stored[:-_BINDING_BYTES], stored[-_BINDING_BYTES:])
 
     def opened(self, key: DataKey) -> bytes:
         """Decrypt the value; InvalidSeal where it was changed, or belongs elsewhere."""
-        bound = self.place.encode() if self.value[:1] == _UNBOUND else _bound(key, self.binding)
+        bound = _bound(key, self.binding)
         return decrypted(key.secret, self.value[_NONCE], self.value[_BODY], bound, place=self.place)
 
 
 def seal(key: DataKey, bound_to: bytes, clear: bytes) -> bytes:
     """Encrypt a value for its place, a `binding`; the same value never looks the same twice."""
     nonce, body = encrypted(key.secret, clear, _bound(key, bound_to))
-    return BOUND + key.id.bytes + nonce + body
+    return _VERSION + key.id.bytes + nonce + body
 
 
 def binding(kind: str, name: str, origin: Origin, subject: str) -> bytes:
@@ -124,7 +117,7 @@ def subject_of(schema: RegisteredSchema, name: str, values: Mapping[str, Any], a
 
 def key_id_of(sealed: bytes, place: str) -> UUID:
     """Return the id of the key that a value is sealed under; InvalidSeal."""
-    if sealed[:1] in (BOUND, _UNBOUND) and len(sealed) > _BODY.start:
+    if sealed[:1] == _VERSION and len(sealed) > _BODY.start:
         return UUID(bytes=sealed[KEY_ID])
     raise InvalidSeal(
         f"the value of {place} is not a sealed one", remedy="find the writer that cut or changed it", place=place
@@ -153,7 +146,7 @@ def decrypted(secret: bytes, nonce: bytes, body: bytes, bound: bytes, *, place: 
 
 
 def _bound(key: DataKey, bound_to: bytes) -> bytes:
-    return BOUND + key.id.bytes + bound_to
+    return _VERSION + key.id.bytes + bound_to
 
 
 def _aes(secret: bytes) -> Any:

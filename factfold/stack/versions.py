@@ -62,11 +62,6 @@ class Versions:
         """Every file that every stack fetches, servers first."""
         return self.kafka_jars + self.plugins + self.converter_jars + self.spark_jars
 
-    @property
-    def optional_artifacts(self) -> tuple[Coordinate, ...]:
-        """Every file that is fetched where an optional server is started, or an archive of topics is used."""
-        return (self.registry_archive, *self.delta_jars)
-
 
 @cache
 def versions() -> Versions:

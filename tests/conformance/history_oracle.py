@@ -6,7 +6,7 @@ import json
 from itertools import groupby
 
 from eventstore.fields.serialization import AvroDecoder
-from projections.reference import fold_table, versions_per_key
+from tests.reference import fold_table, versions_per_key
 
 MINUTE = 60_000_000
 

@@ -14,7 +14,6 @@ from projections.declaring.timing.automaton import Automaton
 from projections.declaring.timing.checking import columns_computed
 from projections.declaring.timing.operands import PREVIOUS
 from projections.declaring.timing.patterns import as_pattern
-from projections.reference import newest_per_key
 from projections.spark.timing.matches import LabelOfEach, Layout, Matching, Measured, OfEach, OfFirst
 from tests.conformance import pattern_oracle
 from tests.conformance.followed_views import (
@@ -26,6 +25,7 @@ from tests.conformance.followed_views import (
 )
 from tests.conformance.join_views import captured
 from tests.conformance.view_oracle import in_order
+from tests.reference import newest_per_key
 
 SECOND = 1_000_000
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 from projections.declaring.partials import shown
 from projections.declaring.tables import set_at
 from projections.planning.planner import plan
-from projections.reference import accepted
 from projections.spark.exchange import fetched
 from projections.stores import staging
 from projections.stores.affected import find_affected
@@ -22,6 +21,7 @@ from projections.stores.commit import commit_batch
 from projections.stores.differences import stage_difference
 from projections.stores.slices import cut_slices
 from tests.conformance import view_oracle
+from tests.reference import accepted
 
 
 class RelationalBatches:

@@ -8,7 +8,6 @@ from decimal import Decimal
 import pytest
 
 from projections import ProjectionGroup, Table, field, view
-from projections.reference import accepted
 from projections.spark.views import frames
 from projections.spark.views.view_functions import view_columns
 from projections.stores import affected
@@ -20,6 +19,7 @@ from tests.conformance.followed_views import ROWS_STAY, in_a_file
 from tests.conformance.join_views import captured, named
 from tests.conformance.relational_batches import RelationalBatches
 from tests.integration.tickets import DECLARED, Ticket
+from tests.reference import accepted
 
 pytestmark = pytest.mark.postgres_in_faults
 

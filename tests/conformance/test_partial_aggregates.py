@@ -15,7 +15,6 @@ from projections.declaring.columns import ColumnType
 from projections.declaring.partials import ROWS
 from projections.errors import KeyNotUnique, SparkFailed
 from projections.planning.planner import plan
-from projections.reference import newest_per_key
 from projections.spark import exchange
 from projections.spark.exchange import fetched
 from projections.spark.session import small_batch_session
@@ -30,6 +29,7 @@ from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance import view_oracle
 from tests.conformance.aggregate_views import GROUP, SQL, WITHOUT_DOUBLES, compounds, extremes, sales, shops, sums
+from tests.reference import newest_per_key
 
 pytestmark = pytest.mark.postgres_in_faults
 

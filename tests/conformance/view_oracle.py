@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 import sqlalchemy as sa
 
-from projections.reference import newest_per_key
+from tests.reference import newest_per_key
 
 
 @functools.cache

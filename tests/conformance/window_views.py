@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from projections import ProjectionGroup, Table, sql_view
 from projections.declaring.timing.windowed import windowed
 from projections.declaring.timing.windows import cumulative, hopping, session, tumbling
-from projections.reference import newest_per_key
 from projections.spark.exchange import fetched
 from tests.conformance.followed_views import LEFT_PARTITIONS, World, followed, histories_of, random_batches
 from tests.conformance.relational_batches import as_array
+from tests.reference import newest_per_key
 
 VISITS = sa.Table(
     "visits", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("person", sa.BigInteger),

@@ -24,11 +24,11 @@ from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX
 from projections import branches_status
 from projections.branching.checkpoint import RouterCheckpoint
 from projections.declaring.branches import Branches
-from projections.reference import route
 from tests.integration import payment_branches
 from tests.integration.log_writer import LogWriter
 from tests.integration.payments_of_every_kind import Address, Method, Payment
 from tests.integration.router_process import RouterProcess
+from tests.reference import route
 
 CE = (("ce_time", b"2024-05-01T12:00:00.000001Z"), ("ce_id", uuid.uuid4().hex.encode()), ("empty", None))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,8 @@ from sqlalchemy import Engine, create_engine, text
 from typer.testing import CliRunner
 
 from cdc import apply, prepare_topics
-from eventstore import ANY, NO_STREAM, Aggregate, SqlEventStore, event, tenant_store, tenants
+from eventstore import ANY, NO_STREAM, Aggregate, MasterKeys, SqlEventStore, SqlKeyStore, event, tenant_store, tenants
+from eventstore.errors import InvalidSeal
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 from factfold.cli.entry import application
@@ -47,6 +49,24 @@ def test_the_same_stream_is_another_one_for_each_tenant(engine: Engine) -> None:
     with engine.connect() as connection:
         found = connection.execute(text("select topic, ce_source from tenant_acme.events")).all()
     assert found == [("acme-lamp", "/acme")]
+
+
+def test_a_key_copied_into_another_store_does_not_open_there(engine: Engine) -> None:
+    for tenant in ("acme", "globex"):
+        opened(engine, tenant)
+    SqlEventStore(engine).create_tables()
+    master = MasterKeys({"one": os.urandom(32)})
+    stores = [SqlKeyStore(engine, master, schema=schema) for schema in ("tenant_acme", "tenant_globex", "public", None)]
+    acme, _, public, default = stores
+    held = acme.keys_for(["alice"])
+    with engine.begin() as connection:
+        for schema in ("tenant_globex", "public"):
+            connection.execute(text(f"insert into {schema}.subject_keys select * from tenant_acme.subject_keys"))
+    for store in stores[1:]:
+        with pytest.raises(InvalidSeal):
+            store.keys([held["alice"].id])
+    assert acme.keys_for(["alice"]) == held
+    assert public.keys_for(["bob"]) == default.keys_for(["bob"])
 
 
 def test_tenants_are_those_who_have_a_store(engine: Engine) -> None:

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from eventstore.event_types import event_type_of
 from projections import ProjectionGroup, Stream, Table, as_of, view
 from projections.errors import InvalidDefinition, UndecodableRecord, UnknownColumn
-from projections.reference import valid_at, versions_per_key
 from projections.spark.bulk import WholeTables, _complete
 from projections.spark.failures import described
 from projections.spark.reading.inputs import Reduction
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.view_functions import view_columns
 from tests.integration.payments import CUSTOMERS, Payment, entries_of, micros, moment, received, risk_view
+from tests.reference import valid_at, versions_per_key
 from tests.rows import each_row
 
 RAW = pa.schema({

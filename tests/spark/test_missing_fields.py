@@ -11,10 +11,10 @@ from eventstore.fields.serialization import AvroDecoder
 from eventstore.fields.upcasting import Default, Rename, Retype
 from projections import Stream, Table, branches, field, on
 from projections.logs.set_aside import SetAside
-from projections.reference import fold_table
 from projections.spark.events import decode
 from projections.spark.judging import Judge
 from projections.spark.routing import Routing
+from tests.reference import fold_table
 from tests.rows import each_row
 
 

@@ -14,16 +14,15 @@ from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import InvalidEventData, InvalidSeal, KeysMissing
 from eventstore.event_types import event_type_of
-from eventstore.fields.serialization import AvroDecoder, AvroEncoder, encode_value
+from eventstore.fields.serialization import AvroDecoder, AvroEncoder
 from eventstore.fields.upcasting import Cast, Default, Drop, Rename, Retype
-from eventstore.personal.sealing import encrypted
 from eventstore.topics import TopicRecord
 from projections import Stream, Table, branches, field, on
 from projections.errors import InvalidDefinition
-from projections.reference import fold_table, route
 from projections.spark.reading.inputs import Reduction
 from projections.spark.routing import Routing
 from projections.spark.views.disclosing import Disclosure
+from tests.reference import fold_table, route
 from tests.rows import each_row
 
 RAW = "topic string, partition int, offset bigint, key string, value binary, ce_id string"
@@ -288,15 +287,6 @@ def test_subjects_of_every_type_are_bound_in_a_table_as_in_the_store(small, keys
 def test_a_value_of_another_subject_does_not_open_in_a_table(small, keys, swap):
     with pytest.raises(InvalidSeal, match="does not open"):
         seen_in_a_table(small, keys, {**noted(keys), **swap})
-
-
-def test_values_from_before_they_were_bound_are_shown_in_a_table(small, keys):
-    made = keys.keys_for(["7", "8", "9"])
-    values = {"by": "7", "number": 8, "card": UUID(int=9)}
-    for (name, key), clear in zip(zip(("one", "two", "three"), made.values(), strict=True), "abc", strict=True):
-        nonce, body = encrypted(key.secret, encode_value("string", clear), f"{NOTED.name}.{name}".encode())
-        values[name] = b"\x01" + key.id.bytes + nonce + body
-    assert seen_in_a_table(small, keys, values) == {"1": {"one": "a", "two": "b", "three": "c"}}
 
 
 def test_a_value_that_cannot_be_cast_is_refused_when_it_is_opened(small, keys):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from eventstore.event_types import event_type_of
 from projections import Table
-from projections.reference import fold_table, newest_per_key
 from projections.spark.events import decode
 from projections.spark.reading.inputs import Reduction
 from tests.integration.tickets import CUSTOMERS, DECLARED, Ticket
+from tests.reference import fold_table, newest_per_key
 from tests.unit.eventstore.account import Deposited, Opened, account
 
 RAW = "topic string, partition int, offset bigint, key string, value binary"

@@ -12,12 +12,12 @@ from eventstore.fields.serialization import AvroEncoder
 from eventstore.topics import BRANCH_HEADER, TopicRecord
 from projections.declaring.branches import DEAD_LETTER
 from projections.errors import UnknownSchemaId
-from projections.reference import route
 from projections.spark.failures import described
 from projections.spark.routing import Routing
 from tests.integration.late_events import Late
 from tests.integration.payment_branches import payments
 from tests.integration.payments_of_every_kind import Payment
+from tests.reference import route
 from tests.rows import each_row
 from tests.spark.test_conditions import DECLARED, OLD
 

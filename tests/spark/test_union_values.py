@@ -9,10 +9,10 @@ from uuid import UUID
 from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
 from projections import Table
-from projections.reference import fold_table
 from projections.spark.events import decode
 from projections.spark.events.upcasting import literal
 from projections.spark.reading.inputs import Reduction
+from tests.reference import fold_table
 from tests.rows import each_row
 from tests.spark.test_upcasting import raw_frame, rows_of
 

@@ -16,11 +16,11 @@ from eventstore.fields.upcasting import Cast
 from eventstore.topics import DEAD_LETTER_PREFIX, TopicRecord
 from projections import Stream, Table, branches, field, on
 from projections.errors import InvalidDefinition
-from projections.reference import fold_table, route
 from projections.spark.events import decode
 from projections.spark.events.upcasting import _cast
 from projections.spark.reading.inputs import Reduction
 from projections.spark.routing import Routing
+from tests.reference import fold_table, route
 from tests.rows import each_row
 from tests.shipments import ORDERED_SECOND, ORDERED_TODAY, REGISTRY, First, Shipment, framed, ordered_first
 

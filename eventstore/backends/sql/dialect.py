@@ -27,6 +27,9 @@ class Dialect(Protocol):
     def lock(self, connection: Connection) -> None:
         """Take the write lock in a caller's transaction, where one writer locks out all others."""
 
+    def schema_of(self, connection: Connection) -> str:
+        """Return the schema that the store's tables are in, empty where there are none."""
+
     def before_tables(self, connection: Connection) -> None:
         """Do what tables need and no transaction allows."""
 

@@ -27,6 +27,11 @@ POOLED: Final = frozenset({"26000", "42P05", "08P01"})
 READ_ONLY: Final = "25006"
 """SQLSTATE of a server that takes no writes."""
 
+# "public" and the default one are the same store.
+SCHEMA_NAME: Final = """
+select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(%(events)s)
+"""
+
 
 def engine_for(database: str | URL, **options: Any) -> Engine:
     """Open an engine for a URL; psycopg where the URL names no driver. UnsupportedBackend, also for asyncio's.

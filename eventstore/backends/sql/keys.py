@@ -18,7 +18,7 @@ from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.upserts import upsert
 from eventstore.closing import Closing
-from eventstore.erasure import UNBOUND_BYTES, DataKey, MasterKeys, new_data_key
+from eventstore.erasure import DataKey, MasterKeys, new_data_key
 from eventstore.errors import KeysMissing
 from eventstore.identifiers import check_subject
 
@@ -35,6 +35,7 @@ class SqlKeys:
         self._master = master
         self._typed = partial(typed_failures, database.engine, database.dialect)
         self._scrub = database.scrub
+        self._store: str | None = None
         self._read: Callable[[], AbstractContextManager[Connection]] = database.statement
         self._write: Callable[[], AbstractContextManager[Connection]] = database.writing
 
@@ -68,7 +69,7 @@ class SqlKeys:
         with self._read() as connection:
             for part in bindable(list(ids)):
                 for row in connection.execute(select(self._table).where(columns.key_id.in_(part))):
-                    keys[row.key_id] = None if row.wrapped is None else self._unwrapped(row)
+                    keys[row.key_id] = None if row.wrapped is None else self._unwrapped(connection, row)
         return keys
 
     def known(self, ids: Collection[UUID]) -> Mapping[UUID, str]:
@@ -133,8 +134,7 @@ class SqlKeys:
     def rotate(self) -> int:
         """Wrap every data key by the current master key; return how many were not. Safe to begin again."""
         done, columns, current = 0, self._table.c, self.master().current
-        unbound = func.length(columns.wrapped) == UNBOUND_BYTES
-        others = select(self._table).where(columns.wrapped.is_not(None), (columns.master != current) | unbound)
+        others = select(self._table).where(columns.wrapped.is_not(None), columns.master != current)
         while True:
             with self._changing() as connection:
                 self._dialect.order_erasures(connection)
@@ -148,7 +148,8 @@ class SqlKeys:
         """Wrap a key by the current master key where it is what was read: one destroyed since stays destroyed."""
         columns, master = self._table.c, self.master()
         unchanged = (columns.key_id == row.key_id, columns.wrapped == row.wrapped)
-        again = {"wrapped": master.wrap(self._unwrapped(row), row.subject), "master": master.current}
+        key = self._unwrapped(connection, row)
+        again = {"wrapped": master.wrap(key, row.subject, self._in(connection)), "master": master.current}
         return connection.execute(update(self._table).where(*unchanged).values(again)).rowcount
 
     def note(self, pairs: Iterable[tuple[str, str]]) -> None:
@@ -178,20 +179,25 @@ class SqlKeys:
         columns, keys = self._table.c, dict[str, DataKey]()
         for part in bindable(subjects):
             query = select(self._table).where(columns.subject.in_(part), columns.wrapped.is_not(None))
-            keys |= {row.subject: self._unwrapped(row) for row in connection.execute(query)}
+            keys |= {row.subject: self._unwrapped(connection, row) for row in connection.execute(query)}
         return keys
 
     def _add(self, connection: Connection, subjects: list[str]) -> None:
-        master, rows = self.master(), list[dict[str, Any]]()
+        master, store, rows = self.master(), self._in(connection), list[dict[str, Any]]()
         for subject in subjects:
             key = new_data_key(uuid4())
-            rows.append(
-                {"key_id": key.id, "subject": subject, "wrapped": master.wrap(key, subject), "master": master.current}
-            )
+            wrapped = master.wrap(key, subject, store)
+            rows.append({"key_id": key.id, "subject": subject, "wrapped": wrapped, "master": master.current})
         connection.execute(upsert(connection, self._table).on_conflict_do_nothing(), rows)
 
-    def _unwrapped(self, row: Any) -> DataKey:
-        return self.master().unwrap(row.master, row.key_id, row.wrapped, row.subject)
+    def _unwrapped(self, connection: Connection, row: Any) -> DataKey:
+        return self.master().unwrap(row.master, row.key_id, row.wrapped, row.subject, self._in(connection))
+
+    def _in(self, connection: Connection) -> str:
+        """Return the schema that the keys are in and bound to."""
+        if self._store is None:
+            self._store = self._dialect.schema_of(connection)
+        return self._store
 
 
 class SqlKeyStore(SqlKeys, Closing):

@@ -17,6 +17,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.sql.dialect import dialect_of
+from eventstore.backends.sql.engines import SCHEMA_NAME
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.models import Tables
 from eventstore.closing import Closing
@@ -97,10 +98,6 @@ from (
         ('enable_bitmapscan', 'off'), ('enable_seqscan', 'off')
 ) as wanted(name, value) join pg_settings s using (name)
 """
-# "public" and the default one are the same store.
-_SCHEMA_NAME: Final = """
-select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(%(events)s)
-"""
 # Stays the same through a failover to a physical standby, and is another one after a restore into a new cluster.
 _IDENTITY: Final = "select system_identifier || '-' || current_database() from pg_control_system()"
 # A slot does not say which publications its reader asks for.
@@ -172,7 +169,7 @@ class Outbox(Closing):
         self._names = _statement_parts(f'"{tables.schema}".' if tables.schema else "")
         self._driver = self._session(engine)
         self._ask(_SESSION, name=f"factfold relay on {socket.gethostname()}", lease=f"{LEASE_SECONDS}s")
-        rows = self._ask(_SCHEMA_NAME, events=self._names["events"])
+        rows = self._ask(SCHEMA_NAME, events=self._names["events"])
         # Without the table, the first page says so.
         self._schema: str = rows[0][0] if rows else ""
         self._lock = {"class": _LEADER_LOCK, "object": zlib.crc32(self._schema.encode()) & 0x7FFFFFFF}

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateSchema
 
 from eventstore.backends.batch import Batch, Inserted
-from eventstore.backends.sql.engines import POOLED, READ_ONLY
+from eventstore.backends.sql.engines import POOLED, READ_ONLY, SCHEMA_NAME
 from eventstore.backends.sql.greenlets import await_only
 from eventstore.backends.sql.models import TABLES_MISSING, Tables
 from eventstore.errors import StoreNotPrepared
@@ -188,6 +188,11 @@ class PostgresDialect:
 
     def lock(self, connection: Connection) -> None:
         """Nothing: writers do not lock each other out."""
+
+    def schema_of(self, connection: Connection) -> str:
+        """Return the schema, which is the same one whether it is named or the connection's default."""
+        found = connection.exec_driver_sql(SCHEMA_NAME, {"events": self._events}).scalar()
+        return found or ""
 
     def before_tables(self, connection: Connection) -> None:
         """Nothing."""

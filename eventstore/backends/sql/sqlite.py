@@ -71,6 +71,10 @@ class SqliteDialect:
         """Take the write lock by a statement that changes nothing; a transaction that has not read yet waits for it."""
         connection.execute(delete(self._archived).where(false()))
 
+    def schema_of(self, connection: Connection) -> str:
+        """Return nothing: a file has no schemas."""
+        return ""
+
     def before_tables(self, connection: Connection) -> None:
         """Let readers and the writer pass each other from now on (write-ahead log)."""
         connection.execute(text("pragma journal_mode=wal"))

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from eventstore.event_types import EventType
 from eventstore.fields.casting import kind_of
 from eventstore.fields.serialization import FRAME
-from eventstore.personal.sealing import BOUND
 from eventstore.schema_registry import RegisteredSchema
 from projections.spark.events.python_avro import avro_in_the_jvm, parsed_in_python
 from projections.spark.events.upcasting import Reading, split
@@ -35,9 +34,7 @@ def with_bindings(record: Column, schema: RegisteredSchema) -> Column:
 
     fields = {name: record[name] for name in schema.personal}
     for name, sealed in fields.items():
-        bound = F.concat(sealed, _binding(record, schema, name))
-        is_bound = F.substring(sealed, 1, 1) == F.lit(bytearray(BOUND))
-        record = record.withField(name, F.when(is_bound, bound).otherwise(sealed))
+        record = record.withField(name, F.concat(sealed, _binding(record, schema, name)))
     return record
 
 

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from cdc.changes.change_records import RecordReader
 from cdc.errors import SnapshotAborted, SnapshotFailed, UndecodableChange
-from cdc.source.notifications import Notification, SnapshotKind, Stage, decode_notification
+from cdc.source.notifications import Notification, SnapshotKind, Stage, read_notification
 from cdc.source.snapshots import AwaitedSnapshot, TableRead
 from tests.unit.cdc.avro_records import NOTIFICATION, framed, schema_of
 
@@ -133,26 +134,26 @@ WANTED = Notification(
 
 @pytest.mark.parametrize("body", [SCANNED, {"schema": {"type": "struct"}, "payload": SCANNED}], ids=["plain", "schema"])
 def test_a_notification_is_read_with_and_without_its_schema(body: object) -> None:
-    assert decode_notification(json.dumps(body).encode(), place="n[0]@1") == WANTED
+    assert read_notification(RecordReader("value", None), json.dumps(body).encode(), "n[0]@1") == WANTED
 
 
 def test_a_notification_in_avro_is_read_by_its_schemas() -> None:
     value = framed(NOTIFICATION, SCANNED)
-    assert decode_notification(value, place="n[0]@1", schemas=schema_of) == WANTED
+    assert read_notification(RecordReader("value", schema_of), value, "n[0]@1") == WANTED
     with pytest.raises(UndecodableChange, match="the reader has no schemas"):
-        decode_notification(value, place="n[0]@1")
+        read_notification(RecordReader("value", None), value, "n[0]@1")
 
 
 def test_progress_tells_table_and_chunks() -> None:
     told = {"current_collection_in_progress": "public.a", "chunk_index": "79", "total_chunks": "301"}
     body = {**SCANNED, "type": "IN_PROGRESS", "additional_data": told}
-    found = decode_notification(json.dumps(body).encode(), place="n[0]@1")
+    found = read_notification(RecordReader("value", None), json.dumps(body).encode(), "n[0]@1")
     assert (found.stage, found.table, found.chunk, found.chunks) == (Stage.IN_PROGRESS, "public.a", 79, 301)
 
 
 def test_words_that_are_new_are_kept_as_they_are() -> None:
     body = {**SCANNED, "type": "TELEPORTED", "aggregate_type": "Schema History", "additional_data": None}
-    found = decode_notification(json.dumps(body).encode(), place="n[0]@1")
+    found = read_notification(RecordReader("value", None), json.dumps(body).encode(), "n[0]@1")
     assert (found.kind, found.stage, found.tables) == ("Schema History", "TELEPORTED", ())
 
 
@@ -163,5 +164,5 @@ def test_words_that_are_new_are_kept_as_they_are() -> None:
 )  # fmt: skip
 def test_anything_else_is_refused_with_its_place(value: bytes | None) -> None:
     with pytest.raises(UndecodableChange) as refused:
-        decode_notification(value, place="shop.notifications[0]@7")
+        read_notification(RecordReader("value", None), value, "shop.notifications[0]@7")
     assert refused.value.place == "shop.notifications[0]@7"

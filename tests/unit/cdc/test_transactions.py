@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdc.changes.change_records import RecordReader
 from cdc.changes.transactions import (
     WINDOW,
     Commit,
@@ -19,7 +20,7 @@ from cdc.changes.transactions import (
     TransactionMarker,
     TransactionStatus,
     decode_marker,
-    decode_place,
+    read_place,
     whole_ends,
 )
 from cdc.errors import UndecodableChange
@@ -212,9 +213,9 @@ def test_a_mark_names_the_life_of_its_source() -> None:
 )
 def test_a_change_tells_its_place_among_the_commits(source: object, place: LogPlace) -> None:
     event = {"source": source, "op": "c", "factfold_epoch": "2"}
-    assert decode_place(json.dumps(event).encode(), place="a[0]@1") == place
+    assert read_place(RecordReader("value", None), json.dumps(event).encode(), "a[0]@1") == place
     del event["factfold_epoch"]
-    assert decode_place(json.dumps(event).encode(), place="a[0]@1") == place._replace(epoch=0)
+    assert read_place(RecordReader("value", None), json.dumps(event).encode(), "a[0]@1") == place._replace(epoch=0)
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\xff", b"[]", b"7", b"{}", b'{"id": 7}', b"[" * 100_000])
@@ -222,4 +223,4 @@ def test_other_records_are_refused_with_their_place(value: bytes | None) -> None
     with pytest.raises(UndecodableChange, match=r"t\[0\]@9"):
         decode_marker(value, place="t[0]@9")
     with pytest.raises(UndecodableChange, match=r"a\[0\]@9"):
-        decode_place(value or b"{}", place="a[0]@9")
+        read_place(RecordReader("value", None), value or b"{}", "a[0]@9")

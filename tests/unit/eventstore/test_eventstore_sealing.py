@@ -9,14 +9,13 @@ from uuid import UUID, uuid4
 
 import pytest
 import sqlalchemy as sa
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from eventstore import ANY, Aggregate, MasterKeys, NewEvent, Personal, SqlEventStore, SqlKeyStore, event
 from eventstore.backends.memory_keys import MemoryKeys
-from eventstore.erasure import DataKey, Origin, PersonalData
+from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import InvalidSeal
 from eventstore.event_types import event_type_of
-from eventstore.fields.serialization import AvroDecoder, encode_value
+from eventstore.fields.serialization import AvroDecoder
 from eventstore.schema_registry import RegisteredSchema
 from tests.rows import each_row
 
@@ -104,31 +103,6 @@ def test_a_schema_that_names_no_field_for_the_subject_is_refused(keys: MemoryKey
     ]
     with pytest.raises(InvalidSeal, match="names 'nobody' for the subject of recipient"):
         disclosed(keys, RegisteredSchema(schema.id, schema.name, {**schema.schema, "fields": fields}), values)
-
-
-def as_it_was(key: DataKey, field: str, clear: str) -> bytes:
-    """A value in the form from before values were bound to their events."""
-    nonce = os.urandom(12)
-    body = AESGCM(key.secret).encrypt(nonce, encode_value("string", clear), f"{KIND.name}.{field}".encode())
-    return b"\x01" + key.id.bytes + nonce + body
-
-
-def test_values_from_before_they_were_bound_stay_readable_and_are_erased(keys: MemoryKeys) -> None:
-    made = keys.keys_for({"7", "1"})
-    values = {
-        "customer_id": "7",
-        "recipient": as_it_was(made["7"], "recipient", "Ada"),
-        "greeting": as_it_was(made["7"], "greeting", "Dear Ada"),
-        "note": as_it_was(made["1"], "note", "ring twice"),
-    }
-    assert disclosed(keys, KIND.registered, values) == CLEAR
-    with pytest.raises(InvalidSeal):
-        disclosed(keys, KIND.registered, {**values, "recipient": values["greeting"]})
-    for name in KIND.registered.personal:  # nor does one become a bound value
-        with pytest.raises(InvalidSeal):
-            disclosed(keys, KIND.registered, {**values, name: b"\x02" + values[name][1:]})
-    keys.erase("7")
-    assert disclosed(keys, KIND.registered, values) == {**CLEAR, "recipient": "(erased)", "greeting": "(erased)"}
 
 
 def test_a_value_copied_into_another_event_of_a_store_does_not_open_there(tmp_path: Any) -> None:

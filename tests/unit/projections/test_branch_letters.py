@@ -15,7 +15,7 @@ from eventstore.schema_registry import RegisteredSchema
 from eventstore.topics import BRANCH_HEADER, TopicRecord
 from projections import branches, field, of_type
 from projections.branching.letters import routed_again
-from projections.reference import route
+from tests.reference import route
 
 
 class Payment(Aggregate):

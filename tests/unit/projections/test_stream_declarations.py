@@ -11,9 +11,9 @@ from eventstore import Aggregate, Personal, event
 from projections import ProjectionGroup, Stream, Table, on, view
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.planning.planner import plan
-from projections.reference import RowVersion, valid_at
 from tests.integration.payments import CUSTOMERS, Payment, entries_of, received
 from tests.integration.tickets import DECLARED, Ticket
+from tests.reference import RowVersion, valid_at
 
 payments = received()
 entries = entries_of()

@@ -1,4 +1,4 @@
-"""Data keys in an export of events, wrapped as they are stored: the export does not open them.
+"""Data keys in an export of events, wrapped as they are stored: the export does not open them, an import wraps again.
 
 What is erased on either side is erased: a key that was destroyed there is destroyed here, and one that was destroyed
 here does not come back.
@@ -18,14 +18,17 @@ from sqlalchemy import Connection, Row, func, insert, select, update
 from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.upserts import upsert
-from eventstore.erasure import MasterKeys
+from eventstore.erasure import DataKey, MasterKeys
 from eventstore.errors import ImportConflict, InvalidSeal, KeysMissing
 from eventstore.identifiers import check_subject
 
 
 @dataclass(frozen=True, slots=True)
 class WrappedKey:
-    """A data key as it is stored. A destroyed one has only its id, and the time and number of its erasure."""
+    """A data key as it is stored. A destroyed one has only its id, and the time and number of its erasure.
+
+    ``store`` is the schema that the wrapped key is bound to.
+    """
 
     id: UUID
     subject: str
@@ -33,6 +36,7 @@ class WrappedKey:
     master: str | None
     erased: datetime | None
     erasure: int | None
+    store: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return what a file says of it; what it does not have is left out."""
@@ -41,6 +45,7 @@ class WrappedKey:
             "subject": self.subject,
             "wrapped": None if self.wrapped is None else b64encode(self.wrapped).decode("ascii"),
             "master": self.master,
+            "store": None if self.wrapped is None else self.store,
             "erased": None if self.erased is None else self.erased.isoformat(),
             "erasure": self.erasure,
         }
@@ -51,10 +56,10 @@ class WrappedKey:
         """Read what `to_json` made; KeyError, TypeError, ValueError, InvalidIdentifier."""
         subject = check_subject(fields["subject"])
         if "wrapped" in fields:
-            wrapped, master = b64decode(fields["wrapped"], validate=True), fields["master"]
-            if not isinstance(master, str):
-                raise TypeError("a wrapped key names its master key")
-            return cls(UUID(fields["id"]), subject, wrapped, master, None, None)
+            wrapped, master, store = b64decode(fields["wrapped"], validate=True), fields["master"], fields["store"]
+            if not (isinstance(master, str) and isinstance(store, str)):
+                raise TypeError("a wrapped key names its master key and its store")
+            return cls(UUID(fields["id"]), subject, wrapped, master, None, None, store)
         erased, erasure = datetime.fromisoformat(fields["erased"]), fields["erasure"]
         if type(erasure) is not int or erased.tzinfo is None:
             raise TypeError("an erasure has a number, and a moment with a zone")
@@ -77,12 +82,14 @@ class KeyTransfer:
             standing = select(streams.subject).where(streams.stream.startswith(f"{category}-", autoescape=True))
             query = query.where(columns.subject.in_(standing))
         with self._database.statement() as connection:
-            return [_key(row) for row in connection.execute(query)]
+            store = self._database.dialect.schema_of(connection)
+            return [_key(row, store) for row in connection.execute(query)]
 
     def check(self, keys: Sequence[WrappedKey], master: MasterKeys, *, erasures: bool) -> None:
         """Compare a file's keys with those that are here, and change nothing; the errors of `take`."""
         for key in keys:
-            _require_openable(key, master)
+            if key.wrapped is not None:
+                _opened(key, master)
         with self._database.statement() as connection:
             here = self._here(connection, keys)
             _require_agreeing(keys, here, erasures=erasures)
@@ -93,8 +100,6 @@ class KeyTransfer:
 
         Keys that are alive here are destroyed with ``erasures`` only. KeysMissing, ImportConflict.
         """
-        for key in keys:
-            _require_openable(key, master)
         with self._database.writing() as connection:
             self._database.dialect.overwrite_deleted(connection)
             self._database.dialect.order_erasures(connection)
@@ -103,7 +108,7 @@ class KeyTransfer:
             destroyed = [key for key in keys if key.wrapped is None and (key.id not in here or here[key.id].wrapped)]
             live = [key for key in keys if key.wrapped is not None and key.id not in here]
             self._destroy(connection, sorted(destroyed, key=lambda key: key.erasure or 0), here)
-            self._add(connection, live)
+            self._add(connection, live, master)
         if destroyed:
             self._database.scrub([self._keys])
         return len(destroyed) + len(live)
@@ -140,10 +145,13 @@ class KeyTransfer:
             else:
                 connection.execute(insert(self._keys).values(key_id=key.id, subject=key.subject, **erased))
 
-    def _add(self, connection: Connection, keys: Sequence[WrappedKey]) -> None:
+    def _add(self, connection: Connection, keys: Sequence[WrappedKey], master: MasterKeys) -> None:
         if not keys:
             return
-        rows = [{"key_id": k.id, "subject": k.subject, "wrapped": k.wrapped, "master": k.master} for k in keys]
+        store, rows = self._database.dialect.schema_of(connection), list[dict[str, Any]]()
+        for key in keys:
+            wrapped = master.wrap(_opened(key, master), key.subject, store)
+            rows.append({"key_id": key.id, "subject": key.subject, "wrapped": wrapped, "master": master.current})
         connection.execute(upsert(connection, self._keys).on_conflict_do_nothing(), rows)
         stored = self._here(connection, keys)
         if (other := next((key for key in keys if key.id not in stored), None)) is not None:
@@ -176,19 +184,17 @@ def _other_key(subject: str) -> ImportConflict:
     )
 
 
-def _key(row: Row[Any]) -> WrappedKey:
+def _key(row: Row[Any], store: str = "") -> WrappedKey:
     erased = row.erased
     if erased is not None and erased.tzinfo is None:  # SQLite keeps moments without a zone; ours are in UTC
         erased = erased.replace(tzinfo=UTC)
-    return WrappedKey(row.key_id, row.subject, row.wrapped, row.master, erased, row.erasure)
+    return WrappedKey(row.key_id, row.subject, row.wrapped, row.master, erased, row.erasure, store)
 
 
-def _require_openable(key: WrappedKey, master: MasterKeys) -> None:
-    """Open a key and forget it: what it sealed is to be readable here afterwards."""
-    if key.wrapped is None or key.master is None:
-        return
+def _opened(key: WrappedKey, master: MasterKeys) -> DataKey:
+    """Open a live key of a file: what it sealed is to be readable here afterwards."""
     try:
-        master.unwrap(key.master, key.id, key.wrapped, key.subject)
+        return master.unwrap(key.master or "", key.id, key.wrapped or b"", key.subject, key.store)
     except InvalidSeal as error:
         raise KeysMissing(
             f"key {key.id} of the file was wrapped by another master key of the name {key.master!r}, or changed",
