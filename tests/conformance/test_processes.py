@@ -34,6 +34,7 @@ from tests.conformance.process_shop import (
     Shop,
 )
 from tests.unit.eventstore.fulfilment import Fulfilment, Item, Order
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.postgres_in_faults
 
@@ -336,7 +337,9 @@ def test_two_workers_send_each_command_once(shop):
     shop.place(*orders)
     shop.deliver()
     workers = [shop.worker(batch=3) for _ in range(2)]
-    for worker in itertools.islice(itertools.cycle(workers), 40):
+    turns = itertools.cycle(workers)
+    wait_until(lambda: next(turns).run_once() and sum(worker.report.commands for worker in workers) >= 20)
+    for worker in workers * 2:
         worker.run_once()
     assert sum(worker.report.commands for worker in workers) == 20
     assert shop.types("item-tea").count("item.reserved") == 20

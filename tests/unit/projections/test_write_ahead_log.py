@@ -68,7 +68,7 @@ def longest(store, tmp_path):
 
 def test_the_log_is_written_back_though_somebody_always_reads(store, tmp_path):
     with readers(store.path, seconds=0.02):
-        assert longest(store, tmp_path) < 1.5 * LONG
+        assert longest(store, tmp_path) < 3 * LONG  # one look at a busy machine finds readers, and it doubles once
 
 
 def test_the_planted_fault_is_seen_a_log_that_waits_until_nobody_reads(store, tmp_path, monkeypatch):
