@@ -10,7 +10,16 @@ from typing import Any
 from projections.declaring.any_table import AnyTable, require_flat
 from projections.declaring.columns import ColumnType
 from projections.declaring.naming import checked_columns, checked_identifier
-from projections.declaring.views import Declaration, InferredReferences, Input, Reference, Target, Unmatched, View
+from projections.declaring.views import (
+    Declaration,
+    InferredReferences,
+    Input,
+    Planned,
+    Reference,
+    Target,
+    Unmatched,
+    View,
+)
 from projections.errors import InvalidDefinition, UnknownColumn
 
 
@@ -90,7 +99,7 @@ def _require_partitions(declared: Declaration, tables: Mapping[str, Input]) -> N
 def _references(declared: Declaration, tables: Mapping[str, Input]) -> tuple[Reference, ...] | InferredReferences:
     """The declared references. Without any, they are inferred where there is a table to look up."""
     if declared.references is None and len(tables) > max(len(declared.roots), 1):
-        return InferredReferences()
+        return Planned()
     return tuple(_reference(c, target, tables, view=declared.name) for c, target in declared.references or ())
 
 

@@ -133,6 +133,11 @@ class ProjectionGroup:
         if views.setdefault(view.name, view) is not view:
             raise InvalidDefinition(f"group {self.name!r} has two views {view.name!r}", remedy="rename one of them")
 
+    @property
+    def stages(self) -> tuple[View, ...]:
+        """Every view of the run, and in the place of each that Spark has cut the stages of it."""
+        return tuple(stage for view in self.all_views for stage in view.stages)
+
     @cached_property
     def names(self) -> Mapping[str, AnyTable]:
         """The tables that the parameters of the views mean. A table may have several names."""
@@ -163,7 +168,7 @@ class ProjectionGroup:
         """Return the group with views that read only tables, given the columns of the views that others read."""
         views: dict[str, View] = {}
         read: dict[str, ViewTable] = {}  # one each, however many views read it
-        for view in self.all_views:
+        for view in self.stages:
             tables = {
                 name: read.get(t.name, views[t.name]) if isinstance(t, View) else t for name, t in view.tables.items()
             }

@@ -20,8 +20,6 @@ from projections.errors import InvalidDefinition
 # Of a table in a query: its name, and what is joined with or made of its whole rows.
 _PARTS = frozenset({"this", "db", "catalog", "alias", "pivots", "joins", "laterals"})
 
-_TOTALS = (exp.Rollup, exp.Cube, exp.GroupingSets)
-
 
 @dataclass(frozen=True)
 class _Side:
@@ -34,7 +32,16 @@ class _Side:
 class Query:
     """What a query says of its tables. Each of its tables knows in ``meta`` which parameter it is."""
 
-    def __init__(self, name: str, text: SqlText, tables: Mapping[str, Input], roots: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        text: SqlText,
+        tables: Mapping[str, Input],
+        roots: Collection[str] = (),
+        *,
+        by_place: bool = True,
+    ) -> None:
+        self._by_place = by_place
         self.name = name
         self.roots = roots
         self.text = text
@@ -47,12 +54,7 @@ class Query:
     def groups(self) -> list[exp.Expr]:
         """What GROUP BY names."""
         group = self.select.args.get("group")
-        expressions = [part.unnest() for part in group.expressions] if group else []
-        if group and (group.find(*_TOTALS) or {name for name, value in group.args.items() if value} != {"expressions"}):
-            raise self._refused(f"groups by {group.sql(DIALECT).strip()!r}", "group by each column or expression")
-        if group and self.select.args.get("distinct"):
-            raise self._refused("has DISTINCT and GROUP BY", "leave DISTINCT out: a group has one row")
-        return expressions
+        return [part.unnest() for part in group.expressions] if group else []
 
     @property
     def is_distinct(self) -> bool:
@@ -109,11 +111,6 @@ class Query:
         alias = "" if source is None else str(source.alias_or_name).lower()
         yield from ((alias, column) for column in self._root.key)
 
-    def sides(self) -> Iterator[tuple[str, str]]:
-        """The keys of the tables whose rows right and full joins keep, in the same form."""
-        for _, side in self._sides():
-            yield from ((side.alias, column) for column in self.roles[side.role].key)
-
     def unmatched(self) -> dict[tuple[str, ...], Target]:
         """The tables of right and full joins, by the columns of the result that hold their keys."""
         return {
@@ -143,7 +140,11 @@ class Query:
         often = Counter(table.name.lower() for table in self.scopes.tables)
         for table in self._named(given):
             name = checked_identifier(given[table.name.lower()], what="table")
-            role = name if often[name] == 1 else checked_identifier(table.alias_or_name.lower(), what="table")
+            role = (
+                name
+                if often[name] == 1 or not self._by_place
+                else checked_identifier(table.alias_or_name.lower(), what="table")
+            )
             self._require_readable(table, role, roles)
             roles[role] = tables[name]
             table.meta["role"] = role
@@ -168,12 +169,12 @@ class Query:
 
     def _require_readable(self, table: exp.Table, role: str, others: Collection[str]) -> None:
         """Refuse a place that is no parameter of its own, or whose name cannot be replaced."""
-        if role in others:
+        if role in others and self._by_place:
             raise self._refused(
                 f"reads two tables as {role!r}",
                 f"give each place an alias of its own, which names its parameter: {table.name} AS other_{table.name}",
             )
-        if repeating := self.scopes.repeating(table):
+        if self._by_place and (repeating := self.scopes.repeating(table)):
             raise self._refused(
                 f"reads {table.name!r} more than once, through {repeating!r} of WITH",
                 "write the table in each place that reads it, with an alias of its own",

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from projections.declaring.binding import bind
 from projections.declaring.finals import FinalResults
 from projections.declaring.naming import checked_identifier
-from projections.declaring.sql_grouping import parted
 from projections.declaring.sql_queries import Query
 from projections.declaring.sql_text import parsed
 from projections.declaring.timing.promises import Reach
@@ -22,7 +23,9 @@ from projections.declaring.view_topics import ViewTopic
 from projections.declaring.views import (
     Columns,
     Declaration,
+    InferredReferences,
     Input,
+    Planned,
     Target,
     Targets,
     View,
@@ -31,7 +34,7 @@ from projections.declaring.views import (
     pointers,
 )
 from projections.errors import InvalidDefinition
-from projections.spark.views.sql_relations import require_no_column, require_only
+from projections.spark.views.sql_relations import require_only
 
 
 def sql_view(
@@ -67,31 +70,41 @@ def sql_view(
     Examples:
         >>> sql_view("named", "SELECT o.id, c.name FROM o LEFT JOIN c ON o.buyer = c.id", tables={"o": o, "c": c})
     """
-    query = Query(checked_identifier(name, what="view"), parsed(name, text), tables, frozenset(roots))
-    partition, own = as_columns(by or ()), as_columns(key or ())
-    if own and not partition:
-        _require_key_of_first(query, own)
-    if not partition and (two := parted(query, f"{name}_rows", sides=unmatched is None)):
-        _require_rows(name, roots, unmatched or {})
-        rows = sql_view(f"{name}_rows", two.rows, tables=tables, references=references, unmatched=unmatched)
-        assert isinstance(rows.function, SqlFunction)  # noqa: S101 - as bind makes it
-        rows.function.aliases = two.aliases
-        return sql_view(name, two.groups, tables={rows.name: rows}, topic=topic, final=final, reach=reach)
-    groups = partition or query.group_columns
-    explicit = None if references is None else pointers(references)
-    known = query.unmatched() if unmatched is None and not partition else unmatched or {}
-    row_key = key_of_partitions(groups, own) or next(iter(query.roles.values())).key
-    declared = Declaration(
-        name,
-        row_key,
-        explicit,
-        {as_columns(columns): side for columns, side in known.items()},
-        by=groups,
-        roots=tuple(roots),
-        topic=ViewTopic.of(topic),
-        final=final,
-        reach=reach,
-    )
+    read, own = parsed(checked_identifier(name, what="view"), text), as_columns(key or ())
+    further = {"topic": ViewTopic.of(topic), "final": final, "reach": reach}
+    known = _Known(references, unmatched, as_columns(by or ()), own, tuple(roots))
+    if known != _Known():
+        return replace(_of_text(Query(name, read, tables, known.roots), known), **further)
+    try:
+        view = _of_text(Query(name, read, tables), known)
+    except InvalidDefinition:
+        query = Query(name, read, tables, by_place=False)
+        declared = Planned.of(InferredReferences())
+        return View(name, (), query.roles, declared, SqlFunction(query), **further)
+    return replace(view, declared=Planned.of(view.declared), **further)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is said of a query besides its text."""
+
+    references: Mapping[Columns, Targets] | None = None
+    unmatched: Mapping[Columns, Target] | None = None
+    by: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+
+
+def _of_text(query: Query, known: _Known) -> View:
+    """The one view that a text shows: rows of its first table, or of partitions. Raises InvalidDefinition."""
+    if known.key and not known.by:
+        _require_key_of_first(query, known.key)
+    groups = known.by or query.group_columns
+    explicit = None if known.references is None else pointers(known.references)
+    sides = query.unmatched() if known.unmatched is None and not known.by else known.unmatched or {}
+    row_key = key_of_partitions(groups, known.key) or next(iter(query.roles.values())).key
+    unmatched = {as_columns(columns): side for columns, side in sides.items()}
+    declared = Declaration(query.name, row_key, explicit, unmatched, by=groups, roots=known.roots)
     return bind(declared, SqlFunction(query, row_key), query.roles)
 
 
@@ -104,16 +117,6 @@ def _require_key_of_first(query: Query, key: tuple[str, ...]) -> None:
             f"view {query.name!r} names the key {', '.join(key)}, and has the key of {of}",
             remedy="leave key out. With by='…', key names the columns that distinguish rows of a partition",
             place=f"view {query.name}",
-        )
-
-
-def _require_rows(name: str, roots: Sequence[str], unmatched: Mapping[Columns, Target]) -> None:
-    """Refuse what a query that groups joined rows does not say of these rows."""
-    if roots or unmatched:
-        raise InvalidDefinition(
-            f"view {name!r} groups rows of {'several roots' if roots else 'unmatched sides'}",
-            remedy="join these in a view that this one reads",
-            place=f"view {name}",
         )
 
 
@@ -133,7 +136,6 @@ class SqlFunction:
     def __init__(self, query: Query, names: Sequence[str] = ()) -> None:
         self._query, self._names = query, names
         self._is_known_to_spark = False
-        self.aliases: frozenset[str] = frozenset()  # the names that no column may have which it selects from
         self.signature = query.text.fingerprint
         self.__signature__ = inspect.Signature(
             [inspect.Parameter(role, inspect.Parameter.POSITIONAL_OR_KEYWORD) for role in query.roles]
@@ -144,13 +146,12 @@ class SqlFunction:
         own = {role: f"factfold_{uuid.uuid4().hex}_{role}" for role in self._query.roles}
         text, session = self.over(own), frames[0].sparkSession
         if not self._is_known_to_spark:
-            require_only(session, text, tables=own.values(), queries=self._query.scopes.queries, view=self._query.name)
+            places = Counter(own[table.meta["role"]] for table in self._query.scopes.tables)
+            require_only(session, text, tables=places, queries=self._query.scopes.queries, view=self._query.name)
         for name, frame in zip(own.values(), frames, strict=True):
             frame.createOrReplaceTempView(name)
         try:
             result = session.sql(text)
-            if not self._is_known_to_spark:
-                require_no_column(result, self.aliases, view=self._query.name)
             self._is_known_to_spark = True
             return _with_names(result, self._names)
         finally:

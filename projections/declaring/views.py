@@ -48,6 +48,21 @@ class InferredReferences:
     references: tuple[Reference, ...] | None = None
 
 
+class Planned(InferredReferences):
+    """The stages of a view, set once Spark has planned it, in every copy of the view; the last is the view itself."""
+
+    stages: tuple[View, ...] = ()
+    finds_key: bool = False  # the key follows from the plan, and was not declared
+
+    @staticmethod
+    def of(declared: tuple[Reference, ...] | InferredReferences) -> Planned:
+        """The same of a query whose references are known, or are not yet."""
+        planned = Planned()
+        planned.finds_key = True
+        planned.references = None if isinstance(declared, InferredReferences) else declared
+        return planned
+
+
 Input = Union[AnyTable, "View"]
 Target = Input | str
 Targets = Target | tuple[Target, ...]
@@ -98,6 +113,11 @@ class View:
     def __repr__(self) -> str:
         """One line: the name, the key and the tables."""
         return f"<View {self.name}: key {', '.join(self.key)}, of {listed(tuple(self.tables))}>"
+
+    @property
+    def stages(self) -> tuple[View, ...]:
+        """The views that keep it up to date, the last of which has its name; the view itself unless it is cut."""
+        return (isinstance(self.declared, Planned) and self.declared.stages) or (self,)
 
     @property
     def references(self) -> tuple[Reference, ...]:

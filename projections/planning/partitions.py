@@ -15,7 +15,7 @@ from projections.declaring.timing.lengths import Length
 from projections.planning.aggregates import require_right
 from projections.planning.conjuncts import MEETING, Subquery, conditions, subqueries
 from projections.planning.equal_values import require_no_equal_ones
-from projections.planning.marks import ANY_TIME, LOOKS, NUMBERED, PARTITION, ROW_KEY, role
+from projections.planning.marks import ALL_ROWS, ANY_TIME, LOOKS, NUMBERED, PARTITION, ROW_KEY, role
 from projections.planning.partition_joins import Side, equates, joined
 from projections.planning.partition_rows import EQUAL, Ids, LocalRows, attributes
 from projections.planning.plans import Node
@@ -40,7 +40,7 @@ def require_partitioned(view: View, plan: Node) -> None:
     """Raise Untraceable where a plan looks outside a partition, or may have two rows of one key."""
     rows = _Tracing(view).rows(plan)
     output = {a.name: a for a in plan.output}
-    for place, column in enumerate(view.by):
+    for place, column in enumerate(view.by if view.by != (ALL_ROWS,) else ()):
         if column not in output or not rows.holds(place, output[column]):
             raise Untraceable(
                 f"another value for {column!r} than its tables have",
@@ -87,6 +87,8 @@ class _Tracing:
             return self._leaf(node)
         if name in _SAME_ROWS:
             return self.rows(children[0], above)
+        if name in _LIMITED and self._view.by == (ALL_ROWS,):
+            return self.rows(children[0])  # a stage of all rows orders them by their key, too
         if name in _LIMITED:
             raise Untraceable(
                 f"{_LIMITED[name]}, which looks at all partitions",
@@ -130,7 +132,8 @@ class _Tracing:
         of_row = (FROM,) if FROM in ids else table.key
         own = frozenset(ids[column] for column in of_row if column not in self._view.by)
         present = () if table.key_may_be_null else tuple(frozenset({ids[column]}) for column in table.key)
-        return LocalRows(by, (own,), present=present)
+        linked = frozenset({0}) if self._view.by == (ALL_ROWS,) else frozenset[int]()
+        return LocalRows(by, (own,), linked, present)
 
     # ---- rows one by one
 

@@ -165,7 +165,11 @@ class Node:
 
 def analysed_plan(frame: DataFrame) -> Node:
     """The logical plan after analysis."""
-    plan = plan_in_jvm(frame)
+    return plan_of(plan_in_jvm(frame))
+
+
+def plan_of(plan: Any) -> Node:
+    """A logical plan of Spark's as a value."""
     return _tree(json.loads(plan.toJSON()), None, lambda _: plan)
 
 

@@ -5,17 +5,16 @@ Expressions are Catalyst's own: they become columns of another query by putting 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from projections.planning.plans import java, plan_in_jvm
+from projections.planning.plans import plan_in_jvm
 from projections.spark.scala import items
+from projections.spark.views.catalyst import as_column, as_expression, changed, frame_of, kind_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-Change = Callable[[Any], Any]  # another expression in the place of one, or None to look further in
 
 _ALIASES = ("SubqueryAlias", "View")  # operators that only name what is below them
 # Each of these operators makes its rows of one row each.
@@ -65,7 +64,7 @@ class Grouping:
         def instead(part: Any) -> Any:
             return parts.get(part.canonicalized())
 
-        return {name: as_column(spark, _changed(spark, e, instead)) for name, e in self.returned.items()}
+        return {name: as_column(spark, changed(spark, e, instead)) for name, e in self.returned.items()}
 
     @property
     def is_row_by_row(self) -> bool:
@@ -92,7 +91,7 @@ def taken_apart(result: DataFrame) -> Grouping | None:
     aggregates = {part.canonicalized(): part for e in returned.values() for part in _aggregates(e)}
     measures = {c: _measure(result.sparkSession, n, part) for n, (c, part) in enumerate(aggregates.items())}
     named = {attribute.name(): returned[attribute.exprId().id()] for attribute in items(plan.output())}
-    return Grouping(_frame(result.sparkSession, aggregate.child()), by, measures, named)
+    return Grouping(frame_of(result.sparkSession, aggregate.child()), by, measures, named)
 
 
 def _inlined(spark: SparkSession, node: Any) -> tuple[Any, dict[int, Any]]:
@@ -109,11 +108,11 @@ def _inlined(spark: SparkSession, node: Any) -> tuple[Any, dict[int, Any]]:
         return below.get(part.exprId().id()) if _is_attribute(part) else None
 
     selected = items(node.projectList()) if aggregate is not None else []
-    return aggregate, {e.exprId().id(): _changed(spark, _bare(e), over_input) for e in selected}
+    return aggregate, {e.exprId().id(): changed(spark, _bare(e), over_input) for e in selected}
 
 
 def _bare(named: Any) -> Any:
-    return named.child() if _kind(named) == "Alias" else named
+    return named.child() if kind_of(named) == "Alias" else named
 
 
 def _measure(spark: SparkSession, number: int, aggregate: Any) -> Measure:
@@ -129,16 +128,8 @@ def _measure(spark: SparkSession, number: int, aggregate: Any) -> Measure:
     return Measure(number, function.prettyName(), column, given, aggregate.dataType(), plain)
 
 
-def _changed(spark: SparkSession, expression: Any, change: Change) -> Any:
-    instead = change(expression)
-    if instead is not None:
-        return instead
-    children = [_changed(spark, child, change) for child in items(expression.children())]
-    return expression.withNewChildren(_sequence(spark, children)) if children else expression
-
-
 def _aggregates(expression: Any) -> Iterator[Any]:
-    if _kind(expression) == "AggregateExpression":
+    if kind_of(expression) == "AggregateExpression":
         yield expression
         return
     for child in items(expression.children()):
@@ -159,35 +150,4 @@ def _is_row_by_row(node: Any) -> bool:
 
 
 def _is_attribute(expression: Any) -> bool:
-    return _kind(expression) == "AttributeReference"
-
-
-def _kind(expression: Any) -> str:
-    return str(expression.getClass().getSimpleName())
-
-
-# Spark's Python face has no way from a plan or an expression to a DataFrame or a column: these four.
-
-
-def _frame(spark: SparkSession, plan: Any) -> DataFrame:
-    from pyspark.sql.classic.dataframe import DataFrame
-
-    dataset = java(spark).org.apache.spark.sql.classic.Dataset
-    return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)  # noqa: SLF001 - as its own methods do
-
-
-def as_column(spark: SparkSession, expression: Any) -> Column:
-    """A column that computes an expression of Catalyst's."""
-    from pyspark.sql.classic.column import Column
-
-    return Column(java(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression))
-
-
-def as_expression(spark: SparkSession, column: Column) -> Any:
-    """What stands for a column in an expression of Catalyst's."""
-    expressions = java(spark).org.apache.spark.sql.classic.ExpressionUtils
-    return expressions.expression(column._jc)  # noqa: SLF001 - a column's own
-
-
-def _sequence(spark: SparkSession, elements: Sequence[Any]) -> Any:
-    return java(spark).PythonUtils.toSeq(list(elements))
+    return kind_of(expression) == "AttributeReference"

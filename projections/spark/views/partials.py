@@ -17,8 +17,9 @@ from projections.declaring.partials import AFTER, BEFORE, GROUPS, LONG, ROWS, WH
 from projections.declaring.views import View
 from projections.planning.plans import java
 from projections.spark.exchange import in_table_order
+from projections.spark.views.catalyst import as_column, as_expression
 from projections.spark.views.frames import call
-from projections.spark.views.grouping import Grouping, Measure, as_column, as_expression, taken_apart
+from projections.spark.views.grouping import Grouping, Measure, taken_apart
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -16,7 +16,7 @@ from projections.declaring.columns import ColumnType, Kind
 from projections.declaring.group import ProjectionGroup
 from projections.declaring.naming import checked_columns
 from projections.declaring.timing.promises import require_row_time
-from projections.declaring.views import InferredReferences, Reference, View, ViewTable
+from projections.declaring.views import InferredReferences, Planned, Reference, View, ViewTable
 from projections.errors import InvalidDefinition, SparkFailed, UnknownColumn
 from projections.planning.inference import compared, inferred, written
 from projections.planning.lineage import require_own_key, require_traced
@@ -32,11 +32,14 @@ from projections.planning.plans import (
     nondeterministic,
     operators,
     plan_in_jvm,
+    plan_of,
 )
 from projections.planning.rows import Rows, Untraceable
 from projections.spark.failures import described
+from projections.spark.views.catalyst import optimised_plan
 from projections.spark.views.frames import handed
 from projections.spark.views.partials import partials_of
+from projections.spark.views.stages import cut
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,16 +81,77 @@ def _planned(spark: SparkSession, group: ProjectionGroup) -> tuple[dict[str, Any
     columns: dict[str, dict[str, ColumnType]] = {}
     personal: dict[str, frozenset[str]] = {}
     for view in group.all_views:
-        known = next(v for v in group.resolved(columns).all_views if v.name == view.name)
-        if known.references_are_known:
-            _require_sound(known)
-        columns[view.name], plan = _columns_of(spark, known)
-        read = {
-            name: personal[table.view.name] if isinstance(table, ViewTable) else table.personal
-            for name, table in _tables(known).items()
-        }
-        personal[view.name] = personal_in(plan, read) if any(read.values()) else frozenset()
+        for known, plan in _stages(spark, group, view, columns):
+            read = {
+                name: personal[table.view.name] if isinstance(table, ViewTable) else table.personal
+                for name, table in _tables(known).items()
+            }
+            personal[known.name] = personal_in(plan, read) if any(read.values()) else frozenset()
     return columns, personal
+
+
+def _stages(
+    spark: SparkSession, group: ProjectionGroup, view: View, columns: dict[str, dict[str, ColumnType]]
+) -> list[tuple[View, Node]]:
+    """The view, or its stages if it has to be cut, with their plans; ``columns`` gets the columns of each."""
+    if not isinstance(view.declared, Planned):
+        return [_stage(spark, group, view, columns)]
+    view.declared.stages, refused = (), None
+    if view.key:
+        try:
+            return [_stage(spark, group, view, columns)]
+        except InvalidDefinition as error:
+            refused = error
+    try:
+        _cut(spark, view, _resolved(group, view, columns))
+        return [_stage(spark, group, stage, columns) for stage in view.stages]
+    except InvalidDefinition:
+        view.declared.stages = ()
+        if refused is None:
+            raise
+    raise refused
+
+
+def _stage(
+    spark: SparkSession, group: ProjectionGroup, view: View, columns: dict[str, dict[str, ColumnType]]
+) -> tuple[View, Node]:
+    known = _resolved(group, view, columns)
+    if known.references_are_known:
+        _require_sound(known)
+    columns[view.name], plan = _columns_of(spark, known)
+    return known, plan
+
+
+def _resolved(group: ProjectionGroup, view: View, columns: Mapping[str, Mapping[str, ColumnType]]) -> View:
+    return next(known for known in group.resolved(columns).all_views if known.name == view.name)
+
+
+def _cut(spark: SparkSession, view: View, known: View) -> None:
+    """Set the stages of a query; InvalidDefinition."""
+    assert isinstance(view.declared, Planned)  # noqa: S101 - the caller looked
+    with _refused_by_spark(known):
+        result, _ = _analysed(spark, known)
+        optimised = plan_of(optimised_plan(result))
+    with _untraceable_refused(known):
+        stages = cut(known, view.tables, optimised, result.columns)
+        if not view.declared.finds_key and set(stages[-1].key) != set(view.key):
+            raise Untraceable(
+                f"the key {', '.join(view.key)}", f"name the key of its rows: {', '.join(stages[-1].key)}"
+            )
+    view.declared.stages = stages
+
+
+def _analysed(spark: SparkSession, view: View) -> tuple[DataFrame, Node]:
+    """The result of a view's function over no rows, and its plan; InvalidDefinition for what no view may do."""
+    empty = {name: _no_rows(spark, _ddl(table.opened)) for name, table in _tables(view).items()}
+    # New frames from the schemas: what Factfold does to rows before the function is no part of the function's plan.
+    frames = zip(view.tables, handed(view, empty), strict=True)
+    given = [_no_rows(spark, _marked(frame.schema, name)) for name, frame in frames]
+    result = _required(view, view(*given))
+    plan = analysed_plan(result)
+    _refuse_moments(view, result, plan)
+    _refuse_copies(view, plan, given)
+    return result, plan
 
 
 @contextmanager
@@ -114,14 +178,7 @@ def _require_sound(view: View) -> None:
 
 def _columns_of(spark: SparkSession, view: View) -> tuple[dict[str, ColumnType], Node]:
     with _refused_by_spark(view):
-        empty = {name: _no_rows(spark, _ddl(table.opened)) for name, table in _tables(view).items()}
-        # New frames from the schemas: what Factfold does to rows before the function is no part of the function's plan.
-        frames = zip(view.tables, handed(view, empty), strict=True)
-        given = [_no_rows(spark, _marked(frame.schema, name)) for name, frame in frames]
-        result = _required(view, view(*given))
-        plan = analysed_plan(result)
-        _refuse_moments(view, result, plan)
-        _refuse_copies(view, plan, given)
+        result, plan = _analysed(spark, view)
         rows = None if view.by else _refuse_unreached(view, plan)
         schema = result.schema
     names = checked_columns(schema.fieldNames(), what="view column")

@@ -1,0 +1,469 @@
+"""A query cut into stages: views that read each other, each of which a batch keeps up to date by what it reaches.
+
+Spark's optimizer writes a query without subqueries, with its filters near the tables and its joins by what they
+compare. That plan is cut below each operator that brings rows together. Joins along references stay whole. Every stage
+is a view of one of two kinds: rows of a root, or rows of one partition at a time. Each is then checked as any view is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from projections.declaring.naming import is_column
+from projections.declaring.views import InferredReferences, Input, View
+from projections.planning.conjuncts import conditions
+from projections.planning.marks import ALL_ROWS, role
+from projections.planning.plans import Node, plan_in_jvm
+from projections.planning.rows import Untraceable
+from projections.spark.scala import items
+from projections.spark.views import catalyst
+from projections.spark.views.catalyst import Named
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Relations = Mapping[str, "DataFrame"]
+Make = Callable[["SparkSession", Relations], Any]
+"""Builds a plan of Catalyst's over the rows of a stage's inputs, by their names."""
+
+_SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "ResolvedHint",
+                     "RebalancePartitions", "WindowGroupLimit")  # fmt: skip
+_CONSTANT: Final = ("LocalRelation", "Range", "OneRowRelation", "LogicalRDD")
+_LIMITED: Final = ("GlobalLimit", "LocalLimit", "Sort")
+_LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")
+_LONGEST: Final = 30  # of a name that an expression gives
+
+
+@dataclass(frozen=True)
+class Block:
+    """Operators of one stage that is not closed yet.
+
+    ``key`` are attributes that tell its rows apart, in a partition if it has a ``scope``: the attributes of that, none
+    for all rows. ``root`` is the input whose rows it has one row each of. Without a join, ``direct`` are the attributes
+    that are columns of its input.
+    """
+
+    make: Make
+    output: tuple[Node, ...]
+    inputs: Mapping[str, Input]
+    key: tuple[Node, ...] = ()
+    root: str | None = None
+    root_key: tuple[str, ...] = ()
+    scope: tuple[Node, ...] | None = None
+    direct: Mapping[int, str] = field(default_factory=dict)
+
+    def has(self, attributes: Collection[Node]) -> bool:
+        """Whether it returns the attributes."""
+        return {a.id for a in attributes} <= {a.id for a in self.output}
+
+
+class StageFunction:
+    """A part of a query's plan as the function of a view: its arguments are DataFrames, in the order of the inputs."""
+
+    def __init__(
+        self, make: Make, inputs: Iterable[str], columns: Sequence[Named], signature: str, *, of_all: bool
+    ) -> None:
+        self._make, self._inputs, self._columns, self._of_all = make, tuple(inputs), columns, of_all
+        self.signature = signature
+        self.__signature__ = inspect.Signature(
+            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in self._inputs]
+        )
+
+    def __call__(self, *frames: DataFrame) -> DataFrame:
+        """The stage's rows."""
+        from pyspark.sql import functions as F
+
+        spark = frames[0].sparkSession
+        plan = self._make(spark, dict(zip(self._inputs, frames, strict=True)))
+        result = catalyst.selection(spark, plan, self._columns)
+        return result.withColumn(ALL_ROWS, F.lit(0)) if self._of_all else result
+
+
+def cut(view: View, inputs: Mapping[str, Input], plan: Node, names: Sequence[str]) -> tuple[View, ...]:
+    """The stages of a view, each after those that it reads; the last is the view itself, with columns of these names.
+
+    ``inputs`` are its tables and views as they were declared. Untraceable for an operator of which no stage is made.
+    """
+    return _Cutting(view, inputs, plan, names).stages()
+
+
+class _Cutting:
+    def __init__(self, view: View, inputs: Mapping[str, Input], plan: Node, names: Sequence[str]) -> None:
+        self._view, self._inputs, self._plan = view, inputs, plan
+        self._final = list(zip(map(_usable, names), plan.output, strict=True))
+        self._aliased: dict[int, Node] = {}
+        self._names = _names(plan, self._final, self._aliased)
+        self._stages: list[View] = []
+        self._places: Counter[str] = Counter()
+
+    def stages(self) -> tuple[View, ...]:
+        self._close(self._block(self._plan), self._final, self._view.name)
+        of_result = {"topic": self._view.topic, "final": self._view.final, "reach": self._view.reach}
+        return (*self._stages[:-1], replace(self._stages[-1], **of_result))
+
+    # ---- operators
+
+    def _block(self, node: Node) -> Block:
+        match node.kind:
+            case _ if not node.children:
+                return self._leaf(node)
+            case "Project":
+                return self._projected(node)
+            case "Filter":
+                return self._filtered(node)
+            case "Join":
+                return self._joined(node)
+            case "Aggregate":
+                return self._aggregated(node)
+            case "Window":
+                return self._windowed(node)
+            case "GlobalLimit" | "LocalLimit":
+                return self._limited(node)
+            case kind if kind in _SAME_ROWS:
+                return self._block(node.children[0])
+        raise Untraceable(
+            f"{node.kind}, of which no stage is made", "select, filter, join, group, or number rows within a partition"
+        )
+
+    def _leaf(self, node: Node) -> Block:
+        name = role(node)
+        if name is None:
+            if node.kind in _CONSTANT:
+                return Block(lambda spark, relations: node.jvm, node.output, {})
+            raise Untraceable(f"{node.kind}, rows that no parameter of it has", "declare them as a table")
+        self._places[name] += 1
+        place = name if self._places[name] == 1 else f"{name}_{self._places[name]}"
+        table = self._view.table(name)
+        columns = [(a.name, a) for a in node.output]
+        known = dict(columns)
+        if not set(table.key) <= set(known):
+            raise Untraceable(f"rows of {name!r} without their key", f"select {', '.join(table.key)}")
+        key = tuple(known[column] for column in table.key)
+        return _read(place, self._inputs[name], columns, key, table.key)
+
+    def _projected(self, node: Node) -> Block:
+        below, subqueries = self._with_scalars(node)
+        listed = node.all("projectList")
+        kept = [a for a in (*below.key, *(below.scope or ())) if a.id not in {one.id for one in listed}]
+
+        def make(spark: SparkSession, relations: Relations) -> Any:
+            plan = below.make(spark, relations)
+            named = [subqueries.filled(spark, one.jvm, plan) for one in listed]
+            return catalyst.projection(spark, [*named, *(a.jvm for a in kept)], plan)
+
+        return replace(below, make=make, output=(*node.output, *kept))
+
+    def _filtered(self, node: Node) -> Block:
+        below, subqueries = self._with_scalars(node)
+
+        def make(spark: SparkSession, relations: Relations) -> Any:
+            plan = below.make(spark, relations)
+            return catalyst.filtering(spark, subqueries.filled(spark, node.one("condition").jvm, plan), plan)
+
+        return replace(below, make=make)
+
+    # ---- rows brought together
+
+    def _joined(self, node: Node) -> Block:
+        left, right = (self._block(node.one(side)) for side in ("left", "right"))
+        pairs = list(_pairs(node, left, right))
+        if (
+            node.how in _LEFT_ALONE
+            and not _reached(right, [b for _, b in pairs])
+            and len(pairs) == len(conditions(node))
+        ):
+            right = self._existing(right, [b for _, b in pairs])
+        if root := self._root(node.how, left, right, pairs):
+            left, right = self._settled(left), self._settled(right)
+            return self._rooted(node, left, right, left if root == "left" else right)
+        return self._paired(node, left, right, pairs)
+
+    def _root(self, how: str, left: Block, right: Block, pairs: Sequence[tuple[Node, Node]]) -> str | None:
+        """The side of which a joined row has one row."""
+        if not left.inputs or not right.inputs:
+            return "left" if left.inputs else "right"
+        if how in ("INNER", "CROSS", "LEFT OUTER", *_LEFT_ALONE) and _reached(right, [b for _, b in pairs]):
+            return "left"
+        if how in ("INNER", "CROSS", "RIGHT OUTER") and _reached(left, [a for a, _ in pairs]):
+            return "right"
+        return None
+
+    def _rooted(self, node: Node, left: Block, right: Block, root: Block) -> Block:
+        inputs = {name: table for one in (root, left, right) for name, table in one.inputs.items()}
+        output = (*node.output, *(a for a in root.key if a.id not in {o.id for o in node.output}))
+        return Block(_over(node, left, right), output, inputs, root.key, root.root, root.root_key)
+
+    def _paired(self, node: Node, left: Block, right: Block, pairs: Sequence[tuple[Node, Node]]) -> Block:
+        """A join of several rows with several: of one partition of both sides at a time, by what it compares."""
+        if node.how == "FULL OUTER":
+            raise Untraceable("a full join by other columns than a key", "unite a left join and what it leaves out")
+        scope = tuple(b if node.how == "RIGHT OUTER" else a for a, b in pairs)
+        by = self._named_apart(scope)
+        one, other = (
+            self._parted(side, dict(zip((pair[place].id for pair in pairs), by, strict=True)))
+            for place, side in enumerate((left, right))
+        )
+        key = one.key if node.how in _LEFT_ALONE else (*one.key, *other.key)
+        output = (*node.output, *(a for a in key if a.id not in {o.id for o in node.output}))
+        return Block(_over(node, one, other), output, {**one.inputs, **other.inputs}, key, scope=scope)
+
+    def _existing(self, block: Block, by: Sequence[Node]) -> Block:
+        """The different values of some attributes, as a stage."""
+        below = self._grouped(block, by, [])
+
+        def make(spark: SparkSession, relations: Relations) -> Any:
+            return catalyst.distinct(spark, [a.jvm for a in by], below.make(spark, relations))
+
+        return self._stage(Block(make, tuple(by), below.inputs, scope=tuple(by)))
+
+    def _aggregated(self, node: Node) -> Block:
+        by = node.all("groupingExpressions")
+        if not all(one.is_attribute for one in by):
+            raise Untraceable("a group by an expression", "select it in a subquery, and group by its name")
+        below = self._grouped(self._block(node.children[0]), by, node.all("aggregateExpressions"))
+        further = [a for a in by if a.id not in {o.id for o in node.output}]
+
+        def make(spark: SparkSession, relations: Relations) -> Any:
+            rows = below.make(spark, relations)
+            return catalyst.aggregation(spark, node.jvm, [a.jvm for a in further], rows)
+
+        return Block(make, (*node.output, *further), below.inputs, scope=tuple(by))
+
+    def _grouped(self, block: Block, by: Sequence[Node], expressions: Sequence[Node]) -> Block:
+        """Rows of a partition that is grouped, with what the expressions are made of."""
+        needed = {id for one in (*by, *expressions) for id in one.references}
+        names = self._named_apart(by)
+        return self._parted(block, dict(zip((a.id for a in by), names, strict=True)), needed)
+
+    def _parted(self, block: Block, by: Mapping[int, str], needed: Collection[int] | None = None) -> Block:
+        """The rows of partitions: those of its only input, or a stage that has the partition under these names."""
+        if by and block.scope is None and all(block.direct.get(id) == name for id, name in by.items()):
+            return block
+        return self._stage(block, needed, under=by, of_all=not by)
+
+    def _named_apart(self, by: Sequence[Node]) -> list[str]:
+        """A name of its own for each column of a partition."""
+        taken: dict[str, int] = {}
+        for attribute in by:
+            name = self._names[attribute.id]
+            while taken.setdefault(name, attribute.id) != attribute.id:
+                name += "_"
+            self._names[attribute.id] = name
+        return [self._names[attribute.id] for attribute in by]
+
+    def _windowed(self, node: Node) -> Block:
+        by = node.all("partitionSpec")
+        if not all(one.is_attribute for one in by):
+            raise Untraceable("a window by an expression", "select it in a subquery, and partition by its name")
+        block = self._block(node.children[0])
+        below = self._grouped(block, by, block.output)
+        return Block(_over(node, below), (*node.output, *below.key), below.inputs, below.key, scope=tuple(by))
+
+    def _limited(self, node: Node) -> Block:
+        rows, order = int(node.one("limitExpr").sql), tuple[Node, ...]()
+        while node.kind in _LIMITED:
+            order = order or (node.all("order") if node.kind == "Sort" else ())
+            node = node.children[0]
+        below = self._stage(self._block(node), of_all=True)
+
+        def make(spark: SparkSession, relations: Relations) -> Any:
+            parts = [*(one.jvm for one in order), *(a.jvm for a in below.key)]
+            frame = catalyst.frame_of(spark, below.make(spark, relations))
+            return plan_in_jvm(frame.orderBy(*(catalyst.as_column(spark, one) for one in parts)).limit(rows))
+
+        return Block(make, below.output, below.inputs, below.key, scope=())
+
+    # ---- subqueries of one value
+
+    def _with_scalars(self, node: Node) -> tuple[Block, _Scalars]:
+        """The rows below an operator, joined with the one row of each subquery in its expressions."""
+        below = self._block(node.children[0])
+        found = [one for expression in node.expressions for one in _scalars(expression)]
+        if not found:
+            return below, _Scalars({})
+        stages = [(one, self._stage(self._block(one.one("plan")))) for one in found]
+        if any(stage.key for _, stage in stages):
+            raise Untraceable("a subquery that may return several rows", "let it return an aggregate without GROUP BY")
+        rows = self._stage(below, of_all=True)
+
+        def make(spark: SparkSession, relations: Relations) -> Any:
+            plan = rows.make(spark, relations)
+            for _, stage in stages:
+                plan = catalyst.joined_by_last(spark, plan, stage.make(spark, relations))
+            return plan
+
+        inputs = {**rows.inputs, **{n: t for _, stage in stages for n, t in stage.inputs.items()}}
+        joined = replace(rows, make=make, inputs=inputs, direct={})
+        return joined, _Scalars({one.id: stage.output[0].id for one, stage in stages})
+
+    # ---- stages
+
+    def _settled(self, block: Block) -> Block:
+        """The block itself if it has joins alone, or a stage of it."""
+        return block if block.scope is None else self._stage(block)
+
+    def _stage(
+        self,
+        block: Block,
+        needed: Collection[int] | None = None,
+        *,
+        under: Mapping[int, str] | None = None,
+        of_all: bool = False,
+    ) -> Block:
+        """Close a block, and read the stage that it is; ``under`` has further names of attributes."""
+        parts = [(name, a) for a in block.output for id, name in (under or {}).items() if a.id == id]
+        wanted = [(self._names[a.id], a) for a in block.output if needed is None or a.id in needed]
+        number = len(self._stages) + 1
+        name = f"{self._view.name}_rows{'' if number == 1 else number}"
+        columns, key = self._close(block, [*parts, *wanted], name, of_all=of_all)
+        return _read(
+            name, self._stages[-1], [*columns, *parts], key, self._stages[-1].key, of_all=of_all or block.scope == ()
+        )
+
+    def _close(
+        self, block: Block, wanted: Sequence[Named], name: str, *, of_all: bool = False
+    ) -> tuple[list[Named], tuple[Node, ...]]:
+        if not block.inputs:
+            raise Untraceable("rows of no table", "read a table")
+        if block.scope is None:
+            keys = list(zip(block.root_key, block.key, strict=True))
+            by: tuple[str, ...] = ()
+        else:
+            by = tuple(self._names[a.id] for a in block.scope) or (ALL_ROWS,)
+            self._named_apart((*block.scope, *block.key))
+            keys = list({self._names[a.id]: a for a in (*block.key, *block.scope)}.items())
+        columns = self._columns(keys, wanted, final=name == self._view.name)
+        own = tuple(key for key, _ in keys)
+        of_all = of_all or block.scope == ()
+        function = StageFunction(block.make, block.inputs, columns, f"{name} of {self._view.name}", of_all=of_all)
+        view_key = own or by
+        declared = () if by else InferredReferences()
+        self._stages.append(View(name, view_key, block.inputs, declared, function, by=by))
+        return columns, tuple(a for _, a in keys)
+
+    def _columns(self, keys: Sequence[Named], wanted: Sequence[Named], *, final: bool) -> list[Named]:
+        """The columns of a stage: its key, and others that are not among these."""
+        columns: dict[str, Node] = dict(keys)
+        for name, attribute in wanted:
+            free = name
+            while free in columns and self._source(columns[free]) != self._source(attribute):
+                free += "_"
+            if final and free != name:
+                raise Untraceable(f"the name {name!r} for another column than its key", "give the column another name")
+            columns.setdefault(free, attribute)
+        return list(columns.items())
+
+    def _source(self, attribute: Node) -> int:
+        """The number of the attribute that one is under another name."""
+        while attribute.id in self._aliased:
+            attribute = self._aliased[attribute.id]
+        return attribute.id
+
+
+@dataclass(frozen=True)
+class _Scalars:
+    """The attributes that hold the values of subqueries, by the numbers of these."""
+
+    attributes: Mapping[int, int]
+
+    def filled(self, spark: SparkSession, expression: Any, plan: Any) -> Any:
+        """An expression with attributes of a plan in the place of subqueries."""
+        if not self.attributes:
+            return expression
+        known = {attribute.exprId().id(): attribute for attribute in items(plan.output())}
+
+        def instead(part: Any) -> Any:
+            if catalyst.kind_of(part) != "ScalarSubquery":
+                return None
+            return known[self.attributes[part.exprId().id()]]
+
+        return catalyst.changed(spark, expression, instead)
+
+
+def _scalars(expression: Node) -> Iterator[Node]:
+    if expression.kind == "ScalarSubquery":
+        yield expression
+        return
+    for child in expression.children:
+        yield from _scalars(child)
+
+
+def _read(
+    name: str,
+    table: Input,
+    columns: Sequence[Named],
+    key: tuple[Node, ...],
+    key_columns: tuple[str, ...],
+    *,
+    of_all: bool = False,
+) -> Block:
+    """The rows of a table or of a stage; of a stage of all rows, with the column that they share as the last."""
+    columns = list({a.id: (column, a) for column, a in columns}.values())
+
+    def make(spark: SparkSession, relations: Relations) -> Any:
+        return catalyst.relation(spark, relations[name], columns, also=[ALL_ROWS] if of_all else [])
+
+    direct = {a.id: column for column, a in columns}
+    return Block(make, tuple(a for _, a in columns), {name: table}, key, name, key_columns, direct=direct)
+
+
+def _over(node: Node, *below: Block) -> Make:
+    """An operator over other rows than the plan's."""
+
+    def make(spark: SparkSession, relations: Relations) -> Any:
+        return node.jvm.withNewChildren(catalyst.sequence(spark, [one.make(spark, relations) for one in below]))
+
+    return make
+
+
+def _pairs(node: Node, left: Block, right: Block) -> Iterator[tuple[Node, Node]]:
+    """The attributes of both sides that a join compares."""
+    for part in conditions(node):
+        if part.kind == "EqualTo":
+            one, other = part.one("left"), part.one("right")
+            for a, b in ((one, other), (other, one)):
+                if a.is_attribute and b.is_attribute and left.has([a]) and right.has([b]):
+                    yield a, b
+
+
+def _reached(block: Block, compared: Sequence[Node]) -> bool:
+    """Whether some attributes name one row of a block at most."""
+    key = {a.id for a in (*block.key, *(block.scope or ()))}
+    return bool(key) and key <= {a.id for a in compared}
+
+
+def _names(plan: Node, final: Sequence[Named], aliased: dict[int, Node]) -> dict[int, str]:
+    """A name for each attribute of a plan: that of the query's result which it becomes, or one made of its own."""
+    names: dict[int, str] = {}
+    every = list(_attributes(plan, aliased))
+    for name, attribute in final:
+        one: Node | None = attribute
+        while one is not None:
+            names.setdefault(one.id, name)
+            one = aliased.get(one.id)
+    for attribute in every:
+        if attribute.id not in names:
+            names[attribute.id] = _usable(attribute.name)
+    return names
+
+
+def _usable(name: str) -> str:
+    """A name for a column: that of an expression is its text, ``sum(price)``."""
+    if is_column(name):
+        return name
+    plain = re.sub(r"\W+", "_", name).strip("_")[:_LONGEST]
+    return plain if plain[:1].isalpha() else f"c_{plain}"
+
+
+def _attributes(plan: Node, aliased: dict[int, Node]) -> Iterator[Node]:
+    """Every attribute that an operator returns; ``aliased`` gets those that are another one under a name."""
+    for below in (*plan.children, *plan.subqueries):
+        yield from _attributes(below, aliased)
+    for argument in ("projectList", "aggregateExpressions"):
+        aliased.update({n.id: n.bare for n in plan.all(argument) if n.kind == "Alias" and n.bare.is_attribute})
+    yield from plan.output
