@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import Final, get_args
@@ -64,6 +64,7 @@ class ProjectionGroup:
     transactions: tuple[str, ...] = ()
     bad_records: BadRecords = "fail"
     horizon: timedelta | None = HORIZON
+    declared: ProjectionGroup | None = field(default=None, repr=False)  # of a resolved one: what it was made of
 
     def __post_init__(self) -> None:
         checked_identifier(self.name, what="projection group")
@@ -154,6 +155,8 @@ class ProjectionGroup:
     @cached_property
     def tables(self) -> Mapping[str, Table]:
         """Every table over a topic once, by the first of its names, which is that of its state."""
+        if self.declared is not None:
+            return self.declared.tables
         tables: dict[int, tuple[str, Table]] = {}
         for name, table in self.names.items():
             if isinstance(table, Table):
@@ -175,7 +178,7 @@ class ProjectionGroup:
             views[view.name] = bound = replace(view, tables=tables)
             if view.name in columns:
                 read[view.name] = _as_table(bound, columns[view.name])
-        return replace(self, views=tuple(views[view.name] for view in self.views))
+        return replace(self, views=tuple(views[view.name] for view in self.views), declared=self)
 
     @cached_property
     def retention(self) -> Retention | None:

@@ -145,7 +145,7 @@ def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str
     run, layout = store.begin_generation(group, columns)
     state = BuildState(
         _first_chunk(whole), whole.end, names, topics=ids, categories=_categories(group),
-        references=noted_references(group.all_views), begun=time.time(),
+        references=noted_references(group.stages), begun=time.time(),
         personal=_personal(environment, group),
     )  # fmt: skip
     store.record(run, built=state.to_json())
@@ -182,7 +182,7 @@ def _personal(environment: Environment, group: ProjectionGroup) -> dict[str, dic
     """The columns of each view and each table with values of a person. A key is open: rows are found by it."""
     views = personal_columns(environment.spark, group)
     tables = {name: sorted(table.personal) for name, table in group.tables.items()}
-    open_keys = {view.name: sorted(views[view.name].difference(view.key)) for view in group.all_views}
+    open_keys = {view.name: sorted(views[view.name].difference(view.key)) for view in group.stages}
     return {"tables": tables, "views": open_keys}
 
 

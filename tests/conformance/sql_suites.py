@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -123,13 +124,12 @@ class LiveQueries(Closing):
 
     def _difference(self, name: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> str | None:
         layout = self._layout.views[name]
-        kinds = {c: layout.columns[c] for c in layout.columns if not c.startswith("_")}
+        kinds = dict(islice(layout.columns.items(), len(columns)))  # what it has to have a key comes behind
         served = self._store.target(layout.view).fetch(layout.columns)
         found = [_decimals(row, kinds) for batch in served for row in batch.to_pylist()]
-        if sorted(c.lower() for c in kinds) != sorted(c.lower() for c in columns):
+        if any(a.lower() != b.lower() for a, b in zip(kinds, columns, strict=True) if b.isidentifier()):
             return f"columns {list(kinds)} instead of {columns}"
-        places = {column.lower(): place for place, column in enumerate(columns)}
-        right = [{c: row[places[c.lower()]] for c in kinds} for row in rows]
+        right = [dict(zip(kinds, row, strict=True)) for row in rows]
         return first_difference(kinds, found, right)
 
 

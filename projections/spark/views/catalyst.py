@@ -106,6 +106,17 @@ def aggregation(spark: SparkSession, node: Any, further: Sequence[Any], below: A
     return _operators(spark).Aggregate(node.groupingExpressions(), returned, below, node.hint())
 
 
+def first_rows(spark: SparkSession, below: Any, order: Sequence[Any], key: Sequence[Any], limit: Any) -> Any:
+    """The first rows in an order; those that it leaves equal come in the order of some attributes."""
+    expressions = java(spark).org.apache.spark.sql.catalyst.expressions
+    up = getattr(getattr(expressions, "Ascending$"), "MODULE$")
+    nulls, none = up.defaultNullOrdering(), sequence(spark, [])
+    ascending = [expressions.SortOrder(attribute, up, nulls, none) for attribute in key]
+    operators, no_hint = _operators(spark), java(spark).scala.Option.empty()
+    ordered = operators.Sort(sequence(spark, [*order, *ascending]), True, below, no_hint)
+    return operators.GlobalLimit(limit, operators.LocalLimit(limit, ordered))
+
+
 def distinct(spark: SparkSession, attributes: Sequence[Any], below: Any) -> Any:
     """The different values of some attributes."""
     by = sequence(spark, attributes)

@@ -18,7 +18,7 @@ from projections.declaring.naming import is_column
 from projections.declaring.views import InferredReferences, Input, View
 from projections.planning.conjuncts import conditions
 from projections.planning.marks import ALL_ROWS, role
-from projections.planning.plans import Node, plan_in_jvm
+from projections.planning.plans import Node
 from projections.planning.rows import Untraceable
 from projections.spark.scala import items
 from projections.spark.views import catalyst
@@ -265,16 +265,15 @@ class _Cutting:
         return Block(_over(node, below), (*node.output, *below.key), below.inputs, below.key, scope=tuple(by))
 
     def _limited(self, node: Node) -> Block:
-        rows, order = int(node.one("limitExpr").sql), tuple[Node, ...]()
+        limit, order = node.one("limitExpr").jvm, tuple[Node, ...]()
         while node.kind in _LIMITED:
             order = order or (node.all("order") if node.kind == "Sort" else ())
             node = node.children[0]
         below = self._stage(self._block(node), of_all=True)
 
         def make(spark: SparkSession, relations: Relations) -> Any:
-            parts = [*(one.jvm for one in order), *(a.jvm for a in below.key)]
-            frame = catalyst.frame_of(spark, below.make(spark, relations))
-            return plan_in_jvm(frame.orderBy(*(catalyst.as_column(spark, one) for one in parts)).limit(rows))
+            rows = below.make(spark, relations)
+            return catalyst.first_rows(spark, rows, [one.jvm for one in order], [a.jvm for a in below.key], limit)
 
         return Block(make, below.output, below.inputs, below.key, scope=())
 
@@ -347,16 +346,16 @@ class _Cutting:
         return columns, tuple(a for _, a in keys)
 
     def _columns(self, keys: Sequence[Named], wanted: Sequence[Named], *, final: bool) -> list[Named]:
-        """The columns of a stage: its key, and others that are not among these."""
-        columns: dict[str, Node] = dict(keys)
+        """The columns of a stage: those that are wanted, and its key where that is not among these."""
+        key, columns = dict(keys), dict[str, Node]()
         for name, attribute in wanted:
-            free = name
-            while free in columns and self._source(columns[free]) != self._source(attribute):
+            free, known = name, {**key, **columns}
+            while free in known and self._source(known[free]) != self._source(attribute):
                 free += "_"
             if final and free != name:
                 raise Untraceable(f"the name {name!r} for another column than its key", "give the column another name")
             columns.setdefault(free, attribute)
-        return list(columns.items())
+        return list({**columns, **key}.items())
 
     def _source(self, attribute: Node) -> int:
         """The number of the attribute that one is under another name."""
