@@ -81,6 +81,7 @@ class LiveQueries(Closing):
 
     def __init__(self, spark: Any, name: str, queries: Mapping[str, str], play: Play, folder: Path) -> None:
         self._play, self._held = play, ExitStack()
+        self._texts = dict(queries)
         self._queries = {name: of_duckdb(name, text) for name, text in queries.items()}
         tables = {name: toy.table for name, toy in play.toys.items()}
         views = [sql_view(name, text, tables=tables) for name, text in queries.items()]
@@ -110,10 +111,19 @@ class LiveQueries(Closing):
         return report.not_compared is None and not report.differs
 
     def wrong(self) -> dict[str, str]:
-        """The views that differ from DuckDB's answers, each with a first difference."""
+        """The views that differ from DuckDB's answers, each with a first difference and its text."""
         right = answers(self._play, self._queries)
         found = {name: self._difference(name, *answer) for name, answer in right.items()}
-        return {name: difference for name, difference in found.items() if difference}
+        return {name: f"{where}\n{self._texts[name]}" for name, where in found.items() if where}
+
+    def require_equal(self, batches: int) -> None:
+        """Each view is DuckDB's answer after the first build and after each batch, and in the end a rebuilt view."""
+        for batch in range(batches + 1):
+            if batch:
+                self.follow()
+            wrong = self.wrong()
+            assert not wrong, f"after batch {batch}: {wrong}"
+        assert self.is_as_rebuilt()
 
     def _write(self, changes: Iterable[Change]) -> None:
         for change in changes:

@@ -1,4 +1,9 @@
-"""TPC-H and Nexmark as published: each query is refused with a remedy, or live and equal to DuckDB's answer."""
+"""TPC-H and Nexmark as published: each query is refused with a remedy, or live and equal to DuckDB's answer.
+
+Little data has rows for them with other constants: the days of TPC-H's q1, the region of q5, the fractions of q11 and
+q17, and the quantity of q18. Nexmark's texts are Flink's. They have Spark's windows, and names for all columns. Its q6
+ranks, q12 goes by the time of the bid, and q13, q14, q21 and q22 have plain SQL for files and own functions.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ from tests.rows import each_row
 
 BATCHES = 3
 TOYS: Mapping[str, Callable[[], Mapping[str, Toy]]] = {"tpch": lambda: TPCH, "nexmark": nexmark}
-SEEDS = {"tpch": 9, "nexmark": 1}  # by which each query has rows that change
+SEEDS = {"tpch": 7, "nexmark": 1}  # by which each query has rows that change
 # A query that becomes accepted leaves its set.
 REFUSED = {
     "tpch": "q02 q03 q04 q05 q06 q07 q08 q09 q10 q11 q12 q13 q14 q15 q17 q18 q19 q20 q21 q22",
@@ -72,11 +77,14 @@ def test_each_query_is_refused_with_a_remedy_or_live_as_duckdb_has_it(few, tmp_p
     assert not [name for name, error in refused.items() if not error.remedy]
     accepted = {name: text for name, text in queries.items() if name not in refused}
     with LiveQueries(few, suite, accepted, play, tmp_path) as live:
-        assert live.wrong() == {}, "after the first build"
-        for batch in range(BATCHES):
-            live.follow()
-            assert live.wrong() == {}, f"after batch {batch}"
-        assert live.is_as_rebuilt()
+        live.require_equal(BATCHES)
+
+
+def test_a_planted_fault_is_found_in_views_that_miss_a_batch(few, tmp_path):
+    play, queries = play_of("tpch"), texts("tpch")
+    with LiveQueries(few, "missed", {"tpch_q01": queries["tpch_q01"]}, play, tmp_path) as live:
+        play.batch()
+        assert list(live.wrong()) == ["tpch_q01"]
 
 
 TEXT, WHOLE, FLOAT = (ColumnType(kind) for kind in ("string", "long", "double"))

@@ -79,10 +79,12 @@ class Play:
         return found
 
     def batch(self) -> list[Change]:
-        """The next changes, those of all tables mixed. The changes of one key keep their order."""
-        changes = [change for name in self.toys for change in self._of(name)]
-        places = sorted((self._chance.random() for _ in changes), key=float)
-        return [change for _, change in sorted(zip(places, changes, strict=True), key=lambda pair: pair[0])]
+        """The next changes, those of all tables mixed. Those of one table keep their order."""
+        queues = [list(self._of(name)) for name in self.toys]
+        turns = [number for number, queue in enumerate(queues) for _ in queue]
+        self._chance.shuffle(turns)
+        following = [iter(queue) for queue in queues]
+        return [next(following[turn]) for turn in turns]
 
     def current(self) -> Mapping[str, tuple[ChangelogTable, list[Row]]]:
         """The table and the rows by name."""

@@ -64,7 +64,7 @@ def _order(chance: random.Random, key: Key) -> Sequence[Any]:
 
 def _line(chance: random.Random, key: Key) -> Sequence[Any]:
     part, supplier = chance.choice(PAIRS)
-    shipped, promised = (_ordered(key[0]) + timedelta(days=chance.randrange(1, 90)) for _ in range(2))
+    shipped, promised = (_ordered(key[0]) + timedelta(days=chance.randrange(*days)) for days in ((1, 90), (40, 120)))
     received = shipped + timedelta(days=chance.randrange(1, 31))
     quantity, price = Decimal(chance.randrange(1, 51)), _money(chance, 900, 9000)
     discount, tax = Decimal(chance.randrange(3, 9)) / 100, Decimal(chance.randrange(9)) / 100

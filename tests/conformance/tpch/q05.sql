@@ -6,7 +6,7 @@ where c_custkey = o_custkey
     and c_nationkey = s_nationkey
     and s_nationkey = n_nationkey
     and n_regionkey = r_regionkey
-    and r_name = 'ASIA'
+    and r_name = 'EUROPE'
     and o_orderdate >= date '1994-01-01'
     and o_orderdate < date '1994-01-01' + interval '1' year
 group by n_name
