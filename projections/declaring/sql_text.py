@@ -84,8 +84,8 @@ def _spark() -> Dialect:
 
 
 def _statements(tokens: list[Token], text: str) -> list[exp.Expr | None]:
-    """What sqlglot parses, which knows neither ``X '1F'`` with a space nor ``>>>``."""
-    known = _without_space_in_hex(tokens)
+    """What sqlglot parses, which knows neither ``X '1F'`` with a space, nor ``>>>``, nor GROUP BY window(…)."""
+    known = _with_window_functions(_without_space_in_hex(tokens))
     try:
         return list(_spark().parser().parse(known, text))
     except ParseError:
@@ -98,6 +98,17 @@ def _statements(tokens: list[Token], text: str) -> list[exp.Expr | None]:
 def _without_space_in_hex(tokens: list[Token]) -> list[Token]:
     following = [*tokens[1:], None]
     return [one for one, after in zip(tokens, following, strict=True) if not (after and _is_hex(one, after))]
+
+
+def _with_window_functions(tokens: list[Token]) -> list[Token]:
+    """With a name for the word in front of parentheses: the clause has a name behind it."""
+    following = [*tokens[1:], None]
+    return [
+        Token(TokenType.VAR, one.text, one.line, one.col, one.start, one.end, one.comments)
+        if one.token_type is TokenType.WINDOW and after and after.token_type is TokenType.L_PAREN
+        else one
+        for one, after in zip(tokens, following, strict=True)
+    ]
 
 
 def _is_hex(one: Token, after: Token) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from projections.planning.plans import Node, java, plan_in_jvm
+from projections.planning.rows import Untraceable
 from projections.spark.scala import items
 
 if TYPE_CHECKING:
@@ -53,11 +54,6 @@ def changed(spark: SparkSession, expression: Any, change: Change) -> Any:
 def kind_of(expression: Any) -> str:
     """The name of an expression's class."""
     return str(expression.getClass().getSimpleName())
-
-
-def optimised_plan(frame: DataFrame) -> Any:
-    """The plan of a frame in the form in which Spark computes it: joins, filters and aggregates without subqueries."""
-    return frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the plan has no Python face
 
 
 def relation(spark: SparkSession, frame: DataFrame, columns: Sequence[Named], *, also: Sequence[str] = ()) -> Any:
@@ -108,13 +104,89 @@ def aggregation(spark: SparkSession, node: Any, further: Sequence[Any], below: A
 
 def first_rows(spark: SparkSession, below: Any, order: Sequence[Any], key: Sequence[Any], limit: Any) -> Any:
     """The first rows in an order; those that it leaves equal come in the order of some attributes."""
-    expressions = java(spark).org.apache.spark.sql.catalyst.expressions
-    up = getattr(getattr(expressions, "Ascending$"), "MODULE$")
-    nulls, none = up.defaultNullOrdering(), sequence(spark, [])
-    ascending = [expressions.SortOrder(attribute, up, nulls, none) for attribute in key]
     operators, no_hint = _operators(spark), java(spark).scala.Option.empty()
-    ordered = operators.Sort(sequence(spark, [*order, *ascending]), True, below, no_hint)
+    ordered = operators.Sort(sequence(spark, [*order, *_ascending(spark, key)]), True, below, no_hint)
     return operators.GlobalLimit(limit, operators.LocalLimit(limit, ordered))
+
+
+def window(spark: SparkSession, node: Any, key: Sequence[Any], below: Any) -> Any:
+    """Window functions over other rows; those that are equal in its order come in the order of some attributes."""
+    order = node.orderSpec()
+    if not key or order.isEmpty():
+        return node.withNewChildren(sequence(spark, [below]))
+    total = sequence(spark, [*items(order), *_ascending(spark, key)])
+    specification = java(spark).org.apache.spark.sql.catalyst.expressions.WindowSpecDefinition
+
+    def ordered(part: Any) -> Any:
+        if kind_of(part) != "WindowSpecDefinition":
+            return None
+        return specification(part.partitionSpec(), total, part.frameSpecification())
+
+    named = sequence(spark, [changed(spark, one, ordered) for one in items(node.windowExpressions())])
+    return _operators(spark).Window(named, node.partitionSpec(), total, below, node.hint())
+
+
+def normal_form(spark: SparkSession, frame: DataFrame) -> Any:
+    """The plan of a frame in the form in which stages are cut: joins, filters and aggregates without subqueries.
+
+    The optimizer repeats rows for several DISTINCT aggregates. Such a plan stays as it was analysed.
+    """
+    plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the plan has no Python face
+    analysed, catalyst = plan_in_jvm(frame), java(spark).org.apache.spark.sql.catalyst
+    if "Expand" in _kinds(plan) and "Expand" not in _kinds(analysed):
+        plan = catalyst.analysis.EliminateSubqueryAliases.apply(analysed)
+        plan = catalyst.optimizer.PullOutGroupingExpressions.apply(plan)
+    return _by_parts(spark, plan)
+
+
+def _kinds(plan: Any) -> set[str]:
+    return {str(plan.nodeName())}.union(*map(_kinds, items(plan.children())))
+
+
+def _by_parts(spark: SparkSession, plan: Any) -> Any:
+    """The plan with the parts of a record, such as a window of time, in the place of it in what is grouped by."""
+    below = [_by_parts(spark, child) for child in items(plan.children())]
+    plan = plan.withNewChildren(sequence(spark, below)) if below else plan
+    records = [one for one in _grouping(plan) if one.dataType().typeName() == "struct"]
+    if not records:
+        return plan
+    if any(record.metadata().contains("spark.sessionWindow") for record in records):
+        raise Untraceable(
+            "session_window, whose end each row may move",
+            "declare the sessions as a table, windowed('visits', clicks, session('1 hour', by='user_id'), on='at'),"
+            " and group by its window_start",
+        )
+    expressions = java(spark).org.apache.spark.sql.catalyst.expressions
+    none, new_id = java(spark).scala.Option.empty(), expressions.NamedExpression.newExprId
+    parts, whole = list[Any](), dict[int, Any]()
+    for record in records:
+        names = list(record.dataType().fieldNames())
+        fields = [expressions.GetStructField(record, place, none) for place in range(len(names))]
+        named = [_alias(spark, f, f"{record.name()}_{n}", new_id()) for f, n in zip(fields, names, strict=True)]
+        parts += named
+        pairs = [
+            e
+            for n, f in zip(names, named, strict=True)
+            for e in (_object(expressions, "Literal").apply(n), f.toAttribute())
+        ]
+        whole[record.exprId().id()] = expressions.CreateNamedStruct(sequence(spark, pairs))
+
+    def instead(part: Any) -> Any:
+        return whole.get(part.exprId().id()) if kind_of(part) == "AttributeReference" else None
+
+    def put(one: Any) -> Any:
+        record = instead(one)
+        return changed(spark, one, instead) if record is None else _alias(spark, record, one.name(), one.exprId())
+
+    rows = projection(spark, [*items(below[0].output()), *parts], below[0])
+    by = [one for one in items(plan.groupingExpressions()) if instead(one) is None]
+    returned = sequence(spark, [put(one) for one in items(plan.aggregateExpressions())])
+    grouping = sequence(spark, [*by, *(one.toAttribute() for one in parts)])
+    return _operators(spark).Aggregate(grouping, returned, rows, plan.hint())
+
+
+def _grouping(plan: Any) -> list[Any]:
+    return items(plan.groupingExpressions()) if plan.nodeName() == "Aggregate" else []
 
 
 def distinct(spark: SparkSession, attributes: Sequence[Any], below: Any) -> Any:
@@ -129,6 +201,17 @@ def joined_by_last(spark: SparkSession, left: Any, right: Any) -> Any:
     equal = expressions.expressions.EqualTo(left.output().last(), right.output().last())
     inner, no_hint = plans.JoinType.apply("inner"), plans.logical.JoinHint.NONE()
     return plans.logical.Join(left, right, inner, java(spark).scala.Option.apply(equal), no_hint)
+
+
+def _ascending(spark: SparkSession, attributes: Sequence[Any]) -> list[Any]:
+    expressions = java(spark).org.apache.spark.sql.catalyst.expressions
+    up = _object(expressions, "Ascending")
+    nulls, none = up.defaultNullOrdering(), sequence(spark, [])
+    return [expressions.SortOrder(attribute, up, nulls, none) for attribute in attributes]
+
+
+def _object(package: Any, name: str) -> Any:
+    return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 
 def _operators(spark: SparkSession) -> Any:

@@ -35,6 +35,7 @@ _SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "Repartitio
                      "RebalancePartitions", "WindowGroupLimit")  # fmt: skip
 _CONSTANT: Final = ("LocalRelation", "Range", "OneRowRelation", "LogicalRDD")
 _LIMITED: Final = ("GlobalLimit", "LocalLimit", "Sort")
+_EQUALS: Final = ("Rank", "DenseRank", "PercentRank", "CumeDist")  # give rows that are equal in an order one number
 _LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")
 _LONGEST: Final = 30  # of a name that an expression gives
 
@@ -203,7 +204,7 @@ class _Cutting:
         if node.how == "FULL OUTER":
             raise Untraceable("a full join by other columns than a key", "unite a left join and what it leaves out")
         scope = tuple(b if node.how == "RIGHT OUTER" else a for a, b in pairs)
-        by = self._named_apart(scope)
+        by = self._named_apart(scope, left, right)
         one, other = (
             self._parted(side, dict(zip((pair[place].id for pair in pairs), by, strict=True)))
             for place, side in enumerate((left, right))
@@ -237,7 +238,7 @@ class _Cutting:
     def _grouped(self, block: Block, by: Sequence[Node], expressions: Sequence[Node]) -> Block:
         """Rows of a partition that is grouped, with what the expressions are made of."""
         needed = {id for one in (*by, *expressions) for id in one.references}
-        names = self._named_apart(by)
+        names = self._named_apart(by, block)
         return self._parted(block, dict(zip((a.id for a in by), names, strict=True)), needed)
 
     def _parted(self, block: Block, by: Mapping[int, str], needed: Collection[int] | None = None) -> Block:
@@ -246,15 +247,18 @@ class _Cutting:
             return block
         return self._stage(block, needed, under=by, of_all=not by)
 
-    def _named_apart(self, by: Sequence[Node]) -> list[str]:
-        """A name of its own for each column of a partition."""
-        taken: dict[str, int] = {}
-        for attribute in by:
-            name = self._names[attribute.id]
-            while taken.setdefault(name, attribute.id) != attribute.id:
+    def _named_apart(self, attributes: Sequence[Node], *blocks: Block) -> list[str]:
+        """A name of its own for each attribute, which no other one has in the keys of some blocks either."""
+        taken = {name: {self._source(a)} for block in blocks for name, a in _rows_key(block)}
+        for block in blocks:
+            for name, attribute in _rows_key(block):
+                taken[name].add(self._source(attribute))
+        for attribute in attributes:
+            name, source = self._names[attribute.id], self._source(attribute)
+            while taken.setdefault(name, {source}) != {source}:
                 name += "_"
             self._names[attribute.id] = name
-        return [self._names[attribute.id] for attribute in by]
+        return [self._names[attribute.id] for attribute in attributes]
 
     def _windowed(self, node: Node) -> Block:
         by = node.all("partitionSpec")
@@ -262,7 +266,12 @@ class _Cutting:
             raise Untraceable("a window by an expression", "select it in a subquery, and partition by its name")
         block = self._block(node.children[0])
         below = self._grouped(block, by, block.output)
-        return Block(_over(node, below), (*node.output, *below.key), below.inputs, below.key, scope=tuple(by))
+
+        def make(spark: SparkSession, relations: Relations) -> Any:
+            rows = below.make(spark, relations)
+            return catalyst.window(spark, node.jvm, [a.jvm for a in below.key] if _may_order(node) else [], rows)
+
+        return Block(make, (*node.output, *below.key), below.inputs, below.key, scope=tuple(by))
 
     def _limited(self, node: Node) -> Block:
         limit, order = node.one("limitExpr").jvm, tuple[Node, ...]()
@@ -315,14 +324,18 @@ class _Cutting:
         of_all: bool = False,
     ) -> Block:
         """Close a block, and read the stage that it is; ``under`` has further names of attributes."""
+        if block.scope is not None:
+            self._names |= under or {}
         parts = [(name, a) for a in block.output for id, name in (under or {}).items() if a.id == id]
         wanted = [(self._names[a.id], a) for a in block.output if needed is None or a.id in needed]
         number = len(self._stages) + 1
         name = f"{self._view.name}_rows{'' if number == 1 else number}"
         columns, key = self._close(block, [*parts, *wanted], name, of_all=of_all)
-        return _read(
-            name, self._stages[-1], [*columns, *parts], key, self._stages[-1].key, of_all=of_all or block.scope == ()
-        )
+        stage, places = self._stages[-1], {self._source(a): column for column, a in columns}
+        places |= {self._source(a): column for column, a in parts}
+        assert all(self._source(dict(columns)[c]) == s for s, c in places.items())  # noqa: S101 - no name is of two
+        held = [(places[self._source(a)], a) for a in block.output if self._source(a) in places]
+        return _read(name, stage, held, key, stage.key, of_all=of_all or block.scope == ())
 
     def _close(
         self, block: Block, wanted: Sequence[Named], name: str, *, of_all: bool = False
@@ -411,6 +424,12 @@ def _read(
     return Block(make, tuple(a for _, a in columns), {name: table}, key, name, key_columns, direct=direct)
 
 
+def _rows_key(block: Block) -> Iterator[Named]:
+    """The columns that a stage of a block has as its key in any case: those of its root."""
+    if block.scope is None:
+        yield from zip(block.root_key, block.key, strict=True)
+
+
 def _over(node: Node, *below: Block) -> Make:
     """An operator over other rows than the plan's."""
 
@@ -418,6 +437,15 @@ def _over(node: Node, *below: Block) -> Make:
         return node.jvm.withNewChildren(catalyst.sequence(spark, [one.make(spark, relations) for one in below]))
 
     return make
+
+
+def _may_order(window: Node) -> bool:
+    """Whether rows that are equal in a window's order may come in any order: its frames count rows, and no values."""
+    expressions = [one.bare for one in window.all("windowExpressions")]
+    frames = [one.one("windowSpec").one("frameSpecification").arguments["frameType"]["object"] for one in expressions]
+    return all(frame.endswith("RowFrame$") for frame in frames) and not any(
+        one.one("windowFunction").kind in _EQUALS for one in expressions
+    )
 
 
 def _pairs(node: Node, left: Block, right: Block) -> Iterator[tuple[Node, Node]]:

@@ -36,7 +36,7 @@ from projections.planning.plans import (
 )
 from projections.planning.rows import Rows, Untraceable
 from projections.spark.failures import described
-from projections.spark.views.catalyst import optimised_plan
+from projections.spark.views.catalyst import normal_form
 from projections.spark.views.frames import handed
 from projections.spark.views.partials import partials_of
 from projections.spark.views.stages import cut
@@ -131,9 +131,9 @@ def _cut(spark: SparkSession, view: View, known: View) -> None:
     assert isinstance(view.declared, Planned)  # noqa: S101 - the caller looked
     with _refused_by_spark(known):
         result, _ = _analysed(spark, known)
-        optimised = plan_of(optimised_plan(result))
-    with _untraceable_refused(known):
-        stages = cut(known, view.tables, optimised, result.columns)
+    with _untraceable_refused(known), _refused_by_spark(known):
+        plan = plan_of(normal_form(spark, result))
+        stages = cut(known, view.tables, plan, result.columns)
         if not view.declared.finds_key and set(stages[-1].key) != set(view.key):
             raise Untraceable(
                 f"the key {', '.join(view.key)}", f"name the key of its rows: {', '.join(stages[-1].key)}"
