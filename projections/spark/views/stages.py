@@ -204,14 +204,14 @@ class _Cutting:
         if node.how == "FULL OUTER":
             raise Untraceable("a full join by other columns than a key", "unite a left join and what it leaves out")
         scope = tuple(b if node.how == "RIGHT OUTER" else a for a, b in pairs)
-        by = self._named_apart(scope, left, right)
+        by = self._named_apart(scope, [*self._key_columns(left), *self._key_columns(right)])
         one, other = (
             self._parted(side, dict(zip((pair[place].id for pair in pairs), by, strict=True)))
             for place, side in enumerate((left, right))
         )
         key = one.key if node.how in _LEFT_ALONE else (*one.key, *other.key)
         output = (*node.output, *(a for a in key if a.id not in {o.id for o in node.output}))
-        return Block(_over(node, one, other), output, {**one.inputs, **other.inputs}, key, scope=scope)
+        return self._of_partitions(_over(node, one, other), output, {**one.inputs, **other.inputs}, key, scope)
 
     def _existing(self, block: Block, by: Sequence[Node]) -> Block:
         """The different values of some attributes, as a stage."""
@@ -238,7 +238,7 @@ class _Cutting:
     def _grouped(self, block: Block, by: Sequence[Node], expressions: Sequence[Node]) -> Block:
         """Rows of a partition that is grouped, with what the expressions are made of."""
         needed = {id for one in (*by, *expressions) for id in one.references}
-        names = self._named_apart(by, block)
+        names = self._named_apart(by, self._key_columns(block))
         return self._parted(block, dict(zip((a.id for a in by), names, strict=True)), needed)
 
     def _parted(self, block: Block, by: Mapping[int, str], needed: Collection[int] | None = None) -> Block:
@@ -247,18 +247,30 @@ class _Cutting:
             return block
         return self._stage(block, needed, under=by, of_all=not by)
 
-    def _named_apart(self, attributes: Sequence[Node], *blocks: Block) -> list[str]:
-        """A name of its own for each attribute, which no other one has in the keys of some blocks either."""
-        taken = {name: {self._source(a)} for block in blocks for name, a in _rows_key(block)}
-        for block in blocks:
-            for name, attribute in _rows_key(block):
-                taken[name].add(self._source(attribute))
+    def _named_apart(self, attributes: Sequence[Node], others: Iterable[Named] = ()) -> list[str]:
+        """A name of its own for each attribute, which no other one has, nor any of ``others``."""
+        taken: dict[str, set[int]] = {}
+        for name, attribute in others:
+            taken.setdefault(name, set()).add(self._source(attribute))
         for attribute in attributes:
             name, source = self._names[attribute.id], self._source(attribute)
             while taken.setdefault(name, {source}) != {source}:
                 name += "_"
             self._names[attribute.id] = name
         return [self._names[attribute.id] for attribute in attributes]
+
+    def _of_partitions(
+        self, make: Make, output: Sequence[Node], inputs: Mapping[str, Input], key: Sequence[Node], by: Sequence[Node]
+    ) -> Block:
+        """Rows of one partition at a time, whose key has a name for each column from now on."""
+        self._named_apart((*by, *key))
+        return Block(make, tuple(output), inputs, tuple(key), scope=tuple(by))
+
+    def _key_columns(self, block: Block) -> list[Named]:
+        """The columns that a stage of a block has as its key in any case."""
+        if block.scope is None:
+            return list(zip(block.root_key, block.key, strict=True))
+        return [(self._names[a.id], a) for a in (*block.scope, *block.key)]
 
     def _windowed(self, node: Node) -> Block:
         by = node.all("partitionSpec")
@@ -271,7 +283,7 @@ class _Cutting:
             rows = below.make(spark, relations)
             return catalyst.window(spark, node.jvm, [a.jvm for a in below.key] if _may_order(node) else [], rows)
 
-        return Block(make, (*node.output, *below.key), below.inputs, below.key, scope=tuple(by))
+        return self._of_partitions(make, (*node.output, *below.key), below.inputs, below.key, by)
 
     def _limited(self, node: Node) -> Block:
         limit, order = node.one("limitExpr").jvm, tuple[Node, ...]()
@@ -324,8 +336,8 @@ class _Cutting:
         of_all: bool = False,
     ) -> Block:
         """Close a block, and read the stage that it is; ``under`` has further names of attributes."""
-        if block.scope is not None:
-            self._names |= under or {}
+        if any(self._names[a.id] != (under or {}).get(a.id, self._names[a.id]) for a in block.scope or ()):
+            block = self._stage(block)  # a partition keeps the names of its columns
         parts = [(name, a) for a in block.output for id, name in (under or {}).items() if a.id == id]
         wanted = [(self._names[a.id], a) for a in block.output if needed is None or a.id in needed]
         number = len(self._stages) + 1
@@ -343,11 +355,13 @@ class _Cutting:
         if not block.inputs:
             raise Untraceable("rows of no table", "read a table")
         if block.scope is None:
-            keys = list(zip(block.root_key, block.key, strict=True))
+            keys = self._key_columns(block)
             by: tuple[str, ...] = ()
         else:
             by = tuple(self._names[a.id] for a in block.scope) or (ALL_ROWS,)
-            self._named_apart((*block.scope, *block.key))
+            if name == self._view.name:
+                # A partition has the names of its inputs' columns: other parts of the key give way to results.
+                self._named_apart(block.key, [*((self._names[a.id], a) for a in block.scope), *wanted])
             keys = list({self._names[a.id]: a for a in (*block.key, *block.scope)}.items())
         columns = self._columns(keys, wanted, final=name == self._view.name)
         own = tuple(key for key, _ in keys)
@@ -422,12 +436,6 @@ def _read(
 
     direct = {a.id: column for column, a in columns}
     return Block(make, tuple(a for _, a in columns), {name: table}, key, name, key_columns, direct=direct)
-
-
-def _rows_key(block: Block) -> Iterator[Named]:
-    """The columns that a stage of a block has as its key in any case: those of its root."""
-    if block.scope is None:
-        yield from zip(block.root_key, block.key, strict=True)
 
 
 def _over(node: Node, *below: Block) -> Make:
