@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -137,7 +138,11 @@ class ProjectionGroup:
     @property
     def stages(self) -> tuple[View, ...]:
         """Every view of the run, and in the place of each that Spark has cut the stages of it."""
-        return tuple(stage for view in self.all_views for stage in view.stages)
+        stages = tuple(stage for view in self.all_views for stage in view.stages)
+        names = Counter(stage.name for stage in stages)
+        if twice := next((name for name, number in names.items() if number > 1), None):
+            raise InvalidDefinition(f"group {self.name!r} has two views {twice!r}", remedy="rename one of them")
+        return stages
 
     @cached_property
     def names(self) -> Mapping[str, AnyTable]:

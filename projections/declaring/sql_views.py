@@ -17,7 +17,7 @@ from projections.declaring.binding import bind
 from projections.declaring.finals import FinalResults
 from projections.declaring.naming import checked_identifier
 from projections.declaring.sql_queries import Query
-from projections.declaring.sql_text import parsed
+from projections.declaring.sql_text import SqlText, parsed
 from projections.declaring.timing.promises import Reach
 from projections.declaring.view_topics import ViewTopic
 from projections.declaring.views import (
@@ -71,17 +71,22 @@ def sql_view(
         >>> sql_view("named", "SELECT o.id, c.name FROM o LEFT JOIN c ON o.buyer = c.id", tables={"o": o, "c": c})
     """
     read, own = parsed(checked_identifier(name, what="view"), text), as_columns(key or ())
-    further = {"topic": ViewTopic.of(topic), "final": final, "reach": reach}
     known = _Known(references, unmatched, as_columns(by or ()), own, tuple(roots))
     if known != _Known():
-        return replace(_of_text(Query(name, read, tables, known.roots), known), **further)
+        view = _of_text(Query(name, read, tables, known.roots), known)
+    else:
+        view = _planned(name, read, tables)
+    return replace(view, topic=ViewTopic.of(topic), final=final, reach=reach)
+
+
+def _planned(name: str, text: SqlText, tables: Mapping[str, Input]) -> View:
+    """The view that a text shows, or one of which Spark's plan shows the key and the stages. InvalidDefinition."""
     try:
-        view = _of_text(Query(name, read, tables), known)
+        view = _of_text(Query(name, text, tables), _Known())
     except InvalidDefinition:
-        query = Query(name, read, tables, by_place=False)
-        declared = Planned.of(InferredReferences())
-        return View(name, (), query.roles, declared, SqlFunction(query), **further)
-    return replace(view, declared=Planned.of(view.declared), **further)
+        query = Query(name, text, tables, by_place=False)
+        view = View(name, (), query.roles, InferredReferences(), SqlFunction(query))
+    return replace(view, declared=Planned.of(view.declared))
 
 
 @dataclass(frozen=True)

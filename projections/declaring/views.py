@@ -116,7 +116,7 @@ class View:
 
     @property
     def stages(self) -> tuple[View, ...]:
-        """The views that keep it up to date, the last of which has its name; the view itself unless it is cut."""
+        """The views that keep it up to date, or the view itself unless it is cut. The last one has its name."""
         return (isinstance(self.declared, Planned) and self.declared.stages) or (self,)
 
     @property
@@ -221,16 +221,41 @@ class ViewTable(AnyTable):
         return self.view.signature()
 
 
-def noted_references(views: Iterable[View]) -> dict[str, list[list[Any]]]:
-    """The references of views as JSON keeps them, by view; for `with_noted`."""
-    return {v.name: [[r.source, list(r.columns), r.target] for r in v.references] for v in views}
+def noted_references(views: Iterable[View]) -> dict[str, list[Any]]:
+    """The references of views as JSON keeps them, by view, or the stages of those that were cut; for `with_noted`."""
+    return {
+        view.name: _noted(view) if view.stages == (view,) else [_noted_stage(view, stage) for stage in view.stages]
+        for view in views
+    }
 
 
-def with_noted(view: View, noted: Mapping[str, Sequence[Sequence[Any]]]) -> View:
-    """The view with the references that a build has noted of it, if this process does not know them."""
-    if view.references_are_known or view.name not in noted:
-        return view
-    return replace(view, declared=tuple(Reference(s, tuple(c), t) for s, c, t in noted[view.name]))
+def _noted(view: View) -> list[Any]:
+    return [[r.source, list(r.columns), r.target] for r in view.references]
+
+
+def _noted_stage(view: View, stage: View) -> dict[str, Any]:
+    roles = {id(table): name for name, table in view.tables.items()}
+    tables = {name: roles.get(id(table), table.name) for name, table in stage.tables.items()}
+    return {"name": stage.name, "key": stage.key, "by": stage.by, "tables": tables, "references": _noted(stage)}
+
+
+def with_noted(view: View, noted: Mapping[str, Sequence[Any]]) -> View:
+    """The view with the references or stages that a build has noted of it, if this process does not know them."""
+    known = noted.get(view.name)
+    if known is None or view.stages != (view,) or not isinstance(view.declared, InferredReferences):
+        return view.stages[-1]
+    if known and isinstance(known[0], Mapping):
+        stages: dict[str, Input] = dict(view.tables)
+        for one in known:
+            tables = {name: stages[read] for name, read in one["tables"].items()}
+            by, references = tuple(one["by"]), _references_of(one["references"])
+            stages[one["name"]] = View(one["name"], tuple(one["key"]), tables, references, view.function, by=by)
+        return replace(view, **{part: getattr(stages[view.name], part) for part in ("key", "by", "tables", "declared")})
+    return view if view.references_are_known else replace(view, declared=_references_of(known))
+
+
+def _references_of(noted: Iterable[Sequence[Any]]) -> tuple[Reference, ...]:
+    return tuple(Reference(source, tuple(columns), target) for source, columns, target in noted)
 
 
 def source_digest(function: Callable[..., Any]) -> str:

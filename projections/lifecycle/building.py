@@ -81,8 +81,8 @@ class BuildState:
 
     ``tables`` and ``views`` are the rows of those that are loaded, ``indexed`` says which of the two have their keys;
     ``topics`` has the topics' ids, ``categories`` those of the tables that are folded from events; ``begun`` is in
-    seconds since 1970. ``references`` has those of each view, which only Spark knows where they are inferred, and
-    ``personal`` the columns of each view and each table with values of a person.
+    seconds since 1970. ``references`` has those of each view, or its stages, which only Spark knows where they are
+    inferred, and ``personal`` the columns of each view and each table with values of a person.
     """
 
     first: Offsets
@@ -93,7 +93,7 @@ class BuildState:
     indexed: tuple[str, ...] = ()
     topics: Mapping[str, str] = field(default_factory=dict)
     categories: Mapping[str, str] = field(default_factory=dict)
-    references: Mapping[str, list[list[Any]]] = field(default_factory=dict)
+    references: Mapping[str, list[Any]] = field(default_factory=dict)
     personal: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
     begun: float = 0.0
 
@@ -145,7 +145,7 @@ def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str
     run, layout = store.begin_generation(group, columns)
     state = BuildState(
         _first_chunk(whole), whole.end, names, topics=ids, categories=_categories(group),
-        references=noted_references(group.stages), begun=time.time(),
+        references=noted_references(group.all_views), begun=time.time(),
         personal=_personal(environment, group),
     )  # fmt: skip
     store.record(run, built=state.to_json())

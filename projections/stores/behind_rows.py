@@ -110,11 +110,12 @@ def rows_behind(
     definition = next((one for one in group.all_views if one.name == view), None)
     if definition is None:
         raise InvalidDefinition(f"group {group.name!r} has no view {view!r}", remedy="name one of its views")
+    state = store.state(Run(group.name, generation, ""))
+    definition = with_noted(definition, {} if state is None else state.built.get("references", {}))
     if set(key) != set(definition.key):
         raise InvalidDefinition(
             f"view {view!r} has no key of {', '.join(sorted(key))}", remedy=f"give its key: {', '.join(definition.key)}"
         )
-    state = store.state(Run(group.name, generation, ""))
     with store.looking() as connection:
         return list(_Search(store, connection, group, generation, state).of_view(definition, key, "the key", depth=0))
 
@@ -129,23 +130,22 @@ class _Search:
 
     def of_view(self, view: View, key: Mapping[str, Any], reached: str, *, depth: int) -> Iterator[SourceRow]:
         """The view's row, then what it was made of."""
+        view = with_noted(view, {} if self.state is None else self.state.built.get("references", {}))
         typed = {column: self._typed(_column_of(view, column), column, value) for column, value in key.items()}
         for row in self._view_rows(view, typed):
             own = {column: row.get(column) for column in view.key}
             personal = personal_of(self.state, "views", view.name, row, view.key)
             yield SourceRow(view.name, reached, own, row, of_view=view.name, personal=personal)
             if depth < _DEPTH:
-                yield from self._of_partition(view, own) if view.by else self._of_root(view, own, depth)
+                yield from self._of_partition(view, row, depth) if view.by else self._of_root(view, own, depth)
 
-    def _of_partition(self, view: View, key: Mapping[str, Any]) -> Iterator[SourceRow]:
-        conditions = {column: key[column] for column in view.by}
+    def _of_partition(self, view: View, row: Mapping[str, Any], depth: int) -> Iterator[SourceRow]:
+        conditions = {column: row[column] for column in view.by}
         for name, table in view.tables.items():
-            if isinstance(table, Table):
-                yield from self._state_rows(name, table, conditions, f"the partition of {_said(conditions)}")
+            yield from self._rows_of(name, table, conditions, f"the partition of {_said(conditions)}", depth)
 
     def _of_root(self, view: View, key: Mapping[str, Any], depth: int) -> Iterator[SourceRow]:
         """Downwards from the root: each row that was found gives the keys of those that it refers to."""
-        view = with_noted(view, {} if self.state is None else self.state.built.get("references", {}))
         walk = plan(view)
         conditions = {name: {c: key[c] for c in view.root_key} for name in view.roots}
         for name in walk.downwards:

@@ -163,43 +163,6 @@ def test_a_view_is_planned_once_for_all_its_copies(small):
     assert copy.references == declared.references
 
 
-REFUSED = {
-    "by no key": (
-        "SELECT o.id FROM orders o JOIN customers c ON o.seller_id = c.region_id",
-        r"a join of orders with customers along no reference", "the whole key"),
-    "by a part of a key": (
-        "SELECT o.id FROM orders o JOIN places p ON o.city_name = p.city_name",
-        "a join of orders with places along no reference", "the whole key"),
-    "by nothing": (
-        "SELECT o.id FROM orders o CROSS JOIN customers c", "along no reference: no condition", "the whole key"),
-    "by a value that is computed": (
-        "SELECT o.id FROM orders o JOIN customers c ON o.customer_id + 1 = c.id", "along no reference", "whole key"),
-    "by a field of a record called as a table": (
-        "SELECT o.id FROM (SELECT *, named_struct('id', amount + 1) AS c FROM orders) o JOIN customers k"
-        " ON o.c.id = k.id", "along no reference", "the whole key"),
-    "from the looked up table": (
-        "SELECT c.id FROM customers c JOIN orders o ON o.customer_id = c.id", "along no reference", "the whole key"),
-    "by a key of another type": (
-        "SELECT o.id FROM orders o JOIN customers c ON o.city_name = CAST(c.id AS STRING)", "along no reference",
-        "whole key"),
-    "NOT IN": (
-        "SELECT id FROM orders WHERE customer_id NOT IN (SELECT c.id FROM customers c)", "NOT IN", "NOT EXISTS"),
-    "a window": (
-        "SELECT o.id, row_number() OVER (ORDER BY o.id) AS n FROM orders o JOIN customers c ON o.customer_id = c.id",
-        "a window over the whole table", "use by="),
-}  # fmt: skip
-
-
-@each_row("form", REFUSED)
-def test_rows_that_meet_by_no_key_are_refused(small, form):
-    text, message, remedy = REFUSED[form]
-    declared = sql_view("some", text, tables=NAMED)
-    with pytest.raises(InvalidDefinition, match=message) as caught:
-        references_of(small, declared)
-    assert remedy in caught.value.remedy
-    assert not declared.references_are_known
-
-
 def test_a_table_that_no_join_reaches_is_refused(small):
     @view(key="id")
     def alone(orders, customers):

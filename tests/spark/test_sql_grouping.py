@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-import pytest
 import sqlalchemy as sa
 
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, verify
-from projections.errors import InvalidDefinition
-from projections.spark.views.view_functions import view_columns
 from projections.stores.generations import drop
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from projections.testing.trial import ViewTrial
-from tests.rows import each_row
 
 METADATA = sa.MetaData()
 
@@ -94,36 +90,3 @@ def rows_of(store):
     """The tables of the rows in all generations."""
     with store.transaction() as connection:
         return [name for name in sa.inspect(connection).get_table_names() if name.endswith("view_days_rows")]
-
-
-known = sql_view("known", "SELECT id, name, lower(name) AS kind FROM customers", tables=TABLES)
-AMBIGUOUS = {
-    "in an aggregate, of a view": "SELECT upper(name) AS kind, max(kind) AS most FROM known GROUP BY upper(name)",
-    "in an aggregate, of a subquery": "SELECT upper(name) AS kind, max(kind) AS most"
-    " FROM (SELECT id, name, lower(name) AS kind FROM customers) AS c GROUP BY upper(name)",
-    "in an aggregate, of a query of WITH": "WITH c AS (SELECT id, name, lower(name) AS kind FROM customers)"
-    " SELECT upper(name) AS kind, max(kind) AS most FROM c GROUP BY upper(name)",
-    "in HAVING": "SELECT upper(name) AS kind FROM known GROUP BY upper(name) HAVING max(kind) > 'a'",
-    "in GROUP BY": "SELECT kind AS was, upper(name) AS kind FROM known GROUP BY kind, upper(name)",
-}
-
-
-@each_row("text", AMBIGUOUS.values(), AMBIGUOUS)
-def test_a_name_that_may_be_a_column_or_a_result_is_refused(small, text):
-    group = ProjectionGroup("shop", [sql_view("days", text, tables={**TABLES, "known": known})])
-    with pytest.raises(InvalidDefinition, match=r"view 'days' names 'kind', which is a column and a result"):
-        view_columns(small, group)
-
-
-def test_a_result_under_the_name_of_no_column_is_meant_by_it(small):
-    text = "SELECT upper(name) AS n, max(known.id) AS id FROM known GROUP BY n HAVING count(*) > 0"
-    group = ProjectionGroup("shop", [sql_view("days", text, tables={"known": known})])
-    assert list(view_columns(small, group)["days"])[:2] == ["n", "id"]
-
-
-def test_a_session_that_each_row_has_to_itself_is_refused():
-    for by in ("s", "session_window(at, '1 hour')"):
-        text = f"SELECT customer_id, session_window(at, '1 hour') AS s FROM sales GROUP BY customer_id, {by}"
-        with pytest.raises(InvalidDefinition, match="session_window") as why:
-            sql_view("days", text, tables=TABLES)
-        assert "windowed(" in str(why.value)

@@ -104,8 +104,11 @@ class _Cutting:
 
     def stages(self) -> tuple[View, ...]:
         self._close(self._block(self._plan), self._final, self._view.name)
-        of_result = {"topic": self._view.topic, "final": self._view.final, "reach": self._view.reach}
-        return (*self._stages[:-1], replace(self._stages[-1], **of_result))
+        if unread := [name for name in self._inputs if name not in self._places]:
+            raise Untraceable(f"the parameter {unread[0]!r}, which it does not read", "leave the parameter out")
+        view = self._view
+        last = replace(self._stages[-1], topic=view.topic, final=view.final, reach=view.reach)
+        return (*self._stages[:-1], last)
 
     # ---- operators
 
@@ -202,7 +205,10 @@ class _Cutting:
     def _paired(self, node: Node, left: Block, right: Block, pairs: Sequence[tuple[Node, Node]]) -> Block:
         """A join of several rows with several: of one partition of both sides at a time, by what it compares."""
         if node.how == "FULL OUTER":
-            raise Untraceable("a full join by other columns than a key", "unite a left join and what it leaves out")
+            raise Untraceable(
+                "a FULL JOIN of rows that are not returned under the keys of both sides",
+                "compare a whole key, and select the key of each side under a name of its own",
+            )
         scope = tuple(b if node.how == "RIGHT OUTER" else a for a, b in pairs)
         by = self._named_apart(scope, [*self._key_columns(left), *self._key_columns(right)])
         one, other = (
@@ -268,6 +274,10 @@ class _Cutting:
 
     def _key_columns(self, block: Block) -> list[Named]:
         """The columns that a stage of a block has as its key in any case."""
+        if len(block.root_key) > len(block.key):
+            raise Untraceable(
+                "a join with the one row of an aggregate", "write it as a value: … WHERE x > (SELECT avg(x) FROM t)"
+            )
         if block.scope is None:
             return list(zip(block.root_key, block.key, strict=True))
         return [(self._names[a.id], a) for a in (*block.scope, *block.key)]

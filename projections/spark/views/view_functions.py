@@ -107,7 +107,7 @@ def _stages(
         return [_stage(spark, group, stage, columns) for stage in view.stages]
     except InvalidDefinition:
         view.declared.stages = ()
-        if refused is None:
+        if refused is None or view.declared.finds_key:
             raise
     raise refused
 
@@ -379,7 +379,7 @@ def _refuse_copies(view: View, plan: Node, given: Sequence[DataFrame]) -> None:
     """Refuse rows made with the schema of a parameter: its marks would make them rows of the parameter's table."""
     ours = {plan_in_jvm(frame).rdd().id() for frame in given}
     for leaf in leaves(plan):
-        if leaf.kind == "CTERelationRef" or (name := role(leaf)) is None:
+        if leaf.kind in ("CTERelationRef", "UnionLoopRef") or (name := role(leaf)) is None:
             continue
         if leaf.kind != "LogicalRDD" or leaf.jvm.rdd().id() not in ours:
             raise _refused(

@@ -1,0 +1,152 @@
+"""Queries that no one view can keep up to date are cut into stages: which these are, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from projections import Environment, ProjectionGroup, rebuild, sql_view, view
+from projections.errors import InvalidDefinition
+from projections.spark.views.view_functions import view_columns
+from projections.stores.behind_rows import rows_behind
+from projections.stores.sqlite import SqliteTableStore
+from projections.testing.change_events import ChangeWriter
+from projections.testing.memory_log import MemoryLog
+from projections.testing.trial import ViewTrial
+from tests.conformance.join_views import NAMED
+from tests.rows import each_row
+
+orders, customers = NAMED["orders"], NAMED["customers"]
+
+
+def stages(small, text, tables=NAMED):
+    """The key and the partition of each stage, by name."""
+    declared = sql_view("some", text, tables=tables)
+    view_columns(small, ProjectionGroup("cut", [declared]))
+    return {stage.name: (stage.key, stage.by) for stage in declared.stages}
+
+
+CUT = {
+    "a group of joined rows, whichever table comes first": (
+        "SELECT c.region_id, sum(o.amount) AS total FROM customers c, orders o WHERE o.customer_id = c.id GROUP BY 1",
+        {"some_rows": (("id",), ()), "some": (("region_id",), ("region_id",))}),
+    "a group without its key, by an expression": (
+        "SELECT max(id) AS last FROM orders GROUP BY customer_id % 2",
+        {"some_rows": (("id",), ()), "some": (("groupingexpression",), ("groupingexpression",))}),
+    "all rows": (
+        "SELECT count(*) AS n FROM orders",
+        {"some_rows": (("id",), ()), "some": (("all_rows",), ("all_rows",))}),
+    "a group of groups": (
+        "SELECT n, count(*) AS times FROM (SELECT count(*) AS n FROM orders GROUP BY customer_id) GROUP BY n",
+        {"some_rows": (("customer_id",), ("customer_id",)), "some": (("n",), ("n",))}),
+    "rows that others refer to": (
+        "SELECT id FROM customers c WHERE NOT EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id)",
+        {"some_rows": (("customer_id",), ("customer_id",)), "some": (("id",), ())}),
+    "a join of columns that are no key": (
+        "SELECT o.id, c.id AS c FROM orders o JOIN customers c ON o.seller_id = c.region_id",
+        {"some_rows": (("id",), ()), "some": (("id", "c", "seller_id"), ("seller_id",))}),
+    "the first rows": (
+        "SELECT id, amount FROM orders ORDER BY amount DESC LIMIT 2",
+        {"some_rows": (("id",), ()), "some": (("id",), ("all_rows",))}),
+    "a value of all rows": (
+        "SELECT id FROM orders WHERE amount > (SELECT avg(amount) FROM orders)",
+        {"some_rows": (("id",), ()), "some_rows2": (("all_rows",), ("all_rows",)), "some_rows3": (("id",), ()),
+         "some": (("id",), ())}),
+    "a number within a partition": (
+        "SELECT id, row_number() OVER (PARTITION BY customer_id ORDER BY amount) AS n FROM orders",
+        {"some": (("id", "customer_id"), ("customer_id",))}),
+    "a query of WITH that is read twice": (
+        "WITH o AS (SELECT customer_id, count(*) AS n FROM orders GROUP BY customer_id)"
+        " SELECT a.customer_id FROM o a JOIN o b ON a.customer_id = b.customer_id",
+        {"some_rows": (("customer_id",), ("customer_id",)), "some_rows2": (("customer_id",), ("customer_id",)),
+         "some": (("customer_id",), ())}),
+}  # fmt: skip
+
+
+@each_row(("text", "expected"), CUT.values(), ids=CUT)
+def test_a_query_is_cut_where_rows_are_brought_together(small, text, expected):
+    assert stages(small, text) == expected
+
+
+def test_a_query_that_one_view_answers_is_not_cut(small):
+    text = "SELECT o.id, c.full_name FROM orders o LEFT JOIN customers c ON o.customer_id = c.id"
+    assert stages(small, text) == {"some": (("id",), ())}
+
+
+REFUSED = {
+    "a union": ("SELECT id FROM orders UNION ALL SELECT id FROM customers", "is no SELECT", "one SELECT"),
+    "a union in a subquery": (
+        "SELECT count(*) AS n FROM (SELECT id FROM orders UNION ALL SELECT id FROM customers)", "Union", "select"),
+    "totals": ("SELECT amount, count(*) AS n FROM orders GROUP BY ROLLUP (amount)", "Expand", "select"),
+    "a query of WITH that reads itself": (
+        "WITH RECURSIVE r AS (SELECT id FROM orders UNION ALL SELECT r.id FROM r) SELECT id FROM r", "Union", "select"),
+    "a session": (
+        "SELECT count(*) AS n, s.start FROM (SELECT session_window(set_time, '1 hour') AS s FROM (SELECT"
+        " timestamp_micros(amount) AS set_time FROM orders)) GROUP BY s", "session_window", "windowed"),
+    "a full join whose keys are not returned": (
+        "SELECT o.id FROM orders o FULL JOIN customers c ON o.customer_id = c.id", "a FULL JOIN", "each side"),
+    "the name of the key for another column": (
+        "SELECT c.full_name AS id FROM orders o JOIN customers c ON o.customer_id = c.id", "the name 'id'", "another"),
+    "a random value": ("SELECT count(*) AS n FROM orders WHERE rand() > 0.5", "a random value", "let an event"),
+    "a table that no part reads": ("SELECT count(*) AS n FROM orders WHERE false", "rows of no table", "a table"),
+}  # fmt: skip
+
+
+@each_row(("text", "message", "remedy"), REFUSED.values(), ids=REFUSED)
+def test_what_is_not_cut_is_refused_with_what_to_write(small, text, message, remedy):
+    with pytest.raises(InvalidDefinition, match=message) as refused:
+        stages(small, text)
+    assert remedy in refused.value.remedy
+
+
+def test_another_view_that_is_called_as_a_stage_is_refused(small):
+    other = sql_view("days_rows", "SELECT id FROM customers", tables=NAMED)
+    days = sql_view("days", "SELECT count(*) AS n FROM orders", tables=NAMED)
+    with pytest.raises(InvalidDefinition, match="has two views 'days_rows'"):
+        view_columns(small, ProjectionGroup("cut", [other, days]))
+
+
+def test_a_function_is_cut_as_a_query_is_and_has_the_key_that_it_declares(small):
+    def both(orders, customers):
+        ours = customers.withColumnRenamed("id", "c")
+        return orders.join(ours, orders.seller_id == ours.region_id).select("seller_id", "id", "c")
+
+    declared = view(key="id")(both)
+    with pytest.raises(InvalidDefinition, match="along no reference"):
+        view_columns(small, ProjectionGroup("cut", [declared]))
+
+
+MEANT = {
+    "in an aggregate": ("max(kind) AS most", "", [("ANN", "ann"), ("EVE", "eve")]),
+    "in HAVING": ("1 AS one", "HAVING max(kind) > 'b'", [("EVE", 1)]),
+}
+
+
+@each_row(("column", "having", "expected"), MEANT.values(), ids=MEANT)
+def test_a_name_that_is_a_column_and_a_result_means_what_spark_means(small, tmp_path, column, having, expected):
+    named = "SELECT id, full_name, lower(full_name) AS kind FROM customers"
+    text = f"SELECT upper(full_name) AS kind, {column} FROM ({named}) GROUP BY upper(full_name) {having}"
+    with ViewTrial(
+        small, ProjectionGroup("cut", [sql_view("some", text, tables=NAMED)]), tmp_path / column[:3]
+    ) as trial:
+        for number, name in enumerate(("Ann", "Eve")):
+            trial.put(customers, {"id": number, "full_name": name, "region_id": 1})
+        trial.check()
+        assert sorted(tuple(row.values())[:2] for row in trial.rows("some")) == expected
+
+
+def test_the_rows_behind_a_row_are_found_through_the_stages(small, tmp_path):
+    text = "SELECT c.region_id, count(*) AS n FROM orders o JOIN customers c ON o.customer_id = c.id GROUP BY 1"
+
+    def group():
+        return ProjectionGroup("cut", [sql_view("some", text, tables=NAMED)])
+
+    store = SqliteTableStore(tmp_path / "cut.db")
+    store.prepare()
+    environment = Environment(small, small, store, MemoryLog())
+    changes = ChangeWriter(environment.log)
+    changes.put(customers, {"id": 7, "full_name": "Ann", "region_id": 3})
+    changes.put(orders, {"id": 1, "customer_id": 7, "amount": 5})
+    rebuild(environment, group())
+    found = rows_behind(store, group(), 1, "some", {"region_id": "3"})  # which knows the stages from the build alone
+    assert [row.table for row in found] == ["some", "some_rows", "orders", "customers"]
+    store.close()
