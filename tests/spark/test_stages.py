@@ -125,9 +125,8 @@ MEANT = {
 def test_a_name_that_is_a_column_and_a_result_means_what_spark_means(small, tmp_path, column, having, expected):
     named = "SELECT id, full_name, lower(full_name) AS kind FROM customers"
     text = f"SELECT upper(full_name) AS kind, {column} FROM ({named}) GROUP BY upper(full_name) {having}"
-    with ViewTrial(
-        small, ProjectionGroup("cut", [sql_view("some", text, tables=NAMED)]), tmp_path / column[:3]
-    ) as trial:
+    group = ProjectionGroup(f"cut_{having[:6].lower()}", [sql_view("some", text, tables=NAMED)])
+    with ViewTrial(small, group, tmp_path) as trial:
         for number, name in enumerate(("Ann", "Eve")):
             trial.put(customers, {"id": number, "full_name": name, "region_id": 1})
         trial.check()

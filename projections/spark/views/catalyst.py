@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from projections.planning.plans import Node, java, plan_in_jvm
@@ -14,6 +15,33 @@ if TYPE_CHECKING:
 
 Change = Callable[[Any], Any]  # another expression in the place of one, or None to look further in
 Named = tuple[str, Node]  # a column of a frame, and the attribute that it is in a plan
+
+
+class _Classes:
+    """Classes and objects of Catalyst's: py4j asks the JVM for each part of a name that leads to one."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        catalyst = java(spark).org.apache.spark.sql.catalyst
+        expressions, plans = catalyst.expressions, catalyst.plans
+        self.alias, self.equal, self.field = expressions.Alias, expressions.EqualTo, expressions.GetStructField
+        self.record, self.order = expressions.CreateNamedStruct, expressions.SortOrder
+        self.specification, self.new_id = expressions.WindowSpecDefinition, expressions.NamedExpression.newExprId
+        self.literal, self.up = _object(expressions, "Literal"), _object(expressions, "Ascending")
+        self.project, self.filter, self.aggregate = (
+            getattr(plans.logical, n) for n in ("Project", "Filter", "Aggregate")
+        )
+        self.join, self.sort, self.window = (getattr(plans.logical, n) for n in ("Join", "Sort", "Window"))
+        self.global_limit, self.local_limit = plans.logical.GlobalLimit, plans.logical.LocalLimit
+        self.inner, self.no_hint = plans.JoinType.apply("inner"), plans.logical.JoinHint.NONE()
+        self.unaliased = catalyst.analysis.EliminateSubqueryAliases
+        self.named_groups = catalyst.optimizer.PullOutGroupingExpressions
+        self.some, self.none = java(spark).scala.Option.apply, java(spark).scala.Option.empty()
+        self.sequence, self.nothing = java(spark).PythonUtils.toSeq, java(spark).PythonUtils.toSeq([])
+
+
+@lru_cache(maxsize=4)
+def _classes(spark: SparkSession) -> _Classes:
+    return _Classes(spark)
 
 
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
@@ -39,7 +67,7 @@ def as_expression(spark: SparkSession, column: Column) -> Any:
 
 def sequence(spark: SparkSession, elements: Sequence[Any]) -> Any:
     """A sequence of Scala's."""
-    return java(spark).PythonUtils.toSeq(list(elements))
+    return _classes(spark).sequence(list(elements))
 
 
 def changed(spark: SparkSession, expression: Any, change: Change) -> Any:
@@ -58,7 +86,7 @@ def kind_of(expression: Any) -> str:
 
 def relation(spark: SparkSession, frame: DataFrame, columns: Sequence[Named], *, also: Sequence[str] = ()) -> Any:
     """The rows of a frame in the place of others: its columns are the attributes of these, and further ones follow."""
-    own = frame.select(*(_typed(frame, name, attribute.type) for name, attribute in columns), *also)
+    own = frame.select(*_typed(frame, columns), *also)
     plan = plan_in_jvm(own)
     given = items(plan.output())
     taken = zip(given, columns, strict=False)  # the further ones are taken as they are
@@ -66,47 +94,49 @@ def relation(spark: SparkSession, frame: DataFrame, columns: Sequence[Named], *,
     return projection(spark, [*named, *given[len(columns) :]], plan)
 
 
-def _typed(frame: DataFrame, name: str, kind: str) -> Column:
-    column = frame[f"`{name}`"]
-    return column if frame.schema[name].dataType.simpleString() == kind else column.cast(kind).alias(name)
+def _typed(frame: DataFrame, columns: Sequence[Named]) -> Iterator[Column]:
+    from pyspark.sql import functions as F
+
+    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    for name, attribute in columns:
+        column = F.col(f"`{name}`")
+        yield column if kinds[name] == attribute.type else column.cast(attribute.type).alias(name)
 
 
 def _alias(spark: SparkSession, expression: Any, name: str, expression_id: Any) -> Any:
-    jvm = java(spark)
-    nothing, none = sequence(spark, []), jvm.scala.Option.empty()
-    expressions = jvm.org.apache.spark.sql.catalyst.expressions
-    return expressions.Alias(expression, name, expression_id, nothing, none, nothing)
+    own = _classes(spark)
+    return own.alias(expression, name, expression_id, own.nothing, own.none, own.nothing)
 
 
 def projection(spark: SparkSession, named: Sequence[Any], below: Any) -> Any:
     """The operator that computes some expressions of each row."""
-    return _operators(spark).Project(sequence(spark, named), below)
+    return _classes(spark).project(sequence(spark, named), below)
 
 
 def selection(spark: SparkSession, plan: Any, columns: Sequence[Named]) -> DataFrame:
     """Attributes of a plan as the columns of a frame."""
     known = {attribute.exprId().id(): attribute for attribute in items(plan.output())}
-    new_id = java(spark).org.apache.spark.sql.catalyst.expressions.NamedExpression.newExprId
+    new_id = _classes(spark).new_id
     named = [_alias(spark, known[attribute.id], name, new_id()) for name, attribute in columns]
     return frame_of(spark, projection(spark, named, plan))
 
 
 def filtering(spark: SparkSession, condition: Any, below: Any) -> Any:
     """The operator that chooses rows."""
-    return _operators(spark).Filter(condition, below)
+    return _classes(spark).filter(condition, below)
 
 
 def aggregation(spark: SparkSession, node: Any, further: Sequence[Any], below: Any) -> Any:
     """An aggregate over other rows, which also returns further attributes that it groups by."""
     returned = sequence(spark, [*items(node.aggregateExpressions()), *further])
-    return _operators(spark).Aggregate(node.groupingExpressions(), returned, below, node.hint())
+    return _classes(spark).aggregate(node.groupingExpressions(), returned, below, node.hint())
 
 
 def first_rows(spark: SparkSession, below: Any, order: Sequence[Any], key: Sequence[Any], limit: Any) -> Any:
     """The first rows in an order; those that it leaves equal come in the order of some attributes."""
-    operators, no_hint = _operators(spark), java(spark).scala.Option.empty()
-    ordered = operators.Sort(sequence(spark, [*order, *_ascending(spark, key)]), True, below, no_hint)
-    return operators.GlobalLimit(limit, operators.LocalLimit(limit, ordered))
+    own = _classes(spark)
+    ordered = own.sort(sequence(spark, [*order, *_ascending(spark, key)]), True, below, own.none)
+    return own.global_limit(limit, own.local_limit(limit, ordered))
 
 
 def window(spark: SparkSession, node: Any, key: Sequence[Any], below: Any) -> Any:
@@ -115,15 +145,15 @@ def window(spark: SparkSession, node: Any, key: Sequence[Any], below: Any) -> An
     if not key or order.isEmpty():
         return node.withNewChildren(sequence(spark, [below]))
     total = sequence(spark, [*items(order), *_ascending(spark, key)])
-    specification = java(spark).org.apache.spark.sql.catalyst.expressions.WindowSpecDefinition
+    own = _classes(spark)
 
     def ordered(part: Any) -> Any:
         if kind_of(part) != "WindowSpecDefinition":
             return None
-        return specification(part.partitionSpec(), total, part.frameSpecification())
+        return own.specification(part.partitionSpec(), total, part.frameSpecification())
 
     named = sequence(spark, [changed(spark, one, ordered) for one in items(node.windowExpressions())])
-    return _operators(spark).Window(named, node.partitionSpec(), total, below, node.hint())
+    return own.window(named, node.partitionSpec(), total, below, node.hint())
 
 
 def normal_form(spark: SparkSession, frame: DataFrame) -> Any:
@@ -132,10 +162,9 @@ def normal_form(spark: SparkSession, frame: DataFrame) -> Any:
     The optimizer repeats rows for several DISTINCT aggregates. Such a plan stays as it was analysed.
     """
     plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the plan has no Python face
-    analysed, catalyst = plan_in_jvm(frame), java(spark).org.apache.spark.sql.catalyst
+    analysed, own = plan_in_jvm(frame), _classes(spark)
     if "Expand" in _kinds(plan) and "Expand" not in _kinds(analysed):
-        plan = catalyst.analysis.EliminateSubqueryAliases.apply(analysed)
-        plan = catalyst.optimizer.PullOutGroupingExpressions.apply(plan)
+        plan = own.named_groups.apply(own.unaliased.apply(analysed))
     return _by_parts(spark, plan)
 
 
@@ -156,20 +185,15 @@ def _by_parts(spark: SparkSession, plan: Any) -> Any:
             "declare the sessions as a table, windowed('visits', clicks, session('1 hour', by='user_id'), on='at'),"
             " and group by its window_start",
         )
-    expressions = java(spark).org.apache.spark.sql.catalyst.expressions
-    none, new_id = java(spark).scala.Option.empty(), expressions.NamedExpression.newExprId
+    own = _classes(spark)
     parts, whole = list[Any](), dict[int, Any]()
     for record in records:
         names = list(record.dataType().fieldNames())
-        fields = [expressions.GetStructField(record, place, none) for place in range(len(names))]
-        named = [_alias(spark, f, f"{record.name()}_{n}", new_id()) for f, n in zip(fields, names, strict=True)]
+        fields = [own.field(record, place, own.none) for place in range(len(names))]
+        named = [_alias(spark, f, f"{record.name()}_{n}", own.new_id()) for f, n in zip(fields, names, strict=True)]
         parts += named
-        pairs = [
-            e
-            for n, f in zip(names, named, strict=True)
-            for e in (_object(expressions, "Literal").apply(n), f.toAttribute())
-        ]
-        whole[record.exprId().id()] = expressions.CreateNamedStruct(sequence(spark, pairs))
+        pairs = [e for n, f in zip(names, named, strict=True) for e in (own.literal.apply(n), f.toAttribute())]
+        whole[record.exprId().id()] = own.record(sequence(spark, pairs))
 
     def instead(part: Any) -> Any:
         return whole.get(part.exprId().id()) if kind_of(part) == "AttributeReference" else None
@@ -182,7 +206,7 @@ def _by_parts(spark: SparkSession, plan: Any) -> Any:
     by = [one for one in items(plan.groupingExpressions()) if instead(one) is None]
     returned = sequence(spark, [put(one) for one in items(plan.aggregateExpressions())])
     grouping = sequence(spark, [*by, *(one.toAttribute() for one in parts)])
-    return _operators(spark).Aggregate(grouping, returned, rows, plan.hint())
+    return own.aggregate(grouping, returned, rows, plan.hint())
 
 
 def _grouping(plan: Any) -> list[Any]:
@@ -192,27 +216,21 @@ def _grouping(plan: Any) -> list[Any]:
 def distinct(spark: SparkSession, attributes: Sequence[Any], below: Any) -> Any:
     """The different values of some attributes."""
     by = sequence(spark, attributes)
-    return _operators(spark).Aggregate(by, by, below, java(spark).scala.Option.empty())
+    return _classes(spark).aggregate(by, by, below, _classes(spark).none)
 
 
 def joined_by_last(spark: SparkSession, left: Any, right: Any) -> Any:
     """The inner join of rows by the last attribute of each side."""
-    plans, expressions = java(spark).org.apache.spark.sql.catalyst.plans, java(spark).org.apache.spark.sql.catalyst
-    equal = expressions.expressions.EqualTo(left.output().last(), right.output().last())
-    inner, no_hint = plans.JoinType.apply("inner"), plans.logical.JoinHint.NONE()
-    return plans.logical.Join(left, right, inner, java(spark).scala.Option.apply(equal), no_hint)
+    own = _classes(spark)
+    equal = own.equal(left.output().last(), right.output().last())
+    return own.join(left, right, own.inner, own.some(equal), own.no_hint)
 
 
 def _ascending(spark: SparkSession, attributes: Sequence[Any]) -> list[Any]:
-    expressions = java(spark).org.apache.spark.sql.catalyst.expressions
-    up = _object(expressions, "Ascending")
-    nulls, none = up.defaultNullOrdering(), sequence(spark, [])
-    return [expressions.SortOrder(attribute, up, nulls, none) for attribute in attributes]
+    own = _classes(spark)
+    nulls = own.up.defaultNullOrdering()
+    return [own.order(attribute, own.up, nulls, own.nothing) for attribute in attributes]
 
 
 def _object(package: Any, name: str) -> Any:
     return getattr(getattr(package, f"{name}$"), "MODULE$")
-
-
-def _operators(spark: SparkSession) -> Any:
-    return java(spark).org.apache.spark.sql.catalyst.plans.logical

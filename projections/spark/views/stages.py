@@ -209,8 +209,9 @@ class _Cutting:
                 "a FULL JOIN of rows that are not returned under the keys of both sides",
                 "compare a whole key, and select the key of each side under a name of its own",
             )
-        scope = tuple(b if node.how == "RIGHT OUTER" else a for a, b in pairs)
-        by = self._named_apart(scope, [*self._key_columns(left), *self._key_columns(right)])
+        turned = [(b, a) if node.how == "RIGHT OUTER" else (a, b) for a, b in pairs]
+        scope, equal = [a for a, _ in turned], [b for _, b in turned]
+        by = self._named_apart(scope, [*self._key_columns(left), *self._key_columns(right)], equal)
         one, other = (
             self._parted(side, dict(zip((pair[place].id for pair in pairs), by, strict=True)))
             for place, side in enumerate((left, right))
@@ -253,14 +254,16 @@ class _Cutting:
             return block
         return self._stage(block, needed, under=by, of_all=not by)
 
-    def _named_apart(self, attributes: Sequence[Node], others: Iterable[Named] = ()) -> list[str]:
-        """A name of its own for each attribute, which no other one has, nor any of ``others``."""
+    def _named_apart(
+        self, attributes: Sequence[Node], others: Iterable[Named] = (), equal: Sequence[Node] = ()
+    ) -> list[str]:
+        """A name of its own for each attribute, which none of ``others`` has but those that are ``equal`` to it."""
         taken: dict[str, set[int]] = {}
         for name, attribute in others:
             taken.setdefault(name, set()).add(self._source(attribute))
-        for attribute in attributes:
-            name, source = self._names[attribute.id], self._source(attribute)
-            while taken.setdefault(name, {source}) != {source}:
+        for attribute, alike in zip(attributes, equal or attributes, strict=True):
+            name, sources = self._names[attribute.id], {self._source(attribute), self._source(alike)}
+            while not taken.setdefault(name, sources) <= sources:
                 name += "_"
             self._names[attribute.id] = name
         return [self._names[attribute.id] for attribute in attributes]
