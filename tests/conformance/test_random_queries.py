@@ -7,7 +7,7 @@ from tests.conformance.random_queries import RandomQueries, little_tables
 from tests.conformance.sql_suites import LiveQueries, refusals
 from tests.conformance.toy_tables import Play
 
-SEEDS, EACH, BATCHES = range(20), 5, 3
+SEEDS, EACH, BATCHES = range(6), 5, 2
 
 
 def test_a_random_query_is_refused_with_a_remedy_or_live_as_duckdb_has_it(spark, tmp_path):

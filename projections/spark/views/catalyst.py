@@ -27,10 +27,9 @@ class _Classes:
         self.record, self.order = expressions.CreateNamedStruct, expressions.SortOrder
         self.specification, self.new_id = expressions.WindowSpecDefinition, expressions.NamedExpression.newExprId
         self.literal, self.up = _object(expressions, "Literal"), _object(expressions, "Ascending")
-        self.project, self.filter, self.aggregate = (
-            getattr(plans.logical, n) for n in ("Project", "Filter", "Aggregate")
-        )
-        self.join, self.sort, self.window = (getattr(plans.logical, n) for n in ("Join", "Sort", "Window"))
+        self.project, self.filter = plans.logical.Project, plans.logical.Filter
+        self.aggregate, self.window = plans.logical.Aggregate, plans.logical.Window
+        self.join, self.sort = plans.logical.Join, plans.logical.Sort
         self.global_limit, self.local_limit = plans.logical.GlobalLimit, plans.logical.LocalLimit
         self.inner, self.no_hint = plans.JoinType.apply("inner"), plans.logical.JoinHint.NONE()
         self.unaliased = catalyst.analysis.EliminateSubqueryAliases
