@@ -47,6 +47,8 @@ class Query:
         self.text = text
         self.select = text.select
         self.scopes = Scopes(text.select)
+        if by_place and isinstance(text.select, exp.SetOperation):
+            raise self._refused("is several SELECTs", "leave all but tables and topic out")
         self.roles = self._find_roles(tables)
         text.require_whole(name)
 
@@ -100,6 +102,7 @@ class Query:
     @cached_property
     def names(self) -> Names:
         """What its columns mean."""
+        assert isinstance(self.select, exp.Select)  # noqa: S101 - several SELECTs are refused above
         return Names(self.select, self.roles)
 
     def row_key(self) -> Iterator[tuple[str, str]]:

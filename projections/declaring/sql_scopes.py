@@ -91,7 +91,7 @@ def _resolved(query: exp.Expr) -> Iterator[tuple[exp.Table, exp.CTE | None]]:
         left += [(child, scope) for child in node.iter_expressions() if not isinstance(child, exp.With | exp.Hint)]
 
 
-def sources(query: exp.Select) -> list[exp.Expr]:
+def sources(query: exp.Query) -> list[exp.Expr]:
     """The FROM and the joins of a query."""
     first = query.args.get("from_")
     return [*([first] if first else []), *query.args.get("joins", [])]

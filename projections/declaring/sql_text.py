@@ -24,10 +24,10 @@ _REMEDY = "write one SELECT of Spark's SQL"
 
 @dataclass(frozen=True)
 class SqlText:
-    """A query's text with the one SELECT that it is."""
+    """A query's text with the one SELECT that it is, or several of UNION, INTERSECT and EXCEPT."""
 
     text: str
-    select: exp.Select
+    select: exp.Select | exp.SetOperation
     tokens: tuple[Token, ...]
     fingerprint: str
 
@@ -64,7 +64,7 @@ class SqlText:
 
 
 def parsed(view: str, text: str) -> SqlText:
-    """What sqlglot reads in a text. Raises InvalidDefinition if it is anything but one SELECT."""
+    """What sqlglot reads in a text. Raises InvalidDefinition if it is anything but one query."""
     try:
         tokens = _spark().tokenize(text)
         expressions = _statements(tokens, text)
@@ -73,7 +73,7 @@ def parsed(view: str, text: str) -> SqlText:
     except RecursionError as error:
         raise _refused(view, "is nested too deeply", "write it as several views, of which one reads another") from error
     statements = [one.unnest() for one in expressions if one is not None and not isinstance(one, exp.Semicolon)]
-    if len(statements) != 1 or not isinstance(statements[0], exp.Select):
+    if len(statements) != 1 or not isinstance(statements[0], exp.Select | exp.SetOperation):
         what = "is no SELECT" if len(statements) < 2 else f"is {len(statements)} statements"
         raise _refused(view, what, _REMEDY)
     return SqlText(text, statements[0], tuple(tokens), _fingerprint(text, tokens))

@@ -51,12 +51,13 @@ def sql_view(
     final: FinalResults | None = None,
     reach: Reach | None = None,
 ) -> View:
-    """Declare a view by a query. The first table of its outermost FROM is the root.
+    """Declare a view by a query.
 
-    GROUP BY and SELECT DISTINCT group the rows of the only table. A query that groups joined rows, or groups by
-    expressions, becomes two views: this one, and one of the rows with ``_rows`` behind its name. A table that stands in
-    the query several times needs a different alias in each place. ``topic``, ``final`` and ``reach`` are as in `view`.
-    Raises InvalidDefinition or UnknownColumn.
+    A query that one view cannot keep up to date is cut into stages when Spark plans it. A stage is a view with
+    ``_rows`` and a number behind the name of this one. The key follows from the plan. Columns of the key that the query
+    does not select come behind its own. ``topic``, ``final`` and ``reach`` are as in `view`. With any other argument
+    the query is one view, whose root is the first table of its outermost FROM. Raises InvalidDefinition or
+    UnknownColumn.
 
     Args:
         tables: The tables and views, by their names in the query.

@@ -15,7 +15,7 @@ from projections.declaring.timing.lengths import Length
 from projections.planning.aggregates import require_right
 from projections.planning.conjuncts import MEETING, Subquery, conditions, subqueries
 from projections.planning.equal_values import require_no_equal_ones
-from projections.planning.marks import ALL_ROWS, ANY_TIME, LOOKS, NUMBERED, PARTITION, ROW_KEY, role
+from projections.planning.marks import ALL_ROWS, ANY_TIME, LOOKS, NUMBERED, PARTITION, ROW_KEY, ROW_KEY_PART, role
 from projections.planning.partition_joins import Side, equates, joined
 from projections.planning.partition_rows import EQUAL, Ids, LocalRows, attributes
 from projections.planning.plans import Node
@@ -133,7 +133,8 @@ class _Tracing:
         own = frozenset(ids[column] for column in of_row if column not in self._view.by)
         present = () if table.key_may_be_null else tuple(frozenset({ids[column]}) for column in table.key)
         linked = frozenset({0}) if self._view.by == (ALL_ROWS,) else frozenset[int]()
-        return LocalRows(by, (own,), linked, present)
+        unique = (frozenset[int](),) if self._view.by[0].startswith(ROW_KEY_PART) else (own,)
+        return LocalRows(by, unique, linked, present)
 
     # ---- rows one by one
 

@@ -154,7 +154,9 @@ class Node:
     @property
     def how(self) -> str:
         """The kind of a join, as SQL writes it: LEFT OUTER."""
-        words = re.findall("[A-Z][a-z]+", str(self.arguments["joinType"]["object"]).rpartition(".")[2])
+        given = self.arguments["joinType"]  # of EXISTS as a value, with the attribute that it makes
+        kind = given["object"] if "object" in given else "Existence"
+        words = re.findall("[A-Z][a-z]+", str(kind).rpartition(".")[2])
         return " ".join(words).upper()
 
     @cached_property
@@ -166,6 +168,12 @@ class Node:
 def analysed_plan(frame: DataFrame) -> Node:
     """The logical plan after analysis."""
     return plan_of(plan_in_jvm(frame))
+
+
+def attribute_of(attribute: Any) -> Node:
+    """An attribute of Spark's as a value."""
+    given = {"name": attribute.name(), "exprId": {"id": attribute.exprId().id()}}
+    return Node({"class": _ATTRIBUTE, **given}, None, lambda _: attribute)
 
 
 def plan_of(plan: Any) -> Node:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from projections.planning.marks import ROW_KEY_PART
 from projections.planning.plans import Node, java, plan_in_jvm
 from projections.planning.rows import Untraceable
 from projections.spark.scala import items
@@ -30,6 +31,10 @@ class _Classes:
         self.project, self.filter = plans.logical.Project, plans.logical.Filter
         self.aggregate, self.window = plans.logical.Aggregate, plans.logical.Window
         self.join, self.sort = plans.logical.Join, plans.logical.Sort
+        self.cast, self.text = (
+            _object(expressions, "Cast"),
+            _object(java(spark).org.apache.spark.sql.types, "StringType"),
+        )
         self.global_limit, self.local_limit = plans.logical.GlobalLimit, plans.logical.LocalLimit
         self.inner, self.no_hint = plans.JoinType.apply("inner"), plans.logical.JoinHint.NONE()
         self.unaliased = catalyst.analysis.EliminateSubqueryAliases
@@ -118,6 +123,15 @@ def selection(spark: SparkSession, plan: Any, columns: Sequence[Named]) -> DataF
     new_id = _classes(spark).new_id
     named = [_alias(spark, known[attribute.id], name, new_id()) for name, attribute in columns]
     return frame_of(spark, projection(spark, named, plan))
+
+
+def row_key(spark: SparkSession, part: int, key: Sequence[Any], width: int) -> list[Any]:
+    """The number of a part of a union, and the key of its rows as so many texts, under attributes of their own."""
+    own = _classes(spark)
+    texts = [own.cast.apply(attribute, own.text, own.some("UTC"), True) for attribute in key]
+    values = [own.literal.apply(part), *texts, *[own.literal.create(None, own.text)] * (width - len(key))]
+    names = ["part", *(f"{ROW_KEY_PART}{number}" for number in range(1, width + 1))]
+    return [_alias(spark, value, name, own.new_id()) for value, name in zip(values, names, strict=True)]
 
 
 def filtering(spark: SparkSession, condition: Any, below: Any) -> Any:

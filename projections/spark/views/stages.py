@@ -18,7 +18,7 @@ from projections.declaring.naming import is_column
 from projections.declaring.views import InferredReferences, Input, View
 from projections.planning.conjuncts import conditions
 from projections.planning.marks import ALL_ROWS, role
-from projections.planning.plans import Node
+from projections.planning.plans import Node, attribute_of
 from projections.planning.rows import Untraceable
 from projections.spark.scala import items
 from projections.spark.views import catalyst
@@ -32,9 +32,8 @@ Make = Callable[["SparkSession", Relations], Any]
 """Builds a plan of Catalyst's over the rows of a stage's inputs, by their names."""
 
 _SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "ResolvedHint",
-                     "RebalancePartitions", "WindowGroupLimit")  # fmt: skip
+                     "RebalancePartitions", "WindowGroupLimit", "LocalLimit")  # fmt: skip
 _CONSTANT: Final = ("LocalRelation", "Range", "OneRowRelation", "LogicalRDD")
-_LIMITED: Final = ("GlobalLimit", "LocalLimit", "Sort")
 _EQUALS: Final = ("Rank", "DenseRank", "PercentRank", "CumeDist")  # give rows that are equal in an order one number
 _LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")
 _LONGEST: Final = 30  # of a name that an expression gives
@@ -85,16 +84,21 @@ class StageFunction:
         return result.withColumn(ALL_ROWS, F.lit(0)) if self._of_all else result
 
 
-def cut(view: View, inputs: Mapping[str, Input], plan: Node, names: Sequence[str]) -> tuple[View, ...]:
+def cut(
+    spark: SparkSession, view: View, inputs: Mapping[str, Input], plan: Node, names: Sequence[str]
+) -> tuple[View, ...]:
     """The stages of a view, each after those that it reads; the last is the view itself, with columns of these names.
 
     ``inputs`` are its tables and views as they were declared. Untraceable for an operator of which no stage is made.
     """
-    return _Cutting(view, inputs, plan, names).stages()
+    return _Cutting(spark, view, inputs, plan, names).stages()
 
 
 class _Cutting:
-    def __init__(self, view: View, inputs: Mapping[str, Input], plan: Node, names: Sequence[str]) -> None:
+    def __init__(
+        self, spark: SparkSession, view: View, inputs: Mapping[str, Input], plan: Node, names: Sequence[str]
+    ) -> None:
+        self._spark = spark
         self._view, self._inputs, self._plan = view, inputs, plan
         self._final = list(zip(map(_usable, names), plan.output, strict=True))
         self._aliased: dict[int, Node] = {}
@@ -126,7 +130,9 @@ class _Cutting:
                 return self._aggregated(node)
             case "Window":
                 return self._windowed(node)
-            case "GlobalLimit" | "LocalLimit":
+            case "Union":
+                return self._united(node)
+            case "GlobalLimit":
                 return self._limited(node)
             case kind if kind in _SAME_ROWS:
                 return self._block(node.children[0])
@@ -151,7 +157,9 @@ class _Cutting:
         return _read(place, self._inputs[name], columns, key, table.key)
 
     def _projected(self, node: Node) -> Block:
-        below, subqueries = self._with_scalars(node)
+        return self._selected(node, *self._with_scalars(node))
+
+    def _selected(self, node: Node, below: Block, subqueries: _Scalars) -> Block:
         listed = node.all("projectList")
         kept = [a for a in (*below.key, *(below.scope or ())) if a.id not in {one.id for one in listed}]
 
@@ -174,8 +182,10 @@ class _Cutting:
     # ---- rows brought together
 
     def _joined(self, node: Node) -> Block:
+        if node.how == "EXISTENCE":
+            raise Untraceable("EXISTS or IN as a value", "write it in WHERE, or join the different values")
         left, right = (self._block(node.one(side)) for side in ("left", "right"))
-        pairs = list(_pairs(node, left, right))
+        pairs = list(_pairs(node, left, right, "EqualTo"))
         if (
             node.how in _LEFT_ALONE
             and not _reached(right, [b for _, b in pairs])
@@ -185,7 +195,7 @@ class _Cutting:
         if root := self._root(node.how, left, right, pairs):
             left, right = self._settled(left), self._settled(right)
             return self._rooted(node, left, right, left if root == "left" else right)
-        return self._paired(node, left, right, pairs)
+        return self._paired(node, left, right)
 
     def _root(self, how: str, left: Block, right: Block, pairs: Sequence[tuple[Node, Node]]) -> str | None:
         """The side of which a joined row has one row."""
@@ -202,13 +212,14 @@ class _Cutting:
         output = (*node.output, *(a for a in root.key if a.id not in {o.id for o in node.output}))
         return Block(_over(node, left, right), output, inputs, root.key, root.root, root.root_key)
 
-    def _paired(self, node: Node, left: Block, right: Block, pairs: Sequence[tuple[Node, Node]]) -> Block:
+    def _paired(self, node: Node, left: Block, right: Block) -> Block:
         """A join of several rows with several: of one partition of both sides at a time, by what it compares."""
         if node.how == "FULL OUTER":
             raise Untraceable(
                 "a FULL JOIN of rows that are not returned under the keys of both sides",
                 "compare a whole key, and select the key of each side under a name of its own",
             )
+        pairs = list(_pairs(node, left, right, "EqualTo", "EqualNullSafe"))
         turned = [(b, a) if node.how == "RIGHT OUTER" else (a, b) for a, b in pairs]
         scope, equal = [a for a, _ in turned], [b for _, b in turned]
         by = self._named_apart(scope, [*self._key_columns(left), *self._key_columns(right)], equal)
@@ -299,17 +310,50 @@ class _Cutting:
         return self._of_partitions(make, (*node.output, *below.key), below.inputs, below.key, by)
 
     def _limited(self, node: Node) -> Block:
-        limit, order = node.one("limitExpr").jvm, tuple[Node, ...]()
-        while node.kind in _LIMITED:
-            order = order or (node.all("order") if node.kind == "Sort" else ())
-            node = node.children[0]
-        below = self._stage(self._block(node), of_all=True)
+        """The first rows of all. What is selected of them may leave out what they are ordered by."""
+        limit, top = node.one("limitExpr").jvm, node.children[0]
+        rows, selected = (top.children[0] if top.kind == "LocalLimit" else top), list[Node]()
+        top = rows
+        while rows.kind == "Project":
+            selected.append(rows)
+            rows = rows.children[0]
+        if rows.kind != "Sort":
+            rows, selected = top, []
+        order = rows.all("order") if rows.kind == "Sort" else ()
+        below = self._stage(self._block(rows), of_all=True)
 
         def make(spark: SparkSession, relations: Relations) -> Any:
-            rows = below.make(spark, relations)
-            return catalyst.first_rows(spark, rows, [one.jvm for one in order], [a.jvm for a in below.key], limit)
+            plan = below.make(spark, relations)
+            return catalyst.first_rows(spark, plan, [one.jvm for one in order], [a.jvm for a in below.key], limit)
 
-        return Block(make, below.output, below.inputs, below.key, scope=())
+        block = self._of_partitions(make, below.output, below.inputs, below.key, ())
+        for project in reversed(selected):
+            block = self._selected(project, block, _Scalars({}))
+        return block
+
+    def _united(self, node: Node) -> Block:
+        """Rows of several stages, each known by its part of the union and by its key there."""
+        blocks = [self._settled(self._block(child)) for child in node.children]
+        width = max(len(self._key_columns(block)) for block in blocks)
+        parts, key = list[Block](), list[list[Node]]()
+        for number, (block, child) in enumerate(zip(blocks, node.children, strict=True)):
+            named = catalyst.row_key(self._spark, number, [a.jvm for _, a in self._key_columns(block)], width)
+            key.append([attribute_of(one.toAttribute()) for one in named])
+            self._names |= {a.id: a.name for a in key[-1]}
+            output = (*child.output, *key[-1])
+            own = replace(block, make=_with(block, child.output, named), output=(*output, *block.key), direct={})
+            parts.append(self._stage(own, under={a.id: a.name for a in key[-1]}))
+
+        def make(spark: SparkSession, relations: Relations) -> Any:
+            chosen = zip(parts, node.children, key, strict=True)
+            rows = [
+                catalyst.projection(spark, [a.jvm for a in (*child.output, *of)], part.make(spark, relations))
+                for part, child, of in chosen
+            ]
+            return node.jvm.withNewChildren(catalyst.sequence(spark, rows))
+
+        inputs = {name: table for part in parts for name, table in part.inputs.items()}
+        return self._of_partitions(make, (*node.output, *key[0]), inputs, key[0][:1], key[0][1:])
 
     # ---- subqueries of one value
 
@@ -460,6 +504,16 @@ def _over(node: Node, *below: Block) -> Make:
     return make
 
 
+def _with(block: Block, output: Sequence[Node], named: Sequence[Any]) -> Make:
+    """The rows of a block with computed columns."""
+
+    def make(spark: SparkSession, relations: Relations) -> Any:
+        kept = {a.id: a for a in (*output, *block.key)}.values()
+        return catalyst.projection(spark, [*(a.jvm for a in kept), *named], block.make(spark, relations))
+
+    return make
+
+
 def _may_order(window: Node) -> bool:
     """Whether rows that are equal in a window's order may come in any order: its frames count rows, and no values."""
     expressions = [one.bare for one in window.all("windowExpressions")]
@@ -469,10 +523,10 @@ def _may_order(window: Node) -> bool:
     )
 
 
-def _pairs(node: Node, left: Block, right: Block) -> Iterator[tuple[Node, Node]]:
+def _pairs(node: Node, left: Block, right: Block, *kinds: str) -> Iterator[tuple[Node, Node]]:
     """The attributes of both sides that a join compares."""
     for part in conditions(node):
-        if part.kind == "EqualTo":
+        if part.kind in kinds:
             one, other = part.one("left"), part.one("right")
             for a, b in ((one, other), (other, one)):
                 if a.is_attribute and b.is_attribute and left.has([a]) and right.has([b]):

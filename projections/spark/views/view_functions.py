@@ -133,7 +133,7 @@ def _cut(spark: SparkSession, view: View, known: View) -> None:
         result, _ = _analysed(spark, known)
     with _untraceable_refused(known), _refused_by_spark(known):
         plan = plan_of(normal_form(spark, result))
-        stages = cut(known, view.tables, plan, result.columns)
+        stages = cut(spark, known, view.tables, plan, result.columns)
         if not view.declared.finds_key and set(stages[-1].key) != set(view.key):
             raise Untraceable(
                 f"the key {', '.join(view.key)}", f"name the key of its rows: {', '.join(stages[-1].key)}"
