@@ -18,7 +18,6 @@ from eventstore.closing import Closing
 from projections import Environment, ProjectionGroup, open_runner, rebuild, sql_view
 from projections.errors import InvalidDefinition
 from projections.spark.views.view_functions import view_columns
-from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.toy_tables import Change, Play, Toy
@@ -79,16 +78,14 @@ def refusals(spark: Any, queries: Mapping[str, str], toys: Mapping[str, Toy]) ->
 class LiveQueries(Closing):
     """Queries as the views of one group. They are built over the rows of a play, and follow its changes."""
 
-    def __init__(self, spark: Any, name: str, queries: Mapping[str, str], play: Play, folder: Path) -> None:
+    def __init__(self, spark: Any, name: str, queries: Mapping[str, str], play: Play, store: Any) -> None:
         self._play, self._held = play, ExitStack()
         self._texts = dict(queries)
         self._queries = {name: of_duckdb(name, text) for name, text in queries.items()}
         tables = {name: toy.table for name, toy in play.toys.items()}
         views = [sql_view(name, text, tables=tables) for name, text in queries.items()]
         self._group = ProjectionGroup(name, views)
-        self._store = SqliteTableStore(folder / f"{name}.db")
-        self._held.callback(self._store.close)
-        self._store.prepare()
+        self._store = store
         self._environment = Environment(spark, spark, self._store, MemoryLog())
         self._changes = ChangeWriter(self._environment.log)
         self._write(play.begin())
@@ -97,7 +94,7 @@ class LiveQueries(Closing):
         self._runner = self._held.enter_context(open_runner(self._environment, self._group))
 
     def close(self) -> None:
-        """Close the store and the runner."""
+        """Close the runner."""
         self._held.close()
 
     def follow(self) -> None:

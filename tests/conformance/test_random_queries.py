@@ -28,7 +28,7 @@ FORMS = (
 )
 
 
-def test_a_random_query_is_refused_with_a_remedy_or_live_as_duckdb_has_it(spark, tmp_path):
+def test_a_random_query_is_refused_with_a_remedy_or_live_as_duckdb_has_it(spark, store):
     few, play = small_batch_session(spark), Play(little_tables(), seed=1)
     queries = {f"form_{number}": text for number, text in enumerate(FORMS)}
     for seed in SEEDS:
@@ -39,5 +39,5 @@ def test_a_random_query_is_refused_with_a_remedy_or_live_as_duckdb_has_it(spark,
     accepted = {name: text for name, text in queries.items() if name not in refused}
     assert len(accepted) > len(FORMS) + len(SEEDS), "too few queries to prove anything"
     assert not [name for name in refused if name.startswith("form")]
-    with LiveQueries(few, "random", accepted, play, tmp_path) as live:
+    with LiveQueries(few, "random", accepted, play, store) as live:
         live.require_equal(BATCHES)

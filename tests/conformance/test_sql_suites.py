@@ -77,17 +77,18 @@ def test_a_query_that_is_refused_comes_with_a_remedy(few, suite):
 
 @pytest.mark.parametrize("size", [pytest.param("all", marks=pytest.mark.faults), "some"])
 @pytest.mark.parametrize("suite", TOYS)
-def test_each_query_is_live_as_duckdb_has_it(few, tmp_path, suite, size):
+@pytest.mark.postgres_in_faults
+def test_each_query_is_live_as_duckdb_has_it(few, store, suite, size):
     named = {f"{suite}_{query}" for query in (SHAPES if size == "some" else REFUSED)[suite].split()}
     accepted = {name: text for name, text in texts(suite).items() if (name in named) == (size == "some")}
     play = play_of(suite)
-    with LiveQueries(few, suite, accepted, play, tmp_path) as live:
+    with LiveQueries(few, suite, accepted, play, store) as live:
         live.require_equal(BATCHES)
 
 
-def test_a_planted_fault_is_found_in_views_that_miss_a_batch(few, tmp_path):
+def test_a_planted_fault_is_found_in_views_that_miss_a_batch(few, store):
     play, queries = play_of("tpch"), texts("tpch")
-    with LiveQueries(few, "missed", {"tpch_q01": queries["tpch_q01"]}, play, tmp_path) as live:
+    with LiveQueries(few, "missed", {"tpch_q01": queries["tpch_q01"]}, play, store) as live:
         play.batch()
         assert list(live.wrong()) == ["tpch_q01"]
 
