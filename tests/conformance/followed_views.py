@@ -104,9 +104,9 @@ class World:
         assert not wrong, f"after {after}: {wrong}"
 
 
-def by_duckdb(group, sql, named, *, tables=None, asked=None):
-    """A world whose views DuckDB answers by their SQL, or by the text that it is asked."""
-    expected = partial(view_oracle.expected, group=group, sql=asked or sql, tables=named)
+def by_duckdb(group, sql, named, *, tables=None):
+    """A world whose views DuckDB answers by their SQL."""
+    expected = partial(view_oracle.expected, group=group, sql=sql, tables=named)
     return World(group, tables or tuple(named.values()), sql, expected)
 
 

@@ -1,4 +1,4 @@
-"""Joins and groups in every form that SQL allows: names with and without tables, USING, parentheses, any case."""
+"""Joins in every form that SQL allows: names with and without tables, USING, parentheses, any case."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import sqlalchemy as sa
 from hypothesis import strategies as st
 
 from projections import ProjectionGroup, Table, sql_view
-from projections.declaring.sql_grouping import parted
-from projections.declaring.sql_queries import Query
-from projections.declaring.sql_text import parsed
 from tests.conformance.followed_views import ROWS_STAY, Followed, World, by_duckdb
 from tests.conformance.generated_views import lives
 
@@ -33,38 +30,20 @@ TO_U = [
 ]  # fmt: skip
 TO_W = ["w ON u.w_id = w.id", "w ON w_id = w.id", "w ON (w.id = w_id)"]
 TO_V = ["v USING (v_id)", "v ON t.v_id = v.v_id", "v ON (v.v_id) = t.v_id", "(SELECT * FROM v) x USING (v_id)"]
-KEYS = {
-    "a": "a",
-    "k": "a % 2",
-    "m": "coalesce(a, 1) + coalesce(b, 2)",
-    "b": "b",
-    "c": "c",
-    "of_w": "w.id",
-    "z": "s || '!'",
-}
-MEASURES = ["count(*)", "sum(b)", "min(t.a)", "max(c)", "count(DISTINCT d)", "sum(a + c)", "count(u.b)", "max(s)"]
 SIDES = ("RIGHT JOIN", "FULL JOIN")
-HAVING = ["", "", " HAVING count(*) > 1", " HAVING n > 1", " HAVING max(t.a) > 0 OR (n < 3)"]
 
 
 @st.composite
 def spelled_worlds(draw: st.DrawFn) -> World:
-    """A view of joined rows, groups of such rows, and different values of them."""
+    """Views of joined rows. What groups them is cut by Spark (`test_stages`)."""
     written = {
         "joined": f"SELECT {_cased(draw, 't.id')} AS id{_columns(draw)} {draw(_rows())}",
-        "grouped": draw(_grouped()),
-        "different": draw(_different()),
     }
     side, on = draw(st.sampled_from(SIDES)), draw(st.sampled_from(TO_U[:3]))
     written["beside"] = f"SELECT t.id, u.id AS side, a AS a, b AS b FROM {_cased(draw, f't {side} {on}')}"
     views = [sql_view(name, text, tables=NAMED) for name, text in written.items()]
-    halves = {}
-    for view in views:
-        query = Query(view.name, parsed(view.name, written[view.name]), NAMED)
-        if two := parted(query, f"{view.name}_rows"):
-            halves |= {f"{view.name}_rows": two.rows.replace("`", '"'), view.name: two.groups.replace("`", '"')}
     group = ProjectionGroup("spelled", views)
-    return by_duckdb(group, {**written, **halves}, NAMED, asked={**halves, **written})
+    return by_duckdb(group, written, NAMED)
 
 
 def _cased(draw, text):
@@ -77,31 +56,13 @@ def _columns(draw):
 
 
 @st.composite
-def _rows(draw: st.DrawFn, *, sides: tuple[str, ...] = ()) -> str:
+def _rows(draw: st.DrawFn) -> str:
     """FROM and WHERE: t joined with the other tables."""
-    first = draw(st.sampled_from(["JOIN", "LEFT JOIN", *sides]))
-    how = st.just("LEFT JOIN") if first in sides else st.sampled_from(["JOIN", "LEFT JOIN"])
-    joins = [f"{first} {draw(st.sampled_from(TO_U[:3] if first in sides else TO_U))}"]
-    joins += [f"{draw(how)} {draw(st.sampled_from(to))}" for to in (TO_W, TO_V)]
+    how = st.sampled_from(["JOIN", "LEFT JOIN"])
+    joins = [f"{draw(how)} {draw(st.sampled_from(to))}" for to in (TO_U, TO_W, TO_V)]
     where = draw(st.sampled_from(["", "", " WHERE a IS NULL OR t.a <> 1", " WHERE (T.A > 0)"]))
     rows = _cased(draw, f"FROM t {' '.join(joins)}{where}")
     return rows if draw(st.booleans()) else rows.replace("FROM t", "FROM (SELECT * FROM t) t")
-
-
-@st.composite
-def _grouped(draw: st.DrawFn) -> str:
-    names = draw(st.lists(st.sampled_from(list(KEYS)), min_size=1, max_size=2, unique=True))
-    measures = draw(st.lists(st.sampled_from(MEASURES), min_size=1, max_size=3))
-    selected = [f"{_cased(draw, KEYS[name])} AS {name}" for name in names] + ["count(*) AS n"]
-    selected += [f"{_cased(draw, one)} AS of_{number}" for number, one in enumerate(measures)]
-    by = ", ".join(draw(st.sampled_from([KEYS[name], name, str(place)])) for place, name in enumerate(names, 1))
-    return f"SELECT {', '.join(selected)} {draw(_rows(sides=SIDES))} GROUP BY {by}{draw(st.sampled_from(HAVING))}"
-
-
-@st.composite
-def _different(draw: st.DrawFn) -> str:
-    names = draw(st.lists(st.sampled_from(list(KEYS)), min_size=1, max_size=3, unique=True))
-    return f"SELECT DISTINCT {', '.join(f'{KEYS[name]} AS {name}' for name in names)} {draw(_rows(sides=SIDES))}"
 
 
 FOLLOWED = Followed(lives(spelled_worlds()), 8, lives(spelled_worlds()), {"rows that are gone stay": ROWS_STAY})

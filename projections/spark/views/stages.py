@@ -7,11 +7,10 @@ is a view of one of two kinds: rows of a root, or rows of one partition at a tim
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.declaring.naming import is_column
@@ -20,68 +19,31 @@ from projections.planning.conjuncts import conditions
 from projections.planning.marks import ALL_ROWS, role
 from projections.planning.plans import Node, attribute_of
 from projections.planning.rows import Untraceable
-from projections.spark.scala import items
 from projections.spark.views import catalyst
+from projections.spark.views.blocks import (
+    Block,
+    Make,
+    Relations,
+    Scalars,
+    StageFunction,
+    is_reached,
+    may_order,
+    over,
+    pairs_of,
+    read,
+    scalars,
+    with_computed,
+)
 from projections.spark.views.catalyst import Named
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-Relations = Mapping[str, "DataFrame"]
-Make = Callable[["SparkSession", Relations], Any]
-"""Builds a plan of Catalyst's over the rows of a stage's inputs, by their names."""
+    from pyspark.sql import SparkSession
 
 _SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "ResolvedHint",
                      "RebalancePartitions", "WindowGroupLimit", "LocalLimit")  # fmt: skip
 _CONSTANT: Final = ("LocalRelation", "Range", "OneRowRelation", "LogicalRDD")
-_EQUALS: Final = ("Rank", "DenseRank", "PercentRank", "CumeDist")  # give rows that are equal in an order one number
 _LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")
 _LONGEST: Final = 30  # of a name that an expression gives
-
-
-@dataclass(frozen=True)
-class Block:
-    """Operators of one stage that is not closed yet.
-
-    ``key`` are attributes that tell its rows apart, in a partition if it has a ``scope``: the attributes of that, none
-    for all rows. ``root`` is the input whose rows it has one row each of. Without a join, ``direct`` are the attributes
-    that are columns of its input.
-    """
-
-    make: Make
-    output: tuple[Node, ...]
-    inputs: Mapping[str, Input]
-    key: tuple[Node, ...] = ()
-    root: str | None = None
-    root_key: tuple[str, ...] = ()
-    scope: tuple[Node, ...] | None = None
-    direct: Mapping[int, str] = field(default_factory=dict)
-
-    def has(self, attributes: Collection[Node]) -> bool:
-        """Whether it returns the attributes."""
-        return {a.id for a in attributes} <= {a.id for a in self.output}
-
-
-class StageFunction:
-    """A part of a query's plan as the function of a view: its arguments are DataFrames, in the order of the inputs."""
-
-    def __init__(
-        self, make: Make, inputs: Iterable[str], columns: Sequence[Named], signature: str, *, of_all: bool
-    ) -> None:
-        self._make, self._inputs, self._columns, self._of_all = make, tuple(inputs), columns, of_all
-        self.signature = signature
-        self.__signature__ = inspect.Signature(
-            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in self._inputs]
-        )
-
-    def __call__(self, *frames: DataFrame) -> DataFrame:
-        """The stage's rows."""
-        from pyspark.sql import functions as F
-
-        spark = frames[0].sparkSession
-        plan = self._make(spark, dict(zip(self._inputs, frames, strict=True)))
-        result = catalyst.selection(spark, plan, self._columns)
-        return result.withColumn(ALL_ROWS, F.lit(0)) if self._of_all else result
 
 
 def cut(
@@ -154,12 +116,12 @@ class _Cutting:
         if not set(table.key) <= set(known):
             raise Untraceable(f"rows of {name!r} without their key", f"select {', '.join(table.key)}")
         key = tuple(known[column] for column in table.key)
-        return _read(place, self._inputs[name], columns, key, table.key)
+        return read(place, self._inputs[name], columns, key, table.key)
 
     def _projected(self, node: Node) -> Block:
         return self._selected(node, *self._with_scalars(node))
 
-    def _selected(self, node: Node, below: Block, subqueries: _Scalars) -> Block:
+    def _selected(self, node: Node, below: Block, subqueries: Scalars) -> Block:
         listed = node.all("projectList")
         kept = [a for a in (*below.key, *(below.scope or ())) if a.id not in {one.id for one in listed}]
 
@@ -185,10 +147,10 @@ class _Cutting:
         if node.how == "EXISTENCE":
             raise Untraceable("EXISTS or IN as a value", "write it in WHERE, or join the different values")
         left, right = (self._block(node.one(side)) for side in ("left", "right"))
-        pairs = list(_pairs(node, left, right, "EqualTo"))
+        pairs = list(pairs_of(node, left, right, "EqualTo"))
         if (
             node.how in _LEFT_ALONE
-            and not _reached(right, [b for _, b in pairs])
+            and not is_reached(right, [b for _, b in pairs])
             and len(pairs) == len(conditions(node))
         ):
             right = self._existing(right, [b for _, b in pairs])
@@ -201,16 +163,16 @@ class _Cutting:
         """The side of which a joined row has one row."""
         if not left.inputs or not right.inputs:
             return "left" if left.inputs else "right"
-        if how in ("INNER", "CROSS", "LEFT OUTER", *_LEFT_ALONE) and _reached(right, [b for _, b in pairs]):
+        if how in ("INNER", "CROSS", "LEFT OUTER", *_LEFT_ALONE) and is_reached(right, [b for _, b in pairs]):
             return "left"
-        if how in ("INNER", "CROSS", "RIGHT OUTER") and _reached(left, [a for a, _ in pairs]):
+        if how in ("INNER", "CROSS", "RIGHT OUTER") and is_reached(left, [a for a, _ in pairs]):
             return "right"
         return None
 
     def _rooted(self, node: Node, left: Block, right: Block, root: Block) -> Block:
         inputs = {name: table for one in (root, left, right) for name, table in one.inputs.items()}
         output = (*node.output, *(a for a in root.key if a.id not in {o.id for o in node.output}))
-        return Block(_over(node, left, right), output, inputs, root.key, root.root, root.root_key)
+        return Block(over(node, left, right), output, inputs, root.key, root.root, root.root_key)
 
     def _paired(self, node: Node, left: Block, right: Block) -> Block:
         """A join of several rows with several: of one partition of both sides at a time, by what it compares."""
@@ -219,7 +181,7 @@ class _Cutting:
                 "a FULL JOIN of rows that are not returned under the keys of both sides",
                 "compare a whole key, and select the key of each side under a name of its own",
             )
-        pairs = list(_pairs(node, left, right, "EqualTo", "EqualNullSafe"))
+        pairs = list(pairs_of(node, left, right, "EqualTo", "EqualNullSafe"))
         turned = [(b, a) if node.how == "RIGHT OUTER" else (a, b) for a, b in pairs]
         scope, equal = [a for a, _ in turned], [b for _, b in turned]
         by = self._named_apart(scope, [*self._key_columns(left), *self._key_columns(right)], equal)
@@ -229,7 +191,7 @@ class _Cutting:
         )
         key = one.key if node.how in _LEFT_ALONE else (*one.key, *other.key)
         output = (*node.output, *(a for a in key if a.id not in {o.id for o in node.output}))
-        return self._of_partitions(_over(node, one, other), output, {**one.inputs, **other.inputs}, key, scope)
+        return self._of_partitions(over(node, one, other), output, {**one.inputs, **other.inputs}, key, scope)
 
     def _existing(self, block: Block, by: Sequence[Node]) -> Block:
         """The different values of some attributes, as a stage."""
@@ -305,7 +267,7 @@ class _Cutting:
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             rows = below.make(spark, relations)
-            return catalyst.window(spark, node.jvm, [a.jvm for a in below.key] if _may_order(node) else [], rows)
+            return catalyst.window(spark, node.jvm, [a.jvm for a in below.key] if may_order(node) else [], rows)
 
         return self._of_partitions(make, (*node.output, *below.key), below.inputs, below.key, by)
 
@@ -328,7 +290,7 @@ class _Cutting:
 
         block = self._of_partitions(make, below.output, below.inputs, below.key, ())
         for project in reversed(selected):
-            block = self._selected(project, block, _Scalars({}))
+            block = self._selected(project, block, Scalars({}))
         return block
 
     def _united(self, node: Node) -> Block:
@@ -341,10 +303,12 @@ class _Cutting:
             key.append([attribute_of(one.toAttribute()) for one in named])
             self._names |= {a.id: a.name for a in key[-1]}
             output = (*child.output, *key[-1])
-            own = replace(block, make=_with(block, child.output, named), output=(*output, *block.key), direct={})
+            own = replace(
+                block, make=with_computed(block, child.output, named), output=(*output, *block.key), direct={}
+            )
             parts.append(self._stage(own, under={a.id: a.name for a in key[-1]}))
 
-        def make(spark: SparkSession, relations: Relations) -> Any:
+        def union(spark: SparkSession, relations: Relations) -> Any:
             chosen = zip(parts, node.children, key, strict=True)
             rows = [
                 catalyst.projection(spark, [a.jvm for a in (*child.output, *of)], part.make(spark, relations))
@@ -353,16 +317,16 @@ class _Cutting:
             return node.jvm.withNewChildren(catalyst.sequence(spark, rows))
 
         inputs = {name: table for part in parts for name, table in part.inputs.items()}
-        return self._of_partitions(make, (*node.output, *key[0]), inputs, key[0][:1], key[0][1:])
+        return self._of_partitions(union, (*node.output, *key[0]), inputs, key[0][:1], key[0][1:])
 
     # ---- subqueries of one value
 
-    def _with_scalars(self, node: Node) -> tuple[Block, _Scalars]:
+    def _with_scalars(self, node: Node) -> tuple[Block, Scalars]:
         """The rows below an operator, joined with the one row of each subquery in its expressions."""
         below = self._block(node.children[0])
-        found = [one for expression in node.expressions for one in _scalars(expression)]
+        found = [one for expression in node.expressions for one in scalars(expression)]
         if not found:
-            return below, _Scalars({})
+            return below, Scalars({})
         stages = [(one, self._stage(self._block(one.one("plan")))) for one in found]
         if any(stage.key for _, stage in stages):
             raise Untraceable("a subquery that may return several rows", "let it return an aggregate without GROUP BY")
@@ -376,7 +340,7 @@ class _Cutting:
 
         inputs = {**rows.inputs, **{n: t for _, stage in stages for n, t in stage.inputs.items()}}
         joined = replace(rows, make=make, inputs=inputs, direct={})
-        return joined, _Scalars({one.id: stage.output[0].id for one, stage in stages})
+        return joined, Scalars({one.id: stage.output[0].id for one, stage in stages})
 
     # ---- stages
 
@@ -404,7 +368,7 @@ class _Cutting:
         places |= {self._source(a): column for column, a in parts}
         assert all(self._source(dict(columns)[c]) == s for s, c in places.items())  # noqa: S101 - no name is of two
         held = [(places[self._source(a)], a) for a in block.output if self._source(a) in places]
-        return _read(name, stage, held, key, stage.key, of_all=of_all or block.scope == ())
+        return read(name, stage, held, key, stage.key, of_all=of_all or block.scope == ())
 
     def _close(
         self, block: Block, wanted: Sequence[Named], name: str, *, of_all: bool = False
@@ -446,97 +410,6 @@ class _Cutting:
         while attribute.id in self._aliased:
             attribute = self._aliased[attribute.id]
         return attribute.id
-
-
-@dataclass(frozen=True)
-class _Scalars:
-    """The attributes that hold the values of subqueries, by the numbers of these."""
-
-    attributes: Mapping[int, int]
-
-    def filled(self, spark: SparkSession, expression: Any, plan: Any) -> Any:
-        """An expression with attributes of a plan in the place of subqueries."""
-        if not self.attributes:
-            return expression
-        known = {attribute.exprId().id(): attribute for attribute in items(plan.output())}
-
-        def instead(part: Any) -> Any:
-            if catalyst.kind_of(part) != "ScalarSubquery":
-                return None
-            return known[self.attributes[part.exprId().id()]]
-
-        return catalyst.changed(spark, expression, instead)
-
-
-def _scalars(expression: Node) -> Iterator[Node]:
-    if expression.kind == "ScalarSubquery":
-        yield expression
-        return
-    for child in expression.children:
-        yield from _scalars(child)
-
-
-def _read(
-    name: str,
-    table: Input,
-    columns: Sequence[Named],
-    key: tuple[Node, ...],
-    key_columns: tuple[str, ...],
-    *,
-    of_all: bool = False,
-) -> Block:
-    """The rows of a table or of a stage; of a stage of all rows, with the column that they share as the last."""
-    columns = list({a.id: (column, a) for column, a in columns}.values())
-
-    def make(spark: SparkSession, relations: Relations) -> Any:
-        return catalyst.relation(spark, relations[name], columns, also=[ALL_ROWS] if of_all else [])
-
-    direct = {a.id: column for column, a in columns}
-    return Block(make, tuple(a for _, a in columns), {name: table}, key, name, key_columns, direct=direct)
-
-
-def _over(node: Node, *below: Block) -> Make:
-    """An operator over other rows than the plan's."""
-
-    def make(spark: SparkSession, relations: Relations) -> Any:
-        return node.jvm.withNewChildren(catalyst.sequence(spark, [one.make(spark, relations) for one in below]))
-
-    return make
-
-
-def _with(block: Block, output: Sequence[Node], named: Sequence[Any]) -> Make:
-    """The rows of a block with computed columns."""
-
-    def make(spark: SparkSession, relations: Relations) -> Any:
-        kept = {a.id: a for a in (*output, *block.key)}.values()
-        return catalyst.projection(spark, [*(a.jvm for a in kept), *named], block.make(spark, relations))
-
-    return make
-
-
-def _may_order(window: Node) -> bool:
-    """Whether rows that are equal in a window's order may come in any order: its frames count rows, and no values."""
-    expressions = [one.bare for one in window.all("windowExpressions")]
-    frames = [one.one("windowSpec").one("frameSpecification").arguments["frameType"]["object"] for one in expressions]
-    return all(frame.endswith("RowFrame$") for frame in frames) and not any(
-        one.one("windowFunction").kind in _EQUALS for one in expressions
-    )
-
-
-def _pairs(node: Node, left: Block, right: Block, *kinds: str) -> Iterator[tuple[Node, Node]]:
-    """The attributes of both sides that a join compares."""
-    for part in conditions(node):
-        if part.kind in kinds:
-            one, other = part.one("left"), part.one("right")
-            for a, b in ((one, other), (other, one)):
-                if a.is_attribute and b.is_attribute and left.has([a]) and right.has([b]):
-                    yield a, b
-
-
-def _reached(block: Block, compared: Sequence[Node]) -> bool:
-    """Whether some attributes name one row of a block at most."""
-    key = {a.id for a in (*block.key, *(block.scope or ()))}
-    return bool(key) and key <= {a.id for a in compared}
 
 
 def _names(plan: Node, final: Sequence[Named], aliased: dict[int, Node]) -> dict[int, str]:
