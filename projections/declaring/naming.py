@@ -11,6 +11,8 @@ from projections.errors import InvalidDefinition
 IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,39}")
 # Of a column too, in whatever case a captured table has it.
 COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
+ALL_ROWS: Final = "all_rows"  # a column that all rows of a stage share, whose partition is all of them
+ROW_KEY_PART: Final = "row_key_"  # begins columns that hold the key of a row as texts: in a part of a union
 _SHOWN: Final = 8
 
 

@@ -52,6 +52,7 @@ class Planned(InferredReferences):
     """The stages of a view, set once Spark has planned it, in every copy of the view; the last is the view itself."""
 
     stages: tuple[View, ...] = ()
+    session: object = None  # in which Spark planned them: their functions are of it
     finds_key: bool = False  # the key follows from the plan, and was not declared
 
     @staticmethod

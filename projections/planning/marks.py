@@ -12,8 +12,6 @@ ROW_KEY: Final = "factfold.row_key"  # that a column is of its table's key, of a
 ENTRY: Final = "factfold.entry"  # that it is an event's: id@version
 NUMBERED: Final = "factfold.numbered"  # that it numbers the rows of a partition, of which match_pattern takes them
 LOOKS: Final = "factfold.looks"  # how many microseconds away the rows are at most that one of these looks at
-ALL_ROWS: Final = "all_rows"  # a column that all rows of a stage share, whose scope is all of them
-ROW_KEY_PART: Final = "row_key_"  # begins columns that hold the key of a row as texts: a part of a union
 ANY_TIME: Final = -1  # of such a distance: there is none
 
 

@@ -15,7 +15,7 @@ from projections.declaring.timing.lengths import Length
 from projections.planning.aggregates import require_right
 from projections.planning.conjuncts import MEETING, Subquery, conditions, subqueries
 from projections.planning.equal_values import require_no_equal_ones
-from projections.planning.marks import ALL_ROWS, ANY_TIME, LOOKS, NUMBERED, PARTITION, ROW_KEY, ROW_KEY_PART, role
+from projections.planning.marks import ANY_TIME, LOOKS, NUMBERED, PARTITION, ROW_KEY, role
 from projections.planning.partition_joins import Side, equates, joined
 from projections.planning.partition_rows import EQUAL, Ids, LocalRows, attributes
 from projections.planning.plans import Node
@@ -40,7 +40,7 @@ def require_partitioned(view: View, plan: Node) -> None:
     """Raise Untraceable where a plan looks outside a partition, or may have two rows of one key."""
     rows = _Tracing(view).rows(plan)
     output = {a.name: a for a in plan.output}
-    for place, column in enumerate(view.by if view.by != (ALL_ROWS,) else ()):
+    for place, column in enumerate(() if _partition(view) == "all" else view.by):
         if column not in output or not rows.holds(place, output[column]):
             raise Untraceable(
                 f"another value for {column!r} than its tables have",
@@ -50,6 +50,11 @@ def require_partitioned(view: View, plan: Node) -> None:
     key = [output[column] for column in view.key]
     if not (rows.distinguish(key) if view.grouped else rows.may_be_apart(key)):
         raise _repeated(view, rows)
+
+
+def _partition(view: View) -> str:
+    """Of a stage of a query, whether a partition is ``all`` rows, or one ``row`` of each table."""
+    return str(getattr(view.function, "partition", "group"))
 
 
 def _repeated(view: View, rows: LocalRows) -> Untraceable:
@@ -87,7 +92,7 @@ class _Tracing:
             return self._leaf(node)
         if name in _SAME_ROWS:
             return self.rows(children[0], above)
-        if name in _LIMITED and self._view.by == (ALL_ROWS,):
+        if name in _LIMITED and _partition(self._view) == "all":
             return self.rows(children[0])  # a stage of all rows orders them by their key, too
         if name in _LIMITED:
             raise Untraceable(
@@ -132,8 +137,8 @@ class _Tracing:
         of_row = (FROM,) if FROM in ids else table.key
         own = frozenset(ids[column] for column in of_row if column not in self._view.by)
         present = () if table.key_may_be_null else tuple(frozenset({ids[column]}) for column in table.key)
-        linked = frozenset({0}) if self._view.by == (ALL_ROWS,) else frozenset[int]()
-        unique = (frozenset[int](),) if self._view.by[0].startswith(ROW_KEY_PART) else (own,)
+        linked = frozenset({0}) if _partition(self._view) == "all" else frozenset[int]()
+        unique = (frozenset[int](),) if _partition(self._view) == "row" else (own,)
         return LocalRows(by, unique, linked, present)
 
     # ---- rows one by one

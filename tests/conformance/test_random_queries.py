@@ -11,6 +11,10 @@ SEEDS, EACH, BATCHES = range(4), 5, 2
 # What the generator does not draw.
 FORMS = (
     "SELECT a FROM t UNION SELECT b FROM u",
+    "SELECT a, sum(b) AS s FROM (SELECT m AS a, m AS b FROM t UNION ALL SELECT m AS a, id AS b FROM u) GROUP BY a",
+    "SELECT id, (SELECT max(m) FROM u HAVING count(*) > 8) AS top, (SELECT min(m) FROM v) AS low FROM t",
+    "SELECT id FROM t WHERE m > (SELECT avg(m) FROM u) OR a = (SELECT min(a) FROM v)",
+    "SELECT x.id, y.id AS other FROM t x JOIN t y ON x.a = y.b",
     "SELECT a FROM t INTERSECT SELECT b FROM u",
     "SELECT a FROM t EXCEPT SELECT b FROM u",
     "SELECT a, count(*) AS n FROM (SELECT a FROM t GROUP BY a, b UNION ALL SELECT b FROM u) GROUP BY a",

@@ -82,7 +82,7 @@ REFUSED = {
         "WITH RECURSIVE r AS (SELECT id FROM orders UNION ALL SELECT r.id FROM r) SELECT id FROM r", "Union", "select"),
     "EXISTS as a value": (
         "SELECT id, EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id) AS buys FROM customers c",
-        "EXISTS or IN as a value", "in WHERE"),
+        "EXISTS, IN, or a subquery of several rows as a value", "in WHERE"),
     "a session": (
         "SELECT count(*) AS n, s.start FROM (SELECT session_window(set_time, '1 hour') AS s FROM (SELECT"
         " timestamp_micros(amount) AS set_time FROM orders)) GROUP BY s", "session_window", "windowed"),
@@ -90,6 +90,20 @@ REFUSED = {
         "SELECT o.id FROM orders o FULL JOIN customers c ON o.customer_id = c.id", "a FULL JOIN", "each side"),
     "the name of the key for another column": (
         "SELECT c.full_name AS id FROM orders o JOIN customers c ON o.customer_id = c.id", "the name 'id'", "another"),
+    "several different values for each row": (
+        "SELECT count(DISTINCT customer_id) AS a, count(DISTINCT amount) AS b FROM orders o"
+        " WHERE o.amount >= (SELECT max(p.amount) FROM orders p WHERE p.id = o.id)", "several rows", "GROUP BY"),
+    "a limit of ordered rows": (
+        "SELECT id, (SELECT max(amount) FROM orders) AS m FROM (SELECT * FROM orders ORDER BY amount) LIMIT 2",
+        "a subquery orders", "where LIMIT is"),
+    "rows of no table": (
+        "SELECT x, count(*) AS n FROM orders CROSS JOIN (VALUES (1), (2)) v(x) GROUP BY x", "no table", "as a table"),
+    "no rows at all": ("SELECT id FROM orders LIMIT 0", "rows of no table", "a table"),
+    "a name twice": ("SELECT max(id) AS a, min(id) AS A FROM orders", "a column name twice", "of its own"),
+    "a name of ours": ("SELECT count(*) AS all_rows FROM orders", "'all_rows'", "another name"),
+    "a subquery among groups": (
+        "SELECT amount, (SELECT max(id) FROM customers) AS m, count(*) AS n FROM orders GROUP BY amount",
+        "a subquery in a group", "or join it"),
     "a random value": ("SELECT count(*) AS n FROM orders WHERE rand() > 0.5", "a random value", "let an event"),
     "a table that no part reads": ("SELECT count(*) AS n FROM orders WHERE false", "rows of no table", "a table"),
 }  # fmt: skip
@@ -100,6 +114,16 @@ def test_what_is_not_cut_is_refused_with_what_to_write(small, text, message, rem
     with pytest.raises(InvalidDefinition, match=message) as refused:
         stages(small, text)
     assert remedy in refused.value.remedy
+
+
+def test_readings_of_one_table_have_names_that_no_other_table_has(small):
+    tables = {"orders": orders, "orders_2": customers}
+    text = (
+        "WITH w AS (SELECT * FROM orders) SELECT count(*) AS n FROM w a JOIN w b ON a.seller_id = b.id JOIN orders_2 z"
+    )
+    declared = sql_view("some", f"{text} ON a.customer_id = z.id", tables=tables)
+    view_columns(small, ProjectionGroup("cut", [declared]))
+    assert list(declared.stages[0].tables) == ["orders", "orders_3", "orders_2"]
 
 
 def test_another_view_that_is_called_as_a_stage_is_refused(small):

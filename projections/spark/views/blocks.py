@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from projections.declaring.naming import ALL_ROWS
 from projections.declaring.views import Input
 from projections.planning.conjuncts import conditions
-from projections.planning.marks import ALL_ROWS
 from projections.planning.plans import Node
 from projections.spark.scala import items
 from projections.spark.views import catalyst
@@ -31,7 +31,7 @@ class Block:
 
     ``key`` are attributes that tell its rows apart, in a partition if it has a ``scope``: the attributes of that, none
     for all rows. ``root`` is the input whose rows it has one row each of. Without a join, ``direct`` are the attributes
-    that are columns of its input.
+    that are columns of its input. With ``of_rows`` a partition has one row of each input at most.
     """
 
     make: Make
@@ -42,6 +42,7 @@ class Block:
     root_key: tuple[str, ...] = ()
     scope: tuple[Node, ...] | None = None
     direct: Mapping[int, str] = field(default_factory=dict)
+    of_rows: bool = False
 
     def has(self, attributes: Collection[Node]) -> bool:
         """Whether it returns the attributes."""
@@ -51,11 +52,10 @@ class Block:
 class StageFunction:
     """A part of a query's plan as the function of a view: its arguments are DataFrames, in the order of the inputs."""
 
-    def __init__(
-        self, make: Make, inputs: Iterable[str], columns: Sequence[Named], signature: str, *, of_all: bool
-    ) -> None:
-        self._make, self._inputs, self._columns, self._of_all = make, tuple(inputs), columns, of_all
+    def __init__(self, block: Block, columns: Sequence[Named], signature: str, *, of_all: bool) -> None:
+        self._make, self._inputs, self._columns, self._of_all = block.make, tuple(block.inputs), columns, of_all
         self.signature = signature
+        self.partition = "all" if block.scope == () else "row" if block.of_rows else "group"
         self.__signature__ = inspect.Signature(
             [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in self._inputs]
         )

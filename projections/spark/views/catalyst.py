@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from projections.planning.marks import ROW_KEY_PART
+from projections.declaring.naming import ROW_KEY_PART
 from projections.planning.plans import Node, java, plan_in_jvm
 from projections.planning.rows import Untraceable
 from projections.spark.scala import items
@@ -36,7 +36,7 @@ class _Classes:
             _object(java(spark).org.apache.spark.sql.types, "StringType"),
         )
         self.global_limit, self.local_limit = plans.logical.GlobalLimit, plans.logical.LocalLimit
-        self.inner, self.no_hint = plans.JoinType.apply("inner"), plans.logical.JoinHint.NONE()
+        self.left_outer, self.no_hint = plans.JoinType.apply("leftouter"), plans.logical.JoinHint.NONE()
         self.unaliased = catalyst.analysis.EliminateSubqueryAliases
         self.named_groups = catalyst.optimizer.PullOutGroupingExpressions
         self.some, self.none = java(spark).scala.Option.apply, java(spark).scala.Option.empty()
@@ -233,10 +233,10 @@ def distinct(spark: SparkSession, attributes: Sequence[Any], below: Any) -> Any:
 
 
 def joined_by_last(spark: SparkSession, left: Any, right: Any) -> Any:
-    """The inner join of rows by the last attribute of each side."""
+    """Rows with the one row of another side, or with nulls if there is none, by the last attribute of each side."""
     own = _classes(spark)
     equal = own.equal(left.output().last(), right.output().last())
-    return own.join(left, right, own.inner, own.some(equal), own.no_hint)
+    return own.join(left, right, own.left_outer, own.some(equal), own.no_hint)
 
 
 def _ascending(spark: SparkSession, attributes: Sequence[Any]) -> list[Any]:

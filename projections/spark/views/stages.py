@@ -8,15 +8,15 @@ is a view of one of two kinds: rows of a root, or rows of one partition at a tim
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.declaring.naming import is_column
+from projections.declaring.naming import ALL_ROWS, is_column
 from projections.declaring.views import InferredReferences, Input, View
 from projections.planning.conjuncts import conditions
-from projections.planning.marks import ALL_ROWS, role
+from projections.planning.marks import role
 from projections.planning.plans import Node, attribute_of
 from projections.planning.rows import Untraceable
 from projections.spark.views import catalyst
@@ -43,6 +43,7 @@ _SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "Repartitio
                      "RebalancePartitions", "WindowGroupLimit", "LocalLimit")  # fmt: skip
 _CONSTANT: Final = ("LocalRelation", "Range", "OneRowRelation", "LogicalRDD")
 _LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")
+_JOINS: Final = ("INNER", "CROSS", "LEFT OUTER", "RIGHT OUTER", "FULL OUTER", *_LEFT_ALONE)
 _LONGEST: Final = 30  # of a name that an expression gives
 
 
@@ -63,22 +64,40 @@ class _Cutting:
         self._spark = spark
         self._view, self._inputs, self._plan = view, inputs, plan
         self._final = list(zip(map(_usable, names), plan.output, strict=True))
+        if len({name.lower() for name, _ in self._final}) < len(self._final):
+            raise Untraceable("a column name twice", "give each column a name of its own")
         self._aliased: dict[int, Node] = {}
         self._names = _names(plan, self._final, self._aliased)
         self._stages: list[View] = []
-        self._places: Counter[str] = Counter()
+        self._read: set[str] = set()  # the parameters that are
+        self._taken = set(inputs)
 
     def stages(self) -> tuple[View, ...]:
         self._close(self._block(self._plan), self._final, self._view.name)
-        if unread := [name for name in self._inputs if name not in self._places]:
+        if unread := [name for name in self._inputs if name not in self._read]:
             raise Untraceable(f"the parameter {unread[0]!r}, which it does not read", "leave the parameter out")
         view = self._view
+        kept = any(getattr(table, "retain", None) is not None for table in self._inputs.values())
+        if len(self._stages) > 1 and (view.reach is not None or view.final is not None or kept):
+            raise Untraceable(
+                "several stages, and final results or rows that are forgotten",
+                "declare what comes last as a view over a view of the rest",
+            )
         last = replace(self._stages[-1], topic=view.topic, final=view.final, reach=view.reach)
         return (*self._stages[:-1], last)
+
+    def _free(self, name: str, others: Iterator[str]) -> str:
+        """A name for what a stage reads: its own if that was not read yet, or the first of others that is free."""
+        if name in self._inputs and name not in self._read:
+            return name
+        free = next(other for other in others if other not in self._taken)
+        self._taken.add(free)
+        return free
 
     # ---- operators
 
     def _block(self, node: Node) -> Block:
+        _require_no_other_subquery(node)
         match node.kind:
             case _ if not node.children:
                 return self._leaf(node)
@@ -103,13 +122,13 @@ class _Cutting:
         )
 
     def _leaf(self, node: Node) -> Block:
-        name = role(node)
+        name = role(node) if node.kind == "LogicalRDD" else None  # no rows at all have the marks of a table, too
         if name is None:
             if node.kind in _CONSTANT:
                 return Block(lambda spark, relations: node.jvm, node.output, {})
             raise Untraceable(f"{node.kind}, rows that no parameter of it has", "declare them as a table")
-        self._places[name] += 1
-        place = name if self._places[name] == 1 else f"{name}_{self._places[name]}"
+        place = self._free(name, (f"{name}_{number}" for number in count(2)))
+        self._read.add(name)
         table = self._view.table(name)
         columns = [(a.name, a) for a in node.output]
         known = dict(columns)
@@ -144,8 +163,11 @@ class _Cutting:
     # ---- rows brought together
 
     def _joined(self, node: Node) -> Block:
-        if node.how == "EXISTENCE":
-            raise Untraceable("EXISTS or IN as a value", "write it in WHERE, or join the different values")
+        if node.how not in _JOINS:
+            raise Untraceable(
+                "EXISTS, IN, or a subquery of several rows as a value",
+                "write it in WHERE, or join the different values",
+            )
         left, right = (self._block(node.one(side)) for side in ("left", "right"))
         pairs = list(pairs_of(node, left, right, "EqualTo"))
         if (
@@ -162,7 +184,7 @@ class _Cutting:
     def _root(self, how: str, left: Block, right: Block, pairs: Sequence[tuple[Node, Node]]) -> str | None:
         """The side of which a joined row has one row."""
         if not left.inputs or not right.inputs:
-            return "left" if left.inputs else "right"
+            raise Untraceable("a join with rows of no table", "declare them as a table")
         if how in ("INNER", "CROSS", "LEFT OUTER", *_LEFT_ALONE) and is_reached(right, [b for _, b in pairs]):
             return "left"
         if how in ("INNER", "CROSS", "RIGHT OUTER") and is_reached(left, [a for a, _ in pairs]):
@@ -276,11 +298,13 @@ class _Cutting:
         limit, top = node.one("limitExpr").jvm, node.children[0]
         rows, selected = (top.children[0] if top.kind == "LocalLimit" else top), list[Node]()
         top = rows
-        while rows.kind == "Project":
+        while rows.kind == "Project" and not list(rows.subqueries):
             selected.append(rows)
             rows = rows.children[0]
         if rows.kind != "Sort":
             rows, selected = top, []
+            if _is_ordered(top):
+                raise Untraceable("a limit of rows that a subquery orders", "write ORDER BY where LIMIT is")
         order = rows.all("order") if rows.kind == "Sort" else ()
         below = self._stage(self._block(rows), of_all=True)
 
@@ -299,6 +323,8 @@ class _Cutting:
         width = max(len(self._key_columns(block)) for block in blocks)
         parts, key = list[Block](), list[list[Node]]()
         for number, (block, child) in enumerate(zip(blocks, node.children, strict=True)):
+            if any(a.type == "binary" for _, a in self._key_columns(block)):
+                raise Untraceable("a union of rows whose key is binary", "write a view for each part")
             named = catalyst.row_key(self._spark, number, [a.jvm for _, a in self._key_columns(block)], width)
             key.append([attribute_of(one.toAttribute()) for one in named])
             self._names |= {a.id: a.name for a in key[-1]}
@@ -317,7 +343,8 @@ class _Cutting:
             return node.jvm.withNewChildren(catalyst.sequence(spark, rows))
 
         inputs = {name: table for part in parts for name, table in part.inputs.items()}
-        return self._of_partitions(union, (*node.output, *key[0]), inputs, key[0][:1], key[0][1:])
+        rows = self._of_partitions(union, (*node.output, *key[0]), inputs, key[0][:1], key[0][1:])
+        return replace(rows, of_rows=True)
 
     # ---- subqueries of one value
 
@@ -328,7 +355,7 @@ class _Cutting:
         if not found:
             return below, Scalars({})
         stages = [(one, self._stage(self._block(one.one("plan")))) for one in found]
-        if any(stage.key for _, stage in stages):
+        if any(one.all("outerAttrs") or stage.key for one, stage in stages):
             raise Untraceable("a subquery that may return several rows", "let it return an aggregate without GROUP BY")
         rows = self._stage(below, of_all=True)
 
@@ -361,12 +388,13 @@ class _Cutting:
             block = self._stage(block)  # a partition keeps the names of its columns
         parts = [(name, a) for a in block.output for id, name in (under or {}).items() if a.id == id]
         wanted = [(self._names[a.id], a) for a in block.output if needed is None or a.id in needed]
-        number = len(self._stages) + 1
-        name = f"{self._view.name}_rows{'' if number == 1 else number}"
+        rows = f"{self._view.name}_rows"
+        name = self._free("", (f"{rows}{'' if number == 1 else number}" for number in count(1)))
         columns, key = self._close(block, [*parts, *wanted], name, of_all=of_all)
         stage, places = self._stages[-1], {self._source(a): column for column, a in columns}
         places |= {self._source(a): column for column, a in parts}
-        assert all(self._source(dict(columns)[c]) == s for s, c in places.items())  # noqa: S101 - no name is of two
+        if any(self._source(dict(columns)[column]) != source for source, column in places.items()):
+            raise Untraceable(f"a name of two columns in {name}", "give each column of the tables a name of its own")
         held = [(places[self._source(a)], a) for a in block.output if self._source(a) in places]
         return read(name, stage, held, key, stage.key, of_all=of_all or block.scope == ())
 
@@ -387,7 +415,10 @@ class _Cutting:
         columns = self._columns(keys, wanted, final=name == self._view.name)
         own = tuple(key for key, _ in keys)
         of_all = of_all or block.scope == ()
-        function = StageFunction(block.make, block.inputs, columns, f"{name} of {self._view.name}", of_all=of_all)
+        if of_all and ALL_ROWS in {column.lower() for column, _ in columns}:
+            raise Untraceable(f"a column {ALL_ROWS!r}, which is a name of ours", "give the column another name")
+        signature = f"{name} of {self._view.name}"
+        function = StageFunction(block, columns, signature, of_all=of_all)
         view_key = own or by
         declared = () if by else InferredReferences()
         self._stages.append(View(name, view_key, block.inputs, declared, function, by=by))
@@ -410,6 +441,20 @@ class _Cutting:
         while attribute.id in self._aliased:
             attribute = self._aliased[attribute.id]
         return attribute.id
+
+
+def _is_ordered(node: Node) -> bool:
+    """Whether rows come in an order that what selects them does not say."""
+    while node.kind in ("Project", "Filter", "SubqueryAlias"):
+        node = node.children[0]
+    return node.kind == "Sort"
+
+
+def _require_no_other_subquery(node: Node) -> None:
+    """Refuse a subquery that is no value of a selection: the optimizer has made joins of most."""
+    joined = [one for e in node.expressions for one in scalars(e)] if node.kind in ("Project", "Filter") else []
+    if len(list(node.subqueries)) > len(joined):
+        raise Untraceable("a subquery in a group, a join or an order", "write it in SELECT or WHERE, or join it")
 
 
 def _names(plan: Node, final: Sequence[Named], aliased: dict[int, Node]) -> dict[int, str]:
@@ -441,4 +486,7 @@ def _attributes(plan: Node, aliased: dict[int, Node]) -> Iterator[Node]:
         yield from _attributes(below, aliased)
     for argument in ("projectList", "aggregateExpressions"):
         aliased.update({n.id: n.bare for n in plan.all(argument) if n.kind == "Alias" and n.bare.is_attribute})
+    if plan.kind == "Union":  # has the attributes of its first part, which are others in the next parts
+        for attribute in plan.output:
+            aliased.pop(attribute.id, None)
     yield from plan.output

@@ -96,7 +96,10 @@ def _stages(
     """The view, or its stages if it has to be cut, with their plans; ``columns`` gets the columns of each."""
     if not isinstance(view.declared, Planned):
         return [_stage(spark, group, view, columns)]
-    view.declared.stages, refused = (), None
+    refused: InvalidDefinition | None = None
+    if view.declared.stages and view.declared.session is spark:
+        return [_stage(spark, group, stage, columns) for stage in view.declared.stages]
+    view.declared.stages = ()
     if view.key:
         try:
             return [_stage(spark, group, view, columns)]
@@ -138,7 +141,7 @@ def _cut(spark: SparkSession, view: View, known: View) -> None:
             raise Untraceable(
                 f"the key {', '.join(view.key)}", f"name the key of its rows: {', '.join(stages[-1].key)}"
             )
-    view.declared.stages = stages
+    view.declared.stages, view.declared.session = stages, spark
 
 
 def _analysed(spark: SparkSession, view: View) -> tuple[DataFrame, Node]:
