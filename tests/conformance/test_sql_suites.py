@@ -78,6 +78,7 @@ def test_a_query_that_is_refused_comes_with_a_remedy(few, suite):
 @pytest.mark.parametrize("size", [pytest.param("all", marks=pytest.mark.faults), "some"])
 @pytest.mark.parametrize("suite", TOYS)
 @pytest.mark.postgres_in_faults
+@pytest.mark.timeout(1800)
 def test_each_query_is_live_as_duckdb_has_it(few, store, suite, size):
     named = {f"{suite}_{query}" for query in (SHAPES if size == "some" else REFUSED)[suite].split()}
     accepted = {name: text for name, text in texts(suite).items() if (name in named) == (size == "some")}
