@@ -17,7 +17,7 @@ from projections.planning.aggregates import require_right
 from projections.planning.conjuncts import MEETING, Subquery, conditions, subqueries
 from projections.planning.marks import role
 from projections.planning.paths import Condition, Origin, Origins, Paths
-from projections.planning.plans import Node
+from projections.planning.plans import CONSTANT, ONE_ROW, SAME_ROWS, Node
 from projections.planning.rows import Rows, Untraceable, any_of, distinguish, equated, named_tables, renamed
 from projections.planning.values import Values
 
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from projections.declaring.views import View
 
 ROOT: Final = "root"  # the row of the view's key, in whichever of its roots
-
-_SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "ResolvedHint",
-                     "RebalancePartitions")  # fmt: skip
-_CONSTANT: Final = ("LogicalRDD", "LocalRelation", "Range", "OneRowRelation")
-_ONE_ROW: Final = ("JsonTuple",)  # generators that make one row of one
 
 
 def require_traced(view: View, plan: Node) -> Rows:
@@ -128,7 +123,7 @@ class Tracing:
                 return self._union(node, children)
             case "Aggregate" | "Deduplicate" | "Distinct":
                 return self._aggregate(node, self.rows(children[0], ()))
-            case _ if name in _SAME_ROWS:
+            case _ if name in SAME_ROWS:
                 return self.rows(children[0], above)
         raise Untraceable(
             f"{name}, of which nothing shows which rows it looks at",
@@ -141,7 +136,7 @@ class Tracing:
         output = node.output
         table = role(node)
         if table is None:
-            if node.kind in _CONSTANT:
+            if node.kind in CONSTANT:
                 return Rows({a.id: None for a in output})
             raise Untraceable(
                 f"{node.kind}, rows that no parameter of it has",
@@ -207,7 +202,7 @@ class Tracing:
         self._look_into(node.one("generator"), below, truth=False)
         made = [a.id for a in node.all("generatorOutput")]
         columns = {**below.columns, **dict.fromkeys(made)}
-        if node.one("generator").kind in _ONE_ROW:
+        if node.one("generator").kind in ONE_ROW:
             return replace(below, columns=columns)
         shown = node.one("generator").sql
         return replace(below, columns=columns, repeated=shown, generated=below.generated | set(made))

@@ -18,7 +18,7 @@ from projections.planning.equal_values import require_no_equal_ones
 from projections.planning.marks import ANY_TIME, LOOKS, NUMBERED, PARTITION, ROW_KEY, role
 from projections.planning.partition_joins import Side, equates, joined
 from projections.planning.partition_rows import EQUAL, Ids, LocalRows, attributes
-from projections.planning.plans import Node
+from projections.planning.plans import CONSTANT, ONE_ROW, SAME_ROWS, Node
 from projections.planning.rows import Untraceable
 from projections.planning.windows import require_certain
 
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from projections.declaring.timing.promises import Reach
     from projections.declaring.views import View
 
-_SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "ResolvedHint",
-                     "RebalancePartitions")  # fmt: skip
-_CONSTANT: Final = ("LogicalRDD", "LocalRelation", "Range", "OneRowRelation")
-_ONE_ROW: Final = ("JsonTuple",)  # generators that make one row of one
 _DISTINCT_ITEMS: Final = ("Sequence", "ArrayDistinct", "MapKeys")
 _LIMITED: Final = {"GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a limit", "Offset": "an offset",
                    "Sample": "a sample"}  # fmt: skip
@@ -90,7 +86,7 @@ class _Tracing:
             return self.rows(node.one("plan"))
         if not children:
             return self._leaf(node)
-        if name in _SAME_ROWS:
+        if name in SAME_ROWS:
             return self.rows(children[0], above)
         if name in _LIMITED and _partition(self._view) == "all":
             return self.rows(children[0])  # a stage of all rows orders them by their key, too
@@ -125,7 +121,7 @@ class _Tracing:
         output = node.output
         name = role(node)
         if name is None:
-            if node.kind in _CONSTANT:
+            if node.kind in CONSTANT:
                 return LocalRows(by=((),) * len(self._view.by), constant=True)
             raise Untraceable(
                 f"{node.kind}, rows that no parameter of it has",
@@ -158,7 +154,7 @@ class _Tracing:
     def _generate(self, node: Node, children: Sequence[Node]) -> LocalRows:
         below, generator = self.rows(children[0]), node.one("generator")
         self._look_into([generator], below)
-        if generator.kind in _ONE_ROW:
+        if generator.kind in ONE_ROW:
             return below
         made = [a.id for a in node.all("generatorOutput")]
         apart = _tells_apart(generator, made)

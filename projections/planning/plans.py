@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 Find = Callable[[Any], Any]
 """How a node is found from the one above it, in the JVM."""
 
+SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "ResolvedHint",
+                    "RebalancePartitions")  # fmt: skip
+"""Operators that name or order the rows below them, or move them."""
+CONSTANT: Final = ("LogicalRDD", "LocalRelation", "Range", "OneRowRelation")
+"""Operators without rows below them, where no mark says whose rows they are."""
+ONE_ROW: Final = ("JsonTuple",)
+"""Generators that make one row of one."""
+
 _ATTRIBUTE: Final = "AttributeReference"
 _LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")  # joins whose rows have the columns of their left side only
 

@@ -111,13 +111,18 @@ def rows_behind(
     if definition is None:
         raise InvalidDefinition(f"group {group.name!r} has no view {view!r}", remedy="name one of its views")
     state = store.state(Run(group.name, generation, ""))
-    definition = with_noted(definition, {} if state is None else state.built.get("references", {}))
+    definition = _as_built(definition, state)
     if set(key) != set(definition.key):
         raise InvalidDefinition(
             f"view {view!r} has no key of {', '.join(sorted(key))}", remedy=f"give its key: {', '.join(definition.key)}"
         )
     with store.looking() as connection:
         return list(_Search(store, connection, group, generation, state).of_view(definition, key, "the key", depth=0))
+
+
+def _as_built(view: View, state: RunState | None) -> View:
+    """The view with its references or stages, which the build of a generation noted."""
+    return with_noted(view, {} if state is None else state.built.get("references", {}))
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ class _Search:
 
     def of_view(self, view: View, key: Mapping[str, Any], reached: str, *, depth: int) -> Iterator[SourceRow]:
         """The view's row, then what it was made of."""
-        view = with_noted(view, {} if self.state is None else self.state.built.get("references", {}))
+        view = _as_built(view, self.state)
         typed = {column: self._typed(_column_of(view, column), column, value) for column, value in key.items()}
         for row in self._view_rows(view, typed):
             own = {column: row.get(column) for column in view.key}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,23 +30,23 @@ class Block:
     """Operators of one stage that is not closed yet.
 
     ``key`` are attributes that tell its rows apart, in a partition if it has a ``scope``: the attributes of that, none
-    for all rows. ``root`` is the input whose rows it has one row each of. Without a join, ``direct`` are the attributes
-    that are columns of its input. With ``of_rows`` a partition has one row of each input at most.
+    for all rows. Without one, it has a row for each row of its first input, whose key is ``root_key``. Without a join,
+    ``direct`` are the attributes that are columns of its input. With ``of_rows`` a partition has one row of each input
+    at most.
     """
 
     make: Make
     output: tuple[Node, ...]
     inputs: Mapping[str, Input]
     key: tuple[Node, ...] = ()
-    root: str | None = None
     root_key: tuple[str, ...] = ()
     scope: tuple[Node, ...] | None = None
     direct: Mapping[int, str] = field(default_factory=dict)
     of_rows: bool = False
 
-    def has(self, attributes: Collection[Node]) -> bool:
-        """Whether it returns the attributes."""
-        return {a.id for a in attributes} <= {a.id for a in self.output}
+    def has(self, attribute: Node) -> bool:
+        """Whether it returns the attribute."""
+        return attribute.id in {a.id for a in self.output}
 
 
 class StageFunction:
@@ -115,7 +115,7 @@ def read(
         return catalyst.relation(spark, relations[name], columns, also=[ALL_ROWS] if of_all else [])
 
     direct = {a.id: column for column, a in columns}
-    return Block(make, tuple(a for _, a in columns), {name: table}, key, name, key_columns, direct=direct)
+    return Block(make, tuple(a for _, a in columns), {name: table}, key, key_columns, direct=direct)
 
 
 def over(node: Node, *below: Block) -> Make:
@@ -152,8 +152,14 @@ def pairs_of(node: Node, left: Block, right: Block, *kinds: str) -> Iterator[tup
         if part.kind in kinds:
             one, other = part.one("left"), part.one("right")
             for a, b in ((one, other), (other, one)):
-                if a.is_attribute and b.is_attribute and left.has([a]) and right.has([b]):
+                if a.is_attribute and b.is_attribute and left.has(a) and right.has(b):
                     yield a, b
+
+
+def missing(attributes: Iterable[Node], output: Iterable[Node]) -> list[Node]:
+    """Those of some attributes that are not among others."""
+    ids = {a.id for a in output}
+    return [a for a in attributes if a.id not in ids]
 
 
 def is_reached(block: Block, compared: Sequence[Node]) -> bool:

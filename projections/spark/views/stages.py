@@ -17,7 +17,7 @@ from projections.declaring.naming import ALL_ROWS, is_column
 from projections.declaring.views import InferredReferences, Input, View
 from projections.planning.conjuncts import conditions
 from projections.planning.marks import role
-from projections.planning.plans import Node, attribute_of
+from projections.planning.plans import CONSTANT, SAME_ROWS, Node, attribute_of
 from projections.planning.rows import Untraceable
 from projections.spark.views import catalyst
 from projections.spark.views.blocks import (
@@ -28,6 +28,7 @@ from projections.spark.views.blocks import (
     StageFunction,
     is_reached,
     may_order,
+    missing,
     over,
     pairs_of,
     read,
@@ -39,9 +40,7 @@ from projections.spark.views.catalyst import Named
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SAME_ROWS: Final = ("SubqueryAlias", "View", "Sort", "Repartition", "RepartitionByExpression", "ResolvedHint",
-                     "RebalancePartitions", "WindowGroupLimit", "LocalLimit")  # fmt: skip
-_CONSTANT: Final = ("LocalRelation", "Range", "OneRowRelation", "LogicalRDD")
+_SKIPPED: Final = (*SAME_ROWS, "WindowGroupLimit", "LocalLimit")  # what the optimizer adds, an operator above says
 _LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")
 _JOINS: Final = ("INNER", "CROSS", "LEFT OUTER", "RIGHT OUTER", "FULL OUTER", *_LEFT_ALONE)
 _LONGEST: Final = 30  # of a name that an expression gives
@@ -86,11 +85,9 @@ class _Cutting:
         last = replace(self._stages[-1], topic=view.topic, final=view.final, reach=view.reach)
         return (*self._stages[:-1], last)
 
-    def _free(self, name: str, others: Iterator[str]) -> str:
-        """A name for what a stage reads: its own if that was not read yet, or the first of others that is free."""
-        if name in self._inputs and name not in self._read:
-            return name
-        free = next(other for other in others if other not in self._taken)
+    def _free(self, names: Iterator[str]) -> str:
+        """The first of some names that nothing has which a stage reads."""
+        free = next(name for name in names if name not in self._taken)
         self._taken.add(free)
         return free
 
@@ -115,7 +112,7 @@ class _Cutting:
                 return self._united(node)
             case "GlobalLimit":
                 return self._limited(node)
-            case kind if kind in _SAME_ROWS:
+            case kind if kind in _SKIPPED:
                 return self._block(node.children[0])
         raise Untraceable(
             f"{node.kind}, of which no stage is made", "select, filter, join, group, or number rows within a partition"
@@ -124,10 +121,10 @@ class _Cutting:
     def _leaf(self, node: Node) -> Block:
         name = role(node) if node.kind == "LogicalRDD" else None  # no rows at all have the marks of a table, too
         if name is None:
-            if node.kind in _CONSTANT:
+            if node.kind in CONSTANT:
                 return Block(lambda spark, relations: node.jvm, node.output, {})
             raise Untraceable(f"{node.kind}, rows that no parameter of it has", "declare them as a table")
-        place = self._free(name, (f"{name}_{number}" for number in count(2)))
+        place = self._free(f"{name}_{number}" for number in count(2)) if name in self._read else name
         self._read.add(name)
         table = self._view.table(name)
         columns = [(a.name, a) for a in node.output]
@@ -142,7 +139,7 @@ class _Cutting:
 
     def _selected(self, node: Node, below: Block, subqueries: Scalars) -> Block:
         listed = node.all("projectList")
-        kept = [a for a in (*below.key, *(below.scope or ())) if a.id not in {one.id for one in listed}]
+        kept = missing((*below.key, *(below.scope or ())), listed)
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             plan = below.make(spark, relations)
@@ -193,8 +190,8 @@ class _Cutting:
 
     def _rooted(self, node: Node, left: Block, right: Block, root: Block) -> Block:
         inputs = {name: table for one in (root, left, right) for name, table in one.inputs.items()}
-        output = (*node.output, *(a for a in root.key if a.id not in {o.id for o in node.output}))
-        return Block(over(node, left, right), output, inputs, root.key, root.root, root.root_key)
+        output = (*node.output, *missing(root.key, node.output))
+        return Block(over(node, left, right), output, inputs, root.key, root.root_key)
 
     def _paired(self, node: Node, left: Block, right: Block) -> Block:
         """A join of several rows with several: of one partition of both sides at a time, by what it compares."""
@@ -212,7 +209,7 @@ class _Cutting:
             for place, side in enumerate((left, right))
         )
         key = one.key if node.how in _LEFT_ALONE else (*one.key, *other.key)
-        output = (*node.output, *(a for a in key if a.id not in {o.id for o in node.output}))
+        output = (*node.output, *missing(key, node.output))
         return self._of_partitions(over(node, one, other), output, {**one.inputs, **other.inputs}, key, scope)
 
     def _existing(self, block: Block, by: Sequence[Node]) -> Block:
@@ -229,7 +226,7 @@ class _Cutting:
         if not all(one.is_attribute for one in by):
             raise Untraceable("a group by an expression", "select it in a subquery, and group by its name")
         below = self._grouped(self._block(node.children[0]), by, node.all("aggregateExpressions"))
-        further = [a for a in by if a.id not in {o.id for o in node.output}]
+        further = missing(by, node.output)
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             rows = below.make(spark, relations)
@@ -291,13 +288,14 @@ class _Cutting:
             rows = below.make(spark, relations)
             return catalyst.window(spark, node.jvm, [a.jvm for a in below.key] if may_order(node) else [], rows)
 
-        return self._of_partitions(make, (*node.output, *below.key), below.inputs, below.key, by)
+        output = (*node.output, *missing(below.key, node.output))
+        return self._of_partitions(make, output, below.inputs, below.key, by)
 
     def _limited(self, node: Node) -> Block:
         """The first rows of all. What is selected of them may leave out what they are ordered by."""
         limit, top = node.one("limitExpr").jvm, node.children[0]
-        rows, selected = (top.children[0] if top.kind == "LocalLimit" else top), list[Node]()
-        top = rows
+        top = top.children[0] if top.kind == "LocalLimit" else top
+        rows, selected = top, list[Node]()
         while rows.kind == "Project" and not list(rows.subqueries):
             selected.append(rows)
             rows = rows.children[0]
@@ -389,7 +387,7 @@ class _Cutting:
         parts = [(name, a) for a in block.output for id, name in (under or {}).items() if a.id == id]
         wanted = [(self._names[a.id], a) for a in block.output if needed is None or a.id in needed]
         rows = f"{self._view.name}_rows"
-        name = self._free("", (f"{rows}{'' if number == 1 else number}" for number in count(1)))
+        name = self._free(f"{rows}{'' if number == 1 else number}" for number in count(1))
         columns, key = self._close(block, [*parts, *wanted], name, of_all=of_all)
         stage, places = self._stages[-1], {self._source(a): column for column, a in columns}
         places |= {self._source(a): column for column, a in parts}
