@@ -262,7 +262,7 @@ def check(view: View) -> None:
 
 def _check_partition(view: View, name: str) -> None:
     table, root, place = view.table(name), view.table(view.root), f"view {view.name}, {name}"
-    for column in view.by:
+    for column, of_root in zip(view.root_key_in(name), view.root_key_in(view.root), strict=True):
         if column in table.personal:
             raise InvalidDefinition(
                 f"view {view.name!r} groups by {column!r}, which is personal, and sealed values match nothing",
@@ -277,9 +277,9 @@ def _check_partition(view: View, name: str) -> None:
             )
         kind = table.columns[column]
         require_flat(column, kind, place=place)
-        if may_not_match(kind, root.columns[column]):
+        if may_not_match(kind, root.columns[of_root]):
             raise InvalidDefinition(
-                f"{column!r} is {kind.ddl} here, and {root.columns[column].ddl} in {view.root}",
+                f"{column!r} is {kind.ddl} here, and {root.columns[of_root].ddl} in {view.root}",
                 remedy="declare both with one type: rows that belong together would not meet",
                 place=place,
             )

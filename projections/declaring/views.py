@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Union
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Union
 
 from eventstore.aggregates.source_texts import source_of
 from projections.declaring.any_table import AnyTable
@@ -90,6 +90,7 @@ class View:
         final: When rows are final.
         reach: How far in time it looks.
         windows: The windows of its rows, if it declares any.
+        by_table: The columns of a partition in tables that have them under other names.
 
     Examples:
         >>> @view(key="id")
@@ -110,6 +111,7 @@ class View:
     final: FinalResults | None = None
     reach: Reach | None = None
     windows: InWindows | None = None
+    by_table: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One line: the name, the key and the tables."""
@@ -161,6 +163,10 @@ class View:
             return self.by
         sides = {column for side in self.unmatched for column in side.columns}
         return tuple(column for column in self.key if column not in sides)
+
+    def root_key_in(self, root: str) -> tuple[str, ...]:
+        """The columns of a root that ``root_key`` holds, one by one."""
+        return self.by_table.get(root, self.by) if self.by else self.tables[root].key
 
     @property
     def key_may_be_null(self) -> bool:
@@ -222,6 +228,9 @@ class ViewTable(AnyTable):
         return self.view.signature()
 
 
+_OF_STAGES: Final = ("key", "by", "by_table", "tables", "declared")  # of a view, what its last stage has otherwise
+
+
 def noted_references(views: Iterable[View]) -> dict[str, list[Any]]:
     """The references of views as JSON keeps them, by view, or the stages of those that were cut; for `with_noted`."""
     return {
@@ -237,7 +246,8 @@ def _noted(view: View) -> list[Any]:
 def _noted_stage(view: View, stage: View) -> dict[str, Any]:
     roles = {id(table): name for name, table in view.tables.items()}
     tables = {name: roles.get(id(table), table.name) for name, table in stage.tables.items()}
-    return {"name": stage.name, "key": stage.key, "by": stage.by, "tables": tables, "references": _noted(stage)}
+    by = {"by": stage.by, "by_table": stage.by_table}
+    return {"name": stage.name, "key": stage.key, **by, "tables": tables, "references": _noted(stage)}
 
 
 def with_noted(view: View, noted: Mapping[str, Sequence[Any]]) -> View:
@@ -249,9 +259,12 @@ def with_noted(view: View, noted: Mapping[str, Sequence[Any]]) -> View:
         stages: dict[str, Input] = dict(view.tables)
         for one in known:
             tables = {name: stages[read] for name, read in one["tables"].items()}
-            by, references = tuple(one["by"]), _references_of(one["references"])
-            stages[one["name"]] = View(one["name"], tuple(one["key"]), tables, references, view.function, by=by)
-        return replace(view, **{part: getattr(stages[view.name], part) for part in ("key", "by", "tables", "declared")})
+            references = _references_of(one["references"])
+            by = {name: tuple(columns) for name, columns in one["by_table"].items()}
+            stages[one["name"]] = View(
+                one["name"], tuple(one["key"]), tables, references, view.function, by=tuple(one["by"]), by_table=by
+            )
+        return replace(view, **{part: getattr(stages[view.name], part) for part in _OF_STAGES})
     return view if view.references_are_known else replace(view, declared=_references_of(known))
 
 

@@ -129,9 +129,10 @@ class _Tracing:
             )
         table = self._view.table(name)
         ids = {a.name: a.id for a in output}
-        by = tuple((frozenset({ids[column]}),) for column in self._view.by)
+        held = self._view.root_key_in(name)
+        by = tuple((frozenset({ids[column]}),) for column in held)
         of_row = (FROM,) if FROM in ids else table.key
-        own = frozenset(ids[column] for column in of_row if column not in self._view.by)
+        own = frozenset(ids[column] for column in of_row if column not in held)
         present = () if table.key_may_be_null else tuple(frozenset({ids[column]}) for column in table.key)
         linked = frozenset({0}) if _partition(self._view) == "all" else frozenset[int]()
         unique = (frozenset[int](),) if _partition(self._view) == "row" else (own,)

@@ -143,7 +143,7 @@ class Node:
             case "Window":
                 return (*self.children[0].output, *_attributes(self.all("windowExpressions")))
             case "Generate":
-                return (*self.children[0].output, *self.all("generatorOutput"))
+                return (*self._required, *self.all("generatorOutput"))
             case "Join" if self.how not in _LEFT_ALONE:
                 return (*self.children[0].output, *self.children[1].output)
             case "LateralJoin":
@@ -153,6 +153,12 @@ class Node:
             case _ if "output" in self.arguments:
                 return self.all("output")
         return self.children[0].output if self.children else ()
+
+    @property
+    def _required(self) -> Iterator[Node]:
+        """What an operator that makes rows of items retains of the rows below."""
+        dropped = {self.jvm.unrequiredChildIndex().apply(n) for n in range(self.jvm.unrequiredChildIndex().size())}
+        return (a for place, a in enumerate(self.children[0].output) if place not in dropped)
 
     @property
     def definitions(self) -> dict[int, Node]:

@@ -133,17 +133,18 @@ def _add(connection: sa.Connection, role: RoleLayout, queries: Sequence[Keys]) -
 
 def _fill_partitions(connection: sa.Connection, layout: GenerationLayout, view: ViewLayout) -> sa.Table:
     """The partitions that changed rows of any table were in, and those they are in now; the same for all tables."""
-    by = list(view.definition.by)
-    reached = [query for role in view.roles.values() for query in _partitions(role, by, layout.destroyed)]
+    reached = [query for role in view.roles.values() for query in _partitions(role, layout.destroyed)]
+    by = list(view.root.reached_by.columns)
     connection.execute(sa.insert(view.root.affected).from_select(by, sa.union(*reached)))
     for role in view.roles.values():
         if role is not view.root:
+            by = list(role.reached_by.columns)
             connection.execute(sa.insert(role.affected).from_select(by, sa.select(*view.root.affected.c)))
     return view.root.affected
 
 
-def _partitions(role: RoleLayout, by: Sequence[str], destroyed: sa.Table | None) -> list[Keys]:
-    stored, staged = (sa.select(*(rows.c[c] for c in by)) for rows in (role.state, role.staged))
+def _partitions(role: RoleLayout, destroyed: sa.Table | None) -> list[Keys]:
+    stored, staged = (sa.select(*role.reached_by.of(rows)) for rows in (role.state, role.staged))
     # Where a deletion is a version, or says that a stream is deleted, it is in no row before it.
     if "_deleted" in role.table.sliced:
         # Distinct here: one part alone is no UNION.

@@ -145,14 +145,17 @@ class _Search:
                 yield from self._of_partition(view, row, depth) if view.by else self._of_root(view, own, depth)
 
     def _of_partition(self, view: View, row: Mapping[str, Any], depth: int) -> Iterator[SourceRow]:
-        conditions = {column: row[column] for column in view.by}
         for name, table in view.tables.items():
+            conditions = {held: row[column] for column, held in zip(view.by, view.root_key_in(name), strict=True)}
             yield from self._rows_of(name, table, conditions, f"the partition of {_said(conditions)}", depth)
 
     def _of_root(self, view: View, key: Mapping[str, Any], depth: int) -> Iterator[SourceRow]:
         """Downwards from the root: each row that was found gives the keys of those that it refers to."""
         walk = plan(view)
-        conditions = {name: {c: key[c] for c in view.root_key} for name in view.roots}
+        conditions = {
+            name: {held: key[c] for c, held in zip(view.root_key, view.root_key_in(name), strict=True)}
+            for name in view.roots
+        }
         for name in walk.downwards:
             if name not in conditions:
                 continue

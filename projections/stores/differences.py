@@ -75,7 +75,7 @@ def _is_affected(
     view: ViewLayout, rows: sa.Table, columns: tuple[str, ...], role: RoleLayout
 ) -> sa.ColumnElement[bool]:
     if role is view.root:
-        return role.reached_by.same(rows, role.affected)
+        return view.root_key.same(rows, role.affected, role.reached_by)
     return sa.and_(*(rows.c[c] == role.affected.c[k] for c, k in zip(columns, role.table.key, strict=True)))
 
 
@@ -116,11 +116,10 @@ def returned_key(view: View, values: tuple[object, ...]) -> KeyNotUnique:
 def _require_affected(connection: sa.Connection, view: ViewLayout) -> None:
     """A row under another key than its root's would never be retracted."""
     # EXCEPT is hashed whatever the planner believes of these tables' sizes; NOT EXISTS was planned as a nested loop.
-    part = view.definition.root_key
-    given = sa.select(*(view.root.affected.c[c] for c in part))
-    mine = sa.select(*(view.result.c[c] for c in part))
+    given = sa.select(*view.root.reached_by.of(view.root.affected))
+    mine = sa.select(*view.root_key.of(view.result))
     if view.definition.unmatched:
-        mine = mine.where(view.result.c[part[0]].is_not(None))
+        mine = mine.where(view.result.c[view.definition.root_key[0]].is_not(None))
     if row := connection.execute(sa.except_(mine, given).limit(1)).one_or_none():
         raise not_of_the_root(view.definition, tuple(row))
 

@@ -30,9 +30,9 @@ class Key:
     nullable: bool = False
     by_equality: bool = True
 
-    def same(self, left: sa.FromClause, right: sa.FromClause) -> sa.ColumnElement[bool]:
-        """Whether a row of one table has the key of a row of another."""
-        pairs = zip(self.parts(left), self.parts(right), strict=True)
+    def same(self, left: sa.FromClause, right: sa.FromClause, named: Key | None = None) -> sa.ColumnElement[bool]:
+        """Whether a row of one table has the key of a row of another, which may have it under other names."""
+        pairs = zip(self.parts(left), (named or self).parts(right), strict=True)
         if self.nullable and not self.by_equality:
             return sa.and_(*(ours.is_not_distinct_from(theirs) for ours, theirs in pairs))
         return sa.and_(*(ours == theirs for ours, theirs in pairs))

@@ -122,13 +122,15 @@ class PartialLayout:
 class ViewLayout:
     """The SQL tables behind one view; the two copies exist while it is verified.
 
-    ``columns`` are those that it shows, ``stored_columns`` has its partial aggregates too.
+    ``columns`` are those that it shows, ``stored_columns`` has its partial aggregates too. ``root_key`` holds what its
+    first role is reached by.
     """
 
     definition: View
     columns: Mapping[str, ColumnType]
     stored_columns: Mapping[str, ColumnType]
     key: Key
+    root_key: Key
     view: sa.Table
     result: sa.Table
     roles: Mapping[str, RoleLayout]
@@ -261,13 +263,16 @@ def _view_layout(
     for number, parameter in enumerate(view.tables):
         table = view.table(parameter)
         rows = tables[id(table.view if isinstance(table, ViewTable) else table.whole)]
-        roles[parameter] = _role_layout(space, f"{name}_{number}", table, rows, group=view.by)
+        by = view.root_key_in(parameter) if parameter in view.roots else table.key
+        roles[parameter] = _role_layout(space, f"{name}_{number}", table, rows, by=by, grouped=bool(view.by))
     result = space.unlogged(f"result_{name}", *space.columns(columns), *_result_columns())
     live, again = (space.apart(f"verify_{which}_{name}", *space.columns(columns)) for which in ("live", "again"))
     stored = view_table(space, name, columns)
     key = space.key({column: columns[column] for column in view.key}, nullable=view.key_may_be_null)
+    of_root = {column: columns[column] for column in view.root_key}
+    root_key = space.key(of_root, nullable=roles[view.root].reached_by.nullable)
     partials = PartialLayout.of(space, view, columns) if hidden(columns) else None
-    return ViewLayout(view, shown(columns), columns, key, stored, result, roles, live, again, partials)
+    return ViewLayout(view, shown(columns), columns, key, root_key, stored, result, roles, live, again, partials)
 
 
 def _result_columns() -> list[sa.Column[Any]]:
@@ -276,16 +281,22 @@ def _result_columns() -> list[sa.Column[Any]]:
 
 
 def _role_layout(
-    space: NameSpace, name: str, table: AnyTable, rows: tuple[sa.Table, sa.Table], *, group: tuple[str, ...]
+    space: NameSpace,
+    name: str,
+    table: AnyTable,
+    rows: tuple[sa.Table, sa.Table],
+    *,
+    by: tuple[str, ...],
+    grouped: bool,
 ) -> RoleLayout:
     nullable, by_key = table.key_may_be_null, table.row_key == table.key
     key = space.key({c: table.columns[c] for c in table.key}, nullable=nullable)
     row_key = space.key({c: table.stored.get(c, _LONG) for c in table.row_key}, nullable=nullable and by_key)
-    by = space.key({c: table.columns[c] for c in group}, nullable=True) if group else key
-    since = {SINCE: _LONG} if isinstance(table, VersionTable) and not group else {}
-    affected = space.unlogged(f"affected_{name}", *space.columns({**by.columns, **since}))
+    reached_by = space.key({c: table.columns[c] for c in by}, nullable=grouped or nullable)
+    since = {SINCE: _LONG} if isinstance(table, VersionTable) and not grouped else {}
+    affected = space.unlogged(f"affected_{name}", *space.columns({**reached_by.columns, **since}))
     cut = space.unlogged(f"slice_{name}", *space.columns(table.sliced))
-    return RoleLayout(table, *rows, affected, cut, key, row_key, by)
+    return RoleLayout(table, *rows, affected, cut, key, row_key, reached_by)
 
 
 def aside_table(space: NameSpace) -> sa.Table:

@@ -39,7 +39,7 @@ def _after(role: RoleLayout) -> sa.Select[tuple[object, ...]]:
 def _stored_groups(view: ViewLayout, columns: Sequence[str]) -> sa.Select[tuple[object, ...]]:
     affected = view.root.affected
     rows = sa.select(*(view.view.c[c] for c in columns))
-    return rows.join(affected, view.root.reached_by.same(view.view, affected))
+    return rows.join(affected, view.root_key.same(view.view, affected, view.root.reached_by))
 
 
 def has_marked(connection: sa.Connection, view: ViewLayout) -> bool:

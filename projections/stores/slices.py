@@ -50,7 +50,8 @@ def _reached(view: ViewLayout, role: RoleLayout) -> KeySource:
     """The affected rows or groups; of those whose changes were added up, only the ones that this does not do for."""
     if view.partials is None:
         return role.affected
-    return sa.select(*view.key.of(view.result)).where(marked(view)).cte("needed_keys")
+    named = zip(view.root_key.of(view.result), role.reached_by.columns, strict=True)
+    return sa.select(*(column.label(name) for column, name in named)).where(marked(view)).cte("needed_keys")
 
 
 def _pointed(source: sa.Table, columns: Sequence[str], key: Sequence[str]) -> sa.Select[tuple[object, ...]]:

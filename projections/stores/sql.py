@@ -398,7 +398,7 @@ def _looked_up(view: ViewLayout) -> Iterator[tuple[sa.Table, Sequence[sa.ColumnE
         yield view.view, [view.view.c[view.definition.final.on]], ("time", view.definition.final.on)
     if view.definition.by:
         for role in view.roles.values():
-            yield role.state, role.reached_by.parts(role.state), ("group", *view.definition.by)
+            yield role.state, role.reached_by.parts(role.state), ("group", *role.reached_by.columns)
         return
     walk = plan(view.definition)
     for name, role in view.roles.items():

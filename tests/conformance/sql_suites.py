@@ -28,13 +28,13 @@ Answer = tuple[list[str], list[tuple[Any, ...]]]  # columns and rows
 
 def texts(suite: str) -> dict[str, str]:
     """The queries of a suite in Spark's SQL, by name."""
-    paths = (FOLDER / suite).glob("q??.sql")
+    paths = (path for path in (FOLDER / suite).glob("*.sql") if not path.stem.endswith(".duckdb"))
     return {f"{suite}_{path.stem}": path.read_text() for path in sorted(paths)}
 
 
 def of_duckdb(name: str, text: str) -> str:
     """The query in DuckDB's SQL: one that is written by hand for it, or else a translation."""
-    suite, _, query = name.rpartition("_")
+    suite, _, query = name.partition("_")
     by_hand = FOLDER / suite / f"{query}.duckdb.sql"
     return by_hand.read_text() if by_hand.exists() else sqlglot.transpile(text, read="spark", write="duckdb")[0]
 

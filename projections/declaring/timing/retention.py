@@ -112,7 +112,12 @@ class _Walk:
 
     def _grouped(self, view: View, inputs: Mapping[str, Times]) -> dict[str, int]:
         every = list(inputs.values())
-        shared = {c: max(times[c] for times in every) for c in view.by if all(c in times for times in every)}
+        held = [dict(zip(view.by, view.root_key_in(name), strict=False)) for name in view.tables]
+        shared = {
+            c: max(times[own[c]] for times, own in zip(every, held, strict=True))
+            for c in view.by
+            if all(own[c] in times for times, own in zip(every, held, strict=True))
+        }
         if not shared:
             raise _refused(
                 view,
@@ -120,7 +125,7 @@ class _Walk:
                 f"group by a window of time, or promise it: reach=Reach('2 hours', on='…'), {_WITHOUT}",
             )
         column = min(shared, key=lambda c: shared[c])
-        self._need(view, [column] * len(inputs), shared[column])
+        self._need(view, [own[column] for own in held], shared[column])
         return dict(sorted(shared.items(), key=lambda one: one[1]))
 
     def _need(self, view: View, columns: Sequence[str], before: int) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.declaring.naming import ALL_ROWS
 from projections.declaring.views import Input
 from projections.planning.conjuncts import conditions
-from projections.planning.plans import Node
+from projections.planning.plans import Node, attribute_of
 from projections.spark.scala import items
 from projections.spark.views import catalyst
 from projections.spark.views.catalyst import Named
@@ -22,6 +21,7 @@ Relations = Mapping[str, "DataFrame"]
 Make = Callable[["SparkSession", Relations], Any]
 """Builds a plan of Catalyst's over the rows of a stage's inputs, by their names."""
 
+_EQUALITIES: Final = ("EqualTo", "EqualNullSafe")
 _EQUALS: Final = ("Rank", "DenseRank", "PercentRank", "CumeDist")  # give rows that are equal in an order one number
 
 
@@ -29,45 +29,141 @@ _EQUALS: Final = ("Rank", "DenseRank", "PercentRank", "CumeDist")  # give rows t
 class Block:
     """Operators of one stage that is not closed yet.
 
-    ``key`` are attributes that tell its rows apart, in a partition if it has a ``scope``: the attributes of that, none
-    for all rows. Without one, it has a row for each row of its first input, whose key is ``root_key``. Without a join,
-    ``direct`` are the attributes that are columns of its input. With ``of_rows`` a partition has one row of each input
-    at most.
+    ``key`` are attributes that tell its rows apart, in a partition if it has a ``scope``: the attributes of that.
+    Without one, it has a row for each row of its first input. ``parts`` are the columns of a partition in each input.
+    ``direct`` are the attributes that are columns of an input. ``all_rows`` has one value in all rows. With ``of_rows``
+    a partition has one row of each input at most.
     """
 
     make: Make
     output: tuple[Node, ...]
     inputs: Mapping[str, Input]
     key: tuple[Node, ...] = ()
-    root_key: tuple[str, ...] = ()
     scope: tuple[Node, ...] | None = None
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     direct: Mapping[int, str] = field(default_factory=dict)
+    all_rows: Node | None = None
     of_rows: bool = False
 
     def has(self, attribute: Node) -> bool:
         """Whether it returns the attribute."""
         return attribute.id in {a.id for a in self.output}
 
+    def computes(self, expression: Node) -> bool:
+        """Whether an expression is over its attributes alone."""
+        needed = set(expression.references)
+        return bool(needed) and needed <= {a.id for a in self.output} and not list(expression.plans)
+
+    @property
+    def shared(self) -> Node:
+        """The attribute that has one value in all rows; after that was added."""
+        assert self.all_rows is not None  # noqa: S101 - the caller added it
+        return self.all_rows
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether its scope is all rows."""
+        return self.scope is not None and self.all_rows is not None and [a.id for a in self.scope] == [self.all_rows.id]
+
+    @property
+    def is_one_row(self) -> bool:
+        """Whether it has one row."""
+        return self.all_rows is not None and {a.id for a in (*self.key, *(self.scope or ()))} == {self.all_rows.id}
+
 
 class StageFunction:
     """A part of a query's plan as the function of a view: its arguments are DataFrames, in the order of the inputs."""
 
-    def __init__(self, block: Block, columns: Sequence[Named], signature: str, *, of_all: bool) -> None:
-        self._make, self._inputs, self._columns, self._of_all = block.make, tuple(block.inputs), columns, of_all
+    def __init__(self, block: Block, columns: Sequence[Named], signature: str) -> None:
+        self._make, self._inputs, self._columns = block.make, tuple(block.inputs), columns
         self.signature = signature
-        self.partition = "all" if block.scope == () else "row" if block.of_rows else "group"
+        self.partition = "all" if block.is_of_all else "row" if block.of_rows else "group"
         self.__signature__ = inspect.Signature(
             [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in self._inputs]
         )
 
     def __call__(self, *frames: DataFrame) -> DataFrame:
         """The stage's rows."""
-        from pyspark.sql import functions as F
-
         spark = frames[0].sparkSession
         plan = self._make(spark, dict(zip(self._inputs, frames, strict=True)))
-        result = catalyst.selection(spark, plan, self._columns)
-        return result.withColumn(ALL_ROWS, F.lit(0)) if self._of_all else result
+        return catalyst.selection(spark, plan, self._columns)
+
+
+Pair = tuple[Node, Node]
+
+
+@dataclass(frozen=True)
+class Join:
+    """Two blocks and what a join compares: attributes that are ``equal``, or ``alike`` with nulls, and ``others``."""
+
+    node: Node
+    left: Block
+    right: Block
+    equal: Sequence[Pair]
+    alike: Sequence[Pair]
+    others: Sequence[Node]
+
+    @property
+    def how(self) -> str:
+        """The kind of join."""
+        return self.node.how
+
+    @property
+    def output(self) -> tuple[Node, ...]:
+        """The attributes of the plan's join."""
+        return self.node.output
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """The attributes of both sides that are compared."""
+        return [*self.equal, *self.alike]
+
+    @property
+    def ours(self) -> list[Node]:
+        """The attributes of the left side that equal some of the right one."""
+        return [a for a, _ in self.equal]
+
+    @property
+    def theirs(self) -> list[Node]:
+        """The attributes of the right side that equal some of the left one."""
+        return [b for _, b in self.equal]
+
+    def make(self) -> Make:
+        """The join over the rows of both sides."""
+
+        def make(spark: SparkSession, relations: Relations) -> Any:
+            sides = [one.make(spark, relations) for one in (self.left, self.right)]
+            equal, alike = ([(a.jvm, b.jvm) for a, b in pairs] for pairs in (self.equal, self.alike))
+            others = [one.jvm for one in self.others]
+            return catalyst.joined(spark, self.node.jvm, sides, equal=equal, alike=alike, others=others)
+
+        return make
+
+
+def compared(spark: SparkSession, node: Node, left: Block, right: Block) -> Join:
+    """A join over two blocks, which compute the expressions that it compares."""
+    equal, alike, others = list[Pair](), list[Pair](), list[Node]()
+    for part in conditions(node):
+        sides = [part.one("left"), part.one("right")] if part.kind in _EQUALITIES else []
+        for one, other in (sides, sides[::-1]) if sides else ():
+            if left.computes(one) and right.computes(other):
+                left, a = _with_value(spark, left, one)
+                right, b = _with_value(spark, right, other)
+                (equal if part.kind == "EqualTo" else alike).append((a, b))
+                break
+        else:
+            others.append(part)
+    return Join(node, left, right, equal, alike, others)
+
+
+def _with_value(spark: SparkSession, block: Block, expression: Node) -> tuple[Block, Node]:
+    """A block that has the value of an expression, and the attribute that it is."""
+    if expression.is_attribute:
+        return block, expression
+    named = catalyst.value(spark, expression.jvm)
+    attribute = attribute_of(named.toAttribute())
+    make = with_computed(block, block.output, [named])
+    return replace(block, make=make, output=(*block.output, attribute)), attribute
 
 
 @dataclass(frozen=True)
@@ -100,31 +196,17 @@ def scalars(expression: Node) -> Iterator[Node]:
 
 
 def read(
-    name: str,
-    table: Input,
-    columns: Sequence[Named],
-    key: tuple[Node, ...],
-    key_columns: tuple[str, ...],
-    *,
-    of_all: bool = False,
+    name: str, table: Input, columns: Iterable[Named], key: tuple[Node, ...], *, all_rows: Node | None = None
 ) -> Block:
-    """The rows of a table or of a stage; of a stage of all rows, with the column that they share as the last."""
-    columns = list({a.id: (column, a) for column, a in columns}.values())
+    """The rows of a table or of a stage."""
+    own = list({a.id: (column, a) for column, a in columns}.values())
 
     def make(spark: SparkSession, relations: Relations) -> Any:
-        return catalyst.relation(spark, relations[name], columns, also=[ALL_ROWS] if of_all else [])
+        return catalyst.relation(spark, relations[name], own)
 
-    direct = {a.id: column for column, a in columns}
-    return Block(make, tuple(a for _, a in columns), {name: table}, key, key_columns, direct=direct)
-
-
-def over(node: Node, *below: Block) -> Make:
-    """An operator over other rows than the plan's."""
-
-    def make(spark: SparkSession, relations: Relations) -> Any:
-        return node.jvm.withNewChildren(catalyst.sequence(spark, [one.make(spark, relations) for one in below]))
-
-    return make
+    direct = {a.id: column for column, a in own}
+    shared = all_rows if all_rows is not None and all_rows.id in direct else None
+    return Block(make, tuple(a for _, a in own), {name: table}, key, direct=direct, all_rows=shared)
 
 
 def with_computed(block: Block, output: Sequence[Node], named: Sequence[Any]) -> Make:
@@ -146,20 +228,16 @@ def may_order(window: Node) -> bool:
     )
 
 
-def pairs_of(node: Node, left: Block, right: Block, *kinds: str) -> Iterator[tuple[Node, Node]]:
-    """The attributes of both sides that a join compares."""
-    for part in conditions(node):
-        if part.kind in kinds:
-            one, other = part.one("left"), part.one("right")
-            for a, b in ((one, other), (other, one)):
-                if a.is_attribute and b.is_attribute and left.has(a) and right.has(b):
-                    yield a, b
-
-
 def missing(attributes: Iterable[Node], output: Iterable[Node]) -> list[Node]:
     """Those of some attributes that are not among others."""
     ids = {a.id for a in output}
     return [a for a in attributes if a.id not in ids]
+
+
+def renamed(listed: Sequence[Node], output: Sequence[Node], attributes: Iterable[Node]) -> tuple[Node, ...]:
+    """Attributes as a selection returns them, under other names or as they are."""
+    names = {one.bare.id: a for one, a in zip(listed, output, strict=True) if one.bare.is_attribute}
+    return tuple(names.get(a.id, a) for a in attributes)
 
 
 def is_reached(block: Block, compared: Sequence[Node]) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache, reduce
+from typing import TYPE_CHECKING, Any, Final
 
-from projections.declaring.naming import ROW_KEY_PART
+from projections.declaring.naming import ALL_ROWS, ROW_KEY_PART
 from projections.planning.plans import Node, java, plan_in_jvm
-from projections.planning.rows import Untraceable
 from projections.spark.scala import items
 
 if TYPE_CHECKING:
@@ -18,13 +17,14 @@ Change = Callable[[Any], Any]  # another expression in the place of one, or None
 Named = tuple[str, Node]  # a column of a frame, and the attribute that it is in a plan
 
 
-class _Classes:
+class Classes:
     """Classes and objects of Catalyst's: py4j asks the JVM for each part of a name that leads to one."""
 
     def __init__(self, spark: SparkSession) -> None:
         catalyst = java(spark).org.apache.spark.sql.catalyst
         expressions, plans = catalyst.expressions, catalyst.plans
         self.alias, self.equal, self.field = expressions.Alias, expressions.EqualTo, expressions.GetStructField
+        self.alike, self.both, self.first = expressions.EqualNullSafe, expressions.And, expressions.Coalesce
         self.record, self.order = expressions.CreateNamedStruct, expressions.SortOrder
         self.specification, self.new_id = expressions.WindowSpecDefinition, expressions.NamedExpression.newExprId
         self.literal, self.up = _object(expressions, "Literal"), _object(expressions, "Ascending")
@@ -37,6 +37,9 @@ class _Classes:
         )
         self.global_limit, self.local_limit = plans.logical.GlobalLimit, plans.logical.LocalLimit
         self.left_outer, self.no_hint = plans.JoinType.apply("leftouter"), plans.logical.JoinHint.NONE()
+        self.generate, self.union = plans.logical.Generate, plans.logical.Union
+        self.numbered, self.attribute = expressions.PosExplode, expressions.AttributeReference
+        self.no_marks = java(spark).org.apache.spark.sql.types.Metadata.empty()
         self.unaliased = catalyst.analysis.EliminateSubqueryAliases
         self.named_groups = catalyst.optimizer.PullOutGroupingExpressions
         self.some, self.none = java(spark).scala.Option.apply, java(spark).scala.Option.empty()
@@ -44,8 +47,9 @@ class _Classes:
 
 
 @lru_cache(maxsize=4)
-def _classes(spark: SparkSession) -> _Classes:
-    return _Classes(spark)
+def classes(spark: SparkSession) -> Classes:
+    """The same for a session, made once."""
+    return Classes(spark)
 
 
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
@@ -71,7 +75,7 @@ def as_expression(spark: SparkSession, column: Column) -> Any:
 
 def sequence(spark: SparkSession, elements: Sequence[Any]) -> Any:
     """A sequence of Scala's."""
-    return _classes(spark).sequence(list(elements))
+    return classes(spark).sequence(list(elements))
 
 
 def changed(spark: SparkSession, expression: Any, change: Change) -> Any:
@@ -88,14 +92,11 @@ def kind_of(expression: Any) -> str:
     return str(expression.getClass().getSimpleName())
 
 
-def relation(spark: SparkSession, frame: DataFrame, columns: Sequence[Named], *, also: Sequence[str] = ()) -> Any:
-    """The rows of a frame in the place of others: its columns are the attributes of these, and further ones follow."""
-    own = frame.select(*_typed(frame, columns), *also)
-    plan = plan_in_jvm(own)
-    given = items(plan.output())
-    taken = zip(given, columns, strict=False)  # the further ones are taken as they are
-    named = [_alias(spark, a, name, attribute.jvm.exprId()) for a, (name, attribute) in taken]
-    return projection(spark, [*named, *given[len(columns) :]], plan)
+def relation(spark: SparkSession, frame: DataFrame, columns: Sequence[Named]) -> Any:
+    """The rows of a frame in the place of others: its columns are the attributes of these."""
+    plan = plan_in_jvm(frame.select(*_typed(frame, columns)))
+    taken = zip(items(plan.output()), columns, strict=True)
+    return projection(spark, [under(spark, a, name, attribute.jvm.exprId()) for a, (name, attribute) in taken], plan)
 
 
 def _typed(frame: DataFrame, columns: Sequence[Named]) -> Iterator[Column]:
@@ -107,47 +108,47 @@ def _typed(frame: DataFrame, columns: Sequence[Named]) -> Iterator[Column]:
         yield column if kinds[name] == attribute.type else column.cast(attribute.type).alias(name)
 
 
-def _alias(spark: SparkSession, expression: Any, name: str, expression_id: Any) -> Any:
-    own = _classes(spark)
-    return own.alias(expression, name, expression_id, own.nothing, own.none, own.nothing)
+def under(spark: SparkSession, expression: Any, name: str, expression_id: Any = None) -> Any:
+    """An expression under a name, as the attribute of a number or of a new one."""
+    own = classes(spark)
+    return own.alias(expression, name, expression_id or own.new_id(), own.nothing, own.none, own.nothing)
 
 
 def projection(spark: SparkSession, named: Sequence[Any], below: Any) -> Any:
     """The operator that computes some expressions of each row."""
-    return _classes(spark).project(sequence(spark, named), below)
+    return classes(spark).project(sequence(spark, named), below)
 
 
 def selection(spark: SparkSession, plan: Any, columns: Sequence[Named]) -> DataFrame:
     """Attributes of a plan as the columns of a frame."""
     known = {attribute.exprId().id(): attribute for attribute in items(plan.output())}
-    new_id = _classes(spark).new_id
-    named = [_alias(spark, known[attribute.id], name, new_id()) for name, attribute in columns]
+    named = [under(spark, known[attribute.id], name) for name, attribute in columns]
     return frame_of(spark, projection(spark, named, plan))
 
 
 def row_key(spark: SparkSession, part: int, key: Sequence[Any], width: int) -> list[Any]:
     """The number of a part of a union, and the key of its rows as so many texts, under attributes of their own."""
-    own = _classes(spark)
+    own = classes(spark)
     texts = [own.cast.apply(attribute, own.text, own.some("UTC"), True) for attribute in key]
     values = [own.literal.apply(part), *texts, *[own.literal.create(None, own.text)] * (width - len(key))]
     names = ["part", *(f"{ROW_KEY_PART}{number}" for number in range(1, width + 1))]
-    return [_alias(spark, value, name, own.new_id()) for value, name in zip(values, names, strict=True)]
+    return [under(spark, value, name) for value, name in zip(values, names, strict=True)]
 
 
 def filtering(spark: SparkSession, condition: Any, below: Any) -> Any:
     """The operator that chooses rows."""
-    return _classes(spark).filter(condition, below)
+    return classes(spark).filter(condition, below)
 
 
 def aggregation(spark: SparkSession, node: Any, further: Sequence[Any], below: Any) -> Any:
     """An aggregate over other rows, which also returns further attributes that it groups by."""
     returned = sequence(spark, [*items(node.aggregateExpressions()), *further])
-    return _classes(spark).aggregate(node.groupingExpressions(), returned, below, node.hint())
+    return classes(spark).aggregate(node.groupingExpressions(), returned, below, node.hint())
 
 
 def first_rows(spark: SparkSession, below: Any, order: Sequence[Any], key: Sequence[Any], limit: Any) -> Any:
     """The first rows in an order; those that it leaves equal come in the order of some attributes."""
-    own = _classes(spark)
+    own = classes(spark)
     ordered = own.sort(sequence(spark, [*order, *_ascending(spark, key)]), True, below, own.none)
     return own.global_limit(limit, own.local_limit(limit, ordered))
 
@@ -158,7 +159,7 @@ def window(spark: SparkSession, node: Any, key: Sequence[Any], below: Any) -> An
     if not key or order.isEmpty():
         return node.withNewChildren(sequence(spark, [below]))
     total = sequence(spark, [*items(order), *_ascending(spark, key)])
-    own = _classes(spark)
+    own = classes(spark)
 
     def ordered(part: Any) -> Any:
         if kind_of(part) != "WindowSpecDefinition":
@@ -169,78 +170,89 @@ def window(spark: SparkSession, node: Any, key: Sequence[Any], below: Any) -> An
     return own.window(named, node.partitionSpec(), total, below, node.hint())
 
 
-def normal_form(spark: SparkSession, frame: DataFrame) -> Any:
-    """The plan of a frame in the form in which stages are cut: joins, filters and aggregates without subqueries.
-
-    The optimizer repeats rows for several DISTINCT aggregates. Such a plan stays as it was analysed.
-    """
-    plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the plan has no Python face
-    analysed, own = plan_in_jvm(frame), _classes(spark)
-    if "Expand" in _kinds(plan) and "Expand" not in _kinds(analysed):
-        plan = own.named_groups.apply(own.unaliased.apply(analysed))
-    return _by_parts(spark, plan)
-
-
-def _kinds(plan: Any) -> set[str]:
-    return {str(plan.nodeName())}.union(*map(_kinds, items(plan.children())))
-
-
-def _by_parts(spark: SparkSession, plan: Any) -> Any:
-    """The plan with the parts of a record, such as a window of time, in the place of it in what is grouped by."""
-    below = [_by_parts(spark, child) for child in items(plan.children())]
-    plan = plan.withNewChildren(sequence(spark, below)) if below else plan
-    records = [one for one in _grouping(plan) if one.dataType().typeName() == "struct"]
-    if not records:
-        return plan
-    if any(record.metadata().contains("spark.sessionWindow") for record in records):
-        raise Untraceable(
-            "session_window, whose end each row may move",
-            "declare the sessions as a table, windowed('visits', clicks, session('1 hour', by='user_id'), on='at'),"
-            " and group by its window_start",
-        )
-    own = _classes(spark)
-    parts, whole = list[Any](), dict[int, Any]()
-    for record in records:
-        names = list(record.dataType().fieldNames())
-        fields = [own.field(record, place, own.none) for place in range(len(names))]
-        named = [_alias(spark, f, f"{record.name()}_{n}", own.new_id()) for f, n in zip(fields, names, strict=True)]
-        parts += named
-        pairs = [e for n, f in zip(names, named, strict=True) for e in (own.literal.apply(n), f.toAttribute())]
-        whole[record.exprId().id()] = own.record(sequence(spark, pairs))
-
-    def instead(part: Any) -> Any:
-        return whole.get(part.exprId().id()) if kind_of(part) == "AttributeReference" else None
-
-    def put(one: Any) -> Any:
-        record = instead(one)
-        return changed(spark, one, instead) if record is None else _alias(spark, record, one.name(), one.exprId())
-
-    rows = projection(spark, [*items(below[0].output()), *parts], below[0])
-    by = [one for one in items(plan.groupingExpressions()) if instead(one) is None]
-    returned = sequence(spark, [put(one) for one in items(plan.aggregateExpressions())])
-    grouping = sequence(spark, [*by, *(one.toAttribute() for one in parts)])
-    return own.aggregate(grouping, returned, rows, plan.hint())
-
-
-def _grouping(plan: Any) -> list[Any]:
-    return items(plan.groupingExpressions()) if plan.nodeName() == "Aggregate" else []
-
-
 def distinct(spark: SparkSession, attributes: Sequence[Any], below: Any) -> Any:
     """The different values of some attributes."""
     by = sequence(spark, attributes)
-    return _classes(spark).aggregate(by, by, below, _classes(spark).none)
+    return classes(spark).aggregate(by, by, below, classes(spark).none)
 
 
-def joined_by_last(spark: SparkSession, left: Any, right: Any) -> Any:
-    """Rows with the one row of another side, or with nulls if there is none, by the last attribute of each side."""
-    own = _classes(spark)
-    equal = own.equal(left.output().last(), right.output().last())
-    return own.join(left, right, own.left_outer, own.some(equal), own.no_hint)
+Pairs = Sequence[tuple[Any, Any]]
+
+
+def looked_up(spark: SparkSession, left: Any, right: Any, ours: Any, theirs: Any) -> Any:
+    """Rows with the one row of another side, or with nulls if there is none, by an attribute of each side."""
+    own = classes(spark)
+    return own.join(left, right, own.left_outer, own.some(own.equal(ours, theirs)), own.no_hint)
+
+
+def joined(
+    spark: SparkSession, node: Any, sides: Sequence[Any], *, equal: Pairs, alike: Pairs, others: Sequence[Any]
+) -> Any:
+    """A join of other rows, by attributes that are equal, or alike with nulls, and further conditions."""
+    own, (left, right) = classes(spark), sides
+    parts = [*(own.equal(a, b) for a, b in equal), *(own.alike(a, b) for a, b in alike), *others]
+    condition = own.some(reduce(own.both, parts)) if parts else own.none
+    return own.join(left, right, node.joinType(), condition, node.hint())
+
+
+LISTING: Final = ("Explode", "PosExplode", "Inline")
+"""Generators of a row for each item."""
+
+
+def listed(spark: SparkSession, node: Any, place: Any, below: Any) -> Any:
+    """Rows with the items of a list or of a map, and the place of each."""
+    own, generator = classes(spark), node.generator()
+    given, kind = items(node.generatorOutput()), kind_of(generator)
+    if kind == "PosExplode":
+        return own.generate(generator, own.nothing, node.outer(), own.none, sequence(spark, given), below)
+    made = given
+    if kind == "Inline":
+        record = generator.child().dataType().elementType()
+        made = [own.attribute("item", record, True, own.no_marks, own.new_id(), own.nothing)]
+    numbered = sequence(spark, [place, *made])
+    rows = own.generate(own.numbered(generator.child()), own.nothing, node.outer(), own.none, numbered, below)
+    if kind != "Inline":
+        return rows
+    fields = [own.field(made[0], n, own.none) for n in range(len(given))]
+    named = [under(spark, f, str(a.name()), a.exprId()) for f, a in zip(fields, given, strict=True)]
+    return projection(spark, [*items(below.output()), place, *named], rows)
+
+
+def number(spark: SparkSession) -> Any:
+    """An attribute for the place of an item."""
+    own = classes(spark)
+    return own.attribute("pos", own.literal.apply(0).dataType(), True, own.no_marks, own.new_id(), own.nothing)
+
+
+def repeated(spark: SparkSession, node: Any, names: Sequence[Any], kept: Sequence[Any], below: Any) -> Any:
+    """Rows once for each selection of an Expand, with the columns that are kept and the number of the selection."""
+    own, parts = classes(spark), list[Any]()
+    for place, listed in enumerate(items(node.projections())):
+        values = [*items(listed), *kept, own.literal.apply(place)]
+        pairs = zip(values, names, strict=True)
+        named = [under(spark, v, str(a.name()), None if place else a.exprId()) for v, a in pairs]
+        parts.append(projection(spark, named, below))
+    return own.union(sequence(spark, parts), False, False)
+
+
+def value(spark: SparkSession, expression: Any) -> Any:
+    """An expression under an attribute of its own."""
+    return under(spark, expression, "value")
+
+
+def shared_value(spark: SparkSession) -> Any:
+    """One value for all rows, under an attribute of its own."""
+    return under(spark, classes(spark).literal.apply(0), ALL_ROWS)
+
+
+def either(spark: SparkSession, pairs: Pairs) -> list[Any]:
+    """The values of pairs of attributes that are equal or of which one is null, under attributes of their own."""
+    own = classes(spark)
+    return [under(spark, own.first(sequence(spark, [a, b])), str(a.name())) for a, b in pairs]
 
 
 def _ascending(spark: SparkSession, attributes: Sequence[Any]) -> list[Any]:
-    own = _classes(spark)
+    own = classes(spark)
     nulls = own.up.defaultNullOrdering()
     return [own.order(attribute, own.up, nulls, own.nothing) for attribute in attributes]
 

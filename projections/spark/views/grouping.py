@@ -51,7 +51,7 @@ class Grouping:
     @property
     def keys(self) -> list[Column]:
         """The columns it is grouped by."""
-        return [as_column(self.rows.sparkSession, key) for key in self.by.values()]
+        return [as_column(self.rows.sparkSession, key).alias(name) for name, key in self.by.items()]
 
     def columns_over(self, finals: Mapping[int, Column]) -> dict[str, Column]:
         """What the view returns, over its keys by name and a column for each measure."""
@@ -85,13 +85,20 @@ def taken_apart(result: DataFrame) -> Grouping | None:
     aggregate, returned = _inlined(result.sparkSession, plan)
     if aggregate is None:
         return None
-    by = {key.name(): key for key in items(aggregate.groupingExpressions()) if _is_attribute(key)}
-    if len(by) < aggregate.groupingExpressions().size():
-        return None
     aggregates = {part.canonicalized(): part for e in returned.values() for part in _aggregates(e)}
     measures = {c: _measure(result.sparkSession, n, part) for n, (c, part) in enumerate(aggregates.items())}
     named = {attribute.name(): returned[attribute.exprId().id()] for attribute in items(plan.output())}
+    by = {_name_of(key, named): key for key in items(aggregate.groupingExpressions()) if _is_attribute(key)}
+    if len(by) < aggregate.groupingExpressions().size():
+        return None
     return Grouping(frame_of(result.sparkSession, aggregate.child()), by, measures, named)
+
+
+def _name_of(key: Any, returned: Mapping[str, Any]) -> str:
+    """The name under which a key is returned, or its own."""
+    own = str(key.name())
+    names = [own, *returned] if own in returned else list(returned)
+    return next((name for name in names if returned[name].semanticEquals(key)), own)
 
 
 def _inlined(spark: SparkSession, node: Any) -> tuple[Any, dict[int, Any]]:

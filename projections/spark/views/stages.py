@@ -8,34 +8,33 @@ is a view of one of two kinds: rows of a root, or rows of one partition at a tim
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.declaring.naming import ALL_ROWS, is_column
+from projections.declaring.naming import is_column
 from projections.declaring.views import InferredReferences, Input, View
-from projections.planning.conjuncts import conditions
 from projections.planning.marks import role
 from projections.planning.plans import CONSTANT, SAME_ROWS, Node, attribute_of
 from projections.planning.rows import Untraceable
 from projections.spark.views import catalyst
 from projections.spark.views.blocks import (
     Block,
+    Join,
     Make,
     Relations,
     Scalars,
     StageFunction,
+    compared,
     is_reached,
     may_order,
     missing,
-    over,
-    pairs_of,
     read,
+    renamed,
     scalars,
     with_computed,
 )
-from projections.spark.views.catalyst import Named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,14 +64,13 @@ class _Cutting:
         self._final = list(zip(map(_usable, names), plan.output, strict=True))
         if len({name.lower() for name, _ in self._final}) < len(self._final):
             raise Untraceable("a column name twice", "give each column a name of its own")
-        self._aliased: dict[int, Node] = {}
-        self._names = _names(plan, self._final, self._aliased)
+        self._aliased = _aliased(plan)
         self._stages: list[View] = []
         self._read: set[str] = set()  # the parameters that are
         self._taken = set(inputs)
 
     def stages(self) -> tuple[View, ...]:
-        self._close(self._block(self._plan), self._final, self._view.name)
+        self._close(self._block(self._plan), dict(self._final), self._view.name)
         if unread := [name for name in self._inputs if name not in self._read]:
             raise Untraceable(f"the parameter {unread[0]!r}, which it does not read", "leave the parameter out")
         view = self._view
@@ -112,6 +110,10 @@ class _Cutting:
                 return self._united(node)
             case "GlobalLimit":
                 return self._limited(node)
+            case "Expand":
+                return self._repeated(node)
+            case "Generate":
+                return self._generated(node)
             case kind if kind in _SKIPPED:
                 return self._block(node.children[0])
         raise Untraceable(
@@ -127,26 +129,29 @@ class _Cutting:
         place = self._free(f"{name}_{number}" for number in count(2)) if name in self._read else name
         self._read.add(name)
         table = self._view.table(name)
-        columns = [(a.name, a) for a in node.output]
-        known = dict(columns)
-        if not set(table.key) <= set(known):
+        columns = {a.name: a for a in node.output}
+        if not set(table.key) <= set(columns):
             raise Untraceable(f"rows of {name!r} without their key", f"select {', '.join(table.key)}")
-        key = tuple(known[column] for column in table.key)
-        return read(place, self._inputs[name], columns, key, table.key)
+        return read(place, self._inputs[name], columns.items(), tuple(columns[column] for column in table.key))
 
     def _projected(self, node: Node) -> Block:
         return self._selected(node, *self._with_scalars(node))
 
     def _selected(self, node: Node, below: Block, subqueries: Scalars) -> Block:
         listed = node.all("projectList")
-        kept = missing((*below.key, *(below.scope or ())), listed)
+        key = renamed(listed, node.output, below.key)
+        scope = None if below.scope is None else renamed(listed, node.output, below.scope)
+        kept = missing((*key, *(scope or ())), listed)
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             plan = below.make(spark, relations)
             named = [subqueries.filled(spark, one.jvm, plan) for one in listed]
             return catalyst.projection(spark, [*named, *(a.jvm for a in kept)], plan)
 
-        return replace(below, make=make, output=(*node.output, *kept))
+        named = {one.id: one.bare for one in (*listed, *kept)}
+        direct = {id: below.direct[a.id] for id, a in named.items() if a.is_attribute and a.id in below.direct}
+        output = (*node.output, *kept)
+        return replace(below, make=make, output=output, key=key, scope=scope, direct=direct)
 
     def _filtered(self, node: Node) -> Block:
         below, subqueries = self._with_scalars(node)
@@ -166,130 +171,131 @@ class _Cutting:
                 "write it in WHERE, or join the different values",
             )
         left, right = (self._block(node.one(side)) for side in ("left", "right"))
-        pairs = list(pairs_of(node, left, right, "EqualTo"))
-        if (
-            node.how in _LEFT_ALONE
-            and not is_reached(right, [b for _, b in pairs])
-            and len(pairs) == len(conditions(node))
-        ):
-            right = self._existing(right, [b for _, b in pairs])
-        if root := self._root(node.how, left, right, pairs):
-            left, right = self._settled(left), self._settled(right)
-            return self._rooted(node, left, right, left if root == "left" else right)
-        return self._paired(node, left, right)
-
-    def _root(self, how: str, left: Block, right: Block, pairs: Sequence[tuple[Node, Node]]) -> str | None:
-        """The side of which a joined row has one row."""
         if not left.inputs or not right.inputs:
             raise Untraceable("a join with rows of no table", "declare them as a table")
-        if how in ("INNER", "CROSS", "LEFT OUTER", *_LEFT_ALONE) and is_reached(right, [b for _, b in pairs]):
-            return "left"
-        if how in ("INNER", "CROSS", "RIGHT OUTER") and is_reached(left, [a for a, _ in pairs]):
-            return "right"
-        return None
+        join = compared(self._spark, node, left, right)
+        if node.how in _LEFT_ALONE and not is_reached(join.right, join.theirs) and not join.alike and not join.others:
+            join = replace(join, right=self._existing(join.right, join.theirs))
+        if join.right.is_one_row and node.how in ("INNER", "CROSS", "LEFT OUTER"):
+            join = self._of_one_row(join)
+        if root := _root(join):
+            left = self._settled(join.left, join.ours if root == "left" else ())
+            right = self._settled(join.right, join.theirs if root == "right" else ())
+            return self._rooted(replace(join, left=left, right=right), left if root == "left" else right)
+        return self._paired(join)
 
-    def _rooted(self, node: Node, left: Block, right: Block, root: Block) -> Block:
-        inputs = {name: table for one in (root, left, right) for name, table in one.inputs.items()}
-        output = (*node.output, *missing(root.key, node.output))
-        return Block(over(node, left, right), output, inputs, root.key, root.root_key)
+    def _of_one_row(self, join: Join) -> Join:
+        """A join with the row of all rows, by the value that they share."""
+        left, right = self._parted(join.left, ()), self._settled(join.right)
+        return replace(join, left=left, right=right, equal=((left.shared, right.shared), *join.equal))
 
-    def _paired(self, node: Node, left: Block, right: Block) -> Block:
+    def _rooted(self, join: Join, root: Block) -> Block:
+        inputs = {name: table for one in (root, join.left, join.right) for name, table in one.inputs.items()}
+        direct = {**join.left.direct, **join.right.direct}
+        return Block(join.make(), (*join.output, *missing(root.key, join.output)), inputs, root.key, direct=direct)
+
+    def _paired(self, join: Join) -> Block:
         """A join of several rows with several: of one partition of both sides at a time, by what it compares."""
-        if node.how == "FULL OUTER":
-            raise Untraceable(
-                "a FULL JOIN of rows that are not returned under the keys of both sides",
-                "compare a whole key, and select the key of each side under a name of its own",
-            )
-        pairs = list(pairs_of(node, left, right, "EqualTo", "EqualNullSafe"))
-        turned = [(b, a) if node.how == "RIGHT OUTER" else (a, b) for a, b in pairs]
-        scope, equal = [a for a, _ in turned], [b for _, b in turned]
-        by = self._named_apart(scope, [*self._key_columns(left), *self._key_columns(right)], equal)
-        one, other = (
-            self._parted(side, dict(zip((pair[place].id for pair in pairs), by, strict=True)))
-            for place, side in enumerate((left, right))
+        pairs = self._different_pairs(join.pairs)
+        join = replace(
+            join,
+            left=self._parted(join.left, [a for a, _ in pairs]),
+            right=self._parted(join.right, [b for _, b in pairs]),
         )
-        key = one.key if node.how in _LEFT_ALONE else (*one.key, *other.key)
-        output = (*node.output, *missing(key, node.output))
-        return self._of_partitions(over(node, one, other), output, {**one.inputs, **other.inputs}, key, scope)
+        left, right = join.left, join.right
+        pairs = pairs or [(left.shared, right.shared)]
+        key = left.key if join.how in _LEFT_ALONE else (*left.key, *right.key)
+        inputs, parts = {**left.inputs, **right.inputs}, {**left.parts, **right.parts}
+        if join.how == "FULL OUTER":
+            output = (*join.output, *missing((*key, *(a for pair in pairs for a in pair)), join.output))
+            rows = Block(join.make(), output, inputs, key, parts=parts)
+            both = catalyst.either(self._spark, [(a.jvm, b.jvm) for a, b in pairs])
+            return self._with_scope(rows, both, of_all=not join.pairs)
+        scope = tuple(b if join.how == "RIGHT OUTER" else a for a, b in pairs)
+        output = (*join.output, *missing((*key, *scope), join.output))
+        return Block(join.make(), output, inputs, key, scope, parts=parts, all_rows=left.all_rows)
 
     def _existing(self, block: Block, by: Sequence[Node]) -> Block:
         """The different values of some attributes, as a stage."""
-        below = self._grouped(block, by, [])
+        by = self._different(by)
+        below = self._within(block, by, needed=[])
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             return catalyst.distinct(spark, [a.jvm for a in by], below.make(spark, relations))
 
-        return self._stage(Block(make, tuple(by), below.inputs, scope=tuple(by)))
+        return self._stage(self._groups(make, by, below, by))
 
     def _aggregated(self, node: Node) -> Block:
         by = node.all("groupingExpressions")
         if not all(one.is_attribute for one in by):
             raise Untraceable("a group by an expression", "select it in a subquery, and group by its name")
-        below = self._grouped(self._block(node.children[0]), by, node.all("aggregateExpressions"))
-        further = missing(by, node.output)
+        different = self._different(by)
+        below = self._within(self._block(node.children[0]), different, needed=(*by, *node.all("aggregateExpressions")))
+        returned = renamed(node.all("aggregateExpressions"), node.output, different)
+        further = missing(returned, node.output)
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             rows = below.make(spark, relations)
             return catalyst.aggregation(spark, node.jvm, [a.jvm for a in further], rows)
 
-        return Block(make, (*node.output, *further), below.inputs, scope=tuple(by))
+        return self._groups(make, (*node.output, *further), below, returned)
 
-    def _grouped(self, block: Block, by: Sequence[Node], expressions: Sequence[Node]) -> Block:
-        """Rows of a partition that is grouped, with what the expressions are made of."""
-        needed = {id for one in (*by, *expressions) for id in one.references}
-        names = self._named_apart(by, self._key_columns(block))
-        return self._parted(block, dict(zip((a.id for a in by), names, strict=True)), needed)
+    def _groups(self, make: Make, output: Sequence[Node], below: Block, by: Sequence[Node]) -> Block:
+        """A row for each group of a partition's rows; what it is grouped by has the columns of the partition."""
+        scope = {self._source(a) for a in below.scope or ()}
+        key = tuple(a for a in by if self._source(a) not in scope)
+        groups = Block(make, tuple(output), below.inputs, key, parts=below.parts, of_rows=below.of_rows)
+        if below.is_of_all:
+            return self._with_scope(groups, [catalyst.shared_value(self._spark)], of_all=True)
+        named = {self._source(a): a for a in by}
+        return replace(groups, scope=tuple(named[self._source(a)] for a in below.scope or ()))
 
-    def _parted(self, block: Block, by: Mapping[int, str], needed: Collection[int] | None = None) -> Block:
-        """The rows of partitions: those of its only input, or a stage that has the partition under these names."""
-        if by and block.scope is None and all(block.direct.get(id) == name for id, name in by.items()):
+    def _with_scope(self, block: Block, named: Sequence[Any], *, of_all: bool) -> Block:
+        """A block with computed columns that are the scope."""
+        made = tuple(attribute_of(one.toAttribute()) for one in named)
+        make, output = with_computed(block, block.output, named), (*block.output, *made)
+        return replace(block, make=make, output=output, scope=made, all_rows=made[0] if of_all else None)
+
+    def _within(self, block: Block, by: Sequence[Node], needed: Sequence[Node] | None = None) -> Block:
+        """Rows of partitions in which all that are equal in some attributes are together."""
+        within = {self._source(a) for a in by}
+        if block.is_of_all or (block.scope and {self._source(a) for a in block.scope} <= within):
             return block
-        return self._stage(block, needed, under=by, of_all=not by)
+        parted = self._parted(block, by, needed)
+        return replace(parted, scope=tuple(by) or (parted.shared,))
 
-    def _named_apart(
-        self, attributes: Sequence[Node], others: Iterable[Named] = (), equal: Sequence[Node] = ()
-    ) -> list[str]:
-        """A name of its own for each attribute, which none of ``others`` has but those that are ``equal`` to it."""
-        taken: dict[str, set[int]] = {}
-        for name, attribute in others:
-            taken.setdefault(name, set()).add(self._source(attribute))
-        for attribute, alike in zip(attributes, equal or attributes, strict=True):
-            name, sources = self._names[attribute.id], {self._source(attribute), self._source(alike)}
-            while not taken.setdefault(name, sources) <= sources:
-                name += "_"
-            self._names[attribute.id] = name
-        return [self._names[attribute.id] for attribute in attributes]
+    def _parted(self, block: Block, by: Sequence[Node], needed: Sequence[Node] | None = None) -> Block:
+        """The rows of a partition by some attributes, or of all: those of its only input, or of a stage of them."""
+        if not by:
+            block = self._sharing(block)
+            by = [block.shared]
+        if block.scope is not None or len(block.inputs) > 1 or not all(a.id in block.direct for a in by):
+            block = self._stage(block, None if needed is None else [*needed, *by])
+        (name,) = block.inputs
+        return replace(block, parts={name: tuple(block.direct[a.id] for a in by)})
 
-    def _of_partitions(
-        self, make: Make, output: Sequence[Node], inputs: Mapping[str, Input], key: Sequence[Node], by: Sequence[Node]
-    ) -> Block:
-        """Rows of one partition at a time, whose key has a name for each column from now on."""
-        self._named_apart((*by, *key))
-        return Block(make, tuple(output), inputs, tuple(key), scope=tuple(by))
-
-    def _key_columns(self, block: Block) -> list[Named]:
-        """The columns that a stage of a block has as its key in any case."""
-        if len(block.root_key) > len(block.key):
-            raise Untraceable(
-                "a join with the one row of an aggregate", "write it as a value: … WHERE x > (SELECT avg(x) FROM t)"
-            )
-        if block.scope is None:
-            return list(zip(block.root_key, block.key, strict=True))
-        return [(self._names[a.id], a) for a in (*block.scope, *block.key)]
+    def _sharing(self, block: Block) -> Block:
+        """A block whose rows have the value that all rows share."""
+        if block.is_one_row or (block.all_rows is not None and block.has(block.all_rows)):
+            return block
+        named = catalyst.shared_value(self._spark)
+        shared = attribute_of(named.toAttribute())
+        make = with_computed(block, block.output, [named])
+        return replace(block, make=make, output=(*block.output, shared), all_rows=shared)
 
     def _windowed(self, node: Node) -> Block:
         by = node.all("partitionSpec")
         if not all(one.is_attribute for one in by):
             raise Untraceable("a window by an expression", "select it in a subquery, and partition by its name")
-        block = self._block(node.children[0])
-        below = self._grouped(block, by, block.output)
+        different = self._different(by)
+        below = self._within(self._block(node.children[0]), different)
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             rows = below.make(spark, relations)
             return catalyst.window(spark, node.jvm, [a.jvm for a in below.key] if may_order(node) else [], rows)
 
-        output = (*node.output, *missing(below.key, node.output))
-        return self._of_partitions(make, output, below.inputs, below.key, by)
+        output = (*below.output, *missing(node.output, below.output))
+        return replace(below, make=make, output=output, direct={})
 
     def _limited(self, node: Node) -> Block:
         """The first rows of all. What is selected of them may leave out what they are ordered by."""
@@ -304,13 +310,13 @@ class _Cutting:
             if _is_ordered(top):
                 raise Untraceable("a limit of rows that a subquery orders", "write ORDER BY where LIMIT is")
         order = rows.all("order") if rows.kind == "Sort" else ()
-        below = self._stage(self._block(rows), of_all=True)
+        below = self._within(self._block(rows), ())
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             plan = below.make(spark, relations)
             return catalyst.first_rows(spark, plan, [one.jvm for one in order], [a.jvm for a in below.key], limit)
 
-        block = self._of_partitions(make, below.output, below.inputs, below.key, ())
+        block = replace(below, make=make, direct={})
         for project in reversed(selected):
             block = self._selected(project, block, Scalars({}))
         return block
@@ -318,19 +324,18 @@ class _Cutting:
     def _united(self, node: Node) -> Block:
         """Rows of several stages, each known by its part of the union and by its key there."""
         blocks = [self._settled(self._block(child)) for child in node.children]
-        width = max(len(self._key_columns(block)) for block in blocks)
+        width = max(len(block.key) for block in blocks)
         parts, key = list[Block](), list[list[Node]]()
         for number, (block, child) in enumerate(zip(blocks, node.children, strict=True)):
-            if any(a.type == "binary" for _, a in self._key_columns(block)):
+            if any(a.type == "binary" for a in block.key):
                 raise Untraceable("a union of rows whose key is binary", "write a view for each part")
-            named = catalyst.row_key(self._spark, number, [a.jvm for _, a in self._key_columns(block)], width)
+            named = catalyst.row_key(self._spark, number, [a.jvm for a in block.key], width)
             key.append([attribute_of(one.toAttribute()) for one in named])
-            self._names |= {a.id: a.name for a in key[-1]}
             output = (*child.output, *key[-1])
             own = replace(
                 block, make=with_computed(block, child.output, named), output=(*output, *block.key), direct={}
             )
-            parts.append(self._stage(own, under={a.id: a.name for a in key[-1]}))
+            parts.append(self._parted(own, key[-1][1:]))
 
         def union(spark: SparkSession, relations: Relations) -> Any:
             chosen = zip(parts, node.children, key, strict=True)
@@ -341,8 +346,44 @@ class _Cutting:
             return node.jvm.withNewChildren(catalyst.sequence(spark, rows))
 
         inputs = {name: table for part in parts for name, table in part.inputs.items()}
-        rows = self._of_partitions(union, (*node.output, *key[0]), inputs, key[0][:1], key[0][1:])
-        return replace(rows, of_rows=True)
+        by = {name: columns for part in parts for name, columns in part.parts.items()}
+        output, keys = (*node.output, *key[0]), tuple(key[0])
+        return Block(union, output, inputs, keys[:1], keys[1:], parts=by, of_rows=True)
+
+    # ---- several rows of one
+
+    def _repeated(self, node: Node) -> Block:
+        """Rows that are there once for each of several groupings, or for each window that they are in."""
+        below = self._row_by_row(node.children[0])
+        output = (*node.output, *missing(below.key, node.output))
+        number = attribute_of(catalyst.value(self._spark, below.key[0].jvm).toAttribute())
+
+        def make(spark: SparkSession, relations: Relations) -> Any:
+            kept = [a.jvm for a in output[len(node.output) :]]
+            names = [a.jvm for a in (*output, number)]
+            return catalyst.repeated(spark, node.jvm, names, kept, below.make(spark, relations))
+
+        return replace(below, make=make, output=(*output, number), key=(number,), scope=below.key, of_rows=True)
+
+    def _generated(self, node: Node) -> Block:
+        """A row for each item of a list or of a map, by the place of the item."""
+        generator = node.one("generator")
+        if generator.kind not in catalyst.LISTING:
+            raise Untraceable(f"{generator.kind}, whose rows have no number", "use explode, posexplode or inline")
+        below = self._row_by_row(node.children[0])
+        given = node.all("generatorOutput")
+        place = given[0] if generator.kind == "PosExplode" else attribute_of(catalyst.number(self._spark))
+
+        def make(spark: SparkSession, relations: Relations) -> Any:
+            return catalyst.listed(spark, node.jvm, place.jvm, below.make(spark, relations))
+
+        output = list({a.id: a for a in (*below.output, *given, place)}.values())
+        return replace(below, make=make, output=tuple(output), key=(place,), scope=below.key, of_rows=True)
+
+    def _row_by_row(self, node: Node) -> Block:
+        """The rows of an operator, each a partition of its own."""
+        block = self._settled(self._block(node))
+        return self._parted(block if len(block.inputs) == 1 else self._stage(block), block.key)
 
     # ---- subqueries of one value
 
@@ -353,14 +394,15 @@ class _Cutting:
         if not found:
             return below, Scalars({})
         stages = [(one, self._stage(self._block(one.one("plan")))) for one in found]
-        if any(one.all("outerAttrs") or stage.key for one, stage in stages):
+        if any(one.all("outerAttrs") or not stage.is_one_row for one, stage in stages):
             raise Untraceable("a subquery that may return several rows", "let it return an aggregate without GROUP BY")
-        rows = self._stage(below, of_all=True)
+        rows = self._parted(below, ())
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             plan = rows.make(spark, relations)
             for _, stage in stages:
-                plan = catalyst.joined_by_last(spark, plan, stage.make(spark, relations))
+                value = stage.make(spark, relations)
+                plan = catalyst.looked_up(spark, plan, value, rows.shared.jvm, stage.shared.jvm)
             return plan
 
         inputs = {**rows.inputs, **{n: t for _, stage in stages for n, t in stage.inputs.items()}}
@@ -369,76 +411,79 @@ class _Cutting:
 
     # ---- stages
 
-    def _settled(self, block: Block) -> Block:
-        """The block itself if it has joins alone, or a stage of it."""
-        return block if block.scope is None else self._stage(block)
+    def _settled(self, block: Block, referring: Sequence[Node] = ()) -> Block:
+        """The block itself if it has joins alone, and ``referring`` are columns of its inputs; or a stage of it."""
+        if block.scope is None and all(a.id in block.direct for a in referring):
+            return block
+        return self._stage(block)
 
-    def _stage(
-        self,
-        block: Block,
-        needed: Collection[int] | None = None,
-        *,
-        under: Mapping[int, str] | None = None,
-        of_all: bool = False,
-    ) -> Block:
-        """Close a block, and read the stage that it is; ``under`` has further names of attributes."""
-        if any(self._names[a.id] != (under or {}).get(a.id, self._names[a.id]) for a in block.scope or ()):
-            block = self._stage(block)  # a partition keeps the names of its columns
-        parts = [(name, a) for a in block.output for id, name in (under or {}).items() if a.id == id]
-        wanted = [(self._names[a.id], a) for a in block.output if needed is None or a.id in needed]
+    def _stage(self, block: Block, needed: Sequence[Node] | None = None) -> Block:
+        """Close a block, and read the stage that it is: its key, its scope and what is ``needed`` of its columns."""
+        ids = None if needed is None else {id for one in needed for id in one.references}
+        wanted = [a for a in block.output if ids is None or a.id in ids]
         rows = f"{self._view.name}_rows"
         name = self._free(f"{rows}{'' if number == 1 else number}" for number in count(1))
-        columns, key = self._close(block, [*parts, *wanted], name, of_all=of_all)
-        stage, places = self._stages[-1], {self._source(a): column for column, a in columns}
-        places |= {self._source(a): column for column, a in parts}
-        if any(self._source(dict(columns)[column]) != source for source, column in places.items()):
-            raise Untraceable(f"a name of two columns in {name}", "give each column of the tables a name of its own")
-        held = [(places[self._source(a)], a) for a in block.output if self._source(a) in places]
-        return read(name, stage, held, key, stage.key, of_all=of_all or block.scope == ())
+        columns = dict[str, Node]()
+        for attribute in wanted:
+            self._column(attribute, columns)
+        key = self._close(block, columns, name)
+        names = {self._source(a): column for column, a in columns.items()}
+        held = [(names[self._source(a)], a) for a in (*wanted, *key, *(block.scope or ()))]
+        return read(name, self._stages[-1], held, key, all_rows=block.all_rows)
 
-    def _close(
-        self, block: Block, wanted: Sequence[Named], name: str, *, of_all: bool = False
-    ) -> tuple[list[Named], tuple[Node, ...]]:
+    def _close(self, block: Block, columns: dict[str, Node], name: str) -> tuple[Node, ...]:
+        """Add a stage with these columns and those of its key, which are returned."""
         if not block.inputs:
             raise Untraceable("rows of no table", "read a table")
-        if block.scope is None:
-            keys = self._key_columns(block)
-            by: tuple[str, ...] = ()
-        else:
-            by = tuple(self._names[a.id] for a in block.scope) or (ALL_ROWS,)
-            if name == self._view.name:
-                # A partition has the names of its inputs' columns: other parts of the key give way to results.
-                self._named_apart(block.key, [*((self._names[a.id], a) for a in block.scope), *wanted])
-            keys = list({self._names[a.id]: a for a in (*block.key, *block.scope)}.items())
-        columns = self._columns(keys, wanted, final=name == self._view.name)
-        own = tuple(key for key, _ in keys)
-        of_all = of_all or block.scope == ()
-        if of_all and ALL_ROWS in {column.lower() for column, _ in columns}:
-            raise Untraceable(f"a column {ALL_ROWS!r}, which is a name of ours", "give the column another name")
-        signature = f"{name} of {self._view.name}"
-        function = StageFunction(block, columns, signature, of_all=of_all)
-        view_key = own or by
+        scope = block.scope or ()
+        key = block.key if block.key and block.is_of_all else self._different((*block.key, *scope))
+        names = tuple(self._column(attribute, columns) for attribute in key)
+        by = tuple(self._column(attribute, columns) for attribute in scope)
+        function = StageFunction(block, list(columns.items()), f"{name} of {self._view.name}")
         declared = () if by else InferredReferences()
-        self._stages.append(View(name, view_key, block.inputs, declared, function, by=by))
-        return columns, tuple(a for _, a in keys)
+        parts = block.parts if by else {}
+        self._stages.append(View(name, names, block.inputs, declared, function, by=by, by_table=parts))
+        return key
 
-    def _columns(self, keys: Sequence[Named], wanted: Sequence[Named], *, final: bool) -> list[Named]:
-        """The columns of a stage: those that are wanted, and its key where that is not among these."""
-        key, columns = dict(keys), dict[str, Node]()
-        for name, attribute in wanted:
-            free, known = name, {**key, **columns}
-            while free in known and self._source(known[free]) != self._source(attribute):
-                free += "_"
-            if final and free != name:
-                raise Untraceable(f"the name {name!r} for another column than its key", "give the column another name")
-            columns.setdefault(free, attribute)
-        return list({**columns, **key}.items())
+    def _column(self, attribute: Node, columns: dict[str, Node]) -> str:
+        """The column that has the value of an attribute; it is added under a free name if none has it."""
+        for column, other in columns.items():
+            if self._source(other) == self._source(attribute):
+                return column
+        name, taken = _usable(attribute.name), {column.lower() for column in columns}
+        while name.lower() in taken:
+            name += "_"
+        columns[name] = attribute
+        return name
+
+    def _different(self, attributes: Sequence[Node]) -> tuple[Node, ...]:
+        """Attributes, of which no two are one under two names."""
+        return tuple({self._source(a): a for a in reversed(attributes)}.values())[::-1]
+
+    def _different_pairs(self, pairs: Sequence[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
+        """Pairs of attributes, of which no two have the same on one side."""
+        different, seen = list[tuple[Node, Node]](), list[tuple[int, ...]]()
+        for pair in pairs:
+            sources = tuple(map(self._source, pair))
+            if not any(a == b for known in seen for a, b in zip(sources, known, strict=True)):
+                seen.append(sources)
+                different.append(pair)
+        return different
 
     def _source(self, attribute: Node) -> int:
         """The number of the attribute that one is under another name."""
         while attribute.id in self._aliased:
             attribute = self._aliased[attribute.id]
         return attribute.id
+
+
+def _root(join: Join) -> str | None:
+    """The side of which a joined row has one row."""
+    if join.how in ("INNER", "CROSS", "LEFT OUTER", *_LEFT_ALONE) and is_reached(join.right, join.theirs):
+        return "left"
+    if join.how in ("INNER", "CROSS", "RIGHT OUTER") and is_reached(join.left, join.ours):
+        return "right"
+    return None
 
 
 def _is_ordered(node: Node) -> bool:
@@ -455,21 +500,6 @@ def _require_no_other_subquery(node: Node) -> None:
         raise Untraceable("a subquery in a group, a join or an order", "write it in SELECT or WHERE, or join it")
 
 
-def _names(plan: Node, final: Sequence[Named], aliased: dict[int, Node]) -> dict[int, str]:
-    """A name for each attribute of a plan: that of the query's result which it becomes, or one made of its own."""
-    names: dict[int, str] = {}
-    every = list(_attributes(plan, aliased))
-    for name, attribute in final:
-        one: Node | None = attribute
-        while one is not None:
-            names.setdefault(one.id, name)
-            one = aliased.get(one.id)
-    for attribute in every:
-        if attribute.id not in names:
-            names[attribute.id] = _usable(attribute.name)
-    return names
-
-
 def _usable(name: str) -> str:
     """A name for a column: that of an expression is its text, ``sum(price)``."""
     if is_column(name):
@@ -478,13 +508,11 @@ def _usable(name: str) -> str:
     return plain if plain[:1].isalpha() else f"c_{plain}"
 
 
-def _attributes(plan: Node, aliased: dict[int, Node]) -> Iterator[Node]:
-    """Every attribute that an operator returns; ``aliased`` gets those that are another one under a name."""
-    for below in (*plan.children, *plan.subqueries):
-        yield from _attributes(below, aliased)
+def _aliased(plan: Node) -> dict[int, Node]:
+    """Every attribute of a plan that is another one under a name."""
+    found = {id: one for below in (*plan.children, *plan.subqueries) for id, one in _aliased(below).items()}
     for argument in ("projectList", "aggregateExpressions"):
-        aliased.update({n.id: n.bare for n in plan.all(argument) if n.kind == "Alias" and n.bare.is_attribute})
-    if plan.kind == "Union":  # has the attributes of its first part, which are others in the next parts
-        for attribute in plan.output:
-            aliased.pop(attribute.id, None)
-    yield from plan.output
+        found |= {one.id: one.bare for one in plan.all(argument) if one.kind == "Alias" and one.bare.is_attribute}
+    # A union has the attributes of its first part, which are others in the next parts.
+    united = {a.id for a in plan.output} if plan.kind == "Union" else set()
+    return {id: one for id, one in found.items() if id not in united}

@@ -36,8 +36,8 @@ from projections.planning.plans import (
 )
 from projections.planning.rows import Rows, Untraceable
 from projections.spark.failures import described
-from projections.spark.views.catalyst import normal_form
 from projections.spark.views.frames import handed
+from projections.spark.views.normal_form import normal_form
 from projections.spark.views.partials import partials_of
 from projections.spark.views.stages import cut
 
@@ -250,7 +250,8 @@ def _require_key(view: View, columns: Mapping[str, ColumnType]) -> None:
 def _key_types(view: View) -> dict[str, ColumnType]:
     """The columns of the view's key, with the types they have in the tables whose rows they name."""
     root = view.table(view.root)
-    types = {key: root.columns[key] for key in view.root_key}
+    held = zip(view.root_key, view.root_key_in(view.root), strict=True)
+    types = {key: root.columns[column] for key, column in held}
     for side in view.unmatched:
         table = view.table(side.table)
         types |= {key: table.columns[its] for key, its in zip(side.columns, table.key, strict=True)}

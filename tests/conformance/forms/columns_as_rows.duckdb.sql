@@ -1,0 +1,1 @@
+SELECT id, 'a' AS c, a AS val FROM t WHERE a IS NOT NULL UNION ALL SELECT id, 'b', b FROM t WHERE b IS NOT NULL
