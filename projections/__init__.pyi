@@ -87,6 +87,7 @@ from projections.declaring.sql_views import sql_view as sql_view
 from projections.declaring.streams import Stream as Stream
 from projections.declaring.tables import Table as Table
 from projections.stores.compared import ComparedGroup as ComparedGroup
+from projections.stores.explaining import explain as explain
 from projections.stores.histories import rows_as_of as rows_as_of
 from projections.stores.letters import set_aside_letters as set_aside_letters
 from projections.declaring.timing.histories import history as history

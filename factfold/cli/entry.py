@@ -94,7 +94,7 @@ _PLACES: Final = {
     ),
     "Operate": (
         # With the commands of views.projections and views.generations.
-        Place("projections", "Views: build them, keep them up to date, prove them.", "views.histories", "app"),
+        Place("projections", "Views: build them, keep them up to date, prove them.", "views.stages", "app"),
         Place("branches", "Branches: put each record of a topic into exactly one topic.", "views.branches", "app"),
         Place("archive", "Topics in columns next to Kafka, from which views are rebuilt.", "views.archive", "app"),
         Place("subscriptions", "Handlers that react to events.", "events.subscriptions", "app"),

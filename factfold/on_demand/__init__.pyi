@@ -77,6 +77,10 @@ from projections.spark.reading.kafka_source import KafkaLog as KafkaLog
 from projections.spark.shared_jvm import SharedJvm as SharedJvm
 from projections.spark.views.view_functions import personal_columns as personal_columns
 from projections.stores.asked_rows import query_rows as query_rows
+from projections.stores.explaining import (
+    drawn as drawn,
+    explain as explain,
+)
 from projections.stores.behind_rows import (
     COUNTED as COUNTED,
     rows_behind as rows_behind,

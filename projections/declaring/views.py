@@ -6,7 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Union
+from typing import Any, Final, Literal, Union
 
 from eventstore.aggregates.source_texts import source_of
 from projections.declaring.any_table import AnyTable
@@ -70,6 +70,9 @@ Targets = Target | tuple[Target, ...]
 Pointer = tuple[tuple[str, ...], Target]
 
 
+Within = Literal["group", "row", "all"]
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """A declared view. Make it by `view`, `sql_view`, `windowed` or `history`.
@@ -91,6 +94,7 @@ class View:
         reach: How far in time it looks.
         windows: The windows of its rows, if it declares any.
         by_table: The columns of a partition in tables that have them under other names.
+        within: Of which rows a partition is: a ``group`` of rows, one ``row`` of each table, or ``all`` rows.
 
     Examples:
         >>> @view(key="id")
@@ -112,6 +116,7 @@ class View:
     reach: Reach | None = None
     windows: InWindows | None = None
     by_table: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    within: Within = "group"
 
     def __repr__(self) -> str:
         """One line: the name, the key and the tables."""
@@ -228,7 +233,14 @@ class ViewTable(AnyTable):
         return self.view.signature()
 
 
-_OF_STAGES: Final = ("key", "by", "by_table", "tables", "declared")  # of a view, what its last stage has otherwise
+_OF_STAGES: Final = (
+    "key",
+    "by",
+    "by_table",
+    "within",
+    "tables",
+    "declared",
+)  # of a view, what its last stage has otherwise
 
 
 def noted_references(views: Iterable[View]) -> dict[str, list[Any]]:
@@ -246,7 +258,7 @@ def _noted(view: View) -> list[Any]:
 def _noted_stage(view: View, stage: View) -> dict[str, Any]:
     roles = {id(table): name for name, table in view.tables.items()}
     tables = {name: roles.get(id(table), table.name) for name, table in stage.tables.items()}
-    by = {"by": stage.by, "by_table": stage.by_table}
+    by = {"by": stage.by, "by_table": stage.by_table, "within": stage.within}
     return {"name": stage.name, "key": stage.key, **by, "tables": tables, "references": _noted(stage)}
 
 
@@ -260,10 +272,9 @@ def with_noted(view: View, noted: Mapping[str, Sequence[Any]]) -> View:
         for one in known:
             tables = {name: stages[read] for name, read in one["tables"].items()}
             references = _references_of(one["references"])
+            stage = View(one["name"], tuple(one["key"]), tables, references, view.function, by=tuple(one["by"]))
             by = {name: tuple(columns) for name, columns in one["by_table"].items()}
-            stages[one["name"]] = View(
-                one["name"], tuple(one["key"]), tables, references, view.function, by=tuple(one["by"]), by_table=by
-            )
+            stages[stage.name] = replace(stage, by_table=by, within=one["within"])
         return replace(view, **{part: getattr(stages[view.name], part) for part in _OF_STAGES})
     return view if view.references_are_known else replace(view, declared=_references_of(known))
 

@@ -36,7 +36,7 @@ def require_partitioned(view: View, plan: Node) -> None:
     """Raise Untraceable where a plan looks outside a partition, or may have two rows of one key."""
     rows = _Tracing(view).rows(plan)
     output = {a.name: a for a in plan.output}
-    for place, column in enumerate(() if _partition(view) == "all" else view.by):
+    for place, column in enumerate(() if view.within == "all" else view.by):
         if column not in output or not rows.holds(place, output[column]):
             raise Untraceable(
                 f"another value for {column!r} than its tables have",
@@ -46,11 +46,6 @@ def require_partitioned(view: View, plan: Node) -> None:
     key = [output[column] for column in view.key]
     if not (rows.distinguish(key) if view.grouped else rows.may_be_apart(key)):
         raise _repeated(view, rows)
-
-
-def _partition(view: View) -> str:
-    """Of a stage of a query, whether a partition is ``all`` rows, or one ``row`` of each table."""
-    return str(getattr(view.function, "partition", "group"))
 
 
 def _repeated(view: View, rows: LocalRows) -> Untraceable:
@@ -88,7 +83,7 @@ class _Tracing:
             return self._leaf(node)
         if name in SAME_ROWS:
             return self.rows(children[0], above)
-        if name in _LIMITED and _partition(self._view) == "all":
+        if name in _LIMITED and self._view.within == "all":
             return self.rows(children[0])  # a stage of all rows orders them by their key, too
         if name in _LIMITED:
             raise Untraceable(
@@ -134,8 +129,8 @@ class _Tracing:
         of_row = (FROM,) if FROM in ids else table.key
         own = frozenset(ids[column] for column in of_row if column not in held)
         present = () if table.key_may_be_null else tuple(frozenset({ids[column]}) for column in table.key)
-        linked = frozenset({0}) if _partition(self._view) == "all" else frozenset[int]()
-        unique = (frozenset[int](),) if _partition(self._view) == "row" else (own,)
+        linked = frozenset({0}) if self._view.within == "all" else frozenset[int]()
+        unique = (frozenset[int](),) if self._view.within == "row" else (own,)
         return LocalRows(by, unique, linked, present)
 
     # ---- rows one by one

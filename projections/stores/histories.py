@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -17,7 +16,7 @@ from projections.declaring.timing.validity import columns_of, validity_of
 from projections.declaring.views import View
 from projections.errors import InvalidDefinition
 from projections.stores import finals
-from projections.stores.opening import open_table_store
+from projections.stores.opening import opened
 from projections.stores.port import require_unchanged
 from projections.stores.sql import SqlTableStore
 from projections.stores.times import as_stored
@@ -48,7 +47,7 @@ def rows_as_of(views: str | SqlTableStore, group: ProjectionGroup, history: str 
     name = history if isinstance(history, str) else history.name
     _require_zone(moment)
     validity, columns = validity_of(group, name), columns_of(group, name)
-    with _opened(views) as store, store.looking() as connection:
+    with opened(views) as store, store.looking() as connection:
         state = store.serving_state(group.name)
         require_unchanged(group, state, state.built.get("columns", {}))
         view = sa.table(name, *map(sa.column, columns))
@@ -60,15 +59,6 @@ def rows_as_of(views: str | SqlTableStore, group: ProjectionGroup, history: str 
         key = [view.c[c] for c in _view(group, name).by]
         rows = connection.execute(sa.select(*(view.c[c] for c in columns)).where(valid).order_by(*key)).all()
     return _arrow(rows, columns)
-
-
-@contextmanager
-def _opened(views: str | SqlTableStore) -> Iterator[SqlTableStore]:
-    if isinstance(views, SqlTableStore):
-        yield views
-        return
-    with closing(open_table_store(views)) as store:
-        yield store
 
 
 def _view(group: ProjectionGroup, name: str) -> View:

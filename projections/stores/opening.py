@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Final
 
 import sqlalchemy as sa
@@ -52,6 +54,16 @@ def open_table_store(url: str) -> SqlTableStore:
     from projections.stores.postgres import PostgresTableStore  # needs the extra postgres
 
     return PostgresTableStore(url)
+
+
+@contextmanager
+def opened(views: str | SqlTableStore) -> Iterator[SqlTableStore]:
+    """The store of a URL, closed at the end, or the one that is given, which stays open."""
+    if isinstance(views, SqlTableStore):
+        yield views
+        return
+    with closing(open_table_store(views)) as store:
+        yield store
 
 
 def _parsed(url: str) -> sa.URL:

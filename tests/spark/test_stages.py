@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from projections import Environment, ProjectionGroup, rebuild, sql_view, view
+from projections import Environment, ProjectionGroup, explain, open_runner, rebuild, sql_view, view
 from projections.errors import InvalidDefinition
 from projections.spark.views.view_functions import view_columns
 from projections.stores.behind_rows import rows_behind
+from projections.stores.explaining import drawn
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
@@ -176,7 +177,16 @@ def test_a_name_that_is_a_column_and_a_result_means_what_spark_means(small, tmp_
         assert sorted(tuple(row.values())[:2] for row in trial.rows("some")) == expected
 
 
-def test_the_rows_behind_a_row_are_found_through_the_stages(small, tmp_path):
+DRAWN = """\
+some: computed for rows of one region_id. 1 rows by region_id
+│  last batch: 1 reached, 1 rows read, 1 changed
+└─ by region_id: some_rows: computed for each row of orders. 2 rows by id
+   │  last batch: 1 reached, 2 rows read, 1 changed
+   ├─ orders (topic shop.public.orders) by id
+   └─ customers (topic shop.public.customers) by id = orders.customer_id"""
+
+
+def test_the_rows_behind_a_row_are_found_through_the_stages_which_are_drawn_without_spark(small, tmp_path):
     text = "SELECT c.region_id, count(*) AS n FROM orders o JOIN customers c ON o.customer_id = c.id GROUP BY 1"
 
     def group():
@@ -191,4 +201,8 @@ def test_the_rows_behind_a_row_are_found_through_the_stages(small, tmp_path):
     rebuild(environment, group())
     found = rows_behind(store, group(), 1, "some", {"region_id": "3"})  # which knows the stages from the build alone
     assert [row.table for row in found] == ["some", "some_rows", "orders", "customers"]
+    with open_runner(environment, group()) as runner:
+        changes.put(orders, {"id": 2, "customer_id": 7, "amount": 6})
+        runner.catch_up()
+    assert "\n".join(drawn(explain(store, group(), "some"))) == DRAWN
     store.close()

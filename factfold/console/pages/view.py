@@ -13,7 +13,7 @@ from factfold.console.jobs import JobState
 from factfold.console.page import Action, NotFound, Outcome, Page, Query, chosen, declared, required, whole_number
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.groups import GROUPS, GroupState, declared_groups
-from factfold.console.readings.views import QUERY, ROWS, WHY, ShownRows, Why
+from factfold.console.readings.views import QUERY, ROWS, STAGES, WHY, ShownRows, Why
 from factfold.console.sources import Look, Sources
 from projections.declaring.views import with_noted
 
@@ -73,6 +73,7 @@ class Detail:
     seconds: float | None
     figures: tuple[Figure, ...]
     declared: Declared | None
+    stages: Part[tuple[str, ...]] | None
     rebuilding: Rebuilding | None
     rows: Part[ShownRows] | None
     query: Part[ShownRows] | None
@@ -118,10 +119,13 @@ def _detail(look: Look, group: GroupState, query: Query) -> Detail:
     serving, text = group.serving, query.get("sql", "").strip()
     key = {name.removeprefix(KEY): value for name, value in query.items() if name.startswith(KEY)}
     rows, why = (None, None) if view is None or serving is None else _of_rows(look, group.name, serving, view, key)
+    known = view is not None and serving is not None and look.definitions.group(group.name) is not None
     return Detail(
         group=group.name, view=view, generations=group.generations,
         seconds=serving["lag_seconds"] if serving else None, figures=figures(look, "group", group.name),
-        declared=_declared(look, group, view), rebuilding=_rebuilding(look, group), rows=rows, key=key, why=why,
+        declared=_declared(look, group, view),
+        stages=look.part(STAGES.of(group.name, view)) if known else None,
+        rebuilding=_rebuilding(look, group), rows=rows, key=key, why=why,
         query=look.part(QUERY.of(group.name, serving["generation"], group.views, text)) if text and serving else None,
         jobs=look.sources.jobs.about(_about(group.name)),
     )  # fmt: skip

@@ -79,6 +79,12 @@ def read_why(clients: Clients, group: str, generation: int, view: str, *key: tup
     return tuple(_why(clients, definition, row) for row in rows)
 
 
+def read_stages(clients: Clients, group: str, view: str) -> tuple[str, ...]:
+    """Return the drawing of a view's stages. Raises NotFound if the console does not know its group's definition."""
+    _, definition = declared(clients.definitions.group(group), f"group {group!r}", place=group)
+    return tuple(on_demand.drawn(on_demand.explain(clients.views, definition, view)))
+
+
 def _why(clients: Clients, group: ProjectionGroup, row: SourceRow) -> Why:
     values = {column: MASK if column in row.personal else value for column, value in row.values.items()}
     said = (row.table, row.reached, values, row.deleted, row.stream)
@@ -119,3 +125,4 @@ def _partition_of_change(clients: Clients, group: ProjectionGroup, row: SourceRo
 ROWS: Final = Reading(read_rows)
 QUERY: Final = Reading(read_query)
 WHY: Final = Reading(read_why)
+STAGES: Final = Reading(read_stages)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.declaring.views import Input
+from projections.declaring.views import Input, Within
 from projections.planning.conjuncts import conditions
 from projections.planning.plans import Node, attribute_of
 from projections.spark.scala import items
@@ -66,6 +66,11 @@ class Block:
         return self.scope is not None and self.all_rows is not None and [a.id for a in self.scope] == [self.all_rows.id]
 
     @property
+    def within(self) -> Within:
+        """Of which rows a partition of it is."""
+        return "all" if self.is_of_all else "row" if self.of_rows else "group"
+
+    @property
     def is_one_row(self) -> bool:
         """Whether it has one row."""
         return self.all_rows is not None and {a.id for a in (*self.key, *(self.scope or ()))} == {self.all_rows.id}
@@ -77,7 +82,6 @@ class StageFunction:
     def __init__(self, block: Block, columns: Sequence[Named], signature: str) -> None:
         self._make, self._inputs, self._columns = block.make, tuple(block.inputs), columns
         self.signature = signature
-        self.partition = "all" if block.is_of_all else "row" if block.of_rows else "group"
         self.__signature__ = inspect.Signature(
             [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in self._inputs]
         )

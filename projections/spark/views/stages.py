@@ -441,8 +441,8 @@ class _Cutting:
         by = tuple(self._column(attribute, columns) for attribute in scope)
         function = StageFunction(block, list(columns.items()), f"{name} of {self._view.name}")
         declared = () if by else InferredReferences()
-        parts = block.parts if by else {}
-        self._stages.append(View(name, names, block.inputs, declared, function, by=by, by_table=parts))
+        stage = View(name, names, block.inputs, declared, function, by=by, within=block.within)
+        self._stages.append(replace(stage, by_table=block.parts) if by else stage)
         return key
 
     def _column(self, attribute: Node, columns: dict[str, Node]) -> str:

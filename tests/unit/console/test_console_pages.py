@@ -49,6 +49,7 @@ WORDS = [
     (VIEW, "#declared", "tests.unit.console.teashop:group"),
     (VIEW, "#declared", "orders.customer_id → customers"),
     (VIEW, "#declared", "teashop.py:"),
+    (VIEW, "#stages", "by id = orders.customer_id"),
     (f"{VIEW}&key.order_id=o99", "#why", "no row of this key"),
     (f"{VIEW}&key.nothing=1", ".problem", "has no key of nothing"),
     (f"{VIEW}&key.nothing=1", ".problem", "give its key: order_id"),
