@@ -29,6 +29,7 @@ ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of per
 
 # Longer than a source repeats itself after any failure that is repaired, and shorter than deleted rows are a burden.
 HORIZON: Final = timedelta(days=30)
+MOST_ROWS: Final = 1_000_000
 _LEAST_HORIZON: Final = timedelta(hours=1)  # connectors that are started again repeat seconds, or minutes
 
 _CAPTURED: Final = (ChangelogTable, VersionTable)
@@ -48,6 +49,8 @@ class ProjectionGroup:
             transactions of these sources, and no view ever shows half of one. For PostgreSQL and JSON, with
             exactly-once delivery.
         bad_records: What happens to records that cannot be read.
+        most_rows: How many rows a stage of all rows may compute: one that compares no equal columns computes all of
+            them whenever one changes. A build or a batch with more is refused.
         horizon: How long a deleted row is known to be deleted: at least an hour, None for ever. A later change that may
             be of such a row stops the run with OlderThanHorizon.
 
@@ -65,6 +68,7 @@ class ProjectionGroup:
     transactions: tuple[str, ...] = ()
     bad_records: BadRecords = "fail"
     horizon: timedelta | None = HORIZON
+    most_rows: int = MOST_ROWS
     declared: ProjectionGroup | None = field(default=None, repr=False)  # of a resolved one: what it was made of
 
     def __post_init__(self) -> None:
@@ -101,6 +105,15 @@ class ProjectionGroup:
     def __repr__(self) -> str:
         """One line: the name and the views."""
         return f"<ProjectionGroup {self.name}: {listed([view.name for view in self.views])}>"
+
+    def require_few(self, view: View, rows: int) -> None:
+        """Refuse to compute all rows of a stage if they are more than the group allows; InvalidDefinition."""
+        if view.within == "all" and rows > self.most_rows:
+            raise InvalidDefinition(
+                f"view {view.name!r} computes {rows:,} rows whenever one changes, more than {self.most_rows:,}",
+                remedy="compare equal columns in its query, partition its windows, or allow more: most_rows=…",
+                place=view.place,
+            )
 
     def _check_transactions(self, prefix: str) -> None:
         captured = self.captured_by(prefix)

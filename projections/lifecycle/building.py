@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 from eventstore.schema_registry import RegisteredSchema
 from projections.declaring.columns import ColumnType
 from projections.declaring.group import ERASURES, ProjectionGroup
-from projections.declaring.tables import EventTable
-from projections.declaring.views import noted_references
+from projections.declaring.partials import hidden
+from projections.declaring.tables import EventTable, Table
+from projections.declaring.views import ViewTable, noted_references
 from projections.environment import Environment
 from projections.faults import FORGOTTEN
 from projections.lifecycle.forgotten import forgotten_by_serving
@@ -39,7 +40,7 @@ from projections.spark.live.prepared import PreparedQueries
 from projections.spark.log_faults import bad_records
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.view_functions import personal_columns
-from projections.stores.port import Generation, TablePlace
+from projections.stores.port import Generation, TablePlace, ViewPlace
 from projections.stores.runs import BUILDING, BUILT, SERVING, Run, decode_progress, encode_progress
 
 if TYPE_CHECKING:
@@ -330,10 +331,20 @@ class Builder:
             if view.name not in self.state.views:
                 if self._resumed:
                     self._keeper.empty(view.view)
+                self._require_few(view)
                 with described(f"projection group {self._group.name}, {view.definition.place}"):
                     result = tables.apply(view.definition, view.stored_columns)
                     written = self._keeper.load(result, view.view, rows=rows)
                 self._note(dataclasses.replace(self.state, views={**self.state.views, view.name: written}))
+
+    def _require_few(self, view: ViewPlace) -> None:
+        """Refuse now what the first batch would be refused for."""
+        if hidden(view.stored_columns):  # which are brought forward
+            return
+        read = [view.definition.table(name) for name in view.definition.tables]
+        of_views = sum(self.state.views[t.view.name] for t in read if isinstance(t, ViewTable))
+        of_tables = sum(self.state.tables[self._group.name_of(t)] for t in read if isinstance(t, Table))
+        self._group.require_few(view.definition, of_views + of_tables)
 
     def _finish(self) -> None:
         self._index("tables")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from projections import Environment, ProjectionGroup, explain, open_runner, rebuild, sql_view, view
 from projections.errors import InvalidDefinition
 from projections.spark.views.view_functions import view_columns
 from projections.stores.behind_rows import rows_behind
 from projections.stores.explaining import drawn
+from projections.stores.opening import opened
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
@@ -175,6 +177,27 @@ def test_a_name_that_is_a_column_and_a_result_means_what_spark_means(small, tmp_
             trial.put(customers, {"id": number, "full_name": name, "region_id": 1})
         trial.check()
         assert sorted(tuple(row.values())[:2] for row in trial.rows("some")) == expected
+
+
+def test_all_rows_are_computed_up_to_a_number_of_them(small, tmp_path):
+    def group(most):
+        view = sql_view("numbered", "SELECT id, row_number() OVER (ORDER BY amount) AS n FROM orders", tables=NAMED)
+        return ProjectionGroup("few", [view], most_rows=most)
+
+    with opened(f"sqlite:///{tmp_path}/few.db") as store:
+        store.prepare()
+        environment = Environment(small, small, store, MemoryLog())
+        changes = ChangeWriter(environment.log)
+        for number in range(3):
+            changes.put(orders, {"id": number, "amount": number})
+        with pytest.raises(InvalidDefinition, match="computes 3 rows whenever one changes, more than 2"):
+            rebuild(environment, group(2))
+        with capture_logs() as logs:
+            rebuild(environment, group(3))
+        assert [one["stage"] for one in logs if one["log_level"] == "warning"] == ["numbered"]
+        changes.put(orders, {"id": 3, "amount": 0})
+        with open_runner(environment, group(3)) as runner, pytest.raises(InvalidDefinition, match="computes 4 rows"):
+            runner.catch_up()
 
 
 DRAWN = """\

@@ -261,6 +261,7 @@ class LiveBatches:
             sizes = cut_slices(connection, view, walk)
             if view.partials is not None:
                 drop_marked(connection, view)
+        self.group.require_few(view.definition, sum(sizes.values()))
         with report.step("view"):
             self._write_result(view, sizes, affected)
 

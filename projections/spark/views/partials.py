@@ -8,7 +8,7 @@ now is added. If a least value is removed, any other one may follow: such groups
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -62,7 +62,9 @@ class Partial:
         """What the rows of a group come to."""
         from pyspark.sql import functions as F
 
-        return {"min": F.min, "max": F.max}.get(self.part, F.sum)(self.of_row())
+        if self.part in _EXTREMES:
+            return (F.min if self.part == "min" else F.max)(self.of_row())
+        return F.coalesce(F.sum(self.of_row()), F.lit(0))
 
 
 def partials_of(view: View, result: DataFrame) -> dict[str, ColumnType]:
@@ -79,7 +81,7 @@ def partials_of(view: View, result: DataFrame) -> dict[str, ColumnType]:
     ):
         return {}
     grouping = taken_apart(result)
-    if grouping is None or set(grouping.by) != set(view.key):
+    if grouping is None or set(grouping.by) != (set() if view.within == "all" else set(view.key)):
         return {}
     by_measure = [_partials(measure) for measure in grouping.measures.values()]
     if not all(by_measure) or not grouping.is_known_by_its_parts or not grouping.is_row_by_row:
@@ -151,12 +153,13 @@ def brought_forward(view: View, frames: Mapping[str, DataFrame], columns: Mappin
 
     lost, gained = (_grouping(call(view, {view.root: frames[side]})) for side in (BEFORE, AFTER))
     keys, names = list(view.key), [*view.key, *hidden(columns)]
-    parts = ((frames[GROUPS], 0), (_contributions(gained), 1), (_contributions(lost), -1))
+    constant = [F.lit(0).alias(name) for name in keys if view.within == "all"]  # the one value of all rows
+    parts = ((frames[GROUPS], 0), (_contributions(gained, constant), 1), (_contributions(lost, constant), -1))
     stored, added, taken = (frame.select(*names, F.lit(sign).alias(_SIGN)) for frame, sign in parts)
     # As many tasks as groups are gathered in; where that is one, there is no exchange, and the plan is made once.
     tasks = int(str(stored.sparkSession.conf.get("spark.sql.shuffle.partitions")))
     rows = stored.union(added).union(taken).coalesce(tasks)
-    groups = rows.groupBy(*keys).agg(*_together(gained)).where(_has_rows())
+    groups = rows.groupBy(*keys).agg(*_together(gained)).where(F.lit(view.within == "all") | _has_rows())
     returned = _returned(gained)
     certain = [F.when(~F.col(WHOLE), column).alias(n) for n, column in returned.items() if n not in keys]
     result = groups.select(*(F.col(c) for c in (*names, WHOLE)), *certain)
@@ -168,12 +171,12 @@ def _returned(grouping: Grouping) -> dict[str, Column]:
     return grouping.columns_over({m.number: _final(m, grouping) for m in grouping.measures.values()})
 
 
-def _contributions(grouping: Grouping) -> DataFrame:
+def _contributions(grouping: Grouping, constant: Sequence[Column]) -> DataFrame:
     """What each row contributes, with the columns of its group."""
     from pyspark.sql import functions as F
 
     partials = [partial.of_row().cast(partial.kind.ddl).alias(partial.name) for partial in _all_partials(grouping)]
-    return grouping.rows.select(*grouping.keys, F.lit(1).cast(LONG.ddl).alias(ROWS), *partials)
+    return grouping.rows.select(*constant, *grouping.keys, F.lit(1).cast(LONG.ddl).alias(ROWS), *partials)
 
 
 def _together(grouping: Grouping) -> list[Column]:

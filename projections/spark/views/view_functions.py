@@ -9,12 +9,15 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from projections.declaring.any_table import AnyTable, require_flat
 from projections.declaring.binding import check, may_not_match, require_all_reached
 from projections.declaring.checked_finals import require_time
 from projections.declaring.columns import ColumnType, Kind
 from projections.declaring.group import ProjectionGroup
 from projections.declaring.naming import checked_columns
+from projections.declaring.partials import hidden
 from projections.declaring.timing.promises import require_row_time
 from projections.declaring.views import InferredReferences, Planned, Reference, View, ViewTable
 from projections.errors import InvalidDefinition, SparkFailed, UnknownColumn
@@ -40,6 +43,8 @@ from projections.spark.views.frames import handed
 from projections.spark.views.normal_form import normal_form
 from projections.spark.views.partials import partials_of
 from projections.spark.views.stages import cut
+
+log = structlog.get_logger()
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,6 +92,8 @@ def _planned(spark: SparkSession, group: ProjectionGroup) -> tuple[dict[str, Any
                 for name, table in _tables(known).items()
             }
             personal[known.name] = personal_in(plan, read) if any(read.values()) else frozenset()
+            if known.within == "all" and not hidden(columns[known.name]):
+                log.warning("computes all of its rows whenever one changes", view=view.name, stage=known.name)
     return columns, personal
 
 
