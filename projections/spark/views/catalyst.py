@@ -36,6 +36,8 @@ class Classes:
             _object(java(spark).org.apache.spark.sql.types, "StringType"),
         )
         self.global_limit, self.local_limit = plans.logical.GlobalLimit, plans.logical.LocalLimit
+        self.expand = plans.logical.Expand
+        self.offset, self.is_not_null = plans.logical.Offset, expressions.IsNotNull
         self.left_outer, self.no_hint = plans.JoinType.apply("leftouter"), plans.logical.JoinHint.NONE()
         self.generate, self.union = plans.logical.Generate, plans.logical.Union
         self.numbered, self.attribute = expressions.PosExplode, expressions.AttributeReference
@@ -146,11 +148,22 @@ def aggregation(spark: SparkSession, node: Any, further: Sequence[Any], below: A
     return classes(spark).aggregate(node.groupingExpressions(), returned, below, node.hint())
 
 
-def first_rows(spark: SparkSession, below: Any, order: Sequence[Any], key: Sequence[Any], limit: Any) -> Any:
-    """The first rows in an order; those that it leaves equal come in the order of some attributes."""
+def in_order(spark: SparkSession, below: Any, order: Sequence[Any], key: Sequence[Any]) -> Any:
+    """Rows in an order; those that it leaves equal come in the order of some attributes."""
     own = classes(spark)
-    ordered = own.sort(sequence(spark, [*order, *_ascending(spark, key)]), True, below, own.none)
-    return own.global_limit(limit, own.local_limit(limit, ordered))
+    return own.sort(sequence(spark, [*order, *_ascending(spark, key)]), True, below, own.none)
+
+
+def bounded(spark: SparkSession, below: Any, bounds: Sequence[Any]) -> Any:
+    """Rows without those that limits and offsets leave out, the innermost first; a local limit only repeats these."""
+    own = classes(spark)
+    for one in bounds:
+        match str(one.nodeName()):
+            case "GlobalLimit":
+                below = own.global_limit(one.limitExpr(), own.local_limit(one.limitExpr(), below))
+            case "Offset":
+                below = own.offset(one.offsetExpr(), below)
+    return below
 
 
 def window(spark: SparkSession, node: Any, key: Sequence[Any], below: Any) -> Any:
@@ -219,7 +232,7 @@ def listed(spark: SparkSession, node: Any, place: Any, below: Any) -> Any:
 
 
 def number(spark: SparkSession) -> Any:
-    """An attribute for the place of an item."""
+    """An attribute for the place of an item, or of a grouping among several."""
     own = classes(spark)
     return own.attribute("pos", own.literal.apply(0).dataType(), True, own.no_marks, own.new_id(), own.nothing)
 

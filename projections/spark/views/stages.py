@@ -39,7 +39,12 @@ from projections.spark.views.blocks import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SKIPPED: Final = (*SAME_ROWS, "WindowGroupLimit", "LocalLimit")  # what the optimizer adds, an operator above says
+_SKIPPED: Final = (
+    *SAME_ROWS,
+    "WindowGroupLimit",
+    "LocalLimit",
+)  # without a GlobalLimit, what the optimizer adds, an operator above says
+_BOUNDS: Final = ("GlobalLimit", "LocalLimit", "Offset")
 _LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")
 _JOINS: Final = ("INNER", "CROSS", "LEFT OUTER", "RIGHT OUTER", "FULL OUTER", *_LEFT_ALONE)
 _LONGEST: Final = 30  # of a name that an expression gives
@@ -108,7 +113,7 @@ class _Cutting:
                 return self._windowed(node)
             case "Union":
                 return self._united(node)
-            case "GlobalLimit":
+            case "GlobalLimit" | "Offset":
                 return self._limited(node)
             case "Expand":
                 return self._repeated(node)
@@ -167,12 +172,12 @@ class _Cutting:
     def _joined(self, node: Node) -> Block:
         if node.how not in _JOINS:
             raise Untraceable(
-                "EXISTS, IN, or a subquery of several rows as a value",
-                "write it in WHERE, or join the different values",
+                "EXISTS by an inequality, as a value or in OR",
+                "write it in WHERE, or a view for each part of the OR",
             )
         left, right = (self._block(node.one(side)) for side in ("left", "right"))
         if not left.inputs or not right.inputs:
-            raise Untraceable("a join with rows of no table", "declare them as a table")
+            raise Untraceable("a join that keeps rows of no table", "join them with JOIN, or write CASE WHEN … END")
         join = compared(self._spark, node, left, right)
         if node.how in _LEFT_ALONE and not is_reached(join.right, join.theirs) and not join.alike and not join.others:
             join = replace(join, right=self._existing(join.right, join.theirs))
@@ -299,8 +304,10 @@ class _Cutting:
 
     def _limited(self, node: Node) -> Block:
         """The first rows of all. What is selected of them may leave out what they are ordered by."""
-        limit, top = node.one("limitExpr").jvm, node.children[0]
-        top = top.children[0] if top.kind == "LocalLimit" else top
+        top, bounds = node, list[Node]()
+        while top.kind in _BOUNDS:
+            bounds.append(top)
+            top = top.children[0]
         rows, selected = top, list[Node]()
         while rows.kind == "Project" and not list(rows.subqueries):
             selected.append(rows)
@@ -314,7 +321,8 @@ class _Cutting:
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             plan = below.make(spark, relations)
-            return catalyst.first_rows(spark, plan, [one.jvm for one in order], [a.jvm for a in below.key], limit)
+            ordered = catalyst.in_order(spark, plan, [one.jvm for one in order], [a.jvm for a in below.key])
+            return catalyst.bounded(spark, ordered, [one.jvm for one in reversed(bounds)])
 
         block = replace(below, make=make, direct={})
         for project in reversed(selected):
@@ -356,7 +364,7 @@ class _Cutting:
         """Rows that are there once for each of several groupings, or for each window that they are in."""
         below = self._row_by_row(node.children[0])
         output = (*node.output, *missing(below.key, node.output))
-        number = attribute_of(catalyst.value(self._spark, below.key[0].jvm).toAttribute())
+        number = attribute_of(catalyst.number(self._spark))
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             kept = [a.jvm for a in output[len(node.output) :]]

@@ -21,6 +21,7 @@ from projections.declaring.partials import hidden
 from projections.declaring.timing.promises import require_row_time
 from projections.declaring.views import InferredReferences, Planned, Reference, View, ViewTable
 from projections.errors import InvalidDefinition, SparkFailed, UnknownColumn
+from projections.planning.conjuncts import subqueries
 from projections.planning.inference import compared, inferred, written
 from projections.planning.lineage import require_own_key, require_traced
 from projections.planning.marks import ROLE, role
@@ -140,8 +141,9 @@ def _cut(spark: SparkSession, view: View, known: View) -> None:
     """Set the stages of a query; InvalidDefinition."""
     assert isinstance(view.declared, Planned)  # noqa: S101 - the caller looked
     with _refused_by_spark(known):
-        result, _ = _analysed(spark, known)
+        result, analysed = _analysed(spark, known)
     with _untraceable_refused(known), _refused_by_spark(known):
+        _require_truth(analysed)
         plan = plan_of(normal_form(spark, result))
         stages = cut(spark, known, view.tables, plan, result.columns)
         if not view.declared.finds_key and set(stages[-1].key) != set(view.key):
@@ -149,6 +151,15 @@ def _cut(spark: SparkSession, view: View, known: View) -> None:
                 f"the key {', '.join(view.key)}", f"name the key of its rows: {', '.join(stages[-1].key)}"
             )
     view.declared.stages, view.declared.session = stages, spark
+
+
+def _require_truth(plan: Node) -> None:
+    """Refuse IN with a subquery where more counts than whether it is true: Spark says false, and SQL null."""
+    for operator in operators(plan):
+        for expression in operator.expressions:
+            for subquery in subqueries(expression, truth=operator.kind in ("Filter", "Join")):
+                if subquery.values and not subquery.truth:
+                    raise Untraceable(f"{subquery.name} with a subquery as a value", "write EXISTS (… WHERE a = b)")
 
 
 def _analysed(spark: SparkSession, view: View) -> tuple[DataFrame, Node]:
