@@ -21,6 +21,7 @@ from projections.stores.sqlite import SqliteTableStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from projections.declaring.lakes import LakeTables
     from projections.logs.archive import ArchivableLog
     from projections.spark.keeping import Keeper
     from projections.stores.port import TableStore
@@ -123,6 +124,13 @@ class Environment(Connections):
 
         end_session(self.spark)
         self.store.close()
+
+    @cached_property
+    def lake(self) -> LakeTables:
+        """The Delta tables that views fill."""
+        from projections.spark.delta_tables import DeltaTables  # needs the extra spark
+
+        return DeltaTables.of(self.spark)
 
     @cached_property
     def keeper(self) -> Keeper[Any]:
