@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from projections.declaring.lakes import named
 from projections.declaring.view_topics import FinalTopic, ViewTopic
 from projections.declaring.views import View
 from projections.errors import InvalidDefinition
@@ -57,5 +58,5 @@ def _by(topic: str, views: Sequence[View]) -> str:
 
 
 def _refused(topic: str, why: str) -> InvalidDefinition:
-    remedy = "fill every topic once; within a group, a view reads another one by its name"
-    return InvalidDefinition(f"topic {topic!r} {why}", remedy=remedy)
+    remedy = "fill every topic and table once; within a group, a view reads another one by its name"
+    return InvalidDefinition(f"{named(topic)} {why}", remedy=remedy)

@@ -26,6 +26,11 @@ def checked_lake(path: str | None) -> str | None:
     )
 
 
+def named(place: str) -> str:
+    """A topic, or the path of a Delta table, as an error names it."""
+    return f"{'table' if '/' in place else 'topic'} {place!r}"
+
+
 @dataclass(frozen=True)
 class LakeChange:
     """Rows that wait for a Delta table: number, key and value as JSON, the newest of each key; no value deletes."""

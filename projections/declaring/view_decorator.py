@@ -78,12 +78,11 @@ def view(
                 f"view {name!r} has neither a key nor columns to group by",
                 remedy="pass key='…' (the first table's), or by='…' for one row a group",
             )
-        sides = {as_columns(c): table for c, table in (unmatched or {}).items()}
         declared = Declaration(
             name,
             key_of_partitions(partition, own),
             None if references is None else pointers(references),
-            sides,
+            {as_columns(c): table for c, table in (unmatched or {}).items()},
             by=partition,
             roots=tuple(roots),
             topic=ViewTopic.of(topic),

@@ -21,9 +21,9 @@ from eventstore.errors import TopicMismatch, TopicMissing
 from projections.connections import Connections
 from projections.declaring.filled_topics import lakes_of, results_topics, rows_topics, topics_of
 from projections.declaring.group import ProjectionGroup
-from projections.declaring.lakes import LakeTables
+from projections.declaring.lakes import LakeTables, named
 from projections.declaring.view_topics import RowProducer
-from projections.errors import InvalidDefinition, LakeUnusable
+from projections.errors import LakeUnusable
 from projections.outputs.publishing_results import ResultPublisher
 from projections.stores import outbox
 
@@ -104,7 +104,7 @@ def opened_publisher(
         yield None
         return
     prepare_topics(environment, group)
-    store = _outbox(environment, group)
+    store = environment.store.outbox
     with store.looking() as connection:
         _require_whole(outbox.lost(connection, group.name))
     with ExitStack() as opened:
@@ -120,14 +120,11 @@ def prepare_topics(environment: Connections, group: ProjectionGroup) -> None:
     results by its publisher. Raises TopicMismatch for a topic of another shape, or with records of others,
     LakeUnusable for a table with those, InvalidDefinition for one of another view.
     """
-    specs, lakes, views = (
-        [topic.spec for topic in topics_of(group.all_views)],
-        lakes_of(group.all_views),
-        group.all_views,
-    )
+    views = group.all_views
+    specs, lakes = [topic.spec for topic in topics_of(views)], lakes_of(views)
     if not specs and not lakes:
         return
-    store = _outbox(environment, group)
+    store = environment.store.outbox
     with store.looking() as connection:
         outbox.require_ours(connection, group.name, rows=rows_topics(views), results=results_topics(views))
     if specs:
@@ -150,30 +147,19 @@ def _note(
         outbox.note_topics(connection, ids, made=made)
         unfilled = outbox.unfilled(connection, list(ids))
     for place in holding(unfilled):
-        kind, place_name = (LakeUnusable if "/" in place else TopicMismatch), outbox.named(place)
+        kind = LakeUnusable if "/" in place else TopicMismatch
         raise kind(
-            f"{place_name} holds records that no view of this database wrote",
+            f"{named(place)} holds records that no view of this database wrote",
             remedy="delete it, or give the view one of another name: deleted rows would stay in it",
             place=place,
         )
-
-
-def _outbox(environment: Connections, group: ProjectionGroup) -> Transactions:
-    outbox = environment.store.outbox
-    if outbox is not None:
-        return outbox
-    raise InvalidDefinition(
-        f"group {group.name!r} has views with a topic, which are published from an outbox that a database keeps",
-        remedy="leave topic=… away, or keep the group in PostgreSQL",
-        place=environment.store.place,
-    )
 
 
 def _require_whole(lost: Sequence[str]) -> None:
     for place in lost:
         kind = LakeUnusable if "/" in place else TopicMissing
         raise kind(
-            f"{outbox.named(place)} was deleted, and is not what its view is",
+            f"{named(place)} was deleted, and is not what its view is",
             remedy="rebuild the group: the cut-over fills it again",
             place=place,
         )

@@ -9,7 +9,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
-from projections.declaring.lakes import LakeChange
+from projections.declaring.lakes import LakeChange, named
 from projections.declaring.view_topics import Row
 from projections.errors import InvalidDefinition
 from projections.stores.final_tables import final_tables
@@ -133,11 +133,6 @@ def require_ours(
                     remedy="give the view a topic or a table of another name",
                     place=f"view {({**rows, **results})[row.topic]}",
                 )
-
-
-def named(place: str) -> str:
-    """A topic, or the path of a Delta table, as an error names it."""
-    return f"{'table' if '/' in place else 'topic'} {place!r}"
 
 
 def lost(connection: sa.Connection, group: str) -> list[str]:
