@@ -16,6 +16,7 @@ from projections.spark.exchange import fetched, few_rows
 from projections.spark.nesting import opened_up
 from projections.spark.views.view_functions import view_columns
 from projections.stores import outbox
+from projections.stores.postgres import PostgresTableStore
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
@@ -44,9 +45,9 @@ def group_of(lake, *, version=1, least=0, columns=()):
 class Shop:
     """A group that is followed over a log in memory, and the rows of its view in both places."""
 
-    def __init__(self, spark, small, folder):
+    def __init__(self, spark, small, folder, store):
         self.lake = folder / "lake" / "bought"
-        self.store = SqliteTableStore(folder / "views.db")
+        self.store = store
         self.store.prepare()
         self.log = MemoryLog()
         self.environment = Environment(spark, small, self.store, self.log)
@@ -86,16 +87,19 @@ class Shop:
     def waits(self):
         return self.store.waiting()["shop"][str(self.lake)]
 
+    def build(self):
+        self.changes.put(customers, {"id": 1, "full_name": "Ann"})
+        self.order(1, **FULL, seal=b"\x00\xff")
+        self.order(2, paid="-0.001", share=-0.0)
+        self.order(3, buyer=9)
+        rebuild(self.environment, self.group)
+
 
 @pytest.fixture
 def shop(spark, small, tmp_path):
-    shop = Shop(spark, small, tmp_path)
-    with closing(shop.store):
-        shop.changes.put(customers, {"id": 1, "full_name": "Ann"})
-        shop.order(1, **FULL, seal=b"\x00\xff")
-        shop.order(2, paid="-0.001", share=-0.0)
-        shop.order(3, buyer=9)
-        rebuild(shop.environment, shop.group)
+    with closing(SqliteTableStore(tmp_path / "views.db")) as store:
+        shop = Shop(spark, small, tmp_path, store)
+        shop.build()
         yield shop
 
 
@@ -146,6 +150,22 @@ def test_a_delta_table_is_its_view_through_batches_a_crash_and_cut_overs(shop, m
     shop.order(8)
     shop.follow()
     assert (shop.is_equal(), "buyer" in shop.in_the_lake()[0]) == (5, False)
+
+
+@pytest.mark.faults
+def test_the_rows_of_postgresql_are_the_same_in_a_table(spark, small, tmp_path, database):
+    with closing(PostgresTableStore(database())) as store:
+        shop = Shop(spark, small, tmp_path, store)
+        shop.build()
+        shop.follow()
+        assert shop.is_equal() == 3
+        shop.changes.delete(orders, {"id": 3})
+        shop.follow()
+        assert shop.is_equal() == 2
+        shop.group = group_of(shop.lake, version=2, columns=["buyer"])
+        rebuild(shop.environment, shop.group)
+        shop.follow()
+        assert shop.is_equal() == 2
 
 
 def test_a_table_that_was_lost_is_filled_by_the_next_cut_over_and_one_of_others_is_refused(shop):
