@@ -130,7 +130,7 @@ def require_ours(
             if (row.group_name, row.view) != (group, ours.get(row.topic)):
                 raise InvalidDefinition(
                     f"{named(row.topic)} holds the {what} of view {row.view!r} of group {row.group_name!r}",
-                    remedy="give the view a topic or a table of another name",
+                    remedy=f"give the view a {'table' if '/' in row.topic else 'topic'} of another name",
                     place=f"view {({**rows, **results})[row.topic]}",
                 )
 
