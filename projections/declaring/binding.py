@@ -44,7 +44,7 @@ def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[st
         )
         if view.references_are_known:
             require_all_reached(view)
-    view = replace(view, topic=declared.topic, final=declared.final, reach=declared.reach)
+    view = replace(view, topic=declared.topic, lake=declared.lake, final=declared.final, reach=declared.reach)
     if len(set(view.key)) < len(view.key):
         raise InvalidDefinition(f"view {name!r} has a key column twice", remedy="give each side a name of its own")
     if view.columns_are_known and view.references_are_known:

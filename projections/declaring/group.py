@@ -89,7 +89,7 @@ class ProjectionGroup:
         for view in self.views:
             self._require_view(view)
         _ = self.tables
-        check_topics(self.name, self.all_views, read=self.topics)
+        check_topics(self.name, self.all_views, read=self.topics, personal=self.personal)
         check_finals(self.all_views)
         _ = self.retention
         for prefix in self.transactions:

@@ -135,16 +135,13 @@ _OPTIONS_OF_OTHERS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTION
 _OPTIONS_BEFORE = "spark.driver.defaultJavaOptions"
 # A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, and expressions that
 # are interpreted, for to compile them takes longer than to go through the rows.
-ONE_TASK: Final = {
+_SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # Constraints inferred from a join leave out none of so few rows, and are inferred again for each plan.
     "spark.sql.constraintPropagation.enabled": "false",
     SORTED_AGGREGATES: "false",
-}
-_SMALL = {
-    **ONE_TASK,
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
@@ -164,8 +161,6 @@ _DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # The tasks that read a table's list of files, 50 by default: one is enough.
     "spark.databricks.delta.snapshotPartitions": "1",
-    # The version that counts may be an old one, of a table that stood still: it is read as long as its files are there.
-    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
 
 

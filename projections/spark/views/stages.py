@@ -85,7 +85,7 @@ class _Cutting:
                 "several stages, and final results or rows that are forgotten",
                 "declare what comes last as a view over a view of the rest",
             )
-        last = replace(self._stages[-1], topic=view.topic, final=view.final, reach=view.reach)
+        last = replace(self._stages[-1], topic=view.topic, lake=view.lake, final=view.final, reach=view.reach)
         return (*self._stages[:-1], last)
 
     def _free(self, names: Iterator[str]) -> str:
