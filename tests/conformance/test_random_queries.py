@@ -43,6 +43,9 @@ FORMS = (
     "SELECT t.id, v.n, w.k FROM t JOIN (VALUES (1, 0.5), (1, 0.7)) AS v(k, n) ON t.a = v.k JOIN u ON true"
     " JOIN (VALUES (3), (4)) w(k) ON w.k > t.b WHERE u.id = 1",
     "SELECT count(*) AS n, sum(m) AS s, min(id) AS low FROM t WHERE m > 1000",
+    "SELECT (SELECT count(*) FROM t) AS x, (SELECT sum(m) FROM u) AS y",
+    "SELECT t.id FROM t, (SELECT max(m) AS m FROM u) x, (SELECT min(m) AS m FROM u) y WHERE t.m BETWEEN y.m AND x.m",
+    "SELECT t.id, u.id AS other FROM t RIGHT JOIN u ON t.m > u.m",
     "SELECT t.a, count(u.id) AS n FROM t LEFT JOIN u ON t.b = u.b GROUP BY t.a HAVING count(*) > 1",
 )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,7 @@ from projections.spark.views.catalyst import (
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+_EXCLUDED: Final = "spark.sql.optimizer.excludedRules"
 _SESSION: Final = "spark.sessionWindow"  # how Spark marks the column of a session, whose rows it merges as it groups
 
 
@@ -30,11 +32,23 @@ def normal_form(spark: SparkSession, frame: DataFrame) -> Any:
 
     The optimizer repeats rows for several DISTINCT aggregates. Such a plan stays as it was analysed.
     """
-    plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the plan has no Python face
+    with _without(spark, "org.apache.spark.sql.catalyst.optimizer.MergeSubplans"):
+        plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the plan has no Python face
     analysed, own = plan_in_jvm(frame), classes(spark)
     if "Expand" in _kinds(plan) and "Expand" not in _kinds(analysed):
         plan = own.named_groups.apply(own.unaliased.apply(analysed))
     return _written_out(spark, plan)
+
+
+@contextmanager
+def _without(spark: SparkSession, rule: str) -> Iterator[None]:
+    """Leave out a rule of the optimizer: two subqueries of one value in a record would be one stage of both."""
+    given = spark.conf.get(_EXCLUDED, None)
+    spark.conf.set(_EXCLUDED, f"{given},{rule}" if given else rule)
+    try:
+        yield
+    finally:
+        spark.conf.set(_EXCLUDED, given) if given else spark.conf.unset(_EXCLUDED)
 
 
 def _written_out(spark: SparkSession, plan: Any) -> Any:
