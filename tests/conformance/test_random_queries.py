@@ -25,6 +25,7 @@ FORMS = (
     "SELECT id, a FROM t ORDER BY m DESC, id LIMIT 3",
     "SELECT a, max(m) AS m FROM t GROUP BY a ORDER BY 2 DESC, 1 LIMIT 2",
     "SELECT id FROM t WHERE a NOT IN (SELECT b FROM u WHERE b IS NOT NULL)",
+    "SELECT id FROM t WHERE a NOT IN (SELECT b FROM u)",
     "SELECT t.id, (SELECT max(u.m) FROM u WHERE u.a = t.a) AS best FROM t",
     "SELECT t.id, u.id AS other FROM t JOIN u ON t.m > u.m",
     "SELECT id FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a = t.a AND u.m > t.m)",

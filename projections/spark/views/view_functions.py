@@ -21,7 +21,7 @@ from projections.declaring.partials import hidden
 from projections.declaring.timing.promises import require_row_time
 from projections.declaring.views import InferredReferences, Planned, Reference, View, ViewTable
 from projections.errors import InvalidDefinition, SparkFailed, UnknownColumn
-from projections.planning.conjuncts import subqueries
+from projections.planning.conjuncts import conditions, subqueries
 from projections.planning.inference import compared, inferred, written
 from projections.planning.lineage import require_own_key, require_traced
 from projections.planning.marks import ROLE, role
@@ -156,8 +156,11 @@ def _cut(spark: SparkSession, view: View, known: View) -> None:
 def _require_truth(plan: Node) -> None:
     """Refuse IN with a subquery where more counts than whether it is true: Spark says false, and SQL null."""
     for operator in operators(plan):
-        for expression in operator.expressions:
-            for subquery in subqueries(expression, truth=operator.kind in ("Filter", "Join")):
+        chooses = operator.kind in ("Filter", "Join")
+        parts = conditions(operator) if chooses else operator.expressions
+        for part in parts:
+            negated = part.kind == "Not" and part.children[0].kind == "InSubquery"  # which Spark writes as an anti join
+            for subquery in subqueries(part.children[0] if negated else part, truth=chooses):
                 if subquery.values and not subquery.truth:
                     raise Untraceable(f"{subquery.name} with a subquery as a value", "write EXISTS (… WHERE a = b)")
 
