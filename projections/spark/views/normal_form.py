@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from projections.planning.plans import plan_in_jvm
+from projections.planning.conjuncts import require_no_null_answer
+from projections.planning.plans import plan_in_jvm, plan_of
+from projections.planning.sessions import MARK
 from projections.spark.scala import items
 from projections.spark.views.catalyst import (
     as_column,
     changed,
     classes,
-    frame_of,
     kind_of,
     projection,
     sequence,
     under,
 )
+from projections.spark.views.plain_operators import in_plain_operators, with_column
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-_SESSION: Final = "spark.sessionWindow"  # how Spark marks the column of a session, whose rows it merges as it groups
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def normal_form(spark: SparkSession, frame: DataFrame) -> Any:
@@ -31,9 +31,10 @@ def normal_form(spark: SparkSession, frame: DataFrame) -> Any:
     """
     plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the plan has no Python face
     analysed, own = plan_in_jvm(frame), classes(spark)
+    require_no_null_answer(plan_of(analysed))
     if "Expand" in _kinds(plan) and "Expand" not in _kinds(analysed):
         plan = own.named_groups.apply(own.unaliased.apply(analysed))
-    return _by_parts(spark, plan)
+    return _by_parts(spark, in_plain_operators(spark, plan))
 
 
 def _kinds(plan: Any) -> set[str]:
@@ -55,7 +56,7 @@ def _by_parts(spark: SparkSession, plan: Any) -> Any:
     held = {id: [one.toAttribute() for one in named] for id, named in parts.items()}
     for record in records:
         id = record.exprId().id()
-        if record.metadata().contains(_SESSION):
+        if record.metadata().contains(MARK):
             others = [*by, *(one for other in held if other != id for one in held[other])]
             rows, held[id] = _with_sessions(spark, rows, others, *held[id])
     whole = {record.exprId().id(): _record(spark, record, held[record.exprId().id()]) for record in records}
@@ -96,16 +97,9 @@ def _with_sessions(spark: SparkSession, rows: Any, by: Sequence[Any], start: Any
     partition = Window.partitionBy(*(as_column(spark, one) for one in by))
     in_order = partition.orderBy(begins)
     before = F.max(ends).over(in_order.rowsBetween(Window.unboundedPreceding, -1))
-    rows, opens = _with(spark, rows, F.when(begins <= before, F.lit(None)).otherwise(begins), "opens")
+    rows, opens = with_column(spark, rows, F.when(begins <= before, F.lit(None)).otherwise(begins), "opens")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    rows, first = _with(spark, rows, F.max(as_column(spark, opens)).over(so_far), str(start.name()))
+    rows, first = with_column(spark, rows, F.max(as_column(spark, opens)).over(so_far), str(start.name()))
     of_session = Window.partitionBy(*(as_column(spark, one) for one in (*by, first)))
-    rows, last = _with(spark, rows, F.max(ends).over(of_session), str(end.name()))
+    rows, last = with_column(spark, rows, F.max(ends).over(of_session), str(end.name()))
     return rows, [first, last]
-
-
-def _with(spark: SparkSession, rows: Any, column: Column, name: str) -> tuple[Any, Any]:
-    """Rows with a further column, and the attribute that this is."""
-    own = [as_column(spark, one) for one in items(rows.output())]
-    plan = plan_in_jvm(frame_of(spark, rows).select(*own, column.alias(name)))
-    return plan, plan.output().last()

@@ -35,7 +35,9 @@ from projections.planning.plans import (
     plan_of,
 )
 from projections.planning.rows import Rows, Untraceable
+from projections.planning.sessions import require_merged_sessions
 from projections.spark.failures import described
+from projections.spark.views.blocks import StageFunction
 from projections.spark.views.frames import handed
 from projections.spark.views.normal_form import normal_form
 from projections.spark.views.partials import partials_of
@@ -154,6 +156,9 @@ def _analysed(spark: SparkSession, view: View) -> tuple[DataFrame, Node]:
     plan = analysed_plan(result)
     _refuse_moments(view, result, plan)
     _refuse_copies(view, plan, given)
+    if not isinstance(view.function, StageFunction):  # which merges the sessions itself
+        with _untraceable_refused(view):
+            require_merged_sessions(plan)
     return result, plan
 
 
