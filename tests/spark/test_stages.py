@@ -59,6 +59,24 @@ CUT = {
         "SELECT amount, count(*) AS n FROM orders GROUP BY ROLLUP (amount)",
         {"some_rows": (("pos", "id"), ("id",)),
          "some": (("amount", "spark_grouping_id"), ("amount", "spark_grouping_id"))}),
+    "whether rows exist that are equal": (
+        "SELECT id, EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id) AS buys FROM customers c",
+        {"some_rows": (("value",), ("value",)), "some": (("id",), ())}),
+    "the first row of a subquery, by what that does not select": (
+        "SELECT id, (SELECT o.amount FROM orders o WHERE o.seller_id = c.id ORDER BY o.id LIMIT 1) AS first"
+        " FROM customers c",
+        {"some_rows": (("id", "seller_id"), ("seller_id",)), "some": (("id_", "seller_id", "id"), ("id",))}),
+    "rows from a place on": (
+        "SELECT id FROM orders ORDER BY amount, id OFFSET 2",
+        {"some_rows": (("id",), ()), "some": (("id",), ("all_rows",))}),
+    "a group by a constant": (
+        "SELECT 'all' AS k, count(*) AS n FROM orders GROUP BY k",
+        {"some_rows": (("id",), ()), "some": (("groupingexpression",), ("groupingexpression",))}),
+    "a join with values": (
+        "SELECT x, count(*) AS n FROM orders CROSS JOIN (VALUES (1), (2)) v(x) GROUP BY x",
+        {"some_rows": (("pos", "id"), ("id",)), "some": (("x",), ("x",))}),
+    "stacked rows": ("SELECT id, stack(2, amount, 'a', seller_id) AS (x, y) FROM orders",
+        {"some": (("pos", "id"), ("id",))}),
     "items of a list": (
         "SELECT id, explode(array(amount, customer_id)) AS x FROM orders", {"some": (("pos", "id"), ("id",))}),
     "a session": (
@@ -110,7 +128,21 @@ REFUSED = {
         "SELECT id, EXISTS (SELECT 1 FROM orders o WHERE o.customer_id > c.id) AS buys FROM customers c",
         "EXISTS by an inequality", "in WHERE"),
     "IN as a value": (
-        "SELECT id, id IN (SELECT customer_id FROM orders) AS buys FROM customers", "IN with a subquery", "EXISTS"),
+        "SELECT id, region_id IN (SELECT o.amount FROM orders o WHERE o.customer_id = c.id) AS x FROM customers c",
+        "IN as a value, which is null where c.region_id is null, and false in Spark", "EXISTS"),
+    "NOT IN as a value": (
+        "SELECT id, region_id NOT IN (SELECT amount FROM orders) AS x FROM customers", "NOT IN as a value", "EXISTS"),
+    "the first rows of a subquery, in any order": (
+        "SELECT c.id, x.id AS o FROM customers c, LATERAL (SELECT id FROM orders o WHERE o.seller_id = c.id LIMIT 2) x",
+        "without an order", "ORDER BY"),
+    "the start of a session of single rows": (
+        "SELECT session_window(timestamp_micros(amount), '1 hour').start AS s, count(*) AS n FROM orders GROUP BY s",
+        "session_window for single rows", "GROUP BY bidder, session_window"),
+    "a session that WITH names, of single rows": (
+        "WITH w AS (SELECT id, session_window(timestamp_micros(amount), '1 hour') AS s FROM orders)"
+        " SELECT a.id, b.s.end AS e FROM w a JOIN w b ON a.id = b.id", "session_window for single rows", "GROUP BY"),
+    "a session that nothing groups": (
+        "SELECT id, session_window(timestamp_micros(amount), '1 hour') AS s FROM orders", "single rows", "GROUP BY"),
     "several different values for each row": (
         "SELECT count(DISTINCT customer_id) AS a, count(DISTINCT amount) AS b FROM orders o"
         " WHERE o.amount >= (SELECT max(p.amount) FROM orders p WHERE p.id = o.id)", "several rows", "GROUP BY"),
