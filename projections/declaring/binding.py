@@ -98,8 +98,8 @@ def _require_partitions(declared: Declaration, tables: Mapping[str, Input]) -> N
 
 def _references(declared: Declaration, tables: Mapping[str, Input]) -> tuple[Reference, ...] | InferredReferences:
     """The declared references. Without any, they are inferred where there is a table to look up."""
-    if declared.references is None and len(tables) > max(len(declared.roots), 1):
-        return Planned()
+    if declared.references is None and len(tables) > len(declared.roots):
+        return Planned(() if len(tables) == 1 else None)
     return tuple(_reference(c, target, tables, view=declared.name) for c, target in declared.references or ())
 
 

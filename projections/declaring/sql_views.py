@@ -89,7 +89,8 @@ def _planned(name: str, text: SqlText, tables: Mapping[str, Input]) -> View:
     except InvalidDefinition:
         query = Query(name, text, tables, by_place=False)
         view = View(name, (), query.roles, InferredReferences(), SqlFunction(query))
-    return replace(view, declared=Planned.of(view.declared))
+    known = view.references if view.references_are_known else None
+    return replace(view, declared=Planned(known, finds_key=True))
 
 
 @dataclass(frozen=True)

@@ -51,17 +51,11 @@ class InferredReferences:
 class Planned(InferredReferences):
     """The stages of a view, set once Spark has planned it, in every copy of the view; the last is the view itself."""
 
-    stages: tuple[View, ...] = ()
-    session: object = None  # in which Spark planned them: their functions are of it
-    finds_key: bool = False  # the key follows from the plan, and was not declared
-
-    @staticmethod
-    def of(declared: tuple[Reference, ...] | InferredReferences) -> Planned:
-        """The same of a query whose references are known, or are not yet."""
-        planned = Planned()
-        planned.finds_key = True
-        planned.references = None if isinstance(declared, InferredReferences) else declared
-        return planned
+    def __init__(self, references: tuple[Reference, ...] | None = None, *, finds_key: bool = False) -> None:
+        """With the references as far as they are known. ``finds_key``: the key follows from the plan, too."""
+        self.references, self.finds_key = references, finds_key
+        self.stages: tuple[View, ...] = ()
+        self.session: object = None  # in which Spark planned them: their functions are of it
 
 
 Input = Union[AnyTable, "View"]

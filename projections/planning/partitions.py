@@ -117,7 +117,8 @@ class _Tracing:
         name = role(node)
         if name is None:
             if node.kind in CONSTANT:
-                return LocalRows(by=((),) * len(self._view.by), constant=True)
+                one_row = (frozenset[int](),) if node.kind == "OneRowRelation" else ()
+                return LocalRows(by=((),) * len(self._view.by), unique=one_row, constant=True)
             raise Untraceable(
                 f"{node.kind}, rows that no parameter of it has",
                 "declare them as a table and take it as a parameter",

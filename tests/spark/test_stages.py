@@ -151,7 +151,7 @@ REFUSED = {
         "a subquery orders", "where LIMIT is"),
     "rows of no table": (
         "SELECT x, count(id) AS n FROM (VALUES (1), (2)) v(x) LEFT JOIN orders ON amount > x GROUP BY x", "no table",
-        "CASE"),
+        "keep the rows of the tables"),
     "no rows at all": ("SELECT id FROM orders LIMIT 0", "rows of no table", "a table"),
     "a name twice": ("SELECT max(id) AS a, min(id) AS A FROM orders", "a column name twice", "of its own"),
     "a subquery among groups": (

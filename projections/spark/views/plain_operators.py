@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -50,8 +50,8 @@ def _plain(spark: SparkSession, plan: Any) -> Any:
             return _grouped_by_column(spark, plan)
         case "Join" if kind_of(plan.joinType()) == "ExistenceJoin":
             return _existing(spark, plan)
-        case "Join" if _has_values(plan):
-            return _with_values(spark, plan)
+        case "LocalRelation" if not plan.data().isEmpty():
+            return _listed(spark, plan)
         case "Window" if plan.orderSpec().isEmpty() and "row_number()" in str(plan.windowExpressions()):
             return _in_order(spark, plan)
     return plan
@@ -144,60 +144,40 @@ def _copies(spark: SparkSession, plan: Any) -> Any:
     return projection(spark, [_as(spark, value, attribute) for value, attribute in named], rows)
 
 
+def _listed(spark: SparkSession, relation: Any) -> Any:
+    """The rows of VALUES as the items of a list in one row: each has a place."""
+    from pyspark.sql import functions as F
+
+    given = items(relation.output())
+    records = [_record(map(F.lit, row), given) for row in frame_of(spark, relation).collect()]
+    rows = spark.sql("SELECT 1 AS one").select(F.posexplode(F.array(*records)))
+    values = (F.col("col")[f"c{n}"].alias(f"c{n}") for n in range(len(given)))
+    plan = plan_in_jvm(rows.select(*values))
+    return projection(spark, [_as(spark, *pair) for pair in zip(items(plan.output()), given, strict=True)], plan)
+
+
+def _record(values: Iterable[Column], given: Sequence[Any]) -> Column:
+    """Values of the types of some attributes as one record."""
+    from pyspark.sql import functions as F
+
+    kinds = (one.dataType().sql() for one in given)
+    return F.struct(*(v.cast(kind).alias(f"c{n}") for n, (v, kind) in enumerate(zip(values, kinds, strict=True))))
+
+
 def _stacked(spark: SparkSession, plan: Any) -> Any:
     """The rows of ``stack`` as the records of a list."""
     from pyspark.sql import functions as F
 
     number, *values = items(plan.generator().children())
-    width, count = plan.generatorOutput().size(), int(str(number.sql()))
+    given, own = items(plan.generatorOutput()), items(plan.child().output())
+    width, count = len(given), int(str(number.sql()))
     columns = [as_column(spark, one) for one in values]
     columns += [F.lit(None)] * (count * width - len(values))
-    records = [columns[n * width : (n + 1) * width] for n in range(count)]
-    return _with_records(spark, plan.child(), items(plan.requiredChildOutput()), records, items(plan.generatorOutput()))
-
-
-def _with_values(spark: SparkSession, join: Any) -> Any:
-    """An inner join with the rows of VALUES as one with the records of a list."""
-    from pyspark.sql import functions as F
-
-    left, right = join.left(), join.right()
-    rows, listed = (left, right) if _is_listed(right) else (right, left)
-    records = [[F.lit(value) for value in row] for row in frame_of(spark, listed).collect()]
-    rows = _with_records(spark, rows, items(rows.output()), records, items(listed.output()))
-    condition = join.condition()
-    rows = rows if condition.isEmpty() else classes(spark).filter(condition.get(), rows)
-    return projection(spark, items(join.output()), rows)
-
-
-def _has_values(join: Any) -> bool:
-    inner = kind_of(join.joinType()).strip("$") in ("Inner", "Cross")
-    return inner and _is_listed(join.left()) != _is_listed(join.right())
-
-
-def _is_listed(plan: Any) -> bool:
-    """Whether all rows of a plan stand in the text. No rows at all stand for those of any table."""
-    below = items(plan.children())
-    if not below:
-        name = plan.nodeName()
-        return bool(name == "OneRowRelation" or (name == "LocalRelation" and not plan.data().isEmpty()))
-    return all(map(_is_listed, below))
-
-
-def _with_records(
-    spark: SparkSession, rows: Any, kept: Sequence[Any], records: Sequence[Sequence[Column]], given: Sequence[Any]
-) -> Any:
-    """Rows once for each of some records, whose values are the attributes that are given."""
-    from pyspark.sql import functions as F
-
-    own, kinds = items(rows.output()), [one.dataType().sql() for one in given]
-    structs = [
-        F.struct(*(value.cast(kind).alias(f"c{n}") for n, (value, kind) in enumerate(zip(record, kinds, strict=True))))
-        for record in records
-    ]
-    frame = frame_of(spark, rows).select(*(as_column(spark, one) for one in own), F.inline(F.array(*structs)))
+    records = [_record(columns[n * width : (n + 1) * width], given) for n in range(count)]
+    frame = frame_of(spark, plan.child()).select(*(as_column(spark, one) for one in own), F.inline(F.array(*records)))
     rows = plan_in_jvm(frame)
     made = [_as(spark, *pair) for pair in zip(items(rows.output())[len(own) :], given, strict=True)]
-    return projection(spark, [*kept, *made], rows)
+    return projection(spark, [*items(plan.requiredChildOutput()), *made], rows)
 
 
 def _as(spark: SparkSession, expression: Any, attribute: Any) -> Any:

@@ -163,9 +163,9 @@ class _Cutting:
                 "write it in WHERE, or a view for each part of the OR",
             )
         left, right = (self._block(node.one(side)) for side in ("left", "right"))
-        if not left.inputs or not right.inputs:
-            raise Untraceable("a join that keeps rows of no table", "join them with JOIN, or write CASE WHEN … END")
         join = compared(self._spark, node, left, right)
+        if not left.inputs or not right.inputs:
+            return self._with_values(join)
         if node.how in _LEFT_ALONE and not is_reached(join.right, join.theirs) and not join.alike and not join.others:
             join = replace(join, right=self._existing(join.right, join.theirs))
         join = self._with_one_row(join)
@@ -174,6 +174,19 @@ class _Cutting:
             right = self._stages.settled(join.right, join.theirs if root == "right" else ())
             return self._rooted(replace(join, left=left, right=right), left if root == "left" else right)
         return self._paired(join)
+
+    def _with_values(self, join: Join) -> Block:
+        """A join with rows of no table: of each row of the other side on its own, by their places."""
+        rows, values = (join.left, join.right) if join.left.inputs else (join.right, join.left)
+        outer = "LEFT OUTER" if rows is join.left else "RIGHT OUTER"
+        if join.how not in ("INNER", "CROSS", outer, *_LEFT_ALONE) or not rows.inputs:
+            raise Untraceable("a join that keeps rows of no table", "keep the rows of the tables, and join the others")
+        if join.how in _LEFT_ALONE:
+            return replace(rows, make=join.make())
+        below = self._row_by_row(rows)
+        join = replace(join, left=below, right=values) if rows is join.left else replace(join, left=values, right=below)
+        output = (*join.output, *missing((*below.key, *values.key), join.output))
+        return replace(below, make=join.make(), output=output, key=values.key, scope=below.key, of_rows=True)
 
     def _with_one_row(self, join: Join) -> Join:
         """A join by the value that all rows share, if a side is the one row that is made of all."""
@@ -324,7 +337,7 @@ class _Cutting:
 
     def _repeated(self, node: Node) -> Block:
         """Rows that are there once for each of several groupings, or for each window that they are in."""
-        below = self._row_by_row(node.children[0])
+        below = self._row_by_row(self._block(node.children[0]))
         output = (*node.output, *missing(below.key, node.output))
         number = attribute_of(catalyst.number(self._spark))
 
@@ -340,19 +353,21 @@ class _Cutting:
         generator = node.one("generator")
         if generator.kind not in catalyst.LISTING:
             raise Untraceable(f"{generator.kind}, whose rows have no number", "use explode, posexplode or inline")
-        below = self._row_by_row(node.children[0])
-        given = node.all("generatorOutput")
+        rows, given = self._block(node.children[0]), node.all("generatorOutput")
+        below = self._row_by_row(rows) if rows.inputs else rows
         place = given[0] if generator.kind == "PosExplode" else attribute_of(catalyst.number(self._spark))
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             return catalyst.listed(spark, node.jvm, place.jvm, below.make(spark, relations))
 
-        output = list({a.id: a for a in (*below.output, *given, place)}.values())
-        return replace(below, make=make, output=tuple(output), key=(place,), scope=below.key, of_rows=True)
+        output = tuple({a.id: a for a in (*below.output, *given, place)}.values())
+        if not below.inputs:
+            return replace(below, make=make, output=output, key=(*below.key, place))
+        return replace(below, make=make, output=output, key=(place,), scope=below.key, of_rows=True)
 
-    def _row_by_row(self, node: Node) -> Block:
-        """The rows of an operator, each a partition of its own."""
-        block = self._stages.settled(self._block(node))
+    def _row_by_row(self, block: Block) -> Block:
+        """Rows, each of which is a partition of its own."""
+        block = self._stages.settled(block)
         return self._stages.parted(block if len(block.inputs) == 1 else self._stages.stage(block), block.key)
 
     # ---- subqueries of one value
