@@ -143,8 +143,13 @@ ONE_TASK: Final = {
     "spark.sql.constraintPropagation.enabled": "false",
     SORTED_AGGREGATES: "false",
 }
+# Spark leaves out a group by a session if one above reads nothing but its start or end, and with it what merges rows.
+_SESSIONS_STAY = {
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.RemoveRedundantAggregates"
+}
 _SMALL = {
     **ONE_TASK,
+    **_SESSIONS_STAY,
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
@@ -223,6 +228,7 @@ def _defaults(memory: str, given: Mapping[str, str]) -> dict[str, str]:
         # PySpark makes five calls into the JVM to note where each column was written. Factfold does not show it.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         SORTED_AGGREGATES: "true",
+        **_SESSIONS_STAY,
         # What a rebuild keeps is read twice: to look for dictionaries in it takes longer than they spare.
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # Workers find the user's aggregates where this process found them.
