@@ -109,7 +109,8 @@ def _require_root_key(declared: Declaration, tables: Mapping[str, Input]) -> Non
         raise InvalidDefinition(
             f"view {declared.name!r} has key {', '.join(declared.key)!r}, its root table {root!r} has key"
             f" {', '.join(table.key)}",
-            remedy="a view joined by foreign keys has the key of its first table. One row a group is by='…'",
+            remedy="a view joined by foreign keys has the key of its first table. One row a group is by='…'. A query of"
+            " any other key is a sql_view, which finds it",
         )
 
 

@@ -32,7 +32,7 @@ def require_merged_sessions(plan: Node) -> None:
                 raise _refused()
             if handed_on and expression.bare.id in open_ones:
                 made.add(expression.id)
-        open_ones |= made
+        open_ones = (open_ones | made) - grouped
     if any(attribute.id in open_ones for attribute in plan.output):
         raise _refused()
 

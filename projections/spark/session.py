@@ -133,9 +133,16 @@ _COMPILED = f"-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m -XX:Met
 _COLLECTOR = "-XX:+UseParallelGC"
 _OPTIONS_OF_OTHERS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _OPTIONS_BEFORE = "spark.driver.defaultJavaOptions"
+# The first leaves out a group by a session if one above reads nothing but its start or end, and with it what merges
+# rows. The second makes one record of two values that subqueries ask for, and with it one stage of both.
+_RULES_LEFT_OUT: Final = {
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.RemoveRedundantAggregates,"
+    "org.apache.spark.sql.catalyst.optimizer.MergeSubplans"
+}
 # A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, and expressions that
 # are interpreted, for to compile them takes longer than to go through the rows.
 _SMALL = {
+    **_RULES_LEFT_OUT,
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -218,6 +225,7 @@ def _defaults(memory: str, given: Mapping[str, str]) -> dict[str, str]:
         # PySpark makes five calls into the JVM to note where each column was written. Factfold does not show it.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         SORTED_AGGREGATES: "true",
+        **_RULES_LEFT_OUT,
         # What a rebuild keeps is read twice: to look for dictionaries in it takes longer than they spare.
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # Workers find the user's aggregates where this process found them.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
+from pyspark.sql import functions as F
 from structlog.testing import capture_logs
 
 from projections import Environment, ProjectionGroup, explain, open_runner, rebuild, sql_view, view
@@ -194,6 +196,49 @@ def test_a_function_is_cut_as_a_query_is_and_has_the_key_that_it_declares(small)
     declared = view(key="id")(both)
     with pytest.raises(InvalidDefinition, match="along no reference"):
         view_columns(small, ProjectionGroup("cut", [declared]))
+
+
+def test_functions_in_python_stay_in_a_query_that_is_cut(small, tmp_path):
+    more = F.udf(lambda number: None if number is None else number + 1, "bigint")
+
+    @F.pandas_udf("bigint")
+    def less(numbers: pd.Series) -> pd.Series:
+        return numbers - 1
+
+    @view(key="id", tables={"customers": customers, "orders": orders})
+    def buyers(customers, orders):
+        sold = orders.select(less("seller_id").alias("of"))
+        own = customers.select("id", more("region_id").alias("next"))
+        return own.join(sold, own.next == sold.of, "left_semi")
+
+    with ViewTrial(small, ProjectionGroup("cut_python", [buyers]), tmp_path) as trial:
+        for number in (1, 2):
+            trial.put(customers, {"id": number, "full_name": "Ann", "region_id": number})
+        trial.put(orders, {"id": 1, "seller_id": 3, "amount": 1})
+        trial.check()
+        assert trial.rows("buyers") == [{"id": 1, "next": 2}]
+        trial.put(orders, {"id": 1, "seller_id": 4, "amount": 1})
+        trial.check()
+        assert trial.rows("buyers") == [{"id": 2, "next": 3}]
+
+
+LAST_SESSION = {
+    "in one view": "SELECT seller_id, max(w.start) AS last FROM {} GROUP BY seller_id",
+    "in stages": "SELECT max(w.start) AS last, 1 AS one FROM {} GROUP BY seller_id",
+}
+
+
+@each_row("text", LAST_SESSION.values(), ids=LAST_SESSION)
+def test_a_session_is_merged_where_a_group_above_reads_its_start_alone(small, tmp_path, text):
+    whole = "session_window(timestamp_seconds(amount), '5 seconds')"
+    sessions = f"(SELECT seller_id, {whole} AS w FROM orders GROUP BY seller_id, {whole})"
+    name = "last_in_stages" if "one" in text else "last_in_one"
+    group = ProjectionGroup(name, [sql_view("some", text.format(sessions), tables=NAMED)])
+    with ViewTrial(small, group, tmp_path) as trial:
+        for number, second in enumerate((1, 20, 23)):
+            trial.put(orders, {"id": number, "seller_id": 1, "amount": second})
+        trial.check()
+        assert [row["last"].timestamp() for row in trial.rows("some")] == [20]
 
 
 MEANT = {

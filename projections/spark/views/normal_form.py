@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from projections.planning.conjuncts import require_no_null_answer
 from projections.planning.plans import plan_in_jvm, plan_of
@@ -24,32 +23,18 @@ from projections.spark.views.plain_operators import in_plain_operators, with_col
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_EXCLUDED: Final = "spark.sql.optimizer.excludedRules"
-
 
 def normal_form(spark: SparkSession, frame: DataFrame) -> Any:
     """The plan of a frame in the form in which stages are cut: joins, filters and aggregates without subqueries.
 
     The optimizer repeats rows for several DISTINCT aggregates. Such a plan stays as it was analysed.
     """
-    with _without(spark, "org.apache.spark.sql.catalyst.optimizer.MergeSubplans"):
-        plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the plan has no Python face
+    plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the plan has no Python face
     analysed, own = plan_in_jvm(frame), classes(spark)
     require_no_null_answer(plan_of(analysed))
     if "Expand" in _kinds(plan) and "Expand" not in _kinds(analysed):
         plan = own.named_groups.apply(own.unaliased.apply(analysed))
     return _by_parts(spark, in_plain_operators(spark, plan))
-
-
-@contextmanager
-def _without(spark: SparkSession, rule: str) -> Iterator[None]:
-    """Leave out a rule of the optimizer: two subqueries of one value in a record would be one stage of both."""
-    given = spark.conf.get(_EXCLUDED, None)
-    spark.conf.set(_EXCLUDED, f"{given},{rule}" if given else rule)
-    try:
-        yield
-    finally:
-        spark.conf.set(_EXCLUDED, given) if given else spark.conf.unset(_EXCLUDED)
 
 
 def _kinds(plan: Any) -> set[str]:

@@ -46,6 +46,8 @@ def _plain(spark: SparkSession, plan: Any) -> Any:
         case "Generate":
             made = {"ReplicateRows": _copies, "Stack": _stacked}.get(kind_of(plan.generator()))
             return plan if made is None else made(spark, plan)
+        case "BatchEvalPython" | "ArrowEvalPython":
+            return _with_functions(spark, plan)
         case "Aggregate" if any(one.foldable() for one in items(plan.groupingExpressions())):
             return _grouped_by_column(spark, plan)
         case "Join" if kind_of(plan.joinType()) == "ExistenceJoin":
@@ -55,6 +57,12 @@ def _plain(spark: SparkSession, plan: Any) -> Any:
         case "Window" if plan.orderSpec().isEmpty() and "row_number()" in str(plan.windowExpressions()):
             return _in_order(spark, plan)
     return plan
+
+
+def _with_functions(spark: SparkSession, plan: Any) -> Any:
+    """Functions in Python as columns, as they were before Spark took them out."""
+    named = [_as(spark, *pair) for pair in zip(items(plan.udfs()), items(plan.resultAttrs()), strict=True)]
+    return projection(spark, [*items(plan.child().output()), *named], plan.child())
 
 
 # ---- rows by their place
@@ -94,7 +102,7 @@ def _ordering(spark: SparkSession, order: Any) -> Column:
 def _existing(spark: SparkSession, join: Any) -> Any:
     """A join with the different values that are compared; any other comparison stays."""
     own, parts = classes(spark), list(_parts(join.condition().get()))
-    sides = [compared for part in parts if (compared := _compared(join, part))]
+    sides = [compared for part in parts if (compared := _compared(join, part)) is not None]
     if len(sides) < len(parts):
         return join
     named = [under(spark, theirs, "value") for _, _, theirs in sides]

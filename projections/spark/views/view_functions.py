@@ -63,8 +63,8 @@ _REFUSED = {
     "Offset": "an offset", "Sample": "a sample", "Aggregate": "an aggregate", "Deduplicate": "rows without duplicates",
 }  # fmt: skip
 _REACHED = (
-    "use by='…' instead of key=, which gives the view all rows of each group: with key= a row sees only the rows that "
-    "its foreign keys lead to"
+    "use by='…', which gives the view all rows of each group: by its key a row sees only the rows that its foreign "
+    "keys lead to. Any other query is a sql_view without further arguments"
 )
 _SAME = "a view must return the same for the same rows: let an event or a column carry such a value"
 
