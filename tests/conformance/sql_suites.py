@@ -84,14 +84,14 @@ class LiveQueries(Closing):
         self._queries = {name: of_duckdb(name, text) for name, text in queries.items()}
         tables = {name: toy.table for name, toy in play.toys.items()}
         views = [sql_view(name, text, tables=tables) for name, text in queries.items()]
-        self._group = ProjectionGroup(name, views)
+        self.group = ProjectionGroup(name, views)
         self._store = store
         self._environment = Environment(spark, spark, self._store, MemoryLog())
         self._changes = ChangeWriter(self._environment.log)
         self._write(play.begin())
-        rebuild(self._environment, self._group)
-        _, self._layout = self._store.serving(self._group, view_columns(spark, self._group))
-        self._runner = self._held.enter_context(open_runner(self._environment, self._group))
+        rebuild(self._environment, self.group)
+        _, self._layout = self._store.serving(self.group, view_columns(spark, self.group))
+        self._runner = self._held.enter_context(open_runner(self._environment, self.group))
 
     def close(self) -> None:
         """Close the runner."""
@@ -104,7 +104,7 @@ class LiveQueries(Closing):
 
     def is_as_rebuilt(self) -> bool:
         """A new generation has the same rows."""
-        report = rebuild(self._environment, self._group)
+        report = rebuild(self._environment, self.group)
         return report.not_compared is None and not report.differs
 
     def wrong(self) -> dict[str, str]:

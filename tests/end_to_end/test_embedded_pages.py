@@ -13,6 +13,15 @@ import pytest
 from tests.unit.test_documentation import EMBEDDED, PAGES, ROOT, blocks, program
 
 README = ROOT / "README.md"
+RECIPES = ROOT / "docs/how-to/view-recipes.md"
+EXPLAIN = "$ factfold projections explain shop:recipes "
+# What the command prints, without a process of its own for each view.
+DRAWING = """
+from projections import explain
+from projections.stores.explaining import drawn
+for view in {views}:
+    print(*drawn(explain("sqlite:///recipes.db", recipes, view)), sep="\\n")
+"""
 EXAMPLE_LINES = [15, 25]  # of the README's two examples, without blank ones
 
 # One process for all of them: Java is started once, and each program has a folder and a Spark session of its own.
@@ -39,6 +48,12 @@ def printed_in(page):
     return [line for block in following for line in block.lines]
 
 
+def drawings():
+    """The stages that the page of recipes shows, by view."""
+    shown = [block.lines for block in blocks(RECIPES) if block.lines[0].startswith(EXPLAIN)]
+    return {lines[0].removeprefix(EXPLAIN): lines[1:] for lines in shown}
+
+
 def test_the_readme_has_two_examples_of_few_lines():
     examples = [block.lines for block in blocks(README) if block.kind == EMBEDDED]
     lengths = [len([line for line in lines if line]) for lines in examples]
@@ -51,7 +66,8 @@ def test_the_embedded_python_of_the_pages_runs_and_prints_what_the_readme_shows(
     for page in pages():
         file = tmp_path / page.stem.lower().replace("-", "_") / "page.py"
         file.parent.mkdir()
-        file.write_text(program(page, EMBEDDED), encoding="utf-8")
+        drawing = DRAWING.format(views=list(drawings())) if page == RECIPES else ""
+        file.write_text(program(page, EMBEDDED) + drawing, encoding="utf-8")
         files.append(str(file))
     assert len(files) >= 2
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FACTFOLD_")}
@@ -66,4 +82,6 @@ def test_the_embedded_python_of_the_pages_runs_and_prints_what_the_readme_shows(
     printed = {file: lines for file, *lines in (each.splitlines() for each in done.stdout.split("page ")[1:])}
     assert list(printed) == files
     assert printed[files[pages().index(README)]] == printed_in(README) != []
+    drawn = [line for lines in drawings().values() for line in lines]
+    assert printed[files[pages().index(RECIPES)]][-len(drawn) :] == drawn != []
     assert not (tmp_path / "cache" / "jars").exists()
