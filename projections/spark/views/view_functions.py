@@ -109,13 +109,14 @@ def _stages(
     if view.declared.stages and view.declared.session is spark:
         return [_stage(spark, group, stage, columns) for stage in view.declared.stages]
     view.declared.stages = ()
-    if view.key and (view.by or view.key[: len(view.root_key)] == next(iter(view.tables.values())).key):
+    known = _resolved(group, view, columns)
+    if view.key and (view.by or view.root_key == known.table(known.root).key):
         try:
             return [_stage(spark, group, view, columns)]
         except InvalidDefinition as error:
             refused = error
     try:
-        _cut(spark, view, _resolved(group, view, columns))
+        _cut(spark, view, known)
         return [_stage(spark, group, stage, columns) for stage in view.stages]
     except InvalidDefinition:
         view.declared.stages = ()
@@ -148,12 +149,12 @@ def _cut(spark: SparkSession, view: View, known: View) -> None:
         stages = cut(spark, known, view.tables, plan, result.columns)
         *before, last = stages
         if not view.declared.finds_key:
-            if not set(view.key) <= set(last.key):
+            if last.within != "all" and not set(view.key) <= set(last.key):
                 raise Untraceable(
                     f"the key {', '.join(view.key)}, and not that of its rows",
                     f"name the key of its rows: {', '.join(last.key)}",
                 )
-            last = replace(last, key=view.key)  # which the tracing of the stage proves
+            last = replace(last, key=view.key)  # proved for rows of one partition, and checked in each batch for all
     view.declared.stages, view.declared.session = (*before, last), spark
 
 
