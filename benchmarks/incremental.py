@@ -50,9 +50,9 @@ def main(
                     log.insert(size)
                     rebuild(environment, log.group)
                 with story.step(f"{size:,} orders: batches"), open_runner(environment, log.group) as runner:
-                    seconds[size] = _best(runner, log, CHANGES, runs)
+                    seconds[size] = best(runner, log, CHANGES, runs)
                     if size == SIZES[1]:
-                        few = _best(runner, log, FEW, runs)
+                        few = best(runner, log, FEW, runs)
                 story.say(f"{CHANGES:,} changes: {seconds[size]:.3f} s")
                 if size == SIZES[1]:
                     with story.step("foreachBatch that does nothing"):
@@ -61,7 +61,7 @@ def main(
     _report(story, seconds, few, nothing, runs=runs)
 
 
-def _best(runner: Runner, log: ShopLog, changes: int, runs: int) -> float:
+def best(runner: Runner, log: ShopLog, changes: int, runs: int) -> float:
     """The seconds of the quickest batch of so many changes; two before it make the plans and warm up."""
     seconds = []
     for _ in range(runs + 2):

@@ -52,11 +52,14 @@ class ShopLog:
     @property
     def group(self) -> ProjectionGroup:
         """A view over tables of this log's topics. Its own name lets several logs share one database."""
+        return self.group_of("orders", _JOINED)
+
+    def group_of(self, name: str, text: str) -> ProjectionGroup:
+        """A group of one query over tables of this log's topics."""
         orders: ChangelogTable = Table.from_changelog(_ORDERS, topic=self.orders_topic)
         customers: ChangelogTable = Table.from_changelog(_CUSTOMERS, topic=self.customers_topic)
-        name = self.prefix.replace("-", "_")
-        view = sql_view(f"orders_of_{name}", _JOINED, tables={"orders": orders, "customers": customers})
-        return ProjectionGroup(name, [view])
+        own = f"{name}_of_{self.prefix.replace('-', '_')}"
+        return ProjectionGroup(own, [sql_view(own, text, tables={"orders": orders, "customers": customers})])
 
     @property
     def records(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -11,7 +13,6 @@ import sqlalchemy as sa
 from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
 from projections import Environment, ProjectionGroup, Table, on, open_runner, rebuild, verify, view
-from projections.spark.lakehouse.store import DeltaTableStore
 from projections.spark.session import small_batch_session
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
@@ -56,20 +57,16 @@ def rehearsed(orders: DataFrame, customers: DataFrame) -> DataFrame:
     return orders.join(customers.toDF("customer_id", "customer"), "customer_id", "left")
 
 
-_GROUP = ProjectionGroup("rehearsal", [rehearsed])
-
-
 def rehearse(spark: SparkSession) -> None:
-    """Keep a view in a SQLite file, and in Delta Lake, each from its first record to its verification."""
-    with TemporaryDirectory() as folder:
-        for store in (SqliteTableStore(Path(folder) / "views.db"), DeltaTableStore(spark, f"delta:{folder}/views")):
-            store.prepare()
-            log = MemoryLog({kind.schema_id: kind.registered for kind in Order.event_types.values()})
-            _follow(Environment(spark, small_batch_session(spark), store, log), log)
-            store.close()
+    """Keep a view in a SQLite file and in a Delta table, from its first record to its verification."""
+    with TemporaryDirectory() as folder, closing(SqliteTableStore(Path(folder) / "views.db")) as store:
+        store.prepare()
+        log = MemoryLog({kind.schema_id: kind.registered for kind in Order.event_types.values()})
+        group = ProjectionGroup("rehearsal", [replace(rehearsed, lake=f"{folder}/rehearsed")])
+        _follow(Environment(spark, small_batch_session(spark), store, log), log, group)
 
 
-def _follow(environment: Environment, log: MemoryLog) -> None:
+def _follow(environment: Environment, log: MemoryLog, group: ProjectionGroup) -> None:
     changes = ChangeWriter(log)
 
     def happen(number: int) -> None:
@@ -79,8 +76,8 @@ def _follow(environment: Environment, log: MemoryLog) -> None:
             log.append(Order.category, f"order-{number}@{version}".encode(), value)
 
     happen(1)
-    rebuild(environment, _GROUP)
-    with open_runner(environment, _GROUP) as runner:
+    rebuild(environment, group)
+    with open_runner(environment, group) as runner:
         happen(2)
         runner.catch_up()
-    verify(environment, _GROUP)
+    verify(environment, group)

@@ -69,10 +69,6 @@ from projections.spark.archive.verifying import (
     release_topic as release_topic,
     verify_archive as verify_archive,
 )
-from projections.spark.lakehouse.reading import (
-    read_view as read_view,
-    read_views as read_views,
-)
 from projections.spark.live.incremental import BatchReport as BatchReport
 from projections.spark.session import open_session as open_session
 from projections.spark.timing.joins import (

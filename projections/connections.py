@@ -12,6 +12,7 @@ from projections.logs.port import RecordLog
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from projections.declaring.lakes import LakeTables
     from projections.stores.port import TableStore
 
 
@@ -24,6 +25,11 @@ class Connections(Closing):
     store: TableStore[Any]
     log: RecordLog
     keys: FollowedKeys | None = None
+
+    @property
+    def lake(self) -> LakeTables:
+        """The Delta tables that views fill; LakeUnusable where Spark has no Delta Lake."""
+        raise NotImplementedError
 
     def __post_init__(self) -> None:
         self.store.check_master(str(self.spark.sparkContext.master))

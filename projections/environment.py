@@ -14,13 +14,14 @@ from projections.connections import Connections
 from projections.logs.erasures import LogWithErasures
 from projections.logs.port import RecordLog
 from projections.spark_settings import SparkSettings
-from projections.stores.opening import delta_root, open_table_store
+from projections.stores.opening import open_table_store
 from projections.stores.sql import SqlTableStore
 from projections.stores.sqlite import SqliteTableStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from projections.declaring.lakes import LakeTables
     from projections.logs.archive import ArchivableLog
     from projections.spark.keeping import Keeper
     from projections.stores.port import TableStore
@@ -56,12 +57,12 @@ class Environment(Connections):
         archive: str | Path | None = None,
         spark: SparkSettings | None = None,
     ) -> Environment:
-        """Start Spark for topics in Kafka and views in PostgreSQL or Delta Lake, and prepare the views' database.
+        """Start Spark for topics in Kafka and views in PostgreSQL, and prepare the views' database.
 
         Args:
             settings: The settings of Kafka.
-            views_url: SQLAlchemy's URL of the views' database, or ``delta:`` and a path or Hadoop URI.
-            jars: The jars for Kafka and Avro. Delta tables and archives need those of Delta Lake too.
+            views_url: SQLAlchemy's URL of the views' database.
+            jars: The jars for Kafka and Avro. Delta tables of views, and archives, need those of Delta Lake too.
             memory: The heap of the driver.
             keys: The key store that opens personal columns.
             archive: The archive of topics, which is read instead of archived records.
@@ -72,15 +73,12 @@ class Environment(Connections):
             TableStoreUnavailable: The database did not answer.
         """
         # What follows needs the extras spark and kafka, and a declared group does without them.
-        from projections.spark.lakehouse.store import DeltaTableStore
         from projections.spark.reading.kafka_source import KafkaLog
         from projections.spark.session import open_session, small_batch_session
 
-        # A database is asked before Spark starts, which takes seconds; Delta Lake is asked by Spark.
-        database = None if delta_root(views_url) else _prepared(views_url)
+        store = _prepared(views_url)  # before Spark starts, which takes seconds
         chosen = spark or SparkSettings()
         session = open_session(jars, master=chosen.master, memory=memory, config=chosen.config)
-        store = database or DeltaTableStore(session, views_url)
         log: RecordLog = KafkaLog(settings)
         if archive is not None:
             log = _archived(session, KafkaLog(settings), archive)
@@ -125,17 +123,19 @@ class Environment(Connections):
         self.store.close()
 
     @cached_property
+    def lake(self) -> LakeTables:
+        """The Delta tables that views fill."""
+        from projections.spark.delta_tables import DeltaTables  # needs the extra spark
+
+        return DeltaTables.of(self.spark)
+
+    @cached_property
     def keeper(self) -> Keeper[Any]:
         """The operations of Spark on the tables of the store."""
-        if isinstance(self.store, SqlTableStore):
-            from projections.spark.sql_keeping import SqlKeeper  # needs the extra spark
+        from projections.spark.sql_keeping import SqlKeeper  # needs the extra spark
 
-            return SqlKeeper(self, self.store)
-        from projections.spark.lakehouse.keeping import DeltaKeeper  # needs the extra spark
-        from projections.spark.lakehouse.store import DeltaTableStore
-
-        assert isinstance(self.store, DeltaTableStore)  # noqa: S101 - tables are in a database or in Delta Lake
-        return DeltaKeeper(self, self.store)
+        assert isinstance(self.store, SqlTableStore)  # noqa: S101 - there is no other kind
+        return SqlKeeper(self, self.store)
 
 
 def _prepared(views_url: str) -> TableStore[Any]:

@@ -37,6 +37,7 @@
         ├── ViewInUse                a view cannot be replaced: a query holds it, or something depends on it
         ├── CheckpointUnusable       a checkpoint folder that cannot be made, or that others may read
         ├── ArchiveUnusable          an archive that cannot be opened, or that others may read
+        ├── LakeUnusable             a view's Delta table that was deleted, or that holds rows of others
         ├── ArchiveMoved             another archiver has appended to this archive meanwhile
         ├── ArchiveDiffers           an archive does not hold what its topic holds
         ├── ClassArchiveNotMade      the archive of Spark's classes cannot be written
@@ -252,6 +253,10 @@ class CheckpointUnusable(ProjectionError):
 
 class ArchiveUnusable(ProjectionError):
     """An archive that cannot be opened or made, or whose folder others than its owner may read."""
+
+
+class LakeUnusable(ProjectionError):
+    """A Delta table that a view fills was deleted, holds rows of others, or cannot be reached without Delta Lake."""
 
 
 class ArchiveMoved(ProjectionError):

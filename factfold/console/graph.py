@@ -140,9 +140,9 @@ def _add_group(graph: Graph, group: ProjectionGroup, row: Mapping[str, Any]) -> 
             waits = _waits(row, inner.topic)
             graph.edge(graph.node("topic", inner.topic), of_table, records=waits, seconds=seconds if waits else None)
             graph.edge(of_table, of_view)
-        if view.topic is not None:
-            waits = row.get("topics", {}).get(view.topic.name)
-            graph.edge(of_view, graph.node("topic", view.topic.name), records=waits)
+        for place in view.filled:
+            kind: Kind = "table" if "/" in place else "topic"
+            graph.edge(of_view, graph.node(kind, place), records=row.get("topics", {}).get(place))
 
 
 def _add_unknown(graph: Graph, state: GroupState, row: Mapping[str, Any]) -> None:

@@ -171,12 +171,6 @@ class Clients(Closing):
 
 
 def _opened_views(opened: ExitStack, url: str) -> SqlTableStore:
-    if on_demand.delta_root(url) is not None:
-        raise NotConfigured(
-            "these views are stored in Delta Lake, which only Spark reads. The console starts no Spark",
-            remedy="factfold projections status --lag",
-            place=url,
-        )
     store: SqlTableStore = opened.enter_context(opened_views(url))  # type: ignore[assignment]  # of a database
     store.prepare()
     return store

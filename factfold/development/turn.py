@@ -133,6 +133,7 @@ def main(arguments: Sequence[str]) -> int:
             say(f"changed: {', '.join(changed)}; raise the group's version before you release it")
         environment = os.environ
         with opened_environment(
+            group,
             environment["FACTFOLD_VIEWS_URL"],
             memory,
             environment.get("FACTFOLD_MASTER_KEYS"),

@@ -65,6 +65,7 @@ from eventstore.topics import (
     event_topic as event_topic,
 )
 from projections.branching.router import router_outwaiting as router_outwaiting
+from projections.declaring.filled_topics import lakes_of as lakes_of
 from projections.declaring.group import ERASURES as ERASURES
 from projections.lifecycle.freshness import applied_commits as applied_commits
 from projections.lifecycle.lag import (
@@ -72,7 +73,6 @@ from projections.lifecycle.lag import (
     waiting_offsets as waiting_offsets,
 )
 from projections.spark.class_archive import make_class_archive as make_class_archive
-from projections.spark.lakehouse.opening import opened_lakehouse as opened_lakehouse
 from projections.spark.reading.kafka_source import KafkaLog as KafkaLog
 from projections.spark.shared_jvm import SharedJvm as SharedJvm
 from projections.spark.views.view_functions import personal_columns as personal_columns
@@ -99,7 +99,6 @@ from projections.stores.generations import (
 )
 from projections.stores.letters import set_aside_topics as set_aside_topics
 from projections.stores.opening import (
-    delta_root as delta_root,
     open_table_store as open_table_store,
     sqlite_path as sqlite_path,
 )

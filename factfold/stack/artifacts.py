@@ -33,11 +33,11 @@ def spark_jars() -> list[Path]:
 
 
 def delta_jars() -> list[Path]:
-    """Return the further jars that Delta Lake and archives need, and download the missing ones.
+    """Return the further jars that Delta tables of views, and archives, need, and download the missing ones.
 
     Examples:
         >>> jars = [*spark_jars(), *delta_jars()]
-        >>> environment = Environment.open(Settings(), views_url="delta:/lake/views", jars=jars)
+        >>> environment = Environment.open(Settings(), views_url="postgresql+psycopg://…", jars=jars)
     """
     return fetch(versions().delta_jars)
 

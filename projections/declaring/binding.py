@@ -44,7 +44,7 @@ def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[st
         )
         if view.references_are_known:
             require_all_reached(view)
-    view = replace(view, topic=declared.topic, final=declared.final, reach=declared.reach)
+    view = replace(view, topic=declared.topic, lake=declared.lake, final=declared.final, reach=declared.reach)
     if len(set(view.key)) < len(view.key):
         raise InvalidDefinition(f"view {name!r} has a key column twice", remedy="give each side a name of its own")
     if view.columns_are_known and view.references_are_known:
@@ -98,8 +98,8 @@ def _require_partitions(declared: Declaration, tables: Mapping[str, Input]) -> N
 
 def _references(declared: Declaration, tables: Mapping[str, Input]) -> tuple[Reference, ...] | InferredReferences:
     """The declared references. Without any, they are inferred where there is a table to look up."""
-    if declared.references is None and len(tables) > max(len(declared.roots), 1):
-        return Planned()
+    if declared.references is None and len(tables) > len(declared.roots):
+        return Planned(() if len(tables) == 1 else None)
     return tuple(_reference(c, target, tables, view=declared.name) for c, target in declared.references or ())
 
 
@@ -109,7 +109,8 @@ def _require_root_key(declared: Declaration, tables: Mapping[str, Input]) -> Non
         raise InvalidDefinition(
             f"view {declared.name!r} has key {', '.join(declared.key)!r}, its root table {root!r} has key"
             f" {', '.join(table.key)}",
-            remedy="a view joined by foreign keys has the key of its first table. One row a group is by='…'",
+            remedy="a view joined by foreign keys has the key of its first table. One row a group is by='…'. A query of"
+            " any other key is a sql_view, which finds it",
         )
 
 

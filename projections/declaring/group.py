@@ -89,7 +89,7 @@ class ProjectionGroup:
         for view in self.views:
             self._require_view(view)
         _ = self.tables
-        check_topics(self.name, self.all_views, read=self.topics)
+        check_topics(self.name, self.all_views, read=self.topics, personal=self.personal)
         check_finals(self.all_views)
         _ = self.retention
         for prefix in self.transactions:
@@ -107,7 +107,7 @@ class ProjectionGroup:
         return f"<ProjectionGroup {self.name}: {listed([view.name for view in self.views])}>"
 
     def require_few(self, view: View, rows: int) -> None:
-        """Refuse to compute all rows of a stage if they are more than the group allows; InvalidDefinition."""
+        """Refuse to compute all rows of a stage if they are more than the group allows. Raises InvalidDefinition."""
         if view.within == "all" and rows > self.most_rows:
             raise InvalidDefinition(
                 f"view {view.name!r} computes {rows:,} rows whenever one changes, more than {self.most_rows:,}",

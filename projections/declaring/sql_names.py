@@ -46,8 +46,3 @@ class Names:
         """The only table that has a column of this name, where the columns of all are known."""
         owners = [alias for alias, columns in self._known.items() if name in columns]
         return owners[0] if self._are_known and len(owners) == 1 and name not in self._shared else ""
-
-    def has_column(self, name: str) -> bool:
-        """Whether a table is known to have a column of this name."""
-        known = [table.columns if isinstance(table, AnyTable) else table.key for table in self._roles.values()]
-        return any(name.lower() == column.lower() for columns in known for column in columns)

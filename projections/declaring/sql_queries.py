@@ -166,7 +166,7 @@ class Query:
                 f"name its tables as in tables={{…}}: {', '.join(given.values())}",
             )
         root = self.scopes.root(self.select)
-        if root is None:
+        if root is None and self._by_place:
             raise self._refused("has no table in its FROM", "begin FROM with the table whose key is the view's")
         return sorted(named, key=lambda table: (table is not root, start(table)))
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from projections.declaring.binding import bind
 from projections.declaring.finals import FinalResults
+from projections.declaring.lakes import checked_lake
 from projections.declaring.naming import checked_identifier
 from projections.declaring.sql_queries import Query
 from projections.declaring.sql_text import SqlText, parsed
@@ -48,6 +49,7 @@ def sql_view(
     key: Columns | None = None,
     roots: Sequence[str] = (),
     topic: str | ViewTopic | None = None,
+    lake: str | None = None,
     final: FinalResults | None = None,
     reach: Reach | None = None,
 ) -> View:
@@ -55,8 +57,8 @@ def sql_view(
 
     A query that one view cannot keep up to date is cut into stages when Spark plans it. A stage is a view with
     ``_rows`` and a number behind the name of this one. The key follows from the plan. Columns of the key that the query
-    does not select come behind its own. ``topic``, ``final`` and ``reach`` are as in `view`. With any other argument
-    the query is one view, whose root is the first table of its outermost FROM. Raises InvalidDefinition or
+    does not select come behind its own. ``topic``, ``lake``, ``final`` and ``reach`` are as in `view`. With any other
+    argument the query is one view, whose root is the first table of its outermost FROM. Raises InvalidDefinition or
     UnknownColumn.
 
     Args:
@@ -77,7 +79,7 @@ def sql_view(
         view = _of_text(Query(name, read, tables, known.roots), known)
     else:
         view = _planned(name, read, tables)
-    return replace(view, topic=ViewTopic.of(topic), final=final, reach=reach)
+    return replace(view, topic=ViewTopic.of(topic), lake=checked_lake(lake), final=final, reach=reach)
 
 
 def _planned(name: str, text: SqlText, tables: Mapping[str, Input]) -> View:
@@ -87,7 +89,8 @@ def _planned(name: str, text: SqlText, tables: Mapping[str, Input]) -> View:
     except InvalidDefinition:
         query = Query(name, text, tables, by_place=False)
         view = View(name, (), query.roles, InferredReferences(), SqlFunction(query))
-    return replace(view, declared=Planned.of(view.declared))
+    known = view.references if view.references_are_known else None
+    return replace(view, declared=Planned(known, finds_key=True))
 
 
 @dataclass(frozen=True)

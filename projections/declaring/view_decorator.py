@@ -7,6 +7,7 @@ from typing import Any
 
 from projections.declaring.binding import bind, tables_of
 from projections.declaring.finals import FinalResults
+from projections.declaring.lakes import checked_lake
 from projections.declaring.naming import checked_identifier
 from projections.declaring.timing.promises import Reach
 from projections.declaring.view_topics import ViewTopic
@@ -43,6 +44,7 @@ def view(
     roots: Sequence[Target] = (),
     tables: Mapping[str, Input] | None = None,
     topic: str | ViewTopic | None = None,
+    lake: str | None = None,
     final: FinalResults | None = None,
     reach: Reach | None = None,
 ) -> Callable[[Callable[..., Any]], View]:
@@ -55,6 +57,7 @@ def view(
         unmatched: Columns of the view with the table of a right or full join, whose rows stay without a match.
         roots: Tables of one key, the first parameter among them. A key has a row if any of them has one.
         topic: A topic that gets the view's rows too.
+        lake: A Delta table that gets the view's rows too, by its absolute path or URI.
         final: When rows do not change any more. Each is then given out once.
         reach: How far in time the function looks. Streams with ``retain`` need it if nothing groups by windows.
 
@@ -75,15 +78,15 @@ def view(
                 f"view {name!r} has neither a key nor columns to group by",
                 remedy="pass key='…' (the first table's), or by='…' for one row a group",
             )
-        sides = {as_columns(c): table for c, table in (unmatched or {}).items()}
         declared = Declaration(
             name,
             key_of_partitions(partition, own),
             None if references is None else pointers(references),
-            sides,
+            {as_columns(c): table for c, table in (unmatched or {}).items()},
             by=partition,
             roots=tuple(roots),
             topic=ViewTopic.of(topic),
+            lake=checked_lake(lake),
             final=final,
             reach=reach,
         )

@@ -51,17 +51,11 @@ class InferredReferences:
 class Planned(InferredReferences):
     """The stages of a view, set once Spark has planned it, in every copy of the view; the last is the view itself."""
 
-    stages: tuple[View, ...] = ()
-    session: object = None  # in which Spark planned them: their functions are of it
-    finds_key: bool = False  # the key follows from the plan, and was not declared
-
-    @staticmethod
-    def of(declared: tuple[Reference, ...] | InferredReferences) -> Planned:
-        """The same of a query whose references are known, or are not yet."""
-        planned = Planned()
-        planned.finds_key = True
-        planned.references = None if isinstance(declared, InferredReferences) else declared
-        return planned
+    def __init__(self, references: tuple[Reference, ...] | None = None, *, finds_key: bool = False) -> None:
+        """With the references as far as they are known. ``finds_key``: the key follows from the plan, too."""
+        self.references, self.finds_key = references, finds_key
+        self.stages: tuple[View, ...] = ()
+        self.session: object = None  # in which Spark planned them: their functions are of it
 
 
 Input = Union[AnyTable, "View"]
@@ -89,6 +83,7 @@ class View:
         unmatched: Tables whose rows stay without a match.
         by: The columns of a partition.
         topic: A topic that gets the view's rows too.
+        lake: A Delta table that gets the view's rows too.
         peers: Further roots, with the same key.
         final: When rows are final.
         reach: How far in time it looks.
@@ -111,6 +106,7 @@ class View:
     unmatched: tuple[Unmatched, ...] = ()
     by: tuple[str, ...] = ()
     topic: ViewTopic | None = None
+    lake: str | None = None
     peers: tuple[str, ...] = ()
     final: FinalResults | None = None
     reach: Reach | None = None
@@ -121,6 +117,12 @@ class View:
     def __repr__(self) -> str:
         """One line: the name, the key and the tables."""
         return f"<View {self.name}: key {', '.join(self.key)}, of {listed(tuple(self.tables))}>"
+
+    @property
+    def filled(self) -> tuple[str, ...]:
+        """The topic and the Delta table that get its rows: a name, and a path, which has a slash."""
+        topic = None if self.topic is None else self.topic.name
+        return tuple(place for place in (topic, self.lake) if place is not None)
 
     @property
     def stages(self) -> tuple[View, ...]:
@@ -212,6 +214,7 @@ class View:
         peers = f"|peers {self.peers}" if self.peers else ""
         topic = "" if self.topic is None else f"|topic {self.topic.name}"
         results = None if self.final is None else self.final.published
+        topic += "" if self.lake is None else f"|table {self.lake}"
         topic += "" if results is None else f"|final results in {results.name}"
         reach = "" if self.reach is None else f"|reach {self.reach}"
         return f"{self.name}|{self.key}|{tables}|{declared}{peers}|{source_digest(self.function)}{topic}{reach}"
@@ -321,6 +324,7 @@ class Declaration:
     by: tuple[str, ...] = ()
     roots: tuple[Target, ...] = ()
     topic: ViewTopic | None = None
+    lake: str | None = None
     final: FinalResults | None = None
     reach: Reach | None = None
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _MOST_SECONDS: Final = 0.1  # at a time: a batch on a quiet topic takes two tenths
 # Of a table, in a transaction: so few are looked up by their keys; of 5,000 PostgreSQL reads a state of a million rows.
 STEP_ROWS: Final = 1_000
+_LOOK_SECONDS: Final = 60.0  # between two looks for rows that are due
 
 
 class Horizon:
@@ -37,7 +38,7 @@ class Horizon:
             counts = self._step()
             settled.update(counts)
             if all(count < STEP_ROWS for count in counts.values()):
-                self._next = time.monotonic() + self._store.look_seconds
+                self._next = time.monotonic() + _LOOK_SECONDS
         return settled
 
     def _step(self) -> Mapping[str, int]:

@@ -19,7 +19,7 @@ from eventstore.errors import TopicMissing
 from projections.declaring.checked_finals import has_finals
 from projections.declaring.group import ProjectionGroup
 from projections.environment import Environment
-from projections.errors import InvalidDefinition, NotCaughtUp
+from projections.errors import NotCaughtUp
 from projections.lifecycle.final_results import FinalsDue
 from projections.lifecycle.forgotten import forgotten_by_serving
 from projections.lifecycle.horizon import Horizon
@@ -356,15 +356,14 @@ def open_runner(
                 publisher.publish()  # what another one has left, or the cut-over to this generation
         yield Runner(
             group, opened, applier, progress,
-            boundaries=boundaries, batch=chosen.batch or store.batch_size, topics=topics, standing=standing,
+            boundaries=boundaries, batch=chosen.batch or BatchSize(), topics=topics, standing=standing,
             publisher=publisher, horizon=horizon, moments=_moments(environment, group), finals=finals,
             retaining=retaining, metrics=metrics,
         )  # fmt: skip
 
 
 def _moments(environment: Environment, group: ProjectionGroup) -> Moments | None:
-    outbox = environment.store.outbox
-    return Moments(outbox) if outbox is not None and (group.retention or has_finals(group.views)) else None
+    return Moments(environment.store.outbox) if group.retention or has_finals(group.views) else None
 
 
 def _nothing(offsets: OffsetRange) -> SetAside:
@@ -379,12 +378,6 @@ def _known(environment: Environment, group: ProjectionGroup, columns: ViewColumn
 def _finals(environment: Environment, group: ProjectionGroup, run: Run, layout: Any) -> FinalsDue | None:
     if not has_finals(group.views):
         return None
-    if environment.store.outbox is None:
-        raise InvalidDefinition(
-            f"group {group.name!r} has views with final results, which a database keeps",
-            remedy="leave final=… away, or keep the group in PostgreSQL",
-            place=environment.store.place,
-        )
     return FinalsDue(environment.store.outbox, run, layout)
 
 

@@ -1,5 +1,7 @@
 """What a view's commits leave in the outbox, published to its topic: at least once, each key's records in their order.
 
+The same chunk is merged into the Delta tables of views, each of which notes the numbers that it has.
+
 Final results are published separately, each exactly once (`projections.outputs.publishing_results`).
 
 A chunk is one transaction of Kafka's by the one producer of the group, and is removed from the outbox after it. If
@@ -10,17 +12,18 @@ in it twice, and nothing of the group came between.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import structlog
 
 from eventstore.errors import TopicMismatch, TopicMissing
 from projections.connections import Connections
-from projections.declaring.filled_topics import results_topics, rows_topics, topics_of
+from projections.declaring.filled_topics import lakes_of, results_topics, rows_topics, topics_of
 from projections.declaring.group import ProjectionGroup
+from projections.declaring.lakes import LakeTables, named
 from projections.declaring.view_topics import RowProducer
-from projections.errors import InvalidDefinition
+from projections.errors import LakeUnusable
 from projections.outputs.publishing_results import ResultPublisher
 from projections.stores import outbox
 
@@ -34,21 +37,26 @@ Waiting = Callable[[Mapping[str, int]], None]
 
 
 class ViewPublisher:
-    """Publishes a group's outbox, and final results to the topics ``results``; made by ``opened_publisher``."""
+    """Publishes a group's outbox, and final results to the topics ``results``; made by ``opened_publisher``.
+
+    A group without topics has no producer, and one without Delta tables no ``lakes``.
+    """
 
     def __init__(
         self,
         store: Transactions,
-        producer: RowProducer,
+        producer: RowProducer | None,
         group: str,
         *,
         results: Sequence[str] = (),
+        lakes: Mapping[str, LakeTables] | None = None,
         note_waiting: Waiting | None = None,
     ) -> None:
         self._store = store
         self._producer = producer
         self._group = group
-        self._results = ResultPublisher(store, producer, group, results)
+        self._results = None if producer is None else ResultPublisher(store, producer, group, results)
+        self._lakes = lakes or {}
         self._note_waiting = note_waiting
 
     def publish(self) -> int:
@@ -56,19 +64,26 @@ class ViewPublisher:
         published = 0
         self._tell()
         while chunk := self._next():
-            self._producer.send(chunk.rows)
+            self._write(chunk)
             with self._store.transaction() as connection:
                 outbox.remove_upto(connection, self._group, chunk.last)
-            published += sum(map(len, chunk.rows.values()))
-        published += self._results.publish()
+            published += sum(map(len, [*chunk.rows.values(), *(change.rows for change in chunk.lakes.values())]))
+        published += 0 if self._results is None else self._results.publish()
         if published:
             self._tell()
             log.info("view records published", group=self._group, records=published)
         return published
 
+    def _write(self, chunk: outbox.Chunk) -> None:
+        if chunk.rows:
+            assert self._producer is not None  # noqa: S101 - a topic that the group no longer has leaves no rows
+            self._producer.send(chunk.rows)
+        for path, change in chunk.lakes.items():
+            self._lakes[path].write(path, self._group, change)
+
     def _next(self) -> outbox.Chunk | None:
-        with self._store.looking() as connection:
-            return outbox.first_chunk(connection, self._group)
+        with self._store.transaction() if self._lakes else self._store.looking() as connection:
+            return outbox.first_chunk(connection, self._group, list(self._lakes))
 
     def _tell(self) -> None:
         if self._note_waiting is not None:
@@ -80,67 +95,71 @@ class ViewPublisher:
 def opened_publisher(
     environment: Connections, group: ProjectionGroup, note_waiting: Waiting | None = None
 ) -> Iterator[ViewPublisher | None]:
-    """The publisher of the topics of a group's views, None for a group without any.
+    """The publisher of the topics and Delta tables of a group's views, None for a group without any.
 
-    Raises TopicMismatch, InvalidDefinition for a log without topics, and TopicMissing where one was lost.
+    Raises TopicMismatch, InvalidDefinition for a log without topics, TopicMissing or LakeUnusable where one was lost.
     """
-    if not list(topics_of(group.all_views)):
+    topics, lakes = list(topics_of(group.all_views)), lakes_of(group.all_views)
+    if not topics and not lakes:
         yield None
         return
     prepare_topics(environment, group)
-    store = _outbox(environment, group)
+    store = environment.store.outbox
     with store.looking() as connection:
         _require_whole(outbox.lost(connection, group.name))
-    with environment.log.view_topics().producer(group.name) as producer:
-        results = list(results_topics(group.all_views))
-        yield ViewPublisher(store, producer, group.name, results=results, note_waiting=note_waiting)
+    with ExitStack() as opened:
+        producer = opened.enter_context(environment.log.view_topics().producer(group.name)) if topics else None
+        results, tables = list(results_topics(group.all_views)), dict.fromkeys(lakes, environment.lake) if lakes else {}
+        yield ViewPublisher(store, producer, group.name, results=results, lakes=tables, note_waiting=note_waiting)
 
 
 def prepare_topics(environment: Connections, group: ProjectionGroup) -> None:
-    """Make the topics of a group's views that are missing, and check the others.
+    """Make the topics and Delta tables of a group's views that are missing, and check the others.
 
-    A missing topic that a view has filled is noted: with rows it is filled again by the next cut-over, with final
+    A missing one that a view has filled is noted: with rows it is filled again by the next cut-over, with final
     results by its publisher. Raises TopicMismatch for a topic of another shape, or with records of others,
-    InvalidDefinition for one of another view.
+    LakeUnusable for a table with those, InvalidDefinition for one of another view.
     """
-    specs = [topic.spec for topic in topics_of(group.all_views)]
-    if not specs:
+    views = group.all_views
+    specs, lakes = [topic.spec for topic in topics_of(views)], lakes_of(views)
+    if not specs and not lakes:
         return
-    store, topics, views = _outbox(environment, group), environment.log.view_topics(), group.all_views
+    store = environment.store.outbox
     with store.looking() as connection:
         outbox.require_ours(connection, group.name, rows=rows_topics(views), results=results_topics(views))
-    made = topics.ensure(specs)
-    ids = environment.log.topic_ids([spec.name for spec in specs])
+    if specs:
+        topics, names = environment.log.view_topics(), [spec.name for spec in specs]
+        made = topics.ensure(specs)
+        _note(store, environment.log.topic_ids(names), made, topics.holding)
+    if lakes:
+        tables = environment.lake
+        made = tables.ensure(lakes)
+        _note(store, tables.ids(lakes), made, tables.holding)
+
+
+def _note(
+    store: Transactions,
+    ids: Mapping[str, str],
+    made: Sequence[str],
+    holding: Callable[[Sequence[str]], Sequence[str]],
+) -> None:
     with store.transaction() as connection:
         outbox.note_topics(connection, ids, made=made)
-        unfilled = outbox.unfilled(connection, [spec.name for spec in specs])
-    _require_empty(topics.holding(unfilled))
-
-
-def _outbox(environment: Connections, group: ProjectionGroup) -> Transactions:
-    outbox = environment.store.outbox
-    if outbox is not None:
-        return outbox
-    raise InvalidDefinition(
-        f"group {group.name!r} has views with a topic, which are published from an outbox that a database keeps",
-        remedy="leave topic=… away, or keep the group in PostgreSQL",
-        place=environment.store.place,
-    )
-
-
-def _require_empty(foreign: Sequence[str]) -> None:
-    for topic in foreign:
-        raise TopicMismatch(
-            f"topic {topic!r} holds records that no view of this database wrote",
-            remedy="delete it, or give the view a topic of another name: deleted rows would stay in it",
-            place=topic,
+        unfilled = outbox.unfilled(connection, list(ids))
+    for place in holding(unfilled):
+        kind = LakeUnusable if "/" in place else TopicMismatch
+        raise kind(
+            f"{named(place)} holds records that no view of this database wrote",
+            remedy="delete it, or give the view one of another name: deleted rows would stay in it",
+            place=place,
         )
 
 
 def _require_whole(lost: Sequence[str]) -> None:
-    for topic in lost:
-        raise TopicMissing(
-            f"topic {topic!r} was deleted, and is not what its view is",
-            remedy="rebuild the group: the cut-over fills the topic again",
-            place=topic,
+    for place in lost:
+        kind = LakeUnusable if "/" in place else TopicMissing
+        raise kind(
+            f"{named(place)} was deleted, and is not what its view is",
+            remedy="rebuild the group: the cut-over fills it again",
+            place=place,
         )

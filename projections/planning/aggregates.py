@@ -73,6 +73,7 @@ ORDERED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("CollectList", "CollectSet"), "sort what is collected, sort_array({name}(x))"),
     "ListAgg": "say the order, {name}(x, ',') WITHIN GROUP (ORDER BY x)",
     "Mode": "say the order, mode() WITHIN GROUP (ORDER BY x)",
+    "PivotFirst": "aggregate for each value, sum(x) FILTER (WHERE kind = 'a') AS a",
 }
 """Right by an order that says all; and how it is said."""
 
@@ -159,6 +160,11 @@ def _has_an_order(function: Node, distinguish: TellApart) -> bool:
     return function.arguments.get("reverseOpt") is not None
 
 
+def _is_of_one_row(function: Node, distinguish: TellApart) -> bool:
+    """Whether there is one row for each value of a PIVOT, as Spark has grouped them below."""
+    return distinguish([function.one("pivotColumn")])
+
+
 def _is_never(function: Node, distinguish: TellApart) -> bool:
     return False
 
@@ -167,6 +173,7 @@ _ORDERS: Final[Mapping[str, Callable[[Node, TellApart], bool]]] = {
     **dict.fromkeys(("MaxBy", "MinBy", "MaxMinByK"), _is_by_order),
     "ListAgg": _is_listed_in_order,
     "Mode": _has_an_order,
+    "PivotFirst": _is_of_one_row,
 }
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from projections.planning.plans import Node
+from projections.planning.plans import Node, operators
+from projections.planning.rows import Untraceable
 
 MEETING: Final = ("INNER", "CROSS", "LEFT SEMI")
 """The joins whose condition holds for each of their rows."""
@@ -18,7 +19,8 @@ _NAMES: Final = {"Exists": "EXISTS", "ScalarSubquery": "a subquery", "LateralSub
 class Subquery:
     """A subquery in an expression; of IN also the ``values`` that it looks for.
 
-    ``truth``: only whether it is true counts, as in a filter, so that null is as good as false.
+    ``truth``: only whether it is true counts, as in a filter, so that null is as good as false. ``asked``: that counts
+    of it or of its negation. Anywhere else Spark has false for IN where SQL has null.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Subquery:
     values: tuple[Node, ...] = ()
     truth: bool = False
     negated: bool = False
+    asked: bool = False
 
 
 def conditions(operator: Node) -> list[Node]:
@@ -40,20 +43,37 @@ def conjuncts(condition: Node) -> list[Node]:
     return [condition]
 
 
-def subqueries(expression: Node, *, truth: bool, negated: bool = False) -> Iterator[Subquery]:
+def subqueries(expression: Node, *, truth: bool, negated: bool = False, asked: bool = False) -> Iterator[Subquery]:
     """The subqueries of an expression."""
     name, children = expression.kind, tuple(expression.children)
     if name == "InSubquery":
         values = expression.all("values")
         operator = "NOT IN" if negated else "IN"
-        yield Subquery(operator, expression.one("query").one("plan"), values, truth, negated)
+        yield Subquery(operator, expression.one("query").one("plan"), values, truth, negated, truth or asked)
         children = values
     elif name in _NAMES:
         yield Subquery(_NAMES[name], expression.one("plan"))
         return
     inner = (truth and name in ("And", "Or")) or _is_false_for_null(expression)
     for child in children:
-        yield from subqueries(child, truth=inner, negated=name == "Not")
+        yield from subqueries(child, truth=inner, negated=name == "Not", asked=truth and name == "Not")
+
+
+def require_no_null_answer(plan: Node) -> None:
+    """Refuse IN as a value: where SQL has null, Spark has false; Untraceable."""
+    for node in operators(plan):
+        truth = node.kind in ("Filter", "Join")
+        for one in (one for part in node.expressions for one in subqueries(part, truth=truth)):
+            if one.values and not one.asked:
+                raise false_for_null(one, one.values[0])
+
+
+def false_for_null(subquery: Subquery, nullable: Node) -> Untraceable:
+    """The refusal of IN as a value, one side of which may be null."""
+    return Untraceable(
+        f"{subquery.name} as a value, which is null where {nullable.sql} is null, and false in Spark",
+        f"write EXISTS (SELECT 1 FROM … WHERE x = {subquery.values[0].sql}), which is never null",  # noqa: S608
+    )
 
 
 def _is_false_for_null(expression: Node) -> bool:

@@ -6,14 +6,14 @@ a window, a subquery, must combine them by the columns of ``by``. A plan that do
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from projections.declaring.event_versions import FROM
 from projections.declaring.timing.lengths import Length
 from projections.planning.aggregates import require_right
-from projections.planning.conjuncts import MEETING, Subquery, conditions, subqueries
+from projections.planning.conjuncts import MEETING, Subquery, conditions, false_for_null, subqueries
 from projections.planning.equal_values import require_no_equal_ones
 from projections.planning.marks import ANY_TIME, LOOKS, NUMBERED, PARTITION, ROW_KEY, role
 from projections.planning.partition_joins import Side, equates, joined
@@ -117,7 +117,8 @@ class _Tracing:
         name = role(node)
         if name is None:
             if node.kind in CONSTANT:
-                return LocalRows(by=((),) * len(self._view.by), constant=True)
+                one_row = (frozenset[int](),) if node.kind == "OneRowRelation" else ()
+                return LocalRows(by=((),) * len(self._view.by), unique=one_row, constant=True)
             raise Untraceable(
                 f"{node.kind}, rows that no parameter of it has",
                 "declare them as a table and take it as a parameter",
@@ -321,6 +322,8 @@ class _Tracing:
                 inner = self._inside(subquery.plan, rows)
                 if not (inner.constant or inner.is_of_one_partition or self._is_looked_up(subquery, inner, rows)):
                     raise self._outside(subquery.name)
+                if not subquery.asked and (nullable := next(_nullable(subquery, rows, inner), None)):
+                    raise false_for_null(subquery, nullable)
 
     def _is_looked_up(self, subquery: Subquery, inner: LocalRows, rows: LocalRows) -> bool:
         """Whether IN compares the columns of ``by``, and only whether it is true counts."""
@@ -350,6 +353,13 @@ _METHODS: Final = {
 }  # fmt: skip
 
 _WITH_ABOVE: Final = ("Project", "Filter", "Join")  # their methods get the conditions above them
+
+
+def _nullable(subquery: Subquery, rows: LocalRows, inner: LocalRows) -> Iterator[Node]:
+    """The values that IN compares, and that may be null."""
+    listed = subquery.plan.output[: len(subquery.values)]
+    compared = [*((v, rows) for v in subquery.values), *((a, inner) for a in listed)]
+    return (one for one, known in compared if not (one.is_attribute and known.is_present(attributes([one]))))
 
 
 def _renamed(rows: LocalRows, names: dict[int, set[int]]) -> LocalRows:

@@ -30,13 +30,6 @@ def folders_in(spark: SparkSession, uri: str) -> list[str]:
         return sorted(one.getPath().getName() for one in entries if one.isDirectory())
 
 
-def remove_folder(spark: SparkSession, uri: str) -> None:
-    """Remove a folder with all that is in it, if it is there."""
-    with described(uri):
-        files, path = _opened(spark, uri)
-        files.delete(path, True)
-
-
 def _opened(spark: SparkSession, uri: str) -> tuple[Any, Any]:
     java: Any = spark._jvm  # noqa: SLF001 - Hadoop's file systems have no Python face
     path = java.org.apache.hadoop.fs.Path(uri)

@@ -133,18 +133,22 @@ _COMPILED = f"-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m -XX:Met
 _COLLECTOR = "-XX:+UseParallelGC"
 _OPTIONS_OF_OTHERS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _OPTIONS_BEFORE = "spark.driver.defaultJavaOptions"
+# The first leaves out a group by a session if one above reads nothing but its start or end, and with it what merges
+# rows. The second makes one record of two values that subqueries ask for, and with it one stage of both.
+_RULES_LEFT_OUT: Final = {
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.RemoveRedundantAggregates,"
+    "org.apache.spark.sql.catalyst.optimizer.MergeSubplans"
+}
 # A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, and expressions that
 # are interpreted, for to compile them takes longer than to go through the rows.
-ONE_TASK: Final = {
+_SMALL = {
+    **_RULES_LEFT_OUT,
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # Constraints inferred from a join leave out none of so few rows, and are inferred again for each plan.
     "spark.sql.constraintPropagation.enabled": "false",
     SORTED_AGGREGATES: "false",
-}
-_SMALL = {
-    **ONE_TASK,
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
@@ -164,8 +168,6 @@ _DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # The tasks that read a table's list of files, 50 by default: one is enough.
     "spark.databricks.delta.snapshotPartitions": "1",
-    # The version that counts may be an old one, of a table that stood still: it is read as long as its files are there.
-    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
 
 
@@ -223,6 +225,7 @@ def _defaults(memory: str, given: Mapping[str, str]) -> dict[str, str]:
         # PySpark makes five calls into the JVM to note where each column was written. Factfold does not show it.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         SORTED_AGGREGATES: "true",
+        **_RULES_LEFT_OUT,
         # What a rebuild keeps is read twice: to look for dictionaries in it takes longer than they spare.
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # Workers find the user's aggregates where this process found them.

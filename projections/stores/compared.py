@@ -71,7 +71,7 @@ def _forms(table: ChangelogTable) -> Mapping[str, ColumnForm]:
 class ComparedGroup(Closing):
     """The states of a group's captured tables, for `compare`. ``url`` is SQLAlchemy's of the views' database.
 
-    Raises NoServingGeneration, DefinitionChanged, or TableStoreUnavailable for views in Delta Lake.
+    Raises NoServingGeneration, DefinitionChanged or TableStoreUnavailable.
 
     Examples:
         >>> with ComparedGroup("postgresql+psycopg://…", shop_views) as states:

@@ -1,4 +1,4 @@
-"""What goes into the outbox of view topics, in the transaction that changes what readers of the view see.
+"""What goes into the outbox of topics and Delta tables, in the transaction that changes what readers of a view see.
 
 Only the generation that serves writes to it, under the lock of its run's row. The numbers of a group's records rise in
 the order of its commits, and a reader that continues from a number misses nothing.
@@ -13,12 +13,13 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
-from projections.declaring.columns import ColumnType, Kind
+from projections.declaring.columns import ColumnType
+from projections.declaring.lakes import RESET
 from projections.stores import final_topics, runs
 from projections.stores.json_rows import json_object
 from projections.stores.layout import GenerationLayout, ViewLayout
 from projections.stores.outbox import require_ours
-from projections.stores.outbox_tables import outbox_tables
+from projections.stores.outbox_tables import columns_of, outbox_tables, said_columns
 from projections.stores.runs import Run
 
 _RECORD: Final = ("group_name", "topic", "key", "value")
@@ -40,14 +41,14 @@ class Rows:
     @staticmethod
     def of_json(stored: Mapping[str, Any]) -> Rows:
         """As the topic's row keeps it, in case the definition no longer exists."""
-        columns = {name: _column(*said) for name, *said in stored["columns"]}
+        columns = columns_of(stored["columns"])
         names: list[sa.ColumnClause[Any]] = [sa.column(name) for name in columns]
         return Rows(sa.table(stored["table"], *names, schema=stored["schema"]), stored["key"], columns)
 
     def to_json(self) -> dict[str, Any]:
         """The form it is stored in."""
-        columns = [[name, *_said(kind)] for name, kind in self.columns.items()]
-        return {"schema": self.table.schema, "table": self.table.name, "key": list(self.key), "columns": columns}
+        place = {"schema": self.table.schema, "table": self.table.name}
+        return {**place, "key": list(self.key), "columns": said_columns(self.columns)}
 
     def keys(self, connection: sa.Connection) -> sa.ColumnElement[str]:
         """The record's key."""
@@ -62,15 +63,6 @@ class Rows:
         return sa.select(self.keys(connection), self.values(connection))
 
 
-def _said(kind: ColumnType) -> list[Any]:
-    """The stored form of topics of flat views since the first release: their rows are recognized by it."""
-    return [kind.kind, kind.precision, kind.scale, *([kind.shape] if kind.shape else [])]
-
-
-def _column(kind: Kind, precision: int, scale: int, shape: str = "") -> ColumnType:
-    return ColumnType(kind, precision, scale, shape=shape)
-
-
 def hand_over_batch(connection: sa.Connection, layout: GenerationLayout, run: Run) -> None:
     """Add what a batch changes in views with a topic, if the run serves; the caller holds the run's row."""
     published = list(_published(layout))
@@ -83,12 +75,12 @@ def hand_over_batch(connection: sa.Connection, layout: GenerationLayout, run: Ru
 
 
 def hands_over(layout: GenerationLayout) -> bool:
-    """Whether any view has a topic, which a cut-over makes equal to it."""
+    """Whether any view has a topic or a Delta table, which a cut-over makes equal to it."""
     return any(_published(layout))
 
 
 def _published(layout: GenerationLayout) -> Iterator[tuple[str, ViewLayout]]:
-    return ((view.definition.topic.name, view) for view in layout.views.values() if view.definition.topic is not None)
+    return ((place, view) for view in layout.views.values() for place in view.definition.filled)
 
 
 def _of_results(layout: GenerationLayout) -> Mapping[str, str]:
@@ -101,7 +93,8 @@ def _of_results(layout: GenerationLayout) -> Mapping[str, str]:
 def hand_over_generation(connection: sa.Connection, layout: GenerationLayout, group: str) -> None:
     """Add what makes each topic equal to this generation's view; the caller holds all rows of the group's runs.
 
-    That is the difference to the view whose rows the topic holds, tombstones included, or the whole view. A topic that
+    That is the difference to the view whose rows the topic holds, tombstones included, or the whole view. A Delta table
+    gets the whole view if its columns differ. A topic that
     this generation has no more gets nothing more. A topic of final results goes on where it stands, since these are of
     no generation. Raises InvalidDefinition for a topic of another view.
     """
@@ -109,9 +102,12 @@ def hand_over_generation(connection: sa.Connection, layout: GenerationLayout, gr
     for topic, view in published.items():
         rows = Rows.of(view)
         filled = _taken(connection, topic, view, group)
-        _add(connection, group, topic, _changed(connection, filled, rows))
-        if filled.rows_of != rows.to_json():
-            _add(connection, group, topic, _tombstones(connection, Rows.of_json(filled.rows_of), rows))
+        if view.definition.lake == topic and (filled.lost or _has_other_columns(filled.rows_of, rows)):
+            _begin_again(connection, group, topic, rows)
+        else:
+            _add(connection, group, topic, _changed(connection, filled, rows))
+            if filled.rows_of != rows.to_json():
+                _add(connection, group, topic, _tombstones(connection, Rows.of_json(filled.rows_of), rows))
         topics = outbox_tables(connection).topics
         now = sa.update(topics).where(topics.c.topic == topic).values(lost=False, rows_of=rows.to_json())
         connection.execute(now)
@@ -133,6 +129,19 @@ def _give_up_others(connection: sa.Connection, group: str, topics: Sequence[str]
     tables = outbox_tables(connection)
     for table in (tables.topics, tables.records):
         connection.execute(sa.delete(table).where(table.c.group_name == group, table.c.topic.not_in(topics)))
+
+
+def _has_other_columns(stored: Mapping[str, Any], rows: Rows) -> bool:
+    """Whether a Delta table has to be written anew for the rows: only its first commit says what columns it has."""
+    return any(stored[part] != rows.to_json()[part] for part in ("key", "columns"))
+
+
+def _begin_again(connection: sa.Connection, group: str, lake: str, rows: Rows) -> None:
+    """Leave the whole view to be written, instead of what waits: those records may have other columns."""
+    records = outbox_tables(connection).records
+    connection.execute(sa.delete(records).where(records.c.group_name == group, records.c.topic == lake))
+    _add(connection, group, lake, sa.select(sa.literal(RESET).label("key"), sa.cast(sa.null(), sa.Text)))
+    _add(connection, group, lake, rows.records(connection))
 
 
 def _changed(connection: sa.Connection, filled: sa.Row[Any], after: Rows) -> sa.SelectBase:

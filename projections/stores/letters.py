@@ -26,7 +26,7 @@ from eventstore.deadletters.letters import (
     chosen,
     operator,
 )
-from eventstore.errors import ReplayRefused, UnsupportedBackend
+from eventstore.errors import ReplayRefused
 from projections.stores.layout import aside_table, generation_name
 from projections.stores.sql import SqlTableStore
 
@@ -43,20 +43,15 @@ def set_aside_letters(
 ) -> SetAsideLetters:
     """Return the records of a topic that a group has set aside, from ``environment.store``.
 
-    Raises NoServingGeneration, TableStoreUnavailable, or UnsupportedBackend for a store that is no database.
+    Raises NoServingGeneration or TableStoreUnavailable.
 
     Examples:
         >>> for letter in set_aside_letters(environment.store, "order", group="shop").open():
         ...     print(letter.origin, letter.error)
         order[0]@17 behind_a_gap
     """
-    if isinstance(store, SqlTableStore):
-        return SetAsideLetters(store, topic, group=group, clock=clock)
-    raise UnsupportedBackend(
-        f"the records that {group!r} has set aside are in {store.place}, which is read by Spark alone",
-        remedy="set bad_records='dead-letter' and look at the letters in Kafka, or keep the group in a database",
-        place=store.place,
-    )
+    assert isinstance(store, SqlTableStore)  # noqa: S101 - there is no other kind
+    return SetAsideLetters(store, topic, group=group, clock=clock)
 
 
 def set_aside_topics(store: SqlTableStore, group: str) -> list[str]:

@@ -12,19 +12,12 @@ from eventstore.shown_urls import shown_url
 from projections.errors import TableStoreUnavailable
 from projections.stores.sql import SqlTableStore
 
-_WRITE: Final = "write postgresql+psycopg://user@host/database, sqlite:///shop.db, or delta:/lake/views"
+_WRITE: Final = "write postgresql+psycopg://user@host/database or sqlite:///shop.db"
 _DRIVERS: Final = ("postgresql", "postgresql+psycopg", "sqlite", "sqlite+pysqlite")
-
-
-def delta_root(url: str) -> str | None:
-    """The path or Hadoop URI that `delta:` stands before, None for the URL of a database."""
-    return url.removeprefix("delta:") if url.startswith("delta:") else None
 
 
 def sqlite_path(url: str) -> str | None:
     """The file that a SQLite URL names, None for another store's URL; raises TableStoreUnavailable."""
-    if delta_root(url) is not None:
-        return None
     parsed = _parsed(url)
     if parsed.get_backend_name() != "sqlite":
         return None
@@ -37,16 +30,7 @@ def sqlite_path(url: str) -> str | None:
 
 
 def open_table_store(url: str) -> SqlTableStore:
-    """The store of a database's URL (``postgresql+psycopg://…`` or ``sqlite:///…``); nothing is asked of it yet.
-
-    TableStoreUnavailable for Delta Lake, which takes a Spark to be read.
-    """
-    if delta_root(url) is not None:
-        raise TableStoreUnavailable(
-            "views in Delta Lake are read by Spark, and there is none here",
-            remedy="ask for them by Spark (read_view), or keep the group in PostgreSQL",
-            place=shown_url(url),
-        )
+    """The store of a database's URL (``postgresql+psycopg://…`` or ``sqlite:///…``); nothing is asked of it yet."""
     if path := sqlite_path(url):
         from projections.stores.sqlite import SqliteTableStore  # SQLAlchemy is loaded when it is first used
 
@@ -67,6 +51,12 @@ def opened(views: str | SqlTableStore) -> Iterator[SqlTableStore]:
 
 
 def _parsed(url: str) -> sa.URL:
+    if url.startswith("delta:"):
+        raise TableStoreUnavailable(
+            "state and views are stored in a database, and Delta Lake is an output of views",
+            remedy=f"{_WRITE}, and declare each view with the path of its table: lake='/lake/orders'",
+            place=shown_url(url),
+        )
     try:
         parsed = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):  # without it: a password may be in its text

@@ -9,10 +9,11 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
+from projections.declaring.lakes import LakeChange, named
 from projections.declaring.view_topics import Row
 from projections.errors import InvalidDefinition
 from projections.stores.final_tables import final_tables
-from projections.stores.outbox_tables import outbox_tables
+from projections.stores.outbox_tables import columns_of, outbox_tables
 
 # What one transaction of Kafka's takes, and the memory that publishing needs: some 4 MB at 200 bytes a row.
 CHUNK_ROWS: Final = 20_000
@@ -21,26 +22,41 @@ CHUNK_LENGTH: Final = 16 << 20  # and of long rows no more than this, in charact
 
 @dataclass(frozen=True)
 class Chunk:
-    """The first records that wait, by topic, and the number up to which they go."""
+    """The first records that wait, by topic and by Delta table, and the number up to which they go."""
 
     rows: Mapping[str, Sequence[Row]]
+    lakes: Mapping[str, LakeChange]
     last: int
 
 
-def first_chunk(connection: sa.Connection, group: str) -> Chunk | None:
+def first_chunk(connection: sa.Connection, group: str, lakes: Sequence[str] = ()) -> Chunk | None:
     """The first records of a group, the newest of each key; None where none waits.
 
-    A chunk that is published twice is the same to every reader, since no key is in it twice.
+    A chunk that is published twice is the same to every reader, since no key is in it twice. ``lakes`` are Delta
+    tables. With these, the connection is a transaction's: until it ends, no cut-over changes their columns.
     """
+    changes = _changes(connection, lakes)
     records = outbox_tables(connection).records
     chunk = bounded(sa.select(records).where(records.c.group_name == group))
     newest = sa.select(sa.func.max(chunk.c.seq)).group_by(chunk.c.topic, chunk.c.key)
     query = sa.select(chunk.c.seq, chunk.c.topic, chunk.c.key, chunk.c.value).where(chunk.c.seq.in_(newest))
     selected = connection.execute(query.order_by(chunk.c.seq)).all()
     rows: dict[str, list[Row]] = {}
-    for _, topic, key, value in selected:
-        rows.setdefault(topic, []).append({"key": key, "value": value})
-    return Chunk(rows, selected[-1].seq) if selected else None
+    for seq, topic, key, value in selected:
+        if topic in changes:
+            changes[topic].rows.append((seq, key, value))
+        else:
+            rows.setdefault(topic, []).append({"key": key, "value": value})
+    waiting_lakes = {path: change for path, change in changes.items() if change.rows}
+    return Chunk(rows, waiting_lakes, selected[-1].seq) if selected else None
+
+
+def _changes(connection: sa.Connection, lakes: Sequence[str]) -> dict[str, LakeChange]:
+    if not lakes:
+        return {}
+    topics = outbox_tables(connection).topics
+    filled = connection.execute(sa.select(topics).where(topics.c.topic.in_(lakes)).with_for_update())
+    return {row.topic: LakeChange(row.rows_of["key"], columns_of(row.rows_of["columns"]), []) for row in filled}
 
 
 def bounded(records: sa.Select[Any]) -> sa.CTE:
@@ -113,8 +129,8 @@ def require_ours(
         for row in connection.execute(sa.select(topics).where(topics.c.topic.in_([*rows, *results]))):
             if (row.group_name, row.view) != (group, ours.get(row.topic)):
                 raise InvalidDefinition(
-                    f"topic {row.topic!r} holds the {what} of view {row.view!r} of group {row.group_name!r}",
-                    remedy="give the view a topic of another name",
+                    f"{named(row.topic)} holds the {what} of view {row.view!r} of group {row.group_name!r}",
+                    remedy=f"give the view a {'table' if '/' in row.topic else 'topic'} of another name",
                     place=f"view {({**rows, **results})[row.topic]}",
                 )
 

@@ -5,10 +5,14 @@ They are stored with the runs, and belong to no generation: the records of the l
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
+
+from projections.declaring.columns import ColumnType, Kind
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,25 @@ class OutboxTables:
     records: sa.Table
     topics: sa.Table
     ids: sa.Table
+
+
+def said_columns(columns: Mapping[str, ColumnType]) -> list[list[Any]]:
+    """The form in which ``rows_of`` has the columns of its table."""
+    return [[name, *_said(kind)] for name, kind in columns.items()]
+
+
+def columns_of(said: Sequence[Sequence[Any]]) -> Mapping[str, ColumnType]:
+    """The columns that were stored in that form."""
+    return {name: _column(*one) for name, *one in said}
+
+
+def _said(kind: ColumnType) -> list[Any]:
+    """The stored form of topics of flat views since the first release: their rows are recognized by it."""
+    return [kind.kind, kind.precision, kind.scale, *([kind.shape] if kind.shape else [])]
+
+
+def _column(kind: Kind, precision: int, scale: int, shape: str = "") -> ColumnType:
+    return ColumnType(kind, precision, scale, shape=shape)
 
 
 def _tables(prefix: str, schema: str | None) -> OutboxTables:

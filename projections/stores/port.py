@@ -16,7 +16,6 @@ from projections.declaring.group import ProjectionGroup
 from projections.declaring.tables import Table
 from projections.declaring.views import View
 from projections.errors import DefinitionChanged, GenerationMissing, RunAlreadyActive
-from projections.logs.batch_size import BatchSize
 from projections.stores.runs import SERVING, Progress, Run, RunState, serving_of, superseded
 
 if TYPE_CHECKING:
@@ -212,27 +211,17 @@ class TableStore(ABC, Generic[Laid]):
         """Up to which time ``retain`` has forgotten rows, how many by table, and the events set aside by kind."""
         return {}
 
-    @property
-    def batch_size(self) -> BatchSize:
-        """The default size of live batches."""
-        return BatchSize()
-
-    @property
-    def look_seconds(self) -> float:
-        """How long a runner waits between two looks for what ``let_go`` would do."""
-        return 60.0
-
     def settled(self, run: Run) -> Mapping[str, int]:
         """How many deletions ``let_go`` has settled so far, by table."""
         return {}
 
     @property
-    def outbox(self) -> Transactions | None:
-        """Where rows of views wait for their topics, in tables of `outbox_tables`; None for a store without them."""
-        return None
+    @abstractmethod
+    def outbox(self) -> Transactions:
+        """Where rows of views wait for their topics and Delta tables, in tables of `outbox_tables`."""
 
     def waiting(self) -> Mapping[str, Mapping[str, int]]:
-        """The rows that wait to be published, by group and topic; none in a store without an outbox."""
+        """The rows that wait to be published, by group and topic."""
         return {}
 
     def final_results(self) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:

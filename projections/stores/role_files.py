@@ -5,15 +5,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Final
 
-from projections.errors import TableStoreUnavailable
 from projections.stores.port import already_active
 
 # A look whether a role is held takes its lock for some microseconds: a process tries several times before it gives up.
@@ -49,21 +45,6 @@ class RoleFiles:
             return False
         with open(self.file(group, role), "rb") as looked_at:
             return not _locked(looked_at, fcntl.LOCK_SH)
-
-
-def own_folder() -> Path:
-    """This user's folder in the shared temporary directory; TableStoreUnavailable where it is not theirs alone."""
-    folder = Path(tempfile.gettempdir()) / f"factfold-{os.getuid()}"
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    status = folder.lstat()  # another user may have made it before us, also as a link to elsewhere
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise TableStoreUnavailable(
-            f"{folder}, where locks are stored, is not a folder of this user alone",
-            remedy="remove it, or set TMPDIR to a folder of this user's",
-            place=str(folder),
-        )
-    return folder
 
 
 def _locked(opened: IO[bytes], kind: int) -> bool:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from pyspark.sql import functions as F
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from projections import Environment, ProjectionGroup, Table, open_runner, read_views, rebuild, sql_view, view
+from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, view
 from projections import field as column
 from projections.errors import InvalidDefinition
 from projections.spark.session import small_batch_session
@@ -20,7 +20,6 @@ from projections.stores.postgres import PostgresTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from projections.testing.trial import ViewTrial
-from tests import lakehouse
 
 ORDERS = sa.Table(
     "Orders",
@@ -125,14 +124,6 @@ def test_columns_in_mixed_case_are_alike_in_postgresql(spark, database):
                 return [dict(row) for row in found]
 
         assert_shown(rows)
-
-
-@pytest.mark.faults
-def test_columns_in_mixed_case_are_alike_in_delta_lake(spark, tmp_path):
-    environment = lakehouse.opened(spark, tmp_path)
-    follow(environment)
-    frames = read_views(spark, environment.store.place, group=GROUP.name)
-    assert_shown(lambda name: [row.asDict() for row in frames[name].orderBy(frames[name].columns[0]).collect()])
 
 
 # As a database of twenty years has them; the views' names are those of `key=`.

@@ -201,7 +201,6 @@ def in_short(rows):
 
 
 def test_nested_columns_are_alike_in_postgresql(spark, database):
-    """And in Delta Lake: tests/faults/test_lakehouse.py."""
     with closing(PostgresTableStore(database())) as store:
         store.prepare()
         follow(Environment(spark, small_batch_session(spark), store, MemoryLog()))

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from projections.declaring.columns import ColumnType
-from projections.stores import handing_over, json_rows
+from projections.stores import json_rows, outbox_tables
 from projections.stores.handing_over import Rows
 
 pytestmark = pytest.mark.postgres_in_faults
@@ -48,7 +48,7 @@ def test_a_nested_column_is_json_within_the_record(store):
 
 MUTANTS = {
     "as text": (json_rows, "_nested", lambda column: json_rows._SQLITE["string"](column)),
-    "forgotten by the topic": (handing_over, "_said", lambda kind: [kind.kind, kind.precision, kind.scale]),
+    "forgotten by the topic": (outbox_tables, "_said", lambda kind: [kind.kind, kind.precision, kind.scale]),
 }
 
 

@@ -25,6 +25,7 @@ FORMS = (
     "SELECT id, a FROM t ORDER BY m DESC, id LIMIT 3",
     "SELECT a, max(m) AS m FROM t GROUP BY a ORDER BY 2 DESC, 1 LIMIT 2",
     "SELECT id FROM t WHERE a NOT IN (SELECT b FROM u WHERE b IS NOT NULL)",
+    "SELECT id FROM t WHERE a NOT IN (SELECT b FROM u)",
     "SELECT t.id, (SELECT max(u.m) FROM u WHERE u.a = t.a) AS best FROM t",
     "SELECT t.id, u.id AS other FROM t JOIN u ON t.m > u.m",
     "SELECT id FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a = t.a AND u.m > t.m)",
@@ -43,6 +44,9 @@ FORMS = (
     "SELECT t.id, v.n, w.k FROM t JOIN (VALUES (1, 0.5), (1, 0.7)) AS v(k, n) ON t.a = v.k JOIN u ON true"
     " JOIN (VALUES (3), (4)) w(k) ON w.k > t.b WHERE u.id = 1",
     "SELECT count(*) AS n, sum(m) AS s, min(id) AS low FROM t WHERE m > 1000",
+    "SELECT (SELECT count(*) FROM t) AS x, (SELECT sum(m) FROM u) AS y",
+    "SELECT t.id FROM t, (SELECT max(m) AS m FROM u) x, (SELECT min(m) AS m FROM u) y WHERE t.m BETWEEN y.m AND x.m",
+    "SELECT t.id, u.id AS other FROM t RIGHT JOIN u ON t.m > u.m",
     "SELECT t.a, count(u.id) AS n FROM t LEFT JOIN u ON t.b = u.b GROUP BY t.a HAVING count(*) > 1",
 )
 

@@ -74,10 +74,10 @@ def test_the_planted_fault_is_seen_no_tombstones(store, log, batches, monkeypatc
 def test_the_planted_fault_is_seen_two_changes_of_a_key_swapped(store, log, batches, monkeypatch):
     first_chunk = outbox.first_chunk
 
-    def oldest_of_each_key(connection, group):
+    def oldest_of_each_key(*given):
         with monkeypatch.context() as patched:
             patched.setattr(sa.func, "max", sa.func.min, raising=False)
-            return first_chunk(connection, group)
+            return first_chunk(*given)
 
     monkeypatch.setattr(outbox, "first_chunk", oldest_of_each_key)
     with pytest.raises(AssertionError):
@@ -105,8 +105,8 @@ def test_who_is_killed_between_commit_and_publishing_is_followed_by_one_that_pub
 def test_the_planted_fault_is_seen_records_forgotten_before_they_are_sent(store, log, batches, monkeypatch):
     first_chunk = outbox.first_chunk
 
-    def forgotten(connection, group):
-        if found := first_chunk(connection, group):
+    def forgotten(connection, group, lakes):
+        if found := first_chunk(connection, group, lakes):
             outbox.remove_upto(connection, group, found.last)
         return found
 

@@ -121,6 +121,13 @@ WITHIN = {
     "EXISTS": ("SELECT shop, id FROM {orders} o WHERE EXISTS (SELECT 1 FROM {visits} v WHERE v.shop = o.shop)", "id"),
     "NOT IN, of its partition": (
         "SELECT shop, id FROM {orders} o WHERE at NOT IN (SELECT at FROM {visits} v WHERE v.shop = o.shop)", "id"),
+    "NOT IN, or another condition": (
+        "SELECT shop, id FROM {orders} o WHERE NOT at IN (SELECT at FROM {visits} v WHERE v.shop = o.shop) OR id > 3",
+        "id"),
+    "IN as a value of what is never null": (
+        "SELECT shop, id, id IN (SELECT id FROM {visits} v WHERE v.shop = o.shop) AS x FROM {orders} o", "id"),
+    "columns of the values of another": (
+        "SELECT * FROM (SELECT shop, tags, amount FROM {orders}) PIVOT (sum(amount) FOR tags IN ('a', 'b'))", None),
     "IN, by its partition": ("SELECT shop, id FROM {orders} WHERE (shop, at) IN (SELECT shop, at FROM {visits})", "id"),
     "a scalar subquery": (
         "SELECT shop, id, (SELECT max(v.at) FROM {visits} v WHERE v.shop = o.shop) AS last FROM {orders} o", "id"),
@@ -245,6 +252,9 @@ OUTSIDE = {
     "distinct numbers, of which zero is two": (
         "SELECT shop, max(CAST(s AS string)) AS s FROM (SELECT DISTINCT shop, size AS s FROM {orders}) GROUP BY shop",
         None, "0.0 and -0.0"),
+    "IN as a value": (
+        "SELECT shop, id, at IN (SELECT at FROM {visits} v WHERE v.shop = o.shop) AS x FROM {orders} o", "id",
+        "IN as a value, which is null where o.at is null, and false in Spark"),
     "NOT IN of all": ("SELECT shop, id FROM {orders} WHERE shop NOT IN (SELECT shop FROM {visits})", "id",
                       "NOT IN over rows"),
     "a scalar subquery of all": ("SELECT shop, id, (SELECT max(at) FROM {visits}) AS n FROM {orders}", "id",

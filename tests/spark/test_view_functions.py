@@ -106,7 +106,19 @@ def test_the_key_of_a_side_that_is_cast_is_refused(small):
 
 def test_an_operator_that_looks_at_other_rows_is_found_in_a_subquery_too(small):
     assert "an aggregate" in refused(small, lambda people: people.where("id = (SELECT max(id) FROM range(3))"))
-    assert "an offset" in refused(small, lambda people: people.offset(1))
+    assert "an offset" in refused(small, lambda people: people.offset(1), by="born")
+    assert "id" in planned(small, lambda people: people.offset(1))  # in the order of the key
+
+
+def test_a_session_of_single_rows_is_refused(small):
+    start = F.session_window("born", "1 hour")["start"]
+    assert "session_window for single rows" in refused(small, lambda people: people.select("id", start.alias("start")))
+    started = refused(small, lambda people: people.groupBy("born", start.alias("start")).count(), by="born")
+    assert "session_window for single rows" in started
+    whole = F.session_window("born", "1 hour")
+    merged = planned(small, lambda people: people.groupBy("name", whole).agg(F.count("*").alias("n"))
+                     .groupBy("name").agg(F.max("session_window.start").alias("last")), by="name")  # fmt: skip
+    assert "last" in merged
 
 
 def test_of_rows_alike_in_some_columns_none_is_kept_by_chance(small):

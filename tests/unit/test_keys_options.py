@@ -11,6 +11,7 @@ from eventstore import SqlEventStore, SqlKeyStore
 from eventstore.errors import DeclarationError
 from factfold.cli.keys import open_keys
 from factfold.cli.views import projections as command_line
+from tests.conformance.ticket_batches import GROUP
 
 MASTER = "one:" + "A" * 43 + "="
 
@@ -51,7 +52,7 @@ def test_the_file_of_the_embedded_road_holds_its_own_keys(
     monkeypatch.setattr("projections.Environment", Opened, raising=False)
     monkeypatch.setattr("factfold.cli.views.projections.spark_jars", list)
     given = own if keys_url else None
-    with command_line.opened_environment(views, "1g", MASTER, given, None):
+    with command_line.opened_environment(GROUP, views, "1g", MASTER, given, None):
         (keys,) = seen
     assert isinstance(keys, SqlKeyStore)
     assert keys.engine.url.database == (own if keys_url else views).removeprefix("sqlite:///")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -36,14 +37,14 @@ def dev(
     under a version of its own, without a question: use a database for development. An error is shown, and the next
     change is tried.
     """
-    _check(group)
+    lakes = _lakes(group)
 
     require_java()
     stop = stop_on_signal()
     package = group.partition(":")[0].partition(".")[0]
     if prepared := prepare_new_store(package, {**os.environ, "FACTFOLD_VIEWS_URL": views_url}, prepare):
         say(f"prepared a new event store: {prepared}")
-    jars = [*spark_jars(), *delta_jars()] if on_demand.delta_root(views_url) is not None else spark_jars()
+    jars = [*spark_jars(), *delta_jars()] if lakes else spark_jars()
     given = {
         "FACTFOLD_VIEWS_URL": views_url,
         "FACTFOLD_MASTER_KEYS": master_keys,
@@ -56,7 +57,8 @@ def dev(
         DevLoop(group, jvm, folder.absolute(), memory, variables).run(stop=stop)
 
 
-def _check(group: str) -> None:
-    """Refuse a wrong target before Spark starts; code that fails otherwise may be mended while the command runs."""
+def _lakes(group: str) -> Sequence[str]:
+    """The Delta tables of a group. Refuses a wrong target before Spark starts; broken code may be mended after it."""
     with suppress(ModuleBroken):
-        load_group(group)
+        return on_demand.lakes_of(load_group(group).all_views)
+    return ()

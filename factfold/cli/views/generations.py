@@ -166,7 +166,7 @@ def diff(
     """Compare the generation that was built with the serving one at equal offsets. Exit code 3 if a row differs."""
     definition = load_group(group)
     require_serving(views_url, definition.name)
-    with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
+    with opened_environment(definition, views_url, memory, master_keys, keys_url, archive) as environment:
         comparisons = without_personal(projections.diff(environment, definition), environment, definition)
     if as_json:
         print_json(as_plain(comparisons))
@@ -188,7 +188,7 @@ def cutover(
 ) -> None:
     """Let the new generation serve, once it has reached the offsets of the serving one, which stays."""
     definition = load_group(group)
-    with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
+    with opened_environment(definition, views_url, memory, master_keys, keys_url, archive) as environment:
         _tell_serving(projections.cut_over(environment, definition), as_json=as_json)
 
 
@@ -205,7 +205,7 @@ def rollback(
     """Let the former generation of this definition serve again, once it is current."""
     definition = load_group(group)
     require_serving(views_url, definition.name)
-    with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
+    with opened_environment(definition, views_url, memory, master_keys, keys_url, archive) as environment:
         _tell_serving(projections.rollback(environment, definition), as_json=as_json)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from factfold import on_demand
-from factfold.stack import delta_jars
 from projections.errors import TableStoreUnavailable
 
 if TYPE_CHECKING:
@@ -18,11 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened_views(views_url: str) -> Iterator[TableStore[Any]]:
-    """Open the table store of a URL; TableStoreUnavailable for a SQLite file that is not there. Delta needs Spark."""
-    if on_demand.delta_root(views_url) is not None:
-        with on_demand.opened_lakehouse(views_url, jars=delta_jars()) as lakehouse:
-            yield lakehouse
-        return
+    """Open the table store of a URL; TableStoreUnavailable for a SQLite file that is not there."""
     if (path := on_demand.sqlite_path(views_url)) is not None:
         require_file(path)
     store = on_demand.open_table_store(views_url)
@@ -44,16 +39,14 @@ def require_file(path: str) -> None:
 
 def require_serving(views_url: str, group: str) -> None:
     """Raise NoServingGeneration before Spark starts, if no generation of a group serves."""
-    if on_demand.delta_root(views_url) is None:  # which Spark alone reads
-        with opened_views(views_url) as store:
-            store.prepare()  # the tables of a database that has no views yet
-            store.serving_state(group)
+    with opened_views(views_url) as store:
+        store.prepare()  # the tables of a database that has no views yet
+        store.serving_state(group)
 
 
 def require_same_definition(views_url: str, group: ProjectionGroup) -> None:
     """Raise NoServingGeneration, or DefinitionChanged if the code's definition differs from the serving one."""
-    if on_demand.delta_root(views_url) is None:
-        with opened_views(views_url) as store:
-            store.prepare()
-            state = store.serving_state(group.name)
-        on_demand.require_unchanged(group, state, state.built.get("columns", {}))
+    with opened_views(views_url) as store:
+        store.prepare()
+        state = store.serving_state(group.name)
+    on_demand.require_unchanged(group, state, state.built.get("columns", {}))

@@ -51,7 +51,7 @@ Views = Annotated[
     typer.Option(
         "--views-url",
         envvar="FACTFOLD_VIEWS_URL",
-        help="Where the views are: SQLAlchemy URL of a database, or delta:/lake/views (Delta Lake, any Hadoop path)."
+        help="Where the views are: SQLAlchemy URL of a database."
         " sqlite:///shop.db holds everything and needs no Kafka.",
     ),
 ]
@@ -99,7 +99,7 @@ def rebuild(
     """
     definition = load_group(group)
 
-    with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
+    with opened_environment(definition, views_url, memory, master_keys, keys_url, archive) as environment:
         with shown(definition.name) as on_progress:
             report = projections.rebuild(environment, definition, cut_over=cut_over, on_progress=on_progress)
         if report.comparison is not None:
@@ -160,7 +160,9 @@ def run(
 
     with ExitStack() as opened:
         metrics = opened.enter_context(served_metrics(partial(_metrics, definition), metrics_port, metrics_host))
-        environment = opened.enter_context(opened_environment(views_url, memory, master_keys, keys_url, archive))
+        environment = opened.enter_context(
+            opened_environment(definition, views_url, memory, master_keys, keys_url, archive)
+        )
         stop_on_signal(stop)
         follower = projections.Follower(
             environment=environment,
@@ -220,7 +222,7 @@ def verify(
     definition = load_group(group)
     require_same_definition(views_url, definition)
 
-    with opened_environment(views_url, memory, master_keys, keys_url, archive) as environment:
+    with opened_environment(definition, views_url, memory, master_keys, keys_url, archive) as environment:
         began = time.perf_counter()
         verdicts = without_personal(projections.verify(environment, definition), environment, definition)
     if metrics_file is not None:
@@ -245,10 +247,17 @@ def load_group(spec: str) -> projections.ProjectionGroup:
 
 @contextmanager
 def opened_environment(
-    views_url: str, memory: str, master_keys: str | None, keys_url: str | None, archive: str | None
+    group: ProjectionGroup,
+    views_url: str,
+    memory: str,
+    master_keys: str | None,
+    keys_url: str | None,
+    archive: str | None,
 ) -> Iterator[projections.Environment]:
-    """The environment that a command's options describe."""
+    """The environment that a command's options describe, for one group."""
     require_java()
+    lakes = on_demand.lakes_of(group.all_views)
+    jars = [*spark_jars(), *delta_jars()] if archive is not None or lakes else spark_jars()
     embedded = on_demand.sqlite_path(views_url)
     if embedded and archive is not None:
         raise DeclarationError(
@@ -259,10 +268,8 @@ def opened_environment(
     with open_keys(master_keys, keys_url or (views_url if embedded else None)) as keys:
         if embedded:
             require_file(embedded)
-            environment = projections.Environment.embedded(embedded, jars=spark_jars(), memory=memory, keys=keys)
+            environment = projections.Environment.embedded(embedded, jars=jars, memory=memory, keys=keys)
         else:
-            needs_delta = archive is not None or on_demand.delta_root(views_url) is not None
-            jars = [*spark_jars(), *delta_jars()] if needs_delta else spark_jars()
             environment = projections.Environment.open(
                 reached_settings(without_kafka="views are in the event store's file: --views-url sqlite:///shop.db"),
                 views_url=views_url,

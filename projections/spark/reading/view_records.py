@@ -18,6 +18,8 @@ from projections.spark.gathering import gathered
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from projections.declaring.columns import ColumnType
+
 _PLACE = ("topic", "partition", "offset")
 
 
@@ -90,5 +92,9 @@ def _may_be_null(table: ViewTopicTable, side: str, name: str) -> Column:
 
 
 def _value(side: str, table: ViewTopicTable, name: str) -> Column:
-    text, column = F.col(side)[table.record_name(name)], table.columns[name]
+    return of_json_text(F.col(side)[table.record_name(name)], table.columns[name])
+
+
+def of_json_text(text: Column, column: ColumnType) -> Column:
+    """The value of a column whose text a record's JSON has."""
     return F.unhex(text) if column.kind == "binary" else of_text(text, column)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from projections.planning.plans import plan_in_jvm
+from projections.planning.conjuncts import require_no_null_answer
+from projections.planning.plans import plan_in_jvm, plan_of
+from projections.planning.sessions import MARK
 from projections.spark.scala import items
 from projections.spark.views.catalyst import (
     as_column,
     changed,
     classes,
-    frame_of,
     kind_of,
     projection,
     sequence,
     under,
 )
+from projections.spark.views.plain_operators import in_plain_operators, with_column
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-_SESSION: Final = "spark.sessionWindow"  # how Spark marks the column of a session, whose rows it merges as it groups
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def normal_form(spark: SparkSession, frame: DataFrame) -> Any:
@@ -32,15 +31,10 @@ def normal_form(spark: SparkSession, frame: DataFrame) -> Any:
     """
     plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the plan has no Python face
     analysed, own = plan_in_jvm(frame), classes(spark)
+    require_no_null_answer(plan_of(analysed))
     if "Expand" in _kinds(plan) and "Expand" not in _kinds(analysed):
         plan = own.named_groups.apply(own.unaliased.apply(analysed))
-    return _written_out(spark, plan)
-
-
-def _written_out(spark: SparkSession, plan: Any) -> Any:
-    below = [_written_out(spark, child) for child in items(plan.children())]
-    plan = plan.withNewChildren(sequence(spark, below)) if below else plan
-    return _with_constants(spark, _with_existence(spark, _by_parts(spark, plan)))
+    return _by_parts(spark, in_plain_operators(spark, plan))
 
 
 def _kinds(plan: Any) -> set[str]:
@@ -49,18 +43,20 @@ def _kinds(plan: Any) -> set[str]:
 
 def _by_parts(spark: SparkSession, plan: Any) -> Any:
     """The plan with the parts of a record, such as a window of time, in the place of it in what is grouped by."""
+    below = [_by_parts(spark, child) for child in items(plan.children())]
+    plan = plan.withNewChildren(sequence(spark, below)) if below else plan
     given = items(plan.groupingExpressions()) if plan.nodeName() == "Aggregate" else []
     records = [one for one in given if one.dataType().typeName() == "struct"]
     if not records:
         return plan
-    own, (rows,) = classes(spark), items(plan.children())
+    own, rows = classes(spark), below[0]
     parts = {record.exprId().id(): _fields(spark, record) for record in records}
     by = [one for one in given if one.exprId().id() not in parts]
     rows = projection(spark, [*items(rows.output()), *(one for named in parts.values() for one in named)], rows)
     held = {id: [one.toAttribute() for one in named] for id, named in parts.items()}
     for record in records:
         id = record.exprId().id()
-        if record.metadata().contains(_SESSION):
+        if record.metadata().contains(MARK):
             others = [*by, *(one for other in held if other != id for one in held[other])]
             rows, held[id] = _with_sessions(spark, rows, others, *held[id])
     whole = {record.exprId().id(): _record(spark, record, held[record.exprId().id()]) for record in records}
@@ -75,68 +71,6 @@ def _by_parts(spark: SparkSession, plan: Any) -> Any:
     returned = sequence(spark, [put(one) for one in items(plan.aggregateExpressions())])
     grouping = sequence(spark, [*by, *(one for attributes in held.values() for one in attributes)])
     return own.aggregate(grouping, returned, rows, plan.hint())
-
-
-def _with_existence(spark: SparkSession, plan: Any) -> Any:
-    """The plan with a join of different values in the place of one that says whether any row compares equal."""
-    if plan.nodeName() != "Join" or kind_of(plan.joinType()) != "ExistenceJoin":
-        return plan
-    own, (left, right) = classes(spark), items(plan.children())
-    pairs = [_sides(left, right, part) for part in _conjuncts(plan.condition().get())]
-    if None in pairs:
-        return plan
-    ours, theirs = zip(*pairs, strict=True)
-    named = [under(spark, one, "value") for one in theirs]
-    values = [one.toAttribute() for one in named]
-    found = under(spark, own.literal.apply(True), "found")
-    rows = projection(spark, [*items(right.output()), *named], right)
-    different = own.aggregate(sequence(spark, values), sequence(spark, [*values, found]), rows, own.none)
-    equal = [own.equal(a, b) for a, b in zip(ours, values, strict=True)]
-    joined = own.join(left, different, own.left_outer, own.some(reduce(own.both, equal)), own.no_hint)
-    exists = plan.joinType().exists()
-    is_found = own.is_not_null(found.toAttribute().withNullability(True))
-    return projection(spark, [*items(left.output()), under(spark, is_found, exists.name(), exists.exprId())], joined)
-
-
-def _with_constants(spark: SparkSession, plan: Any) -> Any:
-    """The plan with rows once for each of some constants in the place of a join with these."""
-    if plan.nodeName() != "Join" or str(plan.joinType().toString()) not in ("Inner", "Cross"):
-        return plan
-    own, sides = classes(spark), items(plan.children())
-    constants = next((one for one in sides if one.nodeName() == "LocalRelation"), None)
-    if constants is None:
-        return plan
-    below = sides[0] if sides[1] is constants else sides[1]
-    given = [_literals(spark, items(constants.output()), row) for row in frame_of(spark, constants).collect()]
-    selections = [sequence(spark, [*items(below.output()), *values]) for values in given]
-    attributes = sequence(spark, [*items(below.output()), *items(constants.output())])
-    rows = own.expand(sequence(spark, selections), attributes, below)
-    condition = plan.condition()
-    return own.filter(condition.get(), rows) if condition.isDefined() else rows
-
-
-def _literals(spark: SparkSession, attributes: Sequence[Any], row: Sequence[Any]) -> list[Any]:
-    """The values of a row as expressions of the types of some attributes."""
-    from pyspark.sql import functions as F
-
-    kinds = [str(attribute.dataType().catalogString()) for attribute in attributes]
-    columns = [F.lit(value).cast(kind).alias("one") for value, kind in zip(row, kinds, strict=True)]
-    return [one.child() for one in items(plan_in_jvm(spark.range(1).select(*columns)).projectList())]
-
-
-def _conjuncts(condition: Any) -> list[Any]:
-    if kind_of(condition) != "And":
-        return [condition]
-    return [part for side in items(condition.children()) for part in _conjuncts(side)]
-
-
-def _sides(left: Any, right: Any, condition: Any) -> tuple[Any, Any] | None:
-    """What an equality compares: an expression of each side."""
-    if kind_of(condition) == "EqualTo":
-        for one, other in ((condition.left(), condition.right()), (condition.right(), condition.left())):
-            if one.references().subsetOf(left.outputSet()) and other.references().subsetOf(right.outputSet()):
-                return one, other
-    return None
 
 
 def _fields(spark: SparkSession, record: Any) -> list[Any]:
@@ -163,16 +97,9 @@ def _with_sessions(spark: SparkSession, rows: Any, by: Sequence[Any], start: Any
     partition = Window.partitionBy(*(as_column(spark, one) for one in by))
     in_order = partition.orderBy(begins)
     before = F.max(ends).over(in_order.rowsBetween(Window.unboundedPreceding, -1))
-    rows, opens = _with(spark, rows, F.when(begins <= before, F.lit(None)).otherwise(begins), "opens")
+    rows, opens = with_column(spark, rows, F.when(begins <= before, F.lit(None)).otherwise(begins), "opens")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    rows, first = _with(spark, rows, F.max(as_column(spark, opens)).over(so_far), str(start.name()))
+    rows, first = with_column(spark, rows, F.max(as_column(spark, opens)).over(so_far), str(start.name()))
     of_session = Window.partitionBy(*(as_column(spark, one) for one in (*by, first)))
-    rows, last = _with(spark, rows, F.max(ends).over(of_session), str(end.name()))
+    rows, last = with_column(spark, rows, F.max(ends).over(of_session), str(end.name()))
     return rows, [first, last]
-
-
-def _with(spark: SparkSession, rows: Any, column: Column, name: str) -> tuple[Any, Any]:
-    """Rows with a further column, and the attribute that this is."""
-    own = [as_column(spark, one) for one in items(rows.output())]
-    plan = plan_in_jvm(frame_of(spark, rows).select(*own, column.alias(name)))
-    return plan, plan.output().last()

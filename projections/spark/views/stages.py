@@ -7,14 +7,12 @@ is a view of one of two kinds: rows of a root, or rows of one partition at a tim
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.declaring.naming import is_column
-from projections.declaring.views import InferredReferences, Input, View
+from projections.declaring.views import Input, View
 from projections.planning.marks import role
 from projections.planning.plans import CONSTANT, SAME_ROWS, Node, attribute_of
 from projections.planning.rows import Untraceable
@@ -25,7 +23,6 @@ from projections.spark.views.blocks import (
     Make,
     Relations,
     Scalars,
-    StageFunction,
     compared,
     is_reached,
     may_order,
@@ -35,19 +32,16 @@ from projections.spark.views.blocks import (
     scalars,
     with_computed,
 )
+from projections.spark.views.closing import Stages, usable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SKIPPED: Final = (
-    *SAME_ROWS,
-    "WindowGroupLimit",
-    "LocalLimit",
-)  # without a GlobalLimit, what the optimizer adds, an operator above says
+# The optimizer adds some below an operator that says the same.
+_SKIPPED: Final = (*SAME_ROWS, "WindowGroupLimit", "LocalLimit")
 _BOUNDS: Final = ("GlobalLimit", "LocalLimit", "Offset")
 _LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")
 _JOINS: Final = ("INNER", "CROSS", "LEFT OUTER", "RIGHT OUTER", "FULL OUTER", *_LEFT_ALONE)
-_LONGEST: Final = 30  # of a name that an expression gives
 
 
 def cut(
@@ -66,33 +60,26 @@ class _Cutting:
     ) -> None:
         self._spark = spark
         self._view, self._inputs, self._plan = view, inputs, plan
-        self._final = list(zip(map(_usable, names), plan.output, strict=True))
+        self._final = list(zip(map(usable, names), plan.output, strict=True))
         if len({name.lower() for name, _ in self._final}) < len(self._final):
             raise Untraceable("a column name twice", "give each column a name of its own")
-        self._aliased = _aliased(plan)
-        self._stages: list[View] = []
+        self._stages = Stages(spark, view.name, plan, inputs)
         self._read: set[str] = set()  # the parameters that are
-        self._taken = set(inputs)
 
     def stages(self) -> tuple[View, ...]:
-        self._close(self._block(self._plan), dict(self._final), self._view.name)
+        self._stages.close(self._block(self._plan), dict(self._final), self._view.name)
+        *before, last = self._stages.closed
         if unread := [name for name in self._inputs if name not in self._read]:
             raise Untraceable(f"the parameter {unread[0]!r}, which it does not read", "leave the parameter out")
         view = self._view
         kept = any(getattr(table, "retain", None) is not None for table in self._inputs.values())
-        if len(self._stages) > 1 and (view.reach is not None or view.final is not None or kept):
+        if before and (view.reach is not None or view.final is not None or kept):
             raise Untraceable(
                 "several stages, and final results or rows that are forgotten",
                 "declare what comes last as a view over a view of the rest",
             )
-        last = replace(self._stages[-1], topic=view.topic, final=view.final, reach=view.reach)
-        return (*self._stages[:-1], last)
-
-    def _free(self, names: Iterator[str]) -> str:
-        """The first of some names that nothing has which a stage reads."""
-        free = next(name for name in names if name not in self._taken)
-        self._taken.add(free)
-        return free
+        last = replace(last, topic=view.topic, lake=view.lake, final=view.final, reach=view.reach)
+        return (*before, last)
 
     # ---- operators
 
@@ -131,7 +118,7 @@ class _Cutting:
             if node.kind in CONSTANT:
                 return Block(lambda spark, relations: node.jvm, node.output, {})
             raise Untraceable(f"{node.kind}, rows that no parameter of it has", "declare them as a table")
-        place = self._free(f"{name}_{number}" for number in count(2)) if name in self._read else name
+        place = self._stages.free(f"{name}_{number}" for number in count(2)) if name in self._read else name
         self._read.add(name)
         table = self._view.table(name)
         columns = {a.name: a for a in node.output}
@@ -176,22 +163,40 @@ class _Cutting:
                 "write it in WHERE, or a view for each part of the OR",
             )
         left, right = (self._block(node.one(side)) for side in ("left", "right"))
-        if not left.inputs or not right.inputs:
-            raise Untraceable("a join that keeps rows of no table", "join them with JOIN, or write CASE WHEN … END")
         join = compared(self._spark, node, left, right)
+        if not left.inputs or not right.inputs:
+            return self._with_values(join)
         if node.how in _LEFT_ALONE and not is_reached(join.right, join.theirs) and not join.alike and not join.others:
             join = replace(join, right=self._existing(join.right, join.theirs))
-        if join.right.is_one_row and node.how in ("INNER", "CROSS", "LEFT OUTER"):
-            join = self._of_one_row(join)
+        join = self._with_one_row(join)
         if root := _root(join):
-            left = self._settled(join.left, join.ours if root == "left" else ())
-            right = self._settled(join.right, join.theirs if root == "right" else ())
+            left = self._stages.settled(join.left, join.ours if root == "left" else ())
+            right = self._stages.settled(join.right, join.theirs if root == "right" else ())
             return self._rooted(replace(join, left=left, right=right), left if root == "left" else right)
         return self._paired(join)
 
-    def _of_one_row(self, join: Join) -> Join:
-        """A join with the row of all rows, by the value that they share."""
-        left, right = self._parted(join.left, ()), self._settled(join.right)
+    def _with_values(self, join: Join) -> Block:
+        """A join with rows of no table: of each row of the other side on its own, by their places."""
+        rows, values = (join.left, join.right) if join.left.inputs else (join.right, join.left)
+        outer = "LEFT OUTER" if rows is join.left else "RIGHT OUTER"
+        if join.how not in ("INNER", "CROSS", outer, *_LEFT_ALONE) or not rows.inputs:
+            raise Untraceable("a join that keeps rows of no table", "keep the rows of the tables, and join the others")
+        if join.how in _LEFT_ALONE:
+            return replace(rows, make=join.make())
+        below = self._row_by_row(rows)
+        join = replace(join, left=below, right=values) if rows is join.left else replace(join, left=values, right=below)
+        output = (*join.output, *missing((*below.key, *values.key), join.output))
+        return replace(below, make=join.make(), output=output, key=values.key, scope=below.key, of_rows=True)
+
+    def _with_one_row(self, join: Join) -> Join:
+        """A join by the value that all rows share, if a side is the one row that is made of all."""
+        left, right, stages = join.left, join.right, self._stages
+        if right.is_one_row and join.how in ("INNER", "CROSS", "LEFT OUTER"):
+            left, right = stages.parted(left, ()), stages.settled(right)
+        elif left.is_one_row and join.how in ("INNER", "CROSS", "RIGHT OUTER"):
+            left, right = stages.settled(left), stages.parted(right, ())
+        else:
+            return join
         return replace(join, left=left, right=right, equal=((left.shared, right.shared), *join.equal))
 
     def _rooted(self, join: Join, root: Block) -> Block:
@@ -201,11 +206,11 @@ class _Cutting:
 
     def _paired(self, join: Join) -> Block:
         """A join of several rows with several: of one partition of both sides at a time, by what it compares."""
-        pairs = self._different_pairs(join.pairs)
+        pairs = self._stages.different_pairs(join.pairs)
         join = replace(
             join,
-            left=self._parted(join.left, [a for a, _ in pairs]),
-            right=self._parted(join.right, [b for _, b in pairs]),
+            left=self._stages.parted(join.left, [a for a, _ in pairs]),
+            right=self._stages.parted(join.right, [b for _, b in pairs]),
         )
         left, right = join.left, join.right
         pairs = pairs or [(left.shared, right.shared)]
@@ -215,27 +220,30 @@ class _Cutting:
             output = (*join.output, *missing((*key, *(a for pair in pairs for a in pair)), join.output))
             rows = Block(join.make(), output, inputs, key, parts=parts)
             both = catalyst.either(self._spark, [(a.jvm, b.jvm) for a, b in pairs])
-            return self._with_scope(rows, both, of_all=not join.pairs)
+            return self._stages.with_scope(rows, both, of_all=not join.pairs)
         scope = tuple(b if join.how == "RIGHT OUTER" else a for a, b in pairs)
         output = (*join.output, *missing((*key, *scope), join.output))
-        return Block(join.make(), output, inputs, key, scope, parts=parts, all_rows=left.all_rows)
+        all_rows = None if join.pairs else scope[0]
+        return Block(join.make(), output, inputs, key, scope, parts=parts, all_rows=all_rows)
 
     def _existing(self, block: Block, by: Sequence[Node]) -> Block:
         """The different values of some attributes, as a stage."""
-        by = self._different(by)
-        below = self._within(block, by, needed=[])
+        by = self._stages.different(by)
+        below = self._stages.within(block, by, needed=[])
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             return catalyst.distinct(spark, [a.jvm for a in by], below.make(spark, relations))
 
-        return self._stage(self._groups(make, by, below, by))
+        return self._stages.stage(self._groups(make, by, below, by))
 
     def _aggregated(self, node: Node) -> Block:
         by = node.all("groupingExpressions")
         if not all(one.is_attribute for one in by):
             raise Untraceable("a group by an expression", "select it in a subquery, and group by its name")
-        different = self._different(by)
-        below = self._within(self._block(node.children[0]), different, needed=(*by, *node.all("aggregateExpressions")))
+        different = self._stages.different(by)
+        below = self._stages.within(
+            self._block(node.children[0]), different, needed=(*by, *node.all("aggregateExpressions"))
+        )
         returned = renamed(node.all("aggregateExpressions"), node.output, different)
         further = missing(returned, node.output)
 
@@ -247,53 +255,20 @@ class _Cutting:
 
     def _groups(self, make: Make, output: Sequence[Node], below: Block, by: Sequence[Node]) -> Block:
         """A row for each group of a partition's rows; what it is grouped by has the columns of the partition."""
-        scope = {self._source(a) for a in below.scope or ()}
-        key = tuple(a for a in by if self._source(a) not in scope)
+        scope = {self._stages.source(a) for a in below.scope or ()}
+        key = tuple(a for a in by if self._stages.source(a) not in scope)
         groups = Block(make, tuple(output), below.inputs, key, parts=below.parts, of_rows=below.of_rows)
         if below.is_of_all:
-            return self._with_scope(groups, [catalyst.shared_value(self._spark)], of_all=True)
-        named = {self._source(a): a for a in by}
-        return replace(groups, scope=tuple(named[self._source(a)] for a in below.scope or ()))
-
-    def _with_scope(self, block: Block, named: Sequence[Any], *, of_all: bool) -> Block:
-        """A block with computed columns that are the scope."""
-        made = tuple(attribute_of(one.toAttribute()) for one in named)
-        make, output = with_computed(block, block.output, named), (*block.output, *made)
-        return replace(block, make=make, output=output, scope=made, all_rows=made[0] if of_all else None)
-
-    def _within(self, block: Block, by: Sequence[Node], needed: Sequence[Node] | None = None) -> Block:
-        """Rows of partitions in which all that are equal in some attributes are together."""
-        within = {self._source(a) for a in by}
-        if block.is_of_all or (block.scope and {self._source(a) for a in block.scope} <= within):
-            return block
-        parted = self._parted(block, by, needed)
-        return replace(parted, scope=tuple(by) or (parted.shared,))
-
-    def _parted(self, block: Block, by: Sequence[Node], needed: Sequence[Node] | None = None) -> Block:
-        """The rows of a partition by some attributes, or of all: those of its only input, or of a stage of them."""
-        if not by:
-            block = self._sharing(block)
-            by = [block.shared]
-        if block.scope is not None or len(block.inputs) > 1 or not all(a.id in block.direct for a in by):
-            block = self._stage(block, None if needed is None else [*needed, *by])
-        (name,) = block.inputs
-        return replace(block, parts={name: tuple(block.direct[a.id] for a in by)})
-
-    def _sharing(self, block: Block) -> Block:
-        """A block whose rows have the value that all rows share."""
-        if block.is_one_row or (block.all_rows is not None and block.has(block.all_rows)):
-            return block
-        named = catalyst.shared_value(self._spark)
-        shared = attribute_of(named.toAttribute())
-        make = with_computed(block, block.output, [named])
-        return replace(block, make=make, output=(*block.output, shared), all_rows=shared)
+            return self._stages.with_scope(groups, [catalyst.shared_value(self._spark)], of_all=True)
+        named = {self._stages.source(a): a for a in by}
+        return replace(groups, scope=tuple(named[self._stages.source(a)] for a in below.scope or ()))
 
     def _windowed(self, node: Node) -> Block:
         by = node.all("partitionSpec")
         if not all(one.is_attribute for one in by):
             raise Untraceable("a window by an expression", "select it in a subquery, and partition by its name")
-        different = self._different(by)
-        below = self._within(self._block(node.children[0]), different)
+        different = self._stages.different(by)
+        below = self._stages.within(self._block(node.children[0]), different)
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             rows = below.make(spark, relations)
@@ -317,7 +292,7 @@ class _Cutting:
             if _is_ordered(top):
                 raise Untraceable("a limit of rows that a subquery orders", "write ORDER BY where LIMIT is")
         order = rows.all("order") if rows.kind == "Sort" else ()
-        below = self._within(self._block(rows), ())
+        below = self._stages.within(self._block(rows), ())
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             plan = below.make(spark, relations)
@@ -331,7 +306,7 @@ class _Cutting:
 
     def _united(self, node: Node) -> Block:
         """Rows of several stages, each known by its part of the union and by its key there."""
-        blocks = [self._settled(self._block(child)) for child in node.children]
+        blocks = [self._stages.settled(self._block(child)) for child in node.children]
         width = max(len(block.key) for block in blocks)
         parts, key = list[Block](), list[list[Node]]()
         for number, (block, child) in enumerate(zip(blocks, node.children, strict=True)):
@@ -343,7 +318,7 @@ class _Cutting:
             own = replace(
                 block, make=with_computed(block, child.output, named), output=(*output, *block.key), direct={}
             )
-            parts.append(self._parted(own, key[-1][1:]))
+            parts.append(self._stages.parted(own, key[-1][1:]))
 
         def union(spark: SparkSession, relations: Relations) -> Any:
             chosen = zip(parts, node.children, key, strict=True)
@@ -362,7 +337,7 @@ class _Cutting:
 
     def _repeated(self, node: Node) -> Block:
         """Rows that are there once for each of several groupings, or for each window that they are in."""
-        below = self._row_by_row(node.children[0])
+        below = self._row_by_row(self._block(node.children[0]))
         output = (*node.output, *missing(below.key, node.output))
         number = attribute_of(catalyst.number(self._spark))
 
@@ -378,20 +353,22 @@ class _Cutting:
         generator = node.one("generator")
         if generator.kind not in catalyst.LISTING:
             raise Untraceable(f"{generator.kind}, whose rows have no number", "use explode, posexplode or inline")
-        below = self._row_by_row(node.children[0])
-        given = node.all("generatorOutput")
+        rows, given = self._block(node.children[0]), node.all("generatorOutput")
+        below = self._row_by_row(rows) if rows.inputs else rows
         place = given[0] if generator.kind == "PosExplode" else attribute_of(catalyst.number(self._spark))
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             return catalyst.listed(spark, node.jvm, place.jvm, below.make(spark, relations))
 
-        output = list({a.id: a for a in (*below.output, *given, place)}.values())
-        return replace(below, make=make, output=tuple(output), key=(place,), scope=below.key, of_rows=True)
+        output = tuple({a.id: a for a in (*below.output, *given, place)}.values())
+        if not below.inputs:
+            return replace(below, make=make, output=output, key=(*below.key, place))
+        return replace(below, make=make, output=output, key=(place,), scope=below.key, of_rows=True)
 
-    def _row_by_row(self, node: Node) -> Block:
-        """The rows of an operator, each a partition of its own."""
-        block = self._settled(self._block(node))
-        return self._parted(block if len(block.inputs) == 1 else self._stage(block), block.key)
+    def _row_by_row(self, block: Block) -> Block:
+        """Rows, each of which is a partition of its own."""
+        block = self._stages.settled(block)
+        return self._stages.parted(block if len(block.inputs) == 1 else self._stages.stage(block), block.key)
 
     # ---- subqueries of one value
 
@@ -401,14 +378,16 @@ class _Cutting:
         found = [one for expression in node.expressions for one in scalars(expression)]
         if not found:
             return below, Scalars({})
-        stages = [(one, self._stage(self._block(one.one("plan")))) for one in found]
+        stages = [(one, self._stages.stage(self._block(one.one("plan")))) for one in found]
         if any(one.all("outerAttrs") or not stage.is_one_row for one, stage in stages):
             raise Untraceable("a subquery that may return several rows", "let it return an aggregate without GROUP BY")
-        rows = self._parted(below, ())
+        looked_up = [stage for _, stage in stages]
+        of_values = node.children[0].kind == "OneRowRelation"
+        rows = looked_up.pop(0) if of_values else self._stages.parted(below, ())
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             plan = rows.make(spark, relations)
-            for _, stage in stages:
+            for stage in looked_up:
                 value = stage.make(spark, relations)
                 plan = catalyst.looked_up(spark, plan, value, rows.shared.jvm, stage.shared.jvm)
             return plan
@@ -416,73 +395,6 @@ class _Cutting:
         inputs = {**rows.inputs, **{n: t for _, stage in stages for n, t in stage.inputs.items()}}
         joined = replace(rows, make=make, inputs=inputs, direct={})
         return joined, Scalars({one.id: stage.output[0].id for one, stage in stages})
-
-    # ---- stages
-
-    def _settled(self, block: Block, referring: Sequence[Node] = ()) -> Block:
-        """The block itself if it has joins alone, and ``referring`` are columns of its inputs; or a stage of it."""
-        if block.scope is None and all(a.id in block.direct for a in referring):
-            return block
-        return self._stage(block)
-
-    def _stage(self, block: Block, needed: Sequence[Node] | None = None) -> Block:
-        """Close a block, and read the stage that it is: its key, its scope and what is ``needed`` of its columns."""
-        ids = None if needed is None else {id for one in needed for id in one.references}
-        wanted = [a for a in block.output if ids is None or a.id in ids]
-        rows = f"{self._view.name}_rows"
-        name = self._free(f"{rows}{'' if number == 1 else number}" for number in count(1))
-        columns = dict[str, Node]()
-        for attribute in wanted:
-            self._column(attribute, columns)
-        key = self._close(block, columns, name)
-        names = {self._source(a): column for column, a in columns.items()}
-        held = [(names[self._source(a)], a) for a in (*wanted, *key, *(block.scope or ()))]
-        return read(name, self._stages[-1], held, key, all_rows=block.all_rows)
-
-    def _close(self, block: Block, columns: dict[str, Node], name: str) -> tuple[Node, ...]:
-        """Add a stage with these columns and those of its key, which are returned."""
-        if not block.inputs:
-            raise Untraceable("rows of no table", "read a table")
-        scope = block.scope or ()
-        key = block.key if block.key and block.is_of_all else self._different((*block.key, *scope))
-        names = tuple(self._column(attribute, columns) for attribute in key)
-        by = tuple(self._column(attribute, columns) for attribute in scope)
-        function = StageFunction(block, list(columns.items()), f"{name} of {self._view.name}")
-        declared = () if by else InferredReferences()
-        stage = View(name, names, block.inputs, declared, function, by=by, within=block.within)
-        self._stages.append(replace(stage, by_table=block.parts) if by else stage)
-        return key
-
-    def _column(self, attribute: Node, columns: dict[str, Node]) -> str:
-        """The column that has the value of an attribute; it is added under a free name if none has it."""
-        for column, other in columns.items():
-            if self._source(other) == self._source(attribute):
-                return column
-        name, taken = _usable(attribute.name), {column.lower() for column in columns}
-        while name.lower() in taken:
-            name += "_"
-        columns[name] = attribute
-        return name
-
-    def _different(self, attributes: Sequence[Node]) -> tuple[Node, ...]:
-        """Attributes, of which no two are one under two names."""
-        return tuple({self._source(a): a for a in reversed(attributes)}.values())[::-1]
-
-    def _different_pairs(self, pairs: Sequence[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
-        """Pairs of attributes, of which no two have the same on one side."""
-        different, seen = list[tuple[Node, Node]](), list[tuple[int, ...]]()
-        for pair in pairs:
-            sources = tuple(map(self._source, pair))
-            if not any(a == b for known in seen for a, b in zip(sources, known, strict=True)):
-                seen.append(sources)
-                different.append(pair)
-        return different
-
-    def _source(self, attribute: Node) -> int:
-        """The number of the attribute that one is under another name."""
-        while attribute.id in self._aliased:
-            attribute = self._aliased[attribute.id]
-        return attribute.id
 
 
 def _root(join: Join) -> str | None:
@@ -506,21 +418,3 @@ def _require_no_other_subquery(node: Node) -> None:
     joined = [one for e in node.expressions for one in scalars(e)] if node.kind in ("Project", "Filter") else []
     if len(list(node.subqueries)) > len(joined):
         raise Untraceable("a subquery in a group, a join or an order", "write it in SELECT or WHERE, or join it")
-
-
-def _usable(name: str) -> str:
-    """A name for a column: that of an expression is its text, ``sum(price)``."""
-    if is_column(name):
-        return name
-    plain = re.sub(r"\W+", "_", name).strip("_")[:_LONGEST]
-    return plain if plain[:1].isalpha() else f"c_{plain}"
-
-
-def _aliased(plan: Node) -> dict[int, Node]:
-    """Every attribute of a plan that is another one under a name."""
-    found = {id: one for below in (*plan.children, *plan.subqueries) for id, one in _aliased(below).items()}
-    for argument in ("projectList", "aggregateExpressions"):
-        found |= {one.id: one.bare for one in plan.all(argument) if one.kind == "Alias" and one.bare.is_attribute}
-    # A union has the attributes of its first part, which are others in the next parts.
-    united = {a.id for a in plan.output} if plan.kind == "Union" else set()
-    return {id: one for id, one in found.items() if id not in united}

@@ -21,7 +21,6 @@ from projections.declaring.partials import hidden
 from projections.declaring.timing.promises import require_row_time
 from projections.declaring.views import InferredReferences, Planned, Reference, View, ViewTable
 from projections.errors import InvalidDefinition, SparkFailed, UnknownColumn
-from projections.planning.conjuncts import subqueries
 from projections.planning.inference import compared, inferred, written
 from projections.planning.lineage import require_own_key, require_traced
 from projections.planning.marks import ROLE, role
@@ -39,7 +38,9 @@ from projections.planning.plans import (
     plan_of,
 )
 from projections.planning.rows import Rows, Untraceable
+from projections.planning.sessions import require_merged_sessions
 from projections.spark.failures import described
+from projections.spark.views.blocks import StageFunction
 from projections.spark.views.frames import handed
 from projections.spark.views.normal_form import normal_form
 from projections.spark.views.partials import partials_of
@@ -62,8 +63,8 @@ _REFUSED = {
     "Offset": "an offset", "Sample": "a sample", "Aggregate": "an aggregate", "Deduplicate": "rows without duplicates",
 }  # fmt: skip
 _REACHED = (
-    "use by='…' instead of key=, which gives the view all rows of each group: with key= a row sees only the rows that "
-    "its foreign keys lead to"
+    "use by='…', which gives the view all rows of each group: by its key a row sees only the rows that its foreign "
+    "keys lead to. Any other query is a sql_view without further arguments"
 )
 _SAME = "a view must return the same for the same rows: let an event or a column carry such a value"
 
@@ -141,9 +142,8 @@ def _cut(spark: SparkSession, view: View, known: View) -> None:
     """Set the stages of a query; InvalidDefinition."""
     assert isinstance(view.declared, Planned)  # noqa: S101 - the caller looked
     with _refused_by_spark(known):
-        result, analysed = _analysed(spark, known)
+        result, _ = _analysed(spark, known)
     with _untraceable_refused(known), _refused_by_spark(known):
-        _require_truth(analysed)
         plan = plan_of(normal_form(spark, result))
         stages = cut(spark, known, view.tables, plan, result.columns)
         if not view.declared.finds_key and set(stages[-1].key) != set(view.key):
@@ -151,15 +151,6 @@ def _cut(spark: SparkSession, view: View, known: View) -> None:
                 f"the key {', '.join(view.key)}", f"name the key of its rows: {', '.join(stages[-1].key)}"
             )
     view.declared.stages, view.declared.session = stages, spark
-
-
-def _require_truth(plan: Node) -> None:
-    """Refuse IN with a subquery where more counts than whether it is true: Spark says false, and SQL null."""
-    for operator in operators(plan):
-        for expression in operator.expressions:
-            for subquery in subqueries(expression, truth=operator.kind in ("Filter", "Join")):
-                if subquery.values and not subquery.truth:
-                    raise Untraceable(f"{subquery.name} with a subquery as a value", "write EXISTS (… WHERE a = b)")
 
 
 def _analysed(spark: SparkSession, view: View) -> tuple[DataFrame, Node]:
@@ -172,6 +163,9 @@ def _analysed(spark: SparkSession, view: View) -> tuple[DataFrame, Node]:
     plan = analysed_plan(result)
     _refuse_moments(view, result, plan)
     _refuse_copies(view, plan, given)
+    if not isinstance(view.function, StageFunction):  # which merges the sessions itself
+        with _untraceable_refused(view):
+            require_merged_sessions(plan)
     return result, plan
 
 

@@ -114,12 +114,12 @@ def test_a_group_without_a_definition_shows_its_rows_and_asks_for_its_package(sh
         assert ["topic order", "view order_details"] in [row[:2] for row in edges]
 
 
-def test_views_in_delta_lake_are_listed_and_the_page_says_why_it_shows_no_rows():
+def test_views_in_delta_lake_are_listed_and_the_page_says_where_views_are_stored():
     with opened("delta:/lake/views", find_definitions([TEASHOP])) as sources:
         browser = Browser(sources)
         page = browser.page("/view")
         assert cells(page, "#views")[0][:2] == ["order_details", "teashop"]
-        assert "only Spark reads" in page.css_first(".problem").text()
+        assert "Delta Lake is an output of views" in page.css_first(".problem").text()
         detail = browser.page("/view?group=teashop&view=order_details")
         assert "orders.customer_id → customers" in detail.css_first("#declared").text()
         assert "factfold projections rebuild tests.unit.console.teashop:group" in detail.text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -24,6 +25,15 @@ def test_what_waits_on_an_edge_is_unknown_where_the_lag_is(sources, lag, records
     add_groups(graph, definitions, [GroupState("teashop", None, ("order_details",), [row])])
     of_topic = {source: edge.records for (source, _), edge in graph.edges.items()}
     assert of_topic["topic order"] == records
+
+
+def test_a_view_feeds_its_delta_table(sources):
+    found, (name, group) = Definitions(), next(iter(sources.definitions.groups.items()))
+    found.groups[name] = replace(group, views=[replace(view, lake=f"/lake/{view.name}") for view in group.views])
+    row = {"status": "serving", "topics": {"/lake/order_details": 3}}
+    add_groups(graph := Graph(), found, [GroupState("teashop", None, ("order_details",), [row])])
+    (edge,) = (edge for (_, target), edge in graph.edges.items() if target == "table /lake/order_details")
+    assert (edge.source, edge.records) == ("view order_details", 3)
 
 
 def test_every_node_and_edge_of_the_table_is_drawn(browser):

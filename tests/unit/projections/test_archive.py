@@ -17,6 +17,7 @@ from projections.logs.offsets import OffsetRange
 from projections.logs.port import arrow_record_schema
 from projections.spark.archive.delta_archive import ArchiveFolder
 from projections.spark.reading.whole_log import from_the_beginning
+from tests.conformance.ticket_batches import GROUP
 
 TOPIC = "parcel"
 ARCHIVED = Extent("id", {0: 0, 1: 0}, {0: 100, 1: 40})
@@ -233,5 +234,5 @@ def test_what_is_no_retention_is_refused(text):
 def test_an_archive_of_topics_is_refused_where_there_are_none(tmp_path):
     views = f"sqlite:///{tmp_path}/shop.db"
     with pytest.raises(DeclarationError, match="of Kafka's topics"):
-        with command_line.opened_environment(views, "1g", None, None, str(tmp_path)):
+        with command_line.opened_environment(GROUP, views, "1g", None, None, str(tmp_path)):
             pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from projections import FinalResults, ProjectionGroup, Table, on, view
 from projections.errors import InvalidDefinition
 from projections.outputs.publishing import prepare_topics
 from projections.spark.reading.store_source import StoreLog
+from projections.stores.sqlite import SqliteTableStore
 
 FINAL = FinalResults("joined_at", after="1 hour")
 
@@ -62,18 +64,13 @@ def test_final_results_of_the_other_columns_are_not():
     ProjectionGroup("members", [shown(members("joined_at", "email"))])
 
 
-@pytest.mark.parametrize(
-    ("outbox", "words"),
-    [(None, "has views with a topic, which are published from an outbox that a database keeps"),
-     (object(), "views with a topic are published to Kafka")],
-    ids=["Delta Lake", "a file of its own"],
-)  # fmt: skip
-def test_a_topic_of_final_results_needs_a_database_and_a_broker(tmp_path, outbox, words):
+def test_a_topic_of_final_results_needs_a_broker(tmp_path):
     final = FinalResults("joined_at", after="1 hour", topic="joined")
     group = ProjectionGroup("members", [shown(members("joined_at"), final)])
-    store = SimpleNamespace(outbox=outbox, place="here")
-    with pytest.raises(InvalidDefinition, match=words) as caught:
-        prepare_topics(SimpleNamespace(store=store, log=StoreLog(str(tmp_path / "shop.db"))), group)
+    with closing(SqliteTableStore(tmp_path / "views.db")) as store:
+        store.prepare()
+        with pytest.raises(InvalidDefinition, match="views with a topic are published to Kafka") as caught:
+            prepare_topics(SimpleNamespace(store=store, log=StoreLog(str(tmp_path / "shop.db"))), group)
     assert "leave topic=… away" in caught.value.remedy
 
 

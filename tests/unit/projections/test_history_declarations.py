@@ -13,7 +13,6 @@ from projections import ProjectionGroup, Stream, Table, field, history, on, sql_
 from projections.declaring.columns import ColumnType
 from projections.declaring.timing.validity import columns_of, validity_of
 from projections.errors import InvalidDefinition
-from projections.spark.lakehouse.places import require_storable
 
 
 class Trip(Aggregate):
@@ -152,12 +151,6 @@ def test_versions_are_no_rows_of_any_other_view(declared):
             return car_versions
 
     assert "history('car_versions_history', car_versions)" in caught.value.remedy
-
-
-@pytest.mark.parametrize("table", [cars, trips], ids=["captured", "events"])
-def test_a_history_is_not_kept_in_delta(table):
-    with pytest.raises(InvalidDefinition, match="has the versions of rows, which Delta does not store yet"):
-        require_storable(ProjectionGroup("g", [history("h", table)]))
 
 
 def test_a_personal_column_makes_its_history_personal():

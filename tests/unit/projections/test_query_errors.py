@@ -20,7 +20,6 @@ from projections.errors import CodeFailed, ProjectionError, RecordNotUnpacked, S
 from projections.lifecycle.building import Builder
 from projections.logs.offsets import OffsetRange
 from projections.spark.failures import described, translate
-from projections.spark.lakehouse.batches import DeltaBatch
 from projections.spark.live import incremental
 from projections.spark.live.incremental import LiveBatches
 from projections.spark.reading import kafka_source
@@ -133,14 +132,6 @@ def live_batches(monkeypatch: Any) -> Callable[[], object]:
     return lambda: LiveBatches.apply(batches, OffsetRange({}, {}))
 
 
-def lake_batches(monkeypatch: Any) -> Callable[[], object]:
-    monkeypatch.setattr("projections.spark.lakehouse.batches.read_records", Mock())
-    monkeypatch.setattr("projections.spark.lakehouse.batches.left_out", Mock())
-    batch = MagicMock(_view_writes=raising)
-    batch.batches.group.name, batch.batches.layout.views = "shop", {"people": Mock(definition=PEOPLE)}
-    return lambda: DeltaBatch.worked_out(batch, OffsetRange({}, {}))
-
-
 def build(monkeypatch: Any) -> Callable[[], object]:
     building = MagicMock()
     building._group.name, building.state.views = "shop", {}
@@ -148,7 +139,7 @@ def build(monkeypatch: Any) -> Callable[[], object]:
     return lambda: Builder._load_views(building, Mock(apply=raising))
 
 
-@pytest.mark.parametrize("at_work", [live_batches, lake_batches, build])
+@pytest.mark.parametrize("at_work", [live_batches, build])
 def test_an_error_of_a_view_s_function_names_the_view(monkeypatch: Any, at_work: Callable[..., Any]) -> None:
     work = at_work(monkeypatch)
     with pytest.raises(CodeFailed) as refused:

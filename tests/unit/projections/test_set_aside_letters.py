@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
 from eventstore.deadletters import by_cause
-from eventstore.errors import LetterMissing, ReplayRefused, UnsupportedBackend
+from eventstore.errors import LetterMissing, ReplayRefused
 from projections.errors import NoServingGeneration
 from projections.logs.set_aside import FAULTS, SetAside
 from projections.stores.aside import note_set_aside, read_set_aside
@@ -91,12 +90,6 @@ def test_a_replay_is_refused_with_the_way_to_read_them_again(noted):
 def test_a_group_that_was_not_built_is_told(noted):
     with pytest.raises(NoServingGeneration):
         set_aside_letters(noted[0], "ticket", group="no_such_group")
-
-
-def test_a_store_that_spark_alone_reads_is_refused_with_the_other_way():
-    with pytest.raises(UnsupportedBackend, match="read by Spark alone") as refused:
-        set_aside_letters(SimpleNamespace(place="delta:/lake"), "ticket", group="tickets")
-    assert "dead-letter" in refused.value.remedy
 
 
 def test_the_command_lists_and_discards_what_was_set_aside(noted):

@@ -9,8 +9,10 @@ import pytest
 import sqlalchemy as sa
 
 from projections import FinalResults, FinalTopic, ProjectionGroup, Table, ViewTopic, sql_view, view
-from projections.errors import InvalidDefinition
+from projections.declaring.filled_topics import check_topics
+from projections.errors import InvalidDefinition, TableStoreUnavailable
 from projections.spark.reading.store_source import StoreLog
+from projections.stores.opening import open_table_store
 from tests.integration.tickets import DECLARED, Ticket
 
 tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)
@@ -94,6 +96,43 @@ def test_the_topic_of_final_results_is_filled_by_nothing_else(views, words):
     with pytest.raises(InvalidDefinition) as caught:
         ProjectionGroup("g", views)
     assert words in caught.value.message
+
+
+def in_a_lake(lake, name="shown", topic=None):
+    query = "SELECT ticket_id, hours FROM tickets"
+    return sql_view(name, query, tables={"tickets": tickets}, lake=lake, topic=topic)
+
+
+def test_a_view_names_the_path_of_its_delta_table_and_the_path_is_part_of_what_it_means():
+    @view(key="ticket_id", lake="s3a://lake/tickets/")
+    def one(tickets):
+        return tickets
+
+    assert (one.lake, in_a_lake("/lake/one").lake, in_a_lake(None).lake) == ("s3a://lake/tickets", "/lake/one", None)
+    assert len({found.signature() for found in (in_a_lake(None), in_a_lake("/lake/one"), in_a_lake("/lake/two"))}) == 3
+    assert in_a_lake(None).signature() == shown(None).signature()
+    assert in_a_lake("/lake/one", topic="one").filled == ("one", "/lake/one")
+
+
+@pytest.mark.parametrize("path", ["", "lake/one", "one", "delta:/lake/one", "/lake/no spaces", "s3a:", "s3a:lake"])
+def test_what_is_no_path_of_a_delta_table_is_refused(path):
+    with pytest.raises(InvalidDefinition, match="a Delta table cannot be at") as caught:
+        in_a_lake(path)
+    assert "lake='/lake/orders'" in caught.value.remedy
+
+
+def test_two_views_do_not_fill_one_delta_table_and_none_gets_personal_values():
+    with pytest.raises(InvalidDefinition, match="table '/lake/one' is filled by two views"):
+        ProjectionGroup("g", [in_a_lake("/lake/one"), in_a_lake("/lake/one", "again")])
+    group = ProjectionGroup("g", [in_a_lake("/lake/one")])
+    with pytest.raises(InvalidDefinition, match="versions of the table '/lake/one' would retain erased values"):
+        check_topics("g", group.all_views, read=(), personal=True)
+
+
+def test_a_url_of_delta_is_refused_with_the_output():
+    with pytest.raises(TableStoreUnavailable, match="Delta Lake is an output of views") as caught:
+        open_table_store("delta:/lake/views")
+    assert "lake='/lake/orders'" in caught.value.remedy
 
 
 def test_a_table_of_a_view_topic_has_the_models_key_and_what_may_be_null_of_it():

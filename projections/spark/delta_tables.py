@@ -1,0 +1,137 @@
+"""Delta tables of views: the records of the outbox, merged by the view's key, each record once.
+
+The number of the last record in a table is Delta's transaction version of the group, in the commit that has the rows.
+A write that is repeated after a kill leaves out what the table has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from projections.declaring.lakes import RESET, LakeChange
+from projections.errors import LakeUnusable, RunSuperseded
+from projections.spark.delta_log import DeltaLog
+from projections.spark.exchange import few_rows
+from projections.spark.failures import described
+from projections.spark.hadoop_folders import spelled
+from projections.spark.nesting import opened_up
+from projections.spark.reading.view_records import of_json_text
+from projections.spark.session import has_delta_lake
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_PROPERTIES: Final = {
+    "delta.enableChangeDataFeed": "true",
+    # A changed row is marked in its file, which is not written again for it.
+    "delta.enableDeletionVectors": "true",
+    "delta.autoOptimize.autoCompact": "true",
+    # A checkpoint takes a second of a batch's time. Up to this many commits, it saves readers less than that.
+    "delta.checkpointInterval": "100",
+}
+_TXN: Final = "spark.databricks.delta.write.txn"  # the settings that Delta reads an application's version from
+_DELETED: Final = "_deleted"
+
+
+@dataclass(frozen=True)
+class DeltaTables:
+    """A `projections.declaring.lakes.LakeTables`; ``spark`` is a session of its own. Made by ``of``."""
+
+    spark: SparkSession
+
+    @staticmethod
+    def of(spark: SparkSession) -> DeltaTables:
+        """The tables that a session reaches; LakeUnusable for one without Delta Lake."""
+        if not has_delta_lake(spark):
+            raise LakeUnusable(
+                "a view fills a Delta table, and this Spark session has no Delta Lake",
+                remedy="give its jars when the session is opened: jars=[*spark_jars(), *delta_jars()]",
+            )
+        return DeltaTables(spark.newSession())
+
+    def ensure(self, paths: Sequence[str]) -> list[str]:
+        """Make those that are missing, and return their paths."""
+        missing = [path for path in paths if self._log(path).version() < 0]
+        for path in missing:
+            log = self._log(path)
+            builder = log.java.io.delta.tables.DeltaTable.createIfNotExists(log.session).location(log.path)
+            for name, value in _PROPERTIES.items():
+                builder = builder.property(name, value)
+            with described(path):
+                builder.execute()
+        return missing
+
+    def ids(self, paths: Sequence[str]) -> Mapping[str, str]:
+        """Those in the tables' metadata."""
+        return {path: str(self._log(path).snapshot().metadata().id()) for path in paths}
+
+    def holding(self, paths: Sequence[str]) -> list[str]:
+        """Those with a commit behind their first, which only makes a table."""
+        return [path for path in paths if self._log(path).version() > 0]
+
+    def write(self, path: str, group: str, change: LakeChange) -> None:
+        """One commit with all rows that the table lacks, or none where it lacks none."""
+        log, application = self._log(path), f"factfold.{group}"
+        with log.typed_errors(lambda: _superseded(log)):
+            written = int(log.begin().txnVersion(application))
+            lacking = [row for row in change.rows if row[0] > written]
+            if lacking:
+                with self._transaction(application, lacking[-1][0]):
+                    self._commit(log, change, lacking)
+
+    def _commit(self, log: DeltaLog, change: LakeChange, lacking: Sequence[tuple[int, str, str | None]]) -> None:
+        begin = next((number for number, (_, key, _) in enumerate(lacking) if key == RESET), None)
+        rows = self._rows(change, lacking if begin is None else lacking[begin + 1 :])
+        if begin is None:
+            _merge(log, rows, change.key)
+        else:
+            whole = rows.where(f"NOT {_DELETED}").drop(_DELETED).write.format("delta").mode("overwrite")
+            whole.option("overwriteSchema", "true").save(log.path)
+
+    def _rows(self, change: LakeChange, records: Sequence[tuple[int, str, str | None]]) -> DataFrame:
+        """The view's columns, those of its key alone in a deleted row, and a column that says which is deleted."""
+        texts = pa.table({
+            "key": pa.array([key for _, key, _ in records], pa.string()),
+            "value": pa.array([value for _, _, value in records], pa.string()),
+        })  # fmt: skip
+        row = F.from_json(F.coalesce("value", "key"), "map<string, string>")
+        parsed = few_rows(self.spark, texts).select(row.alias("row"), F.col("value").isNull().alias(_DELETED))
+        columns = (of_json_text(F.col("row")[name], kind).alias(name) for name, kind in change.columns.items())
+        return opened_up(parsed.select(*columns, _DELETED), change.columns)
+
+    @contextlib.contextmanager
+    def _transaction(self, application: str, version: int) -> Iterator[None]:
+        """Let the commit of the block note a version; Delta leaves out one that the table has."""
+        self.spark.conf.set(f"{_TXN}AppId", application)
+        self.spark.conf.set(f"{_TXN}Version", str(version))
+        try:
+            yield
+        finally:
+            self.spark.conf.unset(f"{_TXN}AppId")
+            self.spark.conf.unset(f"{_TXN}Version")
+
+    def _log(self, path: str) -> DeltaLog:
+        return DeltaLog(self.spark, spelled(path))
+
+
+def _merge(log: DeltaLog, rows: DataFrame, key: Sequence[str]) -> None:
+    same = " AND ".join(f"t.`{column.replace('`', '``')}` <=> s.`{column.replace('`', '``')}`" for column in key)
+    source: Any = rows.alias("s")._jdf  # noqa: SLF001 - the JVM's side of it
+    merge = log.table().alias("t").merge(source, same).whenMatched(f"s.{_DELETED}").delete()
+    merge.whenMatched().updateAll().whenNotMatched(f"NOT s.{_DELETED}").insertAll().execute()
+
+
+def _superseded(log: DeltaLog) -> RunSuperseded:
+    return RunSuperseded(
+        "another process writes the same Delta table, and nothing of this write counts",
+        remedy="stop one of the two runners, and let nothing else write the table",
+        place=log.path,
+    )

@@ -1,1 +1,0 @@
-"""State and views in Delta Lake: a table each, read at the versions that the group's ledger names."""

@@ -1,0 +1,152 @@
+"""Blocks closed into stages: views with a name, a key and columns, which the blocks above them read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from projections.declaring.naming import is_column
+from projections.declaring.views import InferredReferences, View
+from projections.planning.plans import Node, attribute_of
+from projections.planning.rows import Untraceable
+from projections.spark.views import catalyst
+from projections.spark.views.blocks import Block, StageFunction, read, with_computed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LONGEST: Final = 30  # of a name that an expression gives
+
+
+class Stages:
+    """The stages of a view so far, and how a block becomes one of them. ``taken`` are names that no stage has."""
+
+    def __init__(self, spark: SparkSession, view: str, plan: Node, taken: Collection[str]) -> None:
+        self.closed: list[View] = []
+        self._spark, self._view = spark, view
+        self._aliased, self._taken = _aliased(plan), set(taken)
+
+    def free(self, names: Iterator[str]) -> str:
+        """The first of some names that nothing has which a stage reads."""
+        free = next(name for name in names if name not in self._taken)
+        self._taken.add(free)
+        return free
+
+    def with_scope(self, block: Block, named: Sequence[Any], *, of_all: bool) -> Block:
+        """A block with computed columns that are the scope."""
+        made = tuple(attribute_of(one.toAttribute()) for one in named)
+        make, output = with_computed(block, block.output, named), (*block.output, *made)
+        return replace(block, make=make, output=output, scope=made, all_rows=made[0] if of_all else None)
+
+    def within(self, block: Block, by: Sequence[Node], needed: Sequence[Node] | None = None) -> Block:
+        """Rows of partitions in which all that are equal in some attributes are together."""
+        within = {self.source(a) for a in by}
+        if block.is_of_all or (block.scope and {self.source(a) for a in block.scope} <= within):
+            return block
+        parted = self.parted(block, by, needed)
+        return replace(parted, scope=tuple(by) or (parted.shared,))
+
+    def parted(self, block: Block, by: Sequence[Node], needed: Sequence[Node] | None = None) -> Block:
+        """The rows of a partition by some attributes, or of all: those of its only input, or of a stage of them."""
+        if not by:
+            block = self.sharing(block)
+            by = [block.shared]
+        if block.scope is not None or len(block.inputs) > 1 or not all(a.id in block.direct for a in by):
+            block = self.stage(block, None if needed is None else [*needed, *by])
+        (name,) = block.inputs
+        return replace(block, parts={name: tuple(block.direct[a.id] for a in by)})
+
+    def sharing(self, block: Block) -> Block:
+        """A block whose rows have the value that all rows share."""
+        if block.is_one_row or (block.all_rows is not None and block.has(block.all_rows)):
+            return block
+        named = catalyst.shared_value(self._spark)
+        shared = attribute_of(named.toAttribute())
+        make = with_computed(block, block.output, [named])
+        return replace(block, make=make, output=(*block.output, shared), all_rows=shared)
+
+    def settled(self, block: Block, referring: Sequence[Node] = ()) -> Block:
+        """The block itself if it has joins alone, and ``referring`` are columns of its inputs; or a stage of it."""
+        if block.scope is None and all(a.id in block.direct for a in referring):
+            return block
+        return self.stage(block)
+
+    def stage(self, block: Block, needed: Sequence[Node] | None = None) -> Block:
+        """Close a block, and read the stage that it is: its key, its scope and what is ``needed`` of its columns."""
+        ids = None if needed is None else {id for one in needed for id in one.references}
+        wanted = [a for a in block.output if ids is None or a.id in ids]
+        rows = f"{self._view}_rows"
+        name = self.free(f"{rows}{'' if number == 1 else number}" for number in count(1))
+        columns = dict[str, Node]()
+        for attribute in wanted:
+            self.column(attribute, columns)
+        key = self.close(block, columns, name)
+        names = {self.source(a): column for column, a in columns.items()}
+        held = [(names[self.source(a)], a) for a in (*wanted, *key, *(block.scope or ()))]
+        return read(name, self.closed[-1], held, key, all_rows=block.all_rows)
+
+    def close(self, block: Block, columns: dict[str, Node], name: str) -> tuple[Node, ...]:
+        """Add a stage with these columns and those of its key, which are returned."""
+        if not block.inputs:
+            raise Untraceable("rows of no table", "read a table")
+        scope = block.scope or ()
+        key = block.key if block.key and block.is_of_all else self.different((*block.key, *scope))
+        names = tuple(self.column(attribute, columns) for attribute in key)
+        by = tuple(self.column(attribute, columns) for attribute in scope)
+        function = StageFunction(block, list(columns.items()), f"{name} of {self._view}")
+        declared = () if by else InferredReferences()
+        stage = View(name, names, block.inputs, declared, function, by=by, within=block.within)
+        self.closed.append(replace(stage, by_table=block.parts) if by else stage)
+        return key
+
+    def column(self, attribute: Node, columns: dict[str, Node]) -> str:
+        """The column that has the value of an attribute; it is added under a free name if none has it."""
+        for column, other in columns.items():
+            if self.source(other) == self.source(attribute):
+                return column
+        name, taken = usable(attribute.name), {column.lower() for column in columns}
+        while name.lower() in taken:
+            name += "_"
+        columns[name] = attribute
+        return name
+
+    def different(self, attributes: Sequence[Node]) -> tuple[Node, ...]:
+        """Attributes, of which no two are one under two names."""
+        return tuple({self.source(a): a for a in reversed(attributes)}.values())[::-1]
+
+    def different_pairs(self, pairs: Sequence[tuple[Node, Node]]) -> list[tuple[Node, Node]]:
+        """Pairs of attributes, of which no two have the same on one side."""
+        different, seen = list[tuple[Node, Node]](), list[tuple[int, ...]]()
+        for pair in pairs:
+            sources = tuple(map(self.source, pair))
+            if not any(a == b for known in seen for a, b in zip(sources, known, strict=True)):
+                seen.append(sources)
+                different.append(pair)
+        return different
+
+    def source(self, attribute: Node) -> int:
+        """The number of the attribute that one is under another name."""
+        while attribute.id in self._aliased:
+            attribute = self._aliased[attribute.id]
+        return attribute.id
+
+
+def usable(name: str) -> str:
+    """A name for a column: that of an expression is its text, ``sum(price)``."""
+    if is_column(name):
+        return name
+    plain = re.sub(r"\W+", "_", name).strip("_")[:_LONGEST]
+    return plain if plain[:1].isalpha() else f"c_{plain}"
+
+
+def _aliased(plan: Node) -> dict[int, Node]:
+    """Every attribute of a plan that is another one under a name."""
+    found = {id: one for below in (*plan.children, *plan.subqueries) for id, one in _aliased(below).items()}
+    for argument in ("projectList", "aggregateExpressions"):
+        found |= {one.id: one.bare for one in plan.all(argument) if one.kind == "Alias" and one.bare.is_attribute}
+    # A union has the attributes of its first part, which are others in the next parts.
+    united = {a.id for a in plan.output} if plan.kind == "Union" else set()
+    return {id: one for id, one in found.items() if id not in united}

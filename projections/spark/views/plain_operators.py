@@ -1,0 +1,203 @@
+"""Operators that few queries have, written as those of which stages are made: filters, windows, items and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from projections.planning.plans import plan_in_jvm
+from projections.planning.rows import Untraceable
+from projections.spark.scala import items
+from projections.spark.views.catalyst import (
+    as_column,
+    classes,
+    distinct,
+    frame_of,
+    kind_of,
+    projection,
+    sequence,
+    under,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+
+def in_plain_operators(spark: SparkSession, plan: Any) -> Any:
+    """A plan with the same rows. Untraceable for the first rows of each group of a subquery without an order."""
+    return _plain(spark, _over(spark, plan, [in_plain_operators(spark, child) for child in items(plan.children())]))
+
+
+def with_column(spark: SparkSession, rows: Any, column: Column, name: str) -> tuple[Any, Any]:
+    """Rows with a further column, and the attribute that this is."""
+    own = [as_column(spark, one) for one in items(rows.output())]
+    plan = plan_in_jvm(frame_of(spark, rows).select(*own, column.alias(name)))
+    return plan, plan.output().last()
+
+
+def _over(spark: SparkSession, plan: Any, below: Sequence[Any]) -> Any:
+    return plan.withNewChildren(sequence(spark, below)) if below else plan
+
+
+def _plain(spark: SparkSession, plan: Any) -> Any:
+    """An operator over plain ones."""
+    match plan.nodeName():
+        case "Generate":
+            made = {"ReplicateRows": _copies, "Stack": _stacked}.get(kind_of(plan.generator()))
+            return plan if made is None else made(spark, plan)
+        case "BatchEvalPython" | "ArrowEvalPython":
+            return _with_functions(spark, plan)
+        case "Aggregate" if any(one.foldable() for one in items(plan.groupingExpressions())):
+            return _grouped_by_column(spark, plan)
+        case "Join" if kind_of(plan.joinType()) == "ExistenceJoin":
+            return _existing(spark, plan)
+        case "LocalRelation" if not plan.data().isEmpty():
+            return _listed(spark, plan)
+        case "Window" if plan.orderSpec().isEmpty() and "row_number()" in str(plan.windowExpressions()):
+            return _in_order(spark, plan)
+    return plan
+
+
+def _with_functions(spark: SparkSession, plan: Any) -> Any:
+    """Functions in Python as columns, as they were before Spark took them out."""
+    named = [_as(spark, *pair) for pair in zip(items(plan.udfs()), items(plan.resultAttrs()), strict=True)]
+    return projection(spark, [*items(plan.child().output()), *named], plan.child())
+
+
+# ---- rows by their place
+
+
+def _in_order(spark: SparkSession, window: Any) -> Any:
+    """The number of a row in the order of a LIMIT in a subquery, which Spark loses behind what that selects."""
+    project = window.child()
+    if project.nodeName() != "Project" or project.child().nodeName() != "Sort":
+        raise Untraceable("LIMIT in a subquery that is computed for each row, without an order", "write ORDER BY, too")
+    rows, place = _numbered(spark, project.child(), items(window.partitionSpec()))
+    number = window.windowExpressions().last()
+    named = under(spark, place, str(number.name()), number.exprId())
+    return projection(spark, [*items(project.projectList()), named], rows)
+
+
+def _numbered(spark: SparkSession, sort: Any, by: Sequence[Any]) -> tuple[Any, Any]:
+    """The rows below a sort with the place of each in its order."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    partition = Window.partitionBy(*(as_column(spark, one) for one in by))
+    order = [_ordering(spark, one) for one in items(sort.order())]
+    rows = in_plain_operators(spark, sort.child())
+    return with_column(spark, rows, F.row_number().over(partition.orderBy(*order)), "place")
+
+
+def _ordering(spark: SparkSession, order: Any) -> Column:
+    way = f"{order.direction().sql()}_{order.nullOrdering().sql()}".replace(" ", "_").lower()
+    found: Column = getattr(as_column(spark, order.child()), way)()
+    return found
+
+
+# ---- whether rows exist
+
+
+def _existing(spark: SparkSession, join: Any) -> Any:
+    """A join with the different values that are compared; any other comparison stays."""
+    own, parts = classes(spark), list(_parts(join.condition().get()))
+    sides = [compared for part in parts if (compared := _compared(join, part)) is not None]
+    if len(sides) < len(parts):
+        return join
+    named = [under(spark, theirs, "value") for _, _, theirs in sides]
+    values = [one.toAttribute() for one in named]
+    different = distinct(spark, values, projection(spark, named, join.right()))
+    found = under(spark, own.literal.apply(True), "found")
+    right = projection(spark, [*values, found], different)
+    pairs = [(kind, ours, value) for (kind, ours, _), value in zip(sides, values, strict=True)]
+    equal = [(own.equal if kind == "EqualTo" else own.alike)(ours, value) for kind, ours, value in pairs]
+    rows = own.join(join.left(), right, own.left_outer, own.some(reduce(own.both, equal)), own.no_hint)
+    exists = join.joinType().exists()
+    rows, is_there = with_column(spark, rows, as_column(spark, found.toAttribute()).isNotNull(), str(exists.name()))
+    return projection(spark, [*items(join.left().output()), _as(spark, is_there, exists)], rows)
+
+
+def _parts(condition: Any) -> Iterator[Any]:
+    """The parts of a condition that all must hold."""
+    if kind_of(condition) != "And":
+        yield condition
+        return
+    for child in items(condition.children()):
+        yield from _parts(child)
+
+
+def _compared(join: Any, part: Any) -> tuple[str, Any, Any] | None:
+    """How a condition compares a value of the left side with one of the right side, and both; None if it does not."""
+    kind, ours, theirs = kind_of(part), join.left().outputSet(), join.right().outputSet()
+    if kind not in ("EqualTo", "EqualNullSafe"):
+        return None
+    for one, other in ((part.left(), part.right()), (part.right(), part.left())):
+        if one.references().subsetOf(ours) and other.references().subsetOf(theirs) and not other.foldable():
+            return kind, one, other
+    return None
+
+
+# ---- several rows of one
+
+
+def _copies(spark: SparkSession, plan: Any) -> Any:
+    """Rows as often as EXCEPT ALL and INTERSECT ALL count them: once for each number up to that."""
+    from pyspark.sql import functions as F
+
+    number, *values = items(plan.generator().children())
+    copies = F.explode(F.sequence(F.lit(1).cast("bigint"), as_column(spark, number)))
+    rows, _ = with_column(spark, plan.child(), copies, "copy")
+    named = zip(values, items(plan.generatorOutput()), strict=True)
+    return projection(spark, [_as(spark, value, attribute) for value, attribute in named], rows)
+
+
+def _listed(spark: SparkSession, relation: Any) -> Any:
+    """The rows of VALUES as the items of a list in one row: each has a place."""
+    from pyspark.sql import functions as F
+
+    given = items(relation.output())
+    records = [_record(map(F.lit, row), given) for row in frame_of(spark, relation).collect()]
+    rows = spark.sql("SELECT 1 AS one").select(F.posexplode(F.array(*records)))
+    values = (F.col("col")[f"c{n}"].alias(f"c{n}") for n in range(len(given)))
+    plan = plan_in_jvm(rows.select(*values))
+    return projection(spark, [_as(spark, *pair) for pair in zip(items(plan.output()), given, strict=True)], plan)
+
+
+def _record(values: Iterable[Column], given: Sequence[Any]) -> Column:
+    """Values of the types of some attributes as one record."""
+    from pyspark.sql import functions as F
+
+    kinds = (one.dataType().sql() for one in given)
+    return F.struct(*(v.cast(kind).alias(f"c{n}") for n, (v, kind) in enumerate(zip(values, kinds, strict=True))))
+
+
+def _stacked(spark: SparkSession, plan: Any) -> Any:
+    """The rows of ``stack`` as the records of a list."""
+    from pyspark.sql import functions as F
+
+    number, *values = items(plan.generator().children())
+    given, own = items(plan.generatorOutput()), items(plan.child().output())
+    width, count = len(given), int(str(number.sql()))
+    columns = [as_column(spark, one) for one in values]
+    columns += [F.lit(None)] * (count * width - len(values))
+    records = [_record(columns[n * width : (n + 1) * width], given) for n in range(count)]
+    frame = frame_of(spark, plan.child()).select(*(as_column(spark, one) for one in own), F.inline(F.array(*records)))
+    rows = plan_in_jvm(frame)
+    made = [_as(spark, *pair) for pair in zip(items(rows.output())[len(own) :], given, strict=True)]
+    return projection(spark, [*items(plan.requiredChildOutput()), *made], rows)
+
+
+def _as(spark: SparkSession, expression: Any, attribute: Any) -> Any:
+    """An expression as an attribute that others read."""
+    same = kind_of(expression) == "AttributeReference" and expression.exprId().id() == attribute.exprId().id()
+    return attribute if same else under(spark, expression, str(attribute.name()), attribute.exprId())
+
+
+def _grouped_by_column(spark: SparkSession, plan: Any) -> Any:
+    """An aggregate by a constant as one by a column that has it: without rows, it has no group."""
+    given = items(plan.groupingExpressions())
+    named = {place: under(spark, one, "groupingexpression") for place, one in enumerate(given) if one.foldable()}
+    rows = projection(spark, [*items(plan.child().output()), *named.values()], plan.child())
+    by = [named[place].toAttribute() if place in named else one for place, one in enumerate(given)]
+    return classes(spark).aggregate(sequence(spark, by), plan.aggregateExpressions(), rows, plan.hint())
