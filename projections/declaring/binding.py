@@ -34,8 +34,9 @@ def bind(declared: Declaration, function: Callable[..., Any], tables: Mapping[st
             name, declared.key, tables, (), function, by=declared.by, topic=declared.topic, final=declared.final
         )
     else:
-        _require_root_key(declared, tables)
         references = _references(declared, tables)
+        if not isinstance(references, Planned):  # or the plan shows whose key it is
+            _require_root_key(declared, tables)
         sides = tuple(_side(c, target, tables, references, view=name) for c, target in declared.unmatched.items())
         key = (*declared.key, *(column for side in sides for column in side.columns))
         peers = _peers(declared, tables, references)

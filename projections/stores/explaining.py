@@ -51,7 +51,7 @@ class Stage:
 
 
 def explain(views: str | SqlTableStore, group: ProjectionGroup, view: str | View) -> tuple[Stage, ...]:
-    """Return the stages of a view, each after those that it reads; one stage if the view is not cut.
+    """Return the stages of a view, each after those that it reads. A view that is not cut is its only stage.
 
     Args:
         views: The views' database or its URL.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 from structlog.testing import capture_logs
 
@@ -154,6 +155,7 @@ REFUSED = {
     "rows of no table": (
         "SELECT x, count(id) AS n FROM (VALUES (1), (2)) v(x) LEFT JOIN orders ON amount > x GROUP BY x", "no table",
         "keep the rows of the tables"),
+    "values of no rows": ("SELECT (SELECT max(id) FROM orders) AS id FROM range(3)", "rows of no table", "a table"),
     "no rows at all": ("SELECT id FROM orders LIMIT 0", "rows of no table", "a table"),
     "a name twice": ("SELECT max(id) AS a, min(id) AS A FROM orders", "a column name twice", "of its own"),
     "a subquery among groups": (
@@ -278,6 +280,29 @@ def test_all_rows_are_computed_up_to_a_number_of_them(small, tmp_path):
         changes.put(orders, {"id": 3, "amount": 0})
         with open_runner(environment, group(3)) as runner, pytest.raises(InvalidDefinition, match="computes 4 rows"):
             runner.catch_up()
+
+
+def test_a_function_is_cut_as_a_query_is_and_names_the_key_of_its_rows(small):
+    @view(key="id", tables=NAMED)
+    def first_of_each(orders):
+        number = F.row_number().over(Window.partitionBy("customer_id").orderBy("amount"))
+        return orders.withColumn("n", number).where("n <= 2")
+
+    @view(key="region_id", tables=NAMED)
+    def by_region(orders, customers):
+        joined = orders.join(customers, orders.customer_id == customers.id)
+        return joined.groupBy("region_id").agg(F.sum("amount").alias("total"))
+
+    @view(key="amount", tables=NAMED)
+    def by_amount(orders):
+        return orders.select("id", "amount")
+
+    view_columns(small, ProjectionGroup("cut", [first_of_each, by_region]))
+    assert [(stage.name, stage.key) for stage in first_of_each.stages] == [("first_of_each", ("id",))]
+    assert [stage.name for stage in by_region.stages] == ["by_region_rows", "by_region"]
+    with pytest.raises(InvalidDefinition, match="the key amount, and not that of its rows") as refused:
+        view_columns(small, ProjectionGroup("cut", [by_amount]))
+    assert refused.value.remedy == "name the key of its rows: id"
 
 
 DRAWN = """\

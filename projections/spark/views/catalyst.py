@@ -36,7 +36,7 @@ class Classes:
             _object(java(spark).org.apache.spark.sql.types, "StringType"),
         )
         self.global_limit, self.local_limit = plans.logical.GlobalLimit, plans.logical.LocalLimit
-        self.offset = plans.logical.Offset
+        self.offset, self.expand = plans.logical.Offset, plans.logical.Expand
         self.left_outer, self.no_hint = plans.JoinType.apply("leftouter"), plans.logical.JoinHint.NONE()
         self.generate, self.union = plans.logical.Generate, plans.logical.Union
         self.numbered, self.attribute = expressions.PosExplode, expressions.AttributeReference

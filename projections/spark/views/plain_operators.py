@@ -173,19 +173,14 @@ def _record(values: Iterable[Column], given: Sequence[Any]) -> Column:
 
 
 def _stacked(spark: SparkSession, plan: Any) -> Any:
-    """The rows of ``stack`` as the records of a list."""
-    from pyspark.sql import functions as F
-
-    number, *values = items(plan.generator().children())
-    given, own = items(plan.generatorOutput()), items(plan.child().output())
-    width, count = len(given), int(str(number.sql()))
-    columns = [as_column(spark, one) for one in values]
-    columns += [F.lit(None)] * (count * width - len(values))
-    records = [_record(columns[n * width : (n + 1) * width], given) for n in range(count)]
-    frame = frame_of(spark, plan.child()).select(*(as_column(spark, one) for one in own), F.inline(F.array(*records)))
-    rows = plan_in_jvm(frame)
-    made = [_as(spark, *pair) for pair in zip(items(rows.output())[len(own) :], given, strict=True)]
-    return projection(spark, [*items(plan.requiredChildOutput()), *made], rows)
+    """The rows of ``stack`` as those of several groupings: once for each."""
+    own, (number, *values) = classes(spark), items(plan.generator().children())
+    below, given = items(plan.child().output()), items(plan.generatorOutput())
+    starts = range(0, int(str(number.sql())) * len(given), len(given))
+    values += [own.literal.create(None, given[n].dataType()) for n in range(len(values) % len(given), len(given))]
+    selections = [sequence(spark, [*below, *values[start : start + len(given)]]) for start in starts]
+    rows = own.expand(sequence(spark, selections), sequence(spark, [*below, *given]), plan.child())
+    return projection(spark, [*items(plan.requiredChildOutput()), *given], rows)
 
 
 def _as(spark: SparkSession, expression: Any, attribute: Any) -> Any:

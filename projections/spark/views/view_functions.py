@@ -109,7 +109,7 @@ def _stages(
     if view.declared.stages and view.declared.session is spark:
         return [_stage(spark, group, stage, columns) for stage in view.declared.stages]
     view.declared.stages = ()
-    if view.key:
+    if view.key and (view.by or view.key[: len(view.root_key)] == next(iter(view.tables.values())).key):
         try:
             return [_stage(spark, group, view, columns)]
         except InvalidDefinition as error:
@@ -146,11 +146,15 @@ def _cut(spark: SparkSession, view: View, known: View) -> None:
     with _untraceable_refused(known), _refused_by_spark(known):
         plan = plan_of(normal_form(spark, result))
         stages = cut(spark, known, view.tables, plan, result.columns)
-        if not view.declared.finds_key and set(stages[-1].key) != set(view.key):
-            raise Untraceable(
-                f"the key {', '.join(view.key)}", f"name the key of its rows: {', '.join(stages[-1].key)}"
-            )
-    view.declared.stages, view.declared.session = stages, spark
+        *before, last = stages
+        if not view.declared.finds_key:
+            if not set(view.key) <= set(last.key):
+                raise Untraceable(
+                    f"the key {', '.join(view.key)}, and not that of its rows",
+                    f"name the key of its rows: {', '.join(last.key)}",
+                )
+            last = replace(last, key=view.key)  # which the tracing of the stage proves
+    view.declared.stages, view.declared.session = (*before, last), spark
 
 
 def _analysed(spark: SparkSession, view: View) -> tuple[DataFrame, Node]:

@@ -225,7 +225,7 @@ def test_a_parameter_without_a_table_is_refused():
 def test_a_view_with_another_key_than_its_root_is_refused():
     with pytest.raises(InvalidDefinition, match="its root table 'tickets' has key ticket_id"):
 
-        @view(key="customer_id")
+        @view(key="customer_id", references={})
         def ticket_details(tickets):
             return tickets
 

@@ -171,8 +171,6 @@ REFUSED = {
     "a name of WITH in a schema": (
         "WITH r AS (SELECT * FROM orders) SELECT id FROM shop.r", "reads shop.r", "as in tables"),
     "a name that is computed": ("SELECT id FROM orders, IDENTIFIER('customers')", "reads IDENTIFIER", "as in tables"),
-    "no table in FROM": (
-        "SELECT (SELECT max(id) FROM orders) AS id FROM range(3)", "has no table in its FROM", "begin FROM"),
     "a sample": ("SELECT id FROM orders TABLESAMPLE (10 ROWS)", "reads 'orders' with sample", "in WHERE"),
     "a stream": ("SELECT id FROM orders, STREAM(customers)", "reads STREAM", "as in tables"),
     "an earlier version": ("SELECT id FROM orders VERSION AS OF 3", "reads 'orders' with version", "in WHERE"),
