@@ -90,6 +90,8 @@ class Tracing:
 
     def __init__(self, view: View) -> None:
         self._view, self._paths = view, Paths(view)
+        # A query that may be cut has the place of a row among several in its key.
+        self._may_repeat = not getattr(view.declared, "finds_key", False)
         self._values = Values()
         self._definitions: dict[int, Node] = {}
         self._places = 0
@@ -137,7 +139,8 @@ class Tracing:
         table = role(node)
         if table is None:
             if node.kind in CONSTANT:
-                return Rows({a.id: None for a in output})
+                several = not self._may_repeat and not _is_one_row(node)
+                return Rows({a.id: None for a in output}, repeated="a join with rows of no table" if several else None)
             raise Untraceable(
                 f"{node.kind}, rows that no parameter of it has",
                 "declare them as a table and take it as a parameter",
@@ -173,7 +176,8 @@ class Tracing:
             self._look_into(part, rows, truth=True)
         if self._outer:
             self._outer[-1][1].append(self._values.condition(parts, self._outer[-1][0], rows, outer=True))
-        repeated = None if any(_uses(part, rows.generated) for part in parts) else rows.repeated
+        chosen = self._may_repeat and any(_uses(part, rows.generated) for part in parts)
+        repeated = None if chosen else rows.repeated
         return replace(rows, repeated=repeated, filtered=True)
 
     def _join(self, node: Node, above: Sequence[Node]) -> Rows:
@@ -367,6 +371,11 @@ class Tracing:
             "compare a foreign key of the row with the whole key it points to, EXISTS (SELECT 1 FROM … t WHERE t.key ="
             " foreign_key), and name it in references if you declare any",
         )
+
+
+def _is_one_row(constant: Node) -> bool:
+    """Whether rows of no table are one at most."""
+    return constant.kind == "OneRowRelation" or (constant.kind == "LocalRelation" and constant.jvm.data().size() <= 1)
 
 
 def _uses(expression: Node, ids: frozenset[int]) -> bool:

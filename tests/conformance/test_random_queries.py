@@ -41,6 +41,7 @@ FORMS = (
     "SELECT id, EXISTS (SELECT 1 FROM u WHERE u.a = t.a) AS e FROM t",
     "SELECT a, count(*) AS n FROM t WHERE b = 1 OR NOT EXISTS (SELECT 1 FROM v WHERE v.id = t.b + 1) GROUP BY a",
     "SELECT id, m FROM t ORDER BY m, id LIMIT 3 OFFSET 2",
+    "SELECT t.id, v.n FROM t LEFT JOIN (VALUES (1, 0.5), (1, 0.7)) AS v(k, n) ON t.a = v.k",
     "SELECT t.id, v.n, w.k FROM t JOIN (VALUES (1, 0.5), (1, 0.7)) AS v(k, n) ON t.a = v.k JOIN u ON true"
     " JOIN (VALUES (3), (4)) w(k) ON w.k > t.b WHERE u.id = 1",
     "SELECT count(*) AS n, sum(m) AS s, min(id) AS low FROM t WHERE m > 1000",

@@ -1,0 +1,1 @@
+SELECT id, 'a' AS c FROM t WHERE a = 1 UNION ALL SELECT id, 'b' FROM t WHERE b = 1
