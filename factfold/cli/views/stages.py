@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 import projections
+from factfold import on_demand
 from factfold.cli.shown_values import echo
 from factfold.cli.views.histories import app
 from factfold.cli.views.projections import Group, Json, Views, load_group, print_json
-from projections.stores.explaining import drawn
 
 __all__ = ["app"]
 
@@ -27,5 +27,5 @@ def explain(
     stages = projections.explain(views_url, load_group(group), view)
     if as_json:
         print_json([dataclasses.asdict(stage) for stage in stages])
-    for line in () if as_json else drawn(stages):
+    for line in () if as_json else on_demand.drawn(stages):
         echo(line)
