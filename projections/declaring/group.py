@@ -148,6 +148,13 @@ class ProjectionGroup:
         if views.setdefault(view.name, view) is not view:
             raise InvalidDefinition(f"group {self.name!r} has two views {view.name!r}", remedy="rename one of them")
 
+    def view(self, name: str) -> View:
+        """Return the view of a name. Raises InvalidDefinition if no view of the run has it."""
+        found = next((view for view in self.all_views if view.name == name), None)
+        if found is None:
+            raise InvalidDefinition(f"group {self.name!r} has no view {name!r}", remedy="name one of its views")
+        return found
+
     @property
     def stages(self) -> tuple[View, ...]:
         """Every view of the run, and in the place of each that Spark has cut the stages of it."""

@@ -236,14 +236,8 @@ class ViewTable(AnyTable):
         return self.view.signature()
 
 
-_OF_STAGES: Final = (
-    "key",
-    "by",
-    "by_table",
-    "within",
-    "tables",
-    "declared",
-)  # of a view, what its last stage has otherwise
+# Of a view: its last stage has others.
+_OF_STAGES: Final = ("key", "by", "by_table", "within", "tables", "declared")
 
 
 def noted_references(views: Iterable[View]) -> dict[str, list[Any]]:

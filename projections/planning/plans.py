@@ -144,6 +144,8 @@ class Node:
                 return (*self.children[0].output, *_attributes(self.all("windowExpressions")))
             case "Generate":
                 return (*self._required, *self.all("generatorOutput"))
+            case "Join" if self.how == "EXISTENCE":
+                return (*self.children[0].output, attribute_of(self.jvm.joinType().exists()))
             case "Join" if self.how not in _LEFT_ALONE:
                 return (*self.children[0].output, *self.children[1].output)
             case "LateralJoin":

@@ -107,11 +107,8 @@ def rows_behind(
     `key` has the text of each key column. Raises InvalidDefinition if the view or a key column is unknown, or a text is
     no value of the column.
     """
-    definition = next((one for one in group.all_views if one.name == view), None)
-    if definition is None:
-        raise InvalidDefinition(f"group {group.name!r} has no view {view!r}", remedy="name one of its views")
     state = store.state(Run(group.name, generation, ""))
-    definition = _as_built(definition, state)
+    definition = _as_built(group.view(view), state)
     if set(key) != set(definition.key):
         raise InvalidDefinition(
             f"view {view!r} has no key of {', '.join(sorted(key))}", remedy=f"give its key: {', '.join(definition.key)}"

@@ -12,7 +12,6 @@ from projections.declaring.group import ProjectionGroup
 from projections.declaring.partials import AFTER, BEFORE, is_hidden
 from projections.declaring.tables import Table
 from projections.declaring.views import View, ViewTable, with_noted
-from projections.errors import InvalidDefinition
 from projections.stores.dialects import NameSpace
 from projections.stores.layout import generation_name
 from projections.stores.opening import opened
@@ -68,9 +67,7 @@ def explain(views: str | SqlTableStore, group: ProjectionGroup, view: str | View
         ...     print(stage.name, stage.scope, stage.rows)
     """
     name = view if isinstance(view, str) else view.name
-    declared = next((one for one in group.all_views if one.name == name), None)
-    if declared is None:
-        raise InvalidDefinition(f"group {group.name!r} has no view {name!r}", remedy="name one of its views")
+    declared = group.view(name)
     with opened(views) as store, store.looking() as connection:
         state = store.serving_state(group.name)
         known = with_noted(declared, state.built.get("references", {}))

@@ -56,13 +56,9 @@ def rows_as_of(views: str | SqlTableStore, group: ProjectionGroup, history: str 
         if validity.keep is not None:
             _require_retained(connection, name, (start, end), moment, validity.keep)
         valid = sa.and_(sa.or_(start.is_(None), start <= at), sa.or_(end.is_(None), end > at))
-        key = [view.c[c] for c in _view(group, name).by]
+        key = [view.c[c] for c in group.view(name).by]
         rows = connection.execute(sa.select(*(view.c[c] for c in columns)).where(valid).order_by(*key)).all()
     return _arrow(rows, columns)
-
-
-def _view(group: ProjectionGroup, name: str) -> View:
-    return next(view for view in group.views if view.name == name)
 
 
 def _micros(moment: datetime) -> int:

@@ -64,7 +64,7 @@ CUT = {
          "some": (("amount", "spark_grouping_id"), ("amount", "spark_grouping_id"))}),
     "whether rows exist that are equal": (
         "SELECT id, EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id) AS buys FROM customers c",
-        {"some_rows": (("value",), ("value",)), "some": (("id",), ())}),
+        {"some_rows": (("customer_id",), ("customer_id",)), "some": (("id",), ())}),
     "the first row of a subquery, by what that does not select": (
         "SELECT id, (SELECT o.amount FROM orders o WHERE o.seller_id = c.id ORDER BY o.id LIMIT 1) AS first"
         " FROM customers c",
@@ -130,6 +130,8 @@ REFUSED = {
     "EXISTS by an inequality as a value": (
         "SELECT id, EXISTS (SELECT 1 FROM orders o WHERE o.customer_id > c.id) AS buys FROM customers c",
         "EXISTS by an inequality", "in WHERE"),
+    "IN of a constant, in OR": (
+        "SELECT id FROM orders WHERE amount > 1 OR 2 IN (SELECT region_id FROM customers)", "by no column", "in WHERE"),
     "IN as a value": (
         "SELECT id, region_id IN (SELECT o.amount FROM orders o WHERE o.customer_id = c.id) AS x FROM customers c",
         "IN as a value, which is null where c.region_id is null, and false in Spark", "EXISTS"),

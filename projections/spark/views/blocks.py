@@ -100,22 +100,14 @@ Pair = tuple[Node, Node]
 class Join:
     """Two blocks and what a join compares: attributes that are ``equal``, or ``alike`` with nulls, and ``others``."""
 
-    node: Node
+    how: str
+    hint: Any
     left: Block
     right: Block
     equal: Sequence[Pair]
     alike: Sequence[Pair]
     others: Sequence[Node]
-
-    @property
-    def how(self) -> str:
-        """The kind of join."""
-        return self.node.how
-
-    @property
-    def output(self) -> tuple[Node, ...]:
-        """The attributes of the plan's join."""
-        return self.node.output
+    output: tuple[Node, ...]
 
     @property
     def pairs(self) -> list[Pair]:
@@ -139,7 +131,7 @@ class Join:
             sides = [one.make(spark, relations) for one in (self.left, self.right)]
             equal, alike = ([(a.jvm, b.jvm) for a, b in pairs] for pairs in (self.equal, self.alike))
             others = [one.jvm for one in self.others]
-            return catalyst.joined(spark, self.node.jvm, sides, equal=equal, alike=alike, others=others)
+            return catalyst.joined(spark, self.how, sides, equal, alike, others, hint=self.hint)
 
         return make
 
@@ -157,17 +149,15 @@ def compared(spark: SparkSession, node: Node, left: Block, right: Block) -> Join
                 break
         else:
             others.append(part)
-    return Join(node, left, right, equal, alike, others)
+    return Join(node.how, node.jvm.hint(), left, right, equal, alike, others, node.output)
 
 
 def _with_value(spark: SparkSession, block: Block, expression: Node) -> tuple[Block, Node]:
     """A block that has the value of an expression, and the attribute that it is."""
     if expression.is_attribute:
         return block, expression
-    named = catalyst.value(spark, expression.jvm)
-    attribute = attribute_of(named.toAttribute())
-    make = with_computed(block, block.output, [named])
-    return replace(block, make=make, output=(*block.output, attribute)), attribute
+    block, (attribute,) = with_values(block, [catalyst.under(spark, expression.jvm, "value")])
+    return block, attribute
 
 
 @dataclass(frozen=True)
@@ -213,14 +203,17 @@ def read(
     return Block(make, tuple(a for _, a in own), {name: table}, key, direct=direct, all_rows=shared)
 
 
-def with_computed(block: Block, output: Sequence[Node], named: Sequence[Any]) -> Make:
-    """The rows of a block with computed columns."""
+def with_values(
+    block: Block, named: Sequence[Any], output: Sequence[Node] | None = None
+) -> tuple[Block, tuple[Node, ...]]:
+    """A block with computed columns behind its key and all, or some, of its own; and the attributes that they are."""
+    kept = tuple({a.id: a for a in (*(block.output if output is None else output), *block.key)}.values())
+    made = tuple(attribute_of(one.toAttribute()) for one in named)
 
     def make(spark: SparkSession, relations: Relations) -> Any:
-        kept = {a.id: a for a in (*output, *block.key)}.values()
         return catalyst.projection(spark, [*(a.jvm for a in kept), *named], block.make(spark, relations))
 
-    return make
+    return replace(block, make=make, output=(*kept, *made)), made
 
 
 def may_order(window: Node) -> bool:

@@ -13,7 +13,7 @@ from projections.spark.scala import items
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-Change = Callable[[Any], Any]  # another expression in the place of one, or None to look further in
+Change = Callable[[Any], Any]  # another node in the place of one; of `changed`, None to look further in
 Named = tuple[str, Node]  # a column of a frame, and the attribute that it is in a plan
 
 
@@ -36,8 +36,9 @@ class Classes:
             _object(java(spark).org.apache.spark.sql.types, "StringType"),
         )
         self.global_limit, self.local_limit = plans.logical.GlobalLimit, plans.logical.LocalLimit
+        self.is_not_null = expressions.IsNotNull
         self.offset, self.expand = plans.logical.Offset, plans.logical.Expand
-        self.left_outer, self.no_hint = plans.JoinType.apply("leftouter"), plans.logical.JoinHint.NONE()
+        self.join_type, self.no_hint = plans.JoinType.apply, plans.logical.JoinHint.NONE()
         self.generate, self.union = plans.logical.Generate, plans.logical.Union
         self.numbered, self.attribute = expressions.PosExplode, expressions.AttributeReference
         self.no_marks = java(spark).org.apache.spark.sql.types.Metadata.empty()
@@ -77,6 +78,12 @@ def as_expression(spark: SparkSession, column: Column) -> Any:
 def sequence(spark: SparkSession, elements: Sequence[Any]) -> Any:
     """A sequence of Scala's."""
     return classes(spark).sequence(list(elements))
+
+
+def rewritten(spark: SparkSession, plan: Any, change: Change) -> Any:
+    """A plan with others in the place of its operators, those below an operator first."""
+    below = [rewritten(spark, child, change) for child in items(plan.children())]
+    return change(plan.withNewChildren(sequence(spark, below)) if below else plan)
 
 
 def changed(spark: SparkSession, expression: Any, change: Change) -> Any:
@@ -191,20 +198,21 @@ def distinct(spark: SparkSession, attributes: Sequence[Any], below: Any) -> Any:
 Pairs = Sequence[tuple[Any, Any]]
 
 
-def looked_up(spark: SparkSession, left: Any, right: Any, ours: Any, theirs: Any) -> Any:
-    """Rows with the one row of another side, or with nulls if there is none, by an attribute of each side."""
-    own = classes(spark)
-    return own.join(left, right, own.left_outer, own.some(own.equal(ours, theirs)), own.no_hint)
-
-
 def joined(
-    spark: SparkSession, node: Any, sides: Sequence[Any], *, equal: Pairs, alike: Pairs, others: Sequence[Any]
+    spark: SparkSession,
+    how: str,
+    sides: Sequence[Any],
+    equal: Pairs,
+    alike: Pairs = (),
+    others: Sequence[Any] = (),
+    *,
+    hint: Any = None,
 ) -> Any:
-    """A join of other rows, by attributes that are equal, or alike with nulls, and further conditions."""
+    """A join of some kind, by attributes that are equal, or alike with nulls, and further conditions."""
     own, (left, right) = classes(spark), sides
     parts = [*(own.equal(a, b) for a, b in equal), *(own.alike(a, b) for a, b in alike), *others]
     condition = own.some(reduce(own.both, parts)) if parts else own.none
-    return own.join(left, right, node.joinType(), condition, node.hint())
+    return own.join(left, right, own.join_type(how.replace(" ", "")), condition, hint or own.no_hint)
 
 
 LISTING: Final = ("Explode", "PosExplode", "Inline")
@@ -247,9 +255,14 @@ def repeated(spark: SparkSession, node: Any, names: Sequence[Any], kept: Sequenc
     return own.union(sequence(spark, parts), False, False)
 
 
-def value(spark: SparkSession, expression: Any) -> Any:
-    """An expression under an attribute of its own."""
-    return under(spark, expression, "value")
+def truth(spark: SparkSession) -> Any:
+    """What a row has that is found, under an attribute of its own."""
+    return under(spark, classes(spark).literal.apply(True), "found")
+
+
+def is_found(spark: SparkSession, found: Any, answer: Any) -> Any:
+    """Whether a row was found, as the attribute of an answer."""
+    return under(spark, classes(spark).is_not_null(found.withNullability(True)), str(answer.name()), answer.exprId())
 
 
 def shared_value(spark: SparkSession) -> Any:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from projections.declaring.naming import is_column
 from projections.declaring.views import InferredReferences, View
-from projections.planning.plans import Node, attribute_of
+from projections.planning.plans import Node
 from projections.planning.rows import Untraceable
 from projections.spark.views import catalyst
-from projections.spark.views.blocks import Block, StageFunction, read, with_computed
+from projections.spark.views.blocks import Block, StageFunction, read, with_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,14 +37,13 @@ class Stages:
 
     def with_scope(self, block: Block, named: Sequence[Any], *, of_all: bool) -> Block:
         """A block with computed columns that are the scope."""
-        made = tuple(attribute_of(one.toAttribute()) for one in named)
-        make, output = with_computed(block, block.output, named), (*block.output, *made)
-        return replace(block, make=make, output=output, scope=made, all_rows=made[0] if of_all else None)
+        block, made = with_values(block, named)
+        return replace(block, scope=made, all_rows=made[0] if of_all else None)
 
     def within(self, block: Block, by: Sequence[Node], needed: Sequence[Node] | None = None) -> Block:
         """Rows of partitions in which all that are equal in some attributes are together."""
-        within = {self.source(a) for a in by}
-        if block.is_of_all or (block.scope and {self.source(a) for a in block.scope} <= within):
+        sources = set(map(self.source, by))
+        if block.is_of_all or (block.scope and set(map(self.source, block.scope)) <= sources):
             return block
         parted = self.parted(block, by, needed)
         return replace(parted, scope=tuple(by) or (parted.shared,))
@@ -63,10 +62,8 @@ class Stages:
         """A block whose rows have the value that all rows share."""
         if block.is_one_row or (block.all_rows is not None and block.has(block.all_rows)):
             return block
-        named = catalyst.shared_value(self._spark)
-        shared = attribute_of(named.toAttribute())
-        make = with_computed(block, block.output, [named])
-        return replace(block, make=make, output=(*block.output, shared), all_rows=shared)
+        block, (shared,) = with_values(block, [catalyst.shared_value(self._spark)])
+        return replace(block, all_rows=shared)
 
     def settled(self, block: Block, referring: Sequence[Node] = ()) -> Block:
         """The block itself if it has joins alone, and ``referring`` are columns of its inputs; or a stage of it."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from projections.planning.conjuncts import require_no_null_answer
-from projections.planning.plans import plan_in_jvm, plan_of
+from projections.planning.plans import plan_in_jvm
 from projections.planning.sessions import MARK
 from projections.spark.scala import items
 from projections.spark.views.catalyst import (
@@ -15,10 +14,11 @@ from projections.spark.views.catalyst import (
     classes,
     kind_of,
     projection,
+    rewritten,
     sequence,
     under,
 )
-from projections.spark.views.plain_operators import in_plain_operators, with_column
+from projections.spark.views.plain_operators import plain, with_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,10 +31,9 @@ def normal_form(spark: SparkSession, frame: DataFrame) -> Any:
     """
     plan = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the plan has no Python face
     analysed, own = plan_in_jvm(frame), classes(spark)
-    require_no_null_answer(plan_of(analysed))
     if "Expand" in _kinds(plan) and "Expand" not in _kinds(analysed):
         plan = own.named_groups.apply(own.unaliased.apply(analysed))
-    return _by_parts(spark, in_plain_operators(spark, plan))
+    return rewritten(spark, plan, lambda one: _by_parts(spark, plain(spark, one)))
 
 
 def _kinds(plan: Any) -> set[str]:
@@ -42,14 +41,12 @@ def _kinds(plan: Any) -> set[str]:
 
 
 def _by_parts(spark: SparkSession, plan: Any) -> Any:
-    """The plan with the parts of a record, such as a window of time, in the place of it in what is grouped by."""
-    below = [_by_parts(spark, child) for child in items(plan.children())]
-    plan = plan.withNewChildren(sequence(spark, below)) if below else plan
+    """An operator with the parts of a record, such as a window of time, in the place of it in what it groups by."""
     given = items(plan.groupingExpressions()) if plan.nodeName() == "Aggregate" else []
     records = [one for one in given if one.dataType().typeName() == "struct"]
     if not records:
         return plan
-    own, rows = classes(spark), below[0]
+    own, rows = classes(spark), plan.child()
     parts = {record.exprId().id(): _fields(spark, record) for record in records}
     by = [one for one in given if one.exprId().id() not in parts]
     rows = projection(spark, [*items(rows.output()), *(one for named in parts.values() for one in named)], rows)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from projections.planning.plans import plan_in_jvm
@@ -12,7 +11,6 @@ from projections.spark.scala import items
 from projections.spark.views.catalyst import (
     as_column,
     classes,
-    distinct,
     frame_of,
     kind_of,
     projection,
@@ -24,24 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 
-def in_plain_operators(spark: SparkSession, plan: Any) -> Any:
-    """A plan with the same rows. Untraceable for the first rows of each group of a subquery without an order."""
-    return _plain(spark, _over(spark, plan, [in_plain_operators(spark, child) for child in items(plan.children())]))
-
-
-def with_column(spark: SparkSession, rows: Any, column: Column, name: str) -> tuple[Any, Any]:
-    """Rows with a further column, and the attribute that this is."""
-    own = [as_column(spark, one) for one in items(rows.output())]
-    plan = plan_in_jvm(frame_of(spark, rows).select(*own, column.alias(name)))
-    return plan, plan.output().last()
-
-
-def _over(spark: SparkSession, plan: Any, below: Sequence[Any]) -> Any:
-    return plan.withNewChildren(sequence(spark, below)) if below else plan
-
-
-def _plain(spark: SparkSession, plan: Any) -> Any:
-    """An operator over plain ones."""
+def plain(spark: SparkSession, plan: Any) -> Any:
+    """An operator that has the same rows. Untraceable for the first rows of a group in any order."""
     match plan.nodeName():
         case "Generate":
             made = {"ReplicateRows": _copies, "Stack": _stacked}.get(kind_of(plan.generator()))
@@ -50,13 +32,18 @@ def _plain(spark: SparkSession, plan: Any) -> Any:
             return _with_functions(spark, plan)
         case "Aggregate" if any(one.foldable() for one in items(plan.groupingExpressions())):
             return _grouped_by_column(spark, plan)
-        case "Join" if kind_of(plan.joinType()) == "ExistenceJoin":
-            return _existing(spark, plan)
         case "LocalRelation" if not plan.data().isEmpty():
             return _listed(spark, plan)
         case "Window" if plan.orderSpec().isEmpty() and "row_number()" in str(plan.windowExpressions()):
             return _in_order(spark, plan)
     return plan
+
+
+def with_column(spark: SparkSession, rows: Any, column: Column, name: str) -> tuple[Any, Any]:
+    """Rows with a further column, and the attribute that this is."""
+    own = [as_column(spark, one) for one in items(rows.output())]
+    plan = plan_in_jvm(frame_of(spark, rows).select(*own, column.alias(name)))
+    return plan, plan.output().last()
 
 
 def _with_functions(spark: SparkSession, plan: Any) -> Any:
@@ -86,56 +73,13 @@ def _numbered(spark: SparkSession, sort: Any, by: Sequence[Any]) -> tuple[Any, A
 
     partition = Window.partitionBy(*(as_column(spark, one) for one in by))
     order = [_ordering(spark, one) for one in items(sort.order())]
-    rows = in_plain_operators(spark, sort.child())
-    return with_column(spark, rows, F.row_number().over(partition.orderBy(*order)), "place")
+    return with_column(spark, sort.child(), F.row_number().over(partition.orderBy(*order)), "place")
 
 
 def _ordering(spark: SparkSession, order: Any) -> Column:
     way = f"{order.direction().sql()}_{order.nullOrdering().sql()}".replace(" ", "_").lower()
     found: Column = getattr(as_column(spark, order.child()), way)()
     return found
-
-
-# ---- whether rows exist
-
-
-def _existing(spark: SparkSession, join: Any) -> Any:
-    """A join with the different values that are compared; any other comparison stays."""
-    own, parts = classes(spark), list(_parts(join.condition().get()))
-    sides = [compared for part in parts if (compared := _compared(join, part)) is not None]
-    if len(sides) < len(parts):
-        return join
-    named = [under(spark, theirs, "value") for _, _, theirs in sides]
-    values = [one.toAttribute() for one in named]
-    different = distinct(spark, values, projection(spark, named, join.right()))
-    found = under(spark, own.literal.apply(True), "found")
-    right = projection(spark, [*values, found], different)
-    pairs = [(kind, ours, value) for (kind, ours, _), value in zip(sides, values, strict=True)]
-    equal = [(own.equal if kind == "EqualTo" else own.alike)(ours, value) for kind, ours, value in pairs]
-    rows = own.join(join.left(), right, own.left_outer, own.some(reduce(own.both, equal)), own.no_hint)
-    exists = join.joinType().exists()
-    rows, is_there = with_column(spark, rows, as_column(spark, found.toAttribute()).isNotNull(), str(exists.name()))
-    return projection(spark, [*items(join.left().output()), _as(spark, is_there, exists)], rows)
-
-
-def _parts(condition: Any) -> Iterator[Any]:
-    """The parts of a condition that all must hold."""
-    if kind_of(condition) != "And":
-        yield condition
-        return
-    for child in items(condition.children()):
-        yield from _parts(child)
-
-
-def _compared(join: Any, part: Any) -> tuple[str, Any, Any] | None:
-    """How a condition compares a value of the left side with one of the right side, and both; None if it does not."""
-    kind, ours, theirs = kind_of(part), join.left().outputSet(), join.right().outputSet()
-    if kind not in ("EqualTo", "EqualNullSafe"):
-        return None
-    for one, other in ((part.left(), part.right()), (part.right(), part.left())):
-        if one.references().subsetOf(ours) and other.references().subsetOf(theirs) and not other.foldable():
-            return kind, one, other
-    return None
 
 
 # ---- several rows of one

@@ -30,7 +30,7 @@ from projections.spark.views.blocks import (
     read,
     renamed,
     scalars,
-    with_computed,
+    with_values,
 )
 from projections.spark.views.closing import Stages, usable
 
@@ -157,16 +157,31 @@ class _Cutting:
     # ---- rows brought together
 
     def _joined(self, node: Node) -> Block:
-        if node.how not in _JOINS:
-            raise Untraceable(
-                "EXISTS by an inequality, as a value or in OR",
-                "write it in WHERE, or a view for each part of the OR",
-            )
         left, right = (self._block(node.one(side)) for side in ("left", "right"))
         join = compared(self._spark, node, left, right)
         if not left.inputs or not right.inputs:
             return self._with_values(join)
-        if node.how in _LEFT_ALONE and not is_reached(join.right, join.theirs) and not join.alike and not join.others:
+        return self._answered(join) if node.how == "EXISTENCE" else self._met(join)
+
+    def _answered(self, join: Join) -> Block:
+        """Rows with the answer whether any row of the other side compares equal."""
+        if join.others or not join.pairs:
+            raise Untraceable(
+                "EXISTS by an inequality, or by no column of the row, as a value or in OR",
+                "write it in WHERE, or a view for each part of the OR",
+            )
+        right = join.right
+        if not is_reached(right, join.theirs):
+            right = self._existing(right, [b for _, b in join.pairs])
+        right, (found,) = with_values(right, [catalyst.truth(self._spark)])
+        output = (*join.left.output, *right.output)
+        rows = self._met(replace(join, how="LEFT OUTER", right=right, output=output))
+        return with_values(rows, [catalyst.is_found(self._spark, found.jvm, join.output[-1].jvm)])[0]
+
+    def _met(self, join: Join) -> Block:
+        if join.how not in _JOINS:
+            raise Untraceable(f"a {join.how} JOIN, as of a subquery of several rows", "let it return an aggregate")
+        if join.how in _LEFT_ALONE and not is_reached(join.right, join.theirs) and not join.alike and not join.others:
             join = replace(join, right=self._existing(join.right, join.theirs))
         join = self._with_one_row(join)
         if root := _root(join):
@@ -308,17 +323,14 @@ class _Cutting:
         """Rows of several stages, each known by its part of the union and by its key there."""
         blocks = [self._stages.settled(self._block(child)) for child in node.children]
         width = max(len(block.key) for block in blocks)
-        parts, key = list[Block](), list[list[Node]]()
-        for number, (block, child) in enumerate(zip(blocks, node.children, strict=True)):
+        parts, key = list[Block](), list[tuple[Node, ...]]()
+        for place, (block, child) in enumerate(zip(blocks, node.children, strict=True)):
             if any(a.type == "binary" for a in block.key):
                 raise Untraceable("a union of rows whose key is binary", "write a view for each part")
-            named = catalyst.row_key(self._spark, number, [a.jvm for a in block.key], width)
-            key.append([attribute_of(one.toAttribute()) for one in named])
-            output = (*child.output, *key[-1])
-            own = replace(
-                block, make=with_computed(block, child.output, named), output=(*output, *block.key), direct={}
-            )
-            parts.append(self._stages.parted(own, key[-1][1:]))
+            named = catalyst.row_key(self._spark, place, [a.jvm for a in block.key], width)
+            own, made = with_values(block, named, child.output)
+            key.append(made)
+            parts.append(self._stages.parted(own, made[1:]))
 
         def union(spark: SparkSession, relations: Relations) -> Any:
             chosen = zip(parts, node.children, key, strict=True)
@@ -330,8 +342,8 @@ class _Cutting:
 
         inputs = {name: table for part in parts for name, table in part.inputs.items()}
         by = {name: columns for part in parts for name, columns in part.parts.items()}
-        output, keys = (*node.output, *key[0]), tuple(key[0])
-        return Block(union, output, inputs, keys[:1], keys[1:], parts=by, of_rows=True)
+        output, (number, *of_row) = (*node.output, *key[0]), key[0]
+        return Block(union, output, inputs, (number,), tuple(of_row), parts=by, of_rows=True)
 
     # ---- several rows of one
 
@@ -389,7 +401,7 @@ class _Cutting:
             plan = rows.make(spark, relations)
             for stage in looked_up:
                 value = stage.make(spark, relations)
-                plan = catalyst.looked_up(spark, plan, value, rows.shared.jvm, stage.shared.jvm)
+                plan = catalyst.joined(spark, "LEFT OUTER", [plan, value], [(rows.shared.jvm, stage.shared.jvm)])
             return plan
 
         inputs = {**rows.inputs, **{n: t for _, stage in stages for n, t in stage.inputs.items()}}

@@ -21,6 +21,7 @@ from projections.declaring.partials import hidden
 from projections.declaring.timing.promises import require_row_time
 from projections.declaring.views import InferredReferences, Planned, Reference, View, ViewTable
 from projections.errors import InvalidDefinition, SparkFailed, UnknownColumn
+from projections.planning.conjuncts import require_no_null_answer
 from projections.planning.inference import compared, inferred, written
 from projections.planning.lineage import require_own_key, require_traced
 from projections.planning.marks import ROLE, role
@@ -110,13 +111,18 @@ def _stages(
         return [_stage(spark, group, stage, columns) for stage in view.declared.stages]
     view.declared.stages = ()
     known = _resolved(group, view, columns)
+    with _refused_by_spark(known):
+        result, plan = _analysed(spark, known)
     if view.key and (view.by or view.root_key == known.table(known.root).key):
         try:
-            return [_stage(spark, group, view, columns)]
+            _require_sound_if_known(known)
+            columns[view.name] = _columns_of(known, result, plan)
         except InvalidDefinition as error:
             refused = error
+        else:
+            return [(known, plan)]
     try:
-        _cut(spark, view, known)
+        _cut(spark, view, known, result, plan)
         return [_stage(spark, group, stage, columns) for stage in view.stages]
     except InvalidDefinition:
         view.declared.stages = ()
@@ -129,9 +135,10 @@ def _stage(
     spark: SparkSession, group: ProjectionGroup, view: View, columns: dict[str, dict[str, ColumnType]]
 ) -> tuple[View, Node]:
     known = _resolved(group, view, columns)
-    if known.references_are_known:
-        _require_sound(known)
-    columns[view.name], plan = _columns_of(spark, known)
+    _require_sound_if_known(known)
+    with _refused_by_spark(known):
+        result, plan = _analysed(spark, known)
+    columns[view.name] = _columns_of(known, result, plan)
     return known, plan
 
 
@@ -139,15 +146,13 @@ def _resolved(group: ProjectionGroup, view: View, columns: Mapping[str, Mapping[
     return next(known for known in group.resolved(columns).all_views if known.name == view.name)
 
 
-def _cut(spark: SparkSession, view: View, known: View) -> None:
+def _cut(spark: SparkSession, view: View, known: View, result: DataFrame, analysed: Node) -> None:
     """Set the stages of a query; InvalidDefinition."""
     assert isinstance(view.declared, Planned)  # noqa: S101 - the caller looked
-    with _refused_by_spark(known):
-        result, _ = _analysed(spark, known)
     with _untraceable_refused(known), _refused_by_spark(known):
+        require_no_null_answer(analysed)
         plan = plan_of(normal_form(spark, result))
-        stages = cut(spark, known, view.tables, plan, result.columns)
-        *before, last = stages
+        *before, last = cut(spark, known, view.tables, plan, result.columns)
         if not view.declared.finds_key:
             if last.within != "all" and not set(view.key) <= set(last.key):
                 raise Untraceable(
@@ -191,16 +196,19 @@ def _refused_by_spark(view: View) -> Iterator[None]:
         ) from failed
 
 
+def _require_sound_if_known(view: View) -> None:
+    if view.references_are_known:
+        _require_sound(view)
+
+
 def _require_sound(view: View) -> None:
     check(view)
     walk(view)
 
 
-def _columns_of(spark: SparkSession, view: View) -> tuple[dict[str, ColumnType], Node]:
-    with _refused_by_spark(view):
-        result, plan = _analysed(spark, view)
-        rows = None if view.by else _refuse_unreached(view, plan)
-        schema = result.schema
+def _columns_of(view: View, result: DataFrame, plan: Node) -> dict[str, ColumnType]:
+    rows = None if view.by else _refuse_unreached(view, plan)
+    schema = result.schema
     names = checked_columns(schema.fieldNames(), what="view column")
     columns = {
         name: column_type(f.dataType, f"{view.name}.{name}") for name, f in zip(names, schema.fields, strict=True)
@@ -218,7 +226,7 @@ def _columns_of(spark: SparkSession, view: View) -> tuple[dict[str, ColumnType],
         else:
             require_own_key(view, plan, rows)
             _refuse_unused(view, plan)
-    return columns | partials_of(view, result), plan
+    return columns | partials_of(view, result)
 
 
 @lru_cache(maxsize=256)
