@@ -51,7 +51,7 @@ _rows = sa.Table("customers", sa.MetaData(), sa.Column("id", sa.Integer, primary
 customers = Table.from_changelog(_rows, topic="customers")
 
 
-@view(key="id", references={"customer_id": customers})
+@view(key="id")
 def rehearsed(orders: DataFrame, customers: DataFrame) -> DataFrame:
     """Each order with its customer."""
     return orders.join(customers.toDF("customer_id", "customer"), "customer_id", "left")

@@ -1,4 +1,4 @@
-"""Several aggregates of one id as one table: a table of each, in a view of which all of them are roots.
+"""Several aggregates of one id as one table: a table of each, in a view that joins them.
 
 A row of a state is a stream, with one version and one deletion; so each aggregate keeps a state of its own, and what
 they say of one id meets in the view (docs/decisions/0049).
@@ -16,7 +16,7 @@ from projections.declaring.any_table import AnyTable
 from projections.declaring.binding import bind
 from projections.declaring.naming import checked_identifier
 from projections.declaring.setters import Setter, Setters
-from projections.declaring.views import Declaration, View
+from projections.declaring.views import View
 from projections.errors import InvalidDefinition
 
 
@@ -38,8 +38,7 @@ def cogrouped(
     names = {aggregate: f"{name}_{snake_case(aggregate.__name__)}" for aggregate in aggregates}
     tables = {names[aggregate]: table(aggregate, own[aggregate]) for aggregate in aggregates}
     _require_apart(names, tables)
-    declared = Declaration(name, (key,), (), {}, roots=tuple(tables))
-    return bind(declared, FullJoin(key, tuple(tables)), tables)
+    return bind(name, FullJoin(key, tuple(tables)), tables, key=(key,))
 
 
 def _checked_name(aggregates: Sequence[type[Aggregate]], name: str | None, topic: str | None) -> str:
@@ -53,7 +52,7 @@ def _checked_name(aggregates: Sequence[type[Aggregate]], name: str | None, topic
         raise InvalidDefinition(
             f"aggregates of table {name!r} come {'from one topic' if topic else 'twice'}",
             remedy="name each once, read from its own topic. Tables over topics of other names are joined in a view: "
-            "@view(key='order_id', roots=(orders, payments))",
+            "@view(key='order_id'), with a full join",
             place=place,
         )
     return checked_identifier(name, what="table")

@@ -91,7 +91,8 @@ class ProjectionGroup:
         _ = self.tables
         check_topics(self.name, self.all_views, read=self.topics, personal=self.personal)
         check_finals(self.all_views)
-        _ = self.retention
+        if all(view.by for view in self.all_views):  # otherwise once Spark has planned the others
+            _ = self.retention
         for prefix in self.transactions:
             self._check_transactions(prefix)
 
@@ -205,10 +206,10 @@ class ProjectionGroup:
                 read[view.name] = _as_table(bound, columns[view.name])
         return replace(self, views=tuple(views[view.name] for view in self.views), declared=self)
 
-    @cached_property
+    @property
     def retention(self) -> Retention | None:
         """When rows of streams with promises are forgotten, None without promises. Raises InvalidDefinition."""
-        return retention_of(self.tables, self.all_views, served=self.views)
+        return retention_of(self.tables, self.stages, served=self.views)
 
     @property
     def topics(self) -> tuple[str, ...]:

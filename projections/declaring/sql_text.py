@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from sqlglot import Dialect, Token, TokenType, exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from projections.declaring.sql_scopes import start
 from projections.errors import InvalidDefinition
 
 DIALECT = "databricks"  # Spark's with paths of a variant, v:a.b, which sqlglot's own dialect "spark" does not know
@@ -61,6 +60,11 @@ class SqlText:
     def written(self, table: exp.Table) -> str:
         """A table's name as the text has it, without the quotes."""
         return self.text[start(table) : _end(table)].strip("`")
+
+
+def start(table: exp.Table) -> int:
+    """Where the name of a table begins in the text, or -1 if sqlglot made it up."""
+    return int(table.this.meta.get("start", -1))
 
 
 def parsed(view: str, text: str) -> SqlText:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from projections.declaring.binding import bind, tables_of
@@ -11,17 +11,7 @@ from projections.declaring.lakes import checked_lake
 from projections.declaring.naming import checked_identifier
 from projections.declaring.timing.promises import Reach
 from projections.declaring.view_topics import ViewTopic
-from projections.declaring.views import (
-    Columns,
-    Declaration,
-    Input,
-    Target,
-    Targets,
-    View,
-    as_columns,
-    key_of_partitions,
-    pointers,
-)
+from projections.declaring.views import Columns, Input, View, as_columns, key_of_partitions
 from projections.errors import InvalidDefinition
 
 
@@ -39,9 +29,6 @@ def view(
     *,
     key: Columns | None = None,
     by: Columns | None = None,
-    references: Mapping[Columns, Targets] | None = None,
-    unmatched: Mapping[Columns, Target] | None = None,
-    roots: Sequence[Target] = (),
     tables: Mapping[str, Input] | None = None,
     topic: str | ViewTopic | None = None,
     lake: str | None = None,
@@ -51,11 +38,9 @@ def view(
     """Declare a view. The function's parameters name inputs of its module, or of ``tables``. The first is the root.
 
     Args:
-        key: The root's key. With ``by``, further columns that distinguish rows of a partition.
+        key: The columns of the key, which the plan must prove. With ``by``, further columns that distinguish rows of a
+            partition.
         by: Columns that every table has: the function gets the rows of one value of them at a time.
-        references: Foreign keys that joins do not show: columns, or ``table.column``, and the table.
-        unmatched: Columns of the view with the table of a right or full join, whose rows stay without a match.
-        roots: Tables of one key, the first parameter among them. A key has a row if any of them has one.
         topic: A topic that gets the view's rows too.
         lake: A Delta table that gets the view's rows too, by its absolute path or URI.
         final: When rows do not change any more. Each is then given out once.
@@ -78,18 +63,16 @@ def view(
                 f"view {name!r} has neither a key nor columns to group by",
                 remedy="pass key='…' (the first table's), or by='…' for one row a group",
             )
-        declared = Declaration(
+        return bind(
             name,
-            key_of_partitions(partition, own),
-            None if references is None else pointers(references),
-            {as_columns(c): table for c, table in (unmatched or {}).items()},
+            function,
+            tables_of(function, tables or {}),
+            key=key_of_partitions(partition, own),
             by=partition,
-            roots=tuple(roots),
             topic=ViewTopic.of(topic),
             lake=checked_lake(lake),
             final=final,
             reach=reach,
         )
-        return bind(declared, function, tables_of(function, tables or {}))
 
     return declare

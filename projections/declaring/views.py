@@ -34,16 +34,8 @@ class Reference:
         return f"{self.source}.{'+'.join(self.columns)} → {self.target}"
 
 
-@dataclass(frozen=True)
-class Unmatched:
-    """A side of a right or full join: rows of ``table`` that nothing refers to stay, their key under ``columns``."""
-
-    columns: tuple[str, ...]
-    table: str
-
-
 class InferredReferences:
-    """The references of a view that declares none, set once Spark has planned it, in every copy of the view."""
+    """The references of a view, set once Spark has planned it, in every copy of the view."""
 
     references: tuple[Reference, ...] | None = None
 
@@ -51,19 +43,14 @@ class InferredReferences:
 class Planned(InferredReferences):
     """The stages of a view, set once Spark has planned it, in every copy of the view; the last is the view itself."""
 
-    def __init__(self, references: tuple[Reference, ...] | None = None, *, finds_key: bool = False) -> None:
-        """With the references as far as they are known. ``finds_key``: the key follows from the plan, too."""
-        self.references, self.finds_key = references, finds_key
+    def __init__(self, references: tuple[Reference, ...] | None = None) -> None:
+        """With the references as far as they are known."""
+        self.references = references
         self.stages: tuple[View, ...] = ()
         self.session: object = None  # in which Spark planned them: their functions are of it
 
 
 Input = Union[AnyTable, "View"]
-Target = Input | str
-Targets = Target | tuple[Target, ...]
-Pointer = tuple[tuple[str, ...], Target]
-
-
 Within = Literal["group", "row", "all"]
 
 
@@ -76,15 +63,13 @@ class View:
 
     Attributes:
         name: The name of the view.
-        key: The columns that identify a row.
+        key: The columns that identify a row, or none where the plan shows them.
         tables: The tables and views by the function's parameters, the root first.
-        declared: The references, or where they are found once the function was planned.
+        declared: The references, or where they stand once Spark has planned the function.
         function: The function.
-        unmatched: Tables whose rows stay without a match.
         by: The columns of a partition.
         topic: A topic that gets the view's rows too.
         lake: A Delta table that gets the view's rows too.
-        peers: Further roots, with the same key.
         final: When rows are final.
         reach: How far in time it looks.
         windows: The windows of its rows, if it declares any.
@@ -103,11 +88,9 @@ class View:
     tables: Mapping[str, Input]
     declared: tuple[Reference, ...] | InferredReferences
     function: Callable[..., Any]
-    unmatched: tuple[Unmatched, ...] = ()
     by: tuple[str, ...] = ()
     topic: ViewTopic | None = None
     lake: str | None = None
-    peers: tuple[str, ...] = ()
     final: FinalResults | None = None
     reach: Reach | None = None
     windows: InWindows | None = None
@@ -133,19 +116,19 @@ class View:
     def references(self) -> tuple[Reference, ...]:
         """The foreign keys along which a change reaches the view.
 
-        Raises InvalidDefinition if they are inferred, and Spark has not planned the view yet.
+        Raises InvalidDefinition if Spark has not planned the view yet.
         """
         result = self.declared.references if isinstance(self.declared, InferredReferences) else self.declared
         if result is None:
             raise InvalidDefinition(
                 f"the references of view {self.name!r} are not known before Spark has planned it",
-                remedy="ask after a rebuild or a run of its group has begun, or declare references={…}",
+                remedy="ask after a rebuild or a run of its group has begun",
             )
         return result
 
     @property
     def references_are_known(self) -> bool:
-        """Whether the references are declared, or Spark has planned the view in this process."""
+        """Whether they are noted, or Spark has planned the view in this process."""
         return not isinstance(self.declared, InferredReferences) or self.declared.references is not None
 
     @property
@@ -156,7 +139,7 @@ class View:
     @property
     def roots(self) -> tuple[str, ...]:
         """The names of the tables whose rows make rows of the view."""
-        return tuple(self.tables) if self.by else (self.root, *self.peers)
+        return tuple(self.tables) if self.by else (self.root,)
 
     @property
     def grouped(self) -> bool:
@@ -166,10 +149,7 @@ class View:
     @property
     def root_key(self) -> tuple[str, ...]:
         """The part of the key that comes from the root or the partition."""
-        if self.by:
-            return self.by
-        sides = {column for side in self.unmatched for column in side.columns}
-        return tuple(column for column in self.key if column not in sides)
+        return self.by or self.key
 
     def root_key_in(self, root: str) -> tuple[str, ...]:
         """The columns of a root that ``root_key`` holds, one by one."""
@@ -177,8 +157,8 @@ class View:
 
     @property
     def key_may_be_null(self) -> bool:
-        """Whether a part of the key may be null: a side that a row does not have, or the partition without a value."""
-        return bool(self.by) or bool(self.unmatched) or self.tables[self.root].key_may_be_null
+        """Whether a part of the key may be null: that of the partition without a value."""
+        return bool(self.by) or self.tables[self.root].key_may_be_null
 
     @property
     def inputs(self) -> tuple[View, ...]:
@@ -210,14 +190,12 @@ class View:
     def signature(self) -> str:
         """Return a text that changes with the function's source and its tables. References follow from both."""
         tables = [f"{name}={table.signature()}" for name, table in self.tables.items()]
-        declared = f"{self.unmatched}|{self.grouped or self.by or False}"
-        peers = f"|peers {self.peers}" if self.peers else ""
         topic = "" if self.topic is None else f"|topic {self.topic.name}"
         results = None if self.final is None else self.final.published
         topic += "" if self.lake is None else f"|table {self.lake}"
         topic += "" if results is None else f"|final results in {results.name}"
         reach = "" if self.reach is None else f"|reach {self.reach}"
-        return f"{self.name}|{self.key}|{tables}|{declared}{peers}|{source_digest(self.function)}{topic}{reach}"
+        return f"{self.name}|{self.key}|{tables}|{self.by}|{source_digest(self.function)}{topic}{reach}"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -305,31 +283,6 @@ def _said(named: object) -> str | None:
         case Mapping() if named and all(isinstance(one, Term) for one in named.values()):
             return str([f"{name}: {one}" for name, one in named.items()])
     return None
-
-
-@dataclass(frozen=True)
-class Declaration:
-    """What a user wrote of a view, before its names are looked up."""
-
-    name: str
-    key: tuple[str, ...]
-    references: tuple[Pointer, ...] | None
-    unmatched: Mapping[tuple[str, ...], Target]
-    by: tuple[str, ...] = ()
-    roots: tuple[Target, ...] = ()
-    topic: ViewTopic | None = None
-    lake: str | None = None
-    final: FinalResults | None = None
-    reach: Reach | None = None
-
-
-def pointers(references: Mapping[Columns, Targets]) -> tuple[Pointer, ...]:
-    """Foreign keys as they are written, one by one: the columns, and the one table to which they point."""
-    return tuple(
-        (as_columns(columns), target)
-        for columns, targets in references.items()
-        for target in (targets if isinstance(targets, tuple) else (targets,))
-    )
 
 
 def key_of_partitions(by: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:

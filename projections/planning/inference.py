@@ -29,12 +29,6 @@ def inferred(view: View, plan: Node) -> tuple[Reference, ...]:
     return tuple(_in_order(view, _links(view, plan)))
 
 
-def compared(view: View, plan: Node, reference: Reference) -> bool:
-    """Whether a condition of a view's plan compares a foreign key with the whole key that it points to."""
-    link = reference.source, reference.columns
-    return any(link in some[reference.target] for some in _links(view, plan))
-
-
 def _links(view: View, plan: Node) -> list[Mapping[str, set[Link]]]:
     """By table, the columns that are compared with its whole key: those that distinguish joined rows, and all."""
     meetings = _Meetings(replace(view, declared=()))
@@ -45,21 +39,6 @@ def _links(view: View, plan: Node) -> list[Mapping[str, set[Link]]]:
         {name: {one for equal in equals for one in equal.links(name, keys[name])} for name in view.tables}
         for equals in (meetings.equal, meetings.likely)
     ]
-
-
-def written(view: View, references: Sequence[Reference]) -> str:
-    """References as the line of a declaration."""
-    by_columns: dict[tuple[str, ...], list[str]] = {}
-    for one in references:
-        columns = tuple(c if one.source == view.root else f"{one.source}.{c}" for c in one.columns)
-        by_columns.setdefault(columns, []).append(one.target)
-    pairs = (f"{_literal(columns)}: {_literal(targets)}" for columns, targets in by_columns.items())
-    return f"references={{{', '.join(pairs)}}}"
-
-
-def _literal(names: Sequence[str]) -> str:
-    quoted = [f"'{name}'" for name in names]
-    return quoted[0] if len(quoted) == 1 else f"({', '.join(quoted)})"
 
 
 class _Meetings(Tracing):
@@ -123,7 +102,7 @@ class _Equal:
 
 def _in_order(view: View, links: Sequence[Mapping[str, set[Link]]]) -> Iterator[Reference]:
     """The references from tables that are reached to those that they reach next, so that none leads back."""
-    reached, left = list(view.roots), [name for name in view.tables if name not in view.roots]
+    reached, left = [view.root], [name for name in view.tables if name != view.root]
     while step := _next(reached, left, links):
         target, sources = step
         yield from (Reference(source, columns, target) for source, columns in sources)

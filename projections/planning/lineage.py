@@ -7,7 +7,7 @@ traced is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Final
@@ -24,7 +24,7 @@ from projections.planning.values import Values
 if TYPE_CHECKING:
     from projections.declaring.views import View
 
-ROOT: Final = "root"  # the row of the view's key, in whichever of its roots
+ROOT: Final = "root"  # the row of the view's key
 
 
 def require_traced(view: View, plan: Node) -> Rows:
@@ -38,8 +38,7 @@ def require_traced(view: View, plan: Node) -> Rows:
 
 
 def _require_one_row_a_key(view: View, rows: Rows) -> None:
-    sides = {side.table for side in view.unmatched}
-    if ROOT not in rows.keys or not {rows.tables[row] for row in rows.keys - {ROOT}} <= sides:
+    if rows.keys != {ROOT}:
         raise Untraceable(
             f"one row a row of {', '.join(sorted(rows.tables[row] for row in rows.keys)) or 'no table'}",
             f"return one row for each of {view.root}, the first parameter, or make another table the first",
@@ -48,8 +47,7 @@ def _require_one_row_a_key(view: View, rows: Rows) -> None:
         raise Untraceable(
             f"several rows of one key: {rows.repeated}",
             f"for a row an item, name by={_shown(view.root_key)} instead of key=, and the number of the item in key:"
-            f" posexplode, key=({', '.join(map(repr, view.root_key))}, 'pos'). Of tables that share a key, name"
-            " roots=(…) and join them in full",
+            f" posexplode, key=({', '.join(map(repr, view.root_key))}, 'pos')",
         )
 
 
@@ -59,26 +57,11 @@ def _shown(columns: Sequence[str]) -> str:
 
 def require_own_key(view: View, plan: Node, rows: Rows) -> None:
     """Require that a view's key is that of its tables; Untraceable."""
-    keys = {name: view.table(name).key for name in view.roots}
-    for place, column in enumerate(view.root_key):
-        _require_columns((column,), {name: (key[place],) for name, key in keys.items()}, plan, rows, set(view.roots))
-    for side in view.unmatched:
-        for column, key in zip(side.columns, view.table(side.table).key, strict=True):
-            _require_columns((column,), {side.table: (key,)}, plan, rows, {side.table})
-
-
-def _require_columns(
-    columns: Sequence[str], required: Mapping[str, Sequence[str]], plan: Node, rows: Rows, tables: set[str]
-) -> None:
-    """Each of the columns, as far as they are returned, is that of one of the tables."""
     ids = {a.name: a.id for a in plan.output}
-    for column in set(columns) & set(ids):
+    for column, key in zip(view.root_key, view.table(view.root).key, strict=True):
         origins = rows.columns.get(ids[column])
-        for origin in origins or ():
-            alike = {origin, *rows.same.get(origin, ())}
-            if not any(o.table in tables and o.column in required[o.table] for o in alike):
-                origins = None
-        if not origins:
+        alike = [{origin, *rows.same.get(origin, ())} for origin in origins or ()]
+        if not alike or not all(any((o.table, o.column) == (view.root, key) for o in some) for some in alike):
             raise Untraceable(
                 f"another value for its key {column!r} than its table has",
                 "select the key as it is there. A column of another name may hold what is computed from it",
@@ -90,8 +73,6 @@ class Tracing:
 
     def __init__(self, view: View) -> None:
         self._view, self._paths = view, Paths(view)
-        # A query that may be cut has the place of a row among several in its key.
-        self._may_repeat = not getattr(view.declared, "finds_key", False)
         self._values = Values()
         self._definitions: dict[int, Node] = {}
         self._places = 0
@@ -139,15 +120,14 @@ class Tracing:
         table = role(node)
         if table is None:
             if node.kind in CONSTANT:
-                several = not self._may_repeat and not _is_one_row(node)
-                return Rows({a.id: None for a in output}, repeated="a join with rows of no table" if several else None)
+                return Rows({a.id: None for a in output})
             raise Untraceable(
                 f"{node.kind}, rows that no parameter of it has",
                 "declare them as a table and take it as a parameter",
             )
         self._places += 1
         inside = "".join(f"{len(self._outer)}>" for _ in self._outer)
-        row = f"{inside}{ROOT}" if table in self._view.roots else f"{table}#{self._places}"
+        row = f"{inside}{ROOT}" if table == self._view.root else f"{table}#{self._places}"
         columns: dict[int, Origins] = {a.id: frozenset({Origin(row, table, a.name)}) for a in output}
         key = () if self._paths.nullable else self._paths.keys[table]
         present = frozenset(a.id for a in output if a.name in key)
@@ -176,7 +156,7 @@ class Tracing:
             self._look_into(part, rows, truth=True)
         if self._outer:
             self._outer[-1][1].append(self._values.condition(parts, self._outer[-1][0], rows, outer=True))
-        chosen = self._may_repeat and any(_uses(part, rows.generated) for part in parts)
+        chosen = any(_uses(part, rows.generated) for part in parts)
         repeated = None if chosen else rows.repeated
         return replace(rows, repeated=repeated, filtered=True)
 
@@ -220,7 +200,7 @@ class Tracing:
         if frozenset() in alike or len(alike) > 1:
             raise Untraceable(
                 f"a union of rows of {', '.join(map(named_tables, parts))}",
-                "join them along references. Several tables of one key are joined in full, and named in roots=(…)",
+                "join them along references",
             )
         united = reduce(Rows.and_of, parts)
         if sum(not part.filtered for part in parts) > 1:
@@ -269,7 +249,7 @@ class Tracing:
             return replace(left, filtered=True)
         keys = self._keys(how, left, right, onward=onward, back=back)
         if keys is None:
-            raise self._no_path(how, left, right, own, reached=onward or back)
+            raise self._no_path(left, right, own)
         both = left.and_of(right)
         pairs = condition.pairs if how in ("INNER", "CROSS", "LEFT OUTER") else ()
         same = equated(both.same, pairs, only_right=how == "LEFT OUTER")
@@ -278,18 +258,13 @@ class Tracing:
 
     def _keys(self, how: str, left: Rows, right: Rows, *, onward: bool, back: bool) -> frozenset[str] | None:
         """What distinguishes the joined rows; None where the slices may not hold all of them."""
-        left_is_side, right_is_side = self._is_side(left), self._is_side(right)
         match how:
             case "INNER" | "CROSS" if onward or back:
                 return left.keys if onward and left.tables else right.keys
             case "LEFT OUTER" if onward:
                 return left.keys
-            case "LEFT OUTER" if back and left_is_side:
-                return left.keys | right.keys
             case "FULL OUTER" if onward and back:
-                return left.keys | right.keys if left_is_side or right_is_side else left.keys
-            case "FULL OUTER" if (onward and right_is_side) or (back and left_is_side):
-                return left.keys | right.keys
+                return left.keys
         return None
 
     def _leads(self, source: Rows, target: Rows, condition: Condition) -> bool:
@@ -300,26 +275,16 @@ class Tracing:
         (row,) = target.keys
         return row in target.tables and self._paths.lead(condition, source.same, target.tables[row])
 
-    def _is_side(self, rows: Rows) -> bool:
-        return bool(rows.keys) and {rows.tables.get(row) for row in rows.keys} <= self._paths.sides
-
-    def _no_path(self, how: str, left: Rows, right: Rows, own: Sequence[Node], *, reached: bool) -> Untraceable:
+    def _no_path(self, left: Rows, right: Rows, own: Sequence[Node]) -> Untraceable:
         shown = " AND ".join(part.sql for part in own) or "no condition"
-        either = f"{named_tables(left)} or {named_tables(right)}"
-        preserved = {"LEFT OUTER": named_tables(left), "FULL OUTER": either}.get(how)
         references = ", ".join(map(str, self._view.references)) or "none"
         versions = [
             t for t in {**left.tables, **right.tables}.values() if isinstance(self._view.tables[t], VersionTable)
         ]
         if versions:
             return Untraceable(
-                f"a join with the versions of a table that is not by their time: {shown}",
+                f"a join with the versions of a table that is not by their key and time: {shown}",
                 f"join them by as_of(stream, {versions[0]}, on='the foreign key')",
-            )
-        if preserved and reached:
-            return Untraceable(
-                f"an outer join that keeps rows of {preserved} to which nothing refers: {shown}",
-                "keep them with unmatched={'column': table} and full or right join, or join inner",
             )
         return Untraceable(
             f"a join of {named_tables(left)} with {named_tables(right)} along no reference: {shown}",
@@ -369,13 +334,8 @@ class Tracing:
         return Untraceable(
             f"{name} over rows of {named_tables(inner)} that no reference leads to",
             "compare a foreign key of the row with the whole key it points to, EXISTS (SELECT 1 FROM … t WHERE t.key ="
-            " foreign_key), and name it in references if you declare any",
+            " foreign_key)",
         )
-
-
-def _is_one_row(constant: Node) -> bool:
-    """Whether rows of no table are one at most."""
-    return constant.kind == "OneRowRelation" or (constant.kind == "LocalRelation" and constant.jvm.data().size() <= 1)
 
 
 def _uses(expression: Node, ids: frozenset[int]) -> bool:

@@ -74,8 +74,9 @@ def _joined_unique(how: str, one: Side, other: Side, parts: Sequence[Node]) -> l
     left, right = one.rows, other.rows
     if how == "FULL OUTER" and not _meet_wherever_both_are(left, right, parts):
         # A row that meets none of the other side has nulls in its place: on one side, no row may have nulls only.
-        sets = ((a, b) for a in left.unique for b in right.unique)
-        return [a | b for a, b in sets if left.is_present(a) or right.is_present(b)]
+        present = (*left.present, *right.present)
+        sets = [(a | b, left.is_present(a) or right.is_present(b)) for a in left.unique for b in right.unique]
+        return [ids | some for ids, known in sets for some in ([frozenset()] if known else present)]
     pairs = _compared(one, other, parts)
     ours, theirs = (attributes(pair[place] for pair in pairs) for place in (0, 1))
     # What equals something of the other side is known with that side's row.

@@ -134,9 +134,15 @@ class LocalRows:
         )
         structs = [named for named in expressions if named.bare.kind == "CreateNamedStruct"]
         whole = (frozenset({e.id}) for e in structs if self.distinguish(e.bare.children[1::2]))
-        known = (frozenset({e.id}) for e in structs)
+        known = [frozenset({e.id}) for e in expressions if self._is_known(e.bare)]
         present = (*renamed_sets(self.present, names), *known)
         return replace(rows, present=present).with_unique([*renamed_sets(self.unique, names), *whole])
+
+    def _is_known(self, expression: Node) -> bool:
+        """Whether an expression is a record, or the first of attributes of which one is not null."""
+        if expression.kind == "CreateNamedStruct":
+            return True
+        return expression.kind == "Coalesce" and self.is_present(attributes(expression.children))
 
     def _is_null(self, expression: Node) -> bool:
         if expression.kind == "Cast":

@@ -8,7 +8,6 @@ from itertools import product
 
 from projections.declaring.tables import VersionTable
 from projections.declaring.views import View
-from projections.planning.planner import plan as walk
 
 _MOST_COMBINED = 64  # of the columns that a condition may take a key from; the limit of what is checked
 
@@ -51,21 +50,18 @@ class Paths:
     def __init__(self, view: View) -> None:
         self.view = view
         self.keys = {name: _key(view, name) for name in view.tables}
-        self.sides = {side.table for side in view.unmatched}
         self.nullable = any(table.key_may_be_null for table in view.tables.values())
         self._links = {(r.source, r.columns, r.target) for r in view.references}
         self._links |= {(name, key, name) for name, key in self.keys.items()}
-        self._links |= {(one, self.keys[one], other) for one in view.roots for other in view.roots}
         self._links |= set(self._twins())
 
     def _twins(self) -> Iterator[tuple[str, tuple[str, ...], str]]:
         """Tables that every foreign key to one of them points to, too."""
-        closed = walk(self.view).towards_sides
         for one in self.view.tables:
             to_one = {(r.source, r.columns) for r in self.view.references if r.target == one}
             for other in self.view.tables:
                 to_other = {(r.source, r.columns) for r in self.view.references if r.target == other}
-                if to_one and to_one <= to_other and one not in closed:
+                if to_one and to_one <= to_other:
                     yield one, self.keys[one], other
 
     def lead(self, condition: Condition, same: Same, target: str) -> bool:
@@ -83,9 +79,8 @@ class Paths:
         return any(self._all_lead(chosen, same, target) for chosen in product(*choices))
 
     def _is_key(self, origins: frozenset[Origin], target: str, place: int) -> bool:
-        """Whether a value is a part of a table's key; of roots, which are cut together, it may be that of any."""
-        alike = self.view.roots if target in self.view.roots else (target,)
-        return bool(origins) and all(o.table in alike and o.column == self.keys[o.table][place] for o in origins)
+        """Whether a value is a part of a table's key."""
+        return bool(origins) and all(o.table == target and o.column == self.keys[target][place] for o in origins)
 
     def _all_lead(self, sources: Sequence[frozenset[Origin]], same: Same, target: str) -> bool:
         combined = list(product(*sources))
@@ -96,17 +91,8 @@ class Paths:
         return any(self._is_link(one, target) for one in product(*alike))
 
     def _is_link(self, columns: Sequence[Origin], target: str) -> bool:
-        if len({o.row for o in columns}) > 1:
-            return False
-        tables = {o.table for o in columns}
-        if len(tables) == 1:
-            return (columns[0].table, tuple(o.column for o in columns), target) in self._links
-        # Rows of several roots are joined by their whole key: a part of it may come from either.
-        places = [self.keys[o.table].index(o.column) if o.column in self.keys[o.table] else None for o in columns]
-        return None not in places and all(
-            (table, tuple(self.keys[table][place] for place in places if place is not None), target) in self._links
-            for table in tables
-        )
+        link = columns[0].table, tuple(o.column for o in columns), target
+        return len({o.row for o in columns}) == 1 and link in self._links
 
 
 def _key(view: View, name: str) -> tuple[str, ...]:

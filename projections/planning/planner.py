@@ -17,8 +17,7 @@ class ViewPlan:
 
     ``upwards`` lists the tables leaves first: a table's affected keys are its changed keys and those whose foreign
     key points to an affected key of a table before it. ``downwards`` is the reverse: the slice of a table is what the
-    slices before it point to. ``towards_sides`` lists, root first, the tables on the way to the unmatched sides of a
-    right or full join: whether a row of a side is matched depends on every row that leads to it.
+    slices before it point to.
     """
 
     view: View
@@ -28,15 +27,6 @@ class ViewPlan:
     def downwards(self) -> tuple[str, ...]:
         """The tables, root first."""
         return tuple(reversed(self.upwards))
-
-    @property
-    def towards_sides(self) -> tuple[str, ...]:
-        """The tables from which a reference leads towards an unmatched side, and the sides themselves."""
-        leading = {side.table for side in self.view.unmatched}
-        for name in self.upwards:
-            if any(reference.target in leading for reference in self.references_from(name)):
-                leading.add(name)
-        return tuple(name for name in self.downwards if name in leading)
 
     def references_from(self, table: str) -> Sequence[Reference]:
         """The foreign keys a table holds."""
@@ -69,7 +59,7 @@ def plan(view: View) -> ViewPlan:
             raise InvalidDefinition(
                 f"the references of view {view.name!r} form a cycle through {', '.join(remaining)}",
                 remedy="references lead from the root to rows that are looked up. For rows of the same table, take it"
-                " as two parameters: references={'parent_id': 'parents'}, tables={'parents': …}",
+                " as two parameters, one under another name in tables={…}",
             )
         ordered += ready
         remaining = [t for t in remaining if t not in ready]

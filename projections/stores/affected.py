@@ -17,7 +17,7 @@ Keys = sa.Select[tuple[object, ...]]
 
 
 def find_affected(connection: sa.Connection, layout: GenerationLayout, view: ViewLayout, plan: ViewPlan) -> int:
-    """Fill ``affected_*`` for every table of the view and return the number of root keys, groups or sides reached.
+    """Fill ``affected_*`` for every table of the view and return the number of root keys or groups reached.
 
     A root row that was moved from one parent to another is affected itself; one that referenced a changed row before
     the batch still does so in the stored state: so the stored foreign keys and the staged keys together reach both
@@ -27,12 +27,7 @@ def find_affected(connection: sa.Connection, layout: GenerationLayout, view: Vie
         return _count(connection, _fill_partitions(connection, layout, view))
     for name in plan.upwards:
         connection.execute(_fill(layout, view, plan, name))
-    if view.definition.peers:
-        _share_keys(connection, [view.roles[name] for name in view.definition.roots])
-    if view.definition.unmatched:
-        _close_over_sides(connection, view, plan)
-    counted = {view.definition.root, *(side.table for side in view.definition.unmatched)}
-    return sum(_count(connection, view.roles[name].affected) for name in counted)
+    return _count(connection, view.root.affected)
 
 
 def _count(connection: sa.Connection, table: sa.Table) -> int:
@@ -75,60 +70,6 @@ def _sealed_under(role: RoleLayout, column: str, destroyed: sa.Table) -> Keys:
     """The keys of the state's rows with a value whose key is destroyed by the batch."""
     rows = sa.select(*(role.state.c[k] for k in role.table.key))
     return rows.where(role.state.c[key_of(column)].in_(sa.select(destroyed.c["key_id"])))
-
-
-def _share_keys(connection: sa.Connection, roots: Sequence[RoleLayout]) -> None:
-    """Let each of several roots have the keys that the others reach: they are keys of the same rows of the view."""
-    for role in roots:
-        others = (other for other in roots if other is not role)
-        _add(connection, role, [sa.select(*other.key.of(other.affected)) for other in others])
-
-
-def _close_over_sides(connection: sa.Connection, view: ViewLayout, plan: ViewPlan) -> None:
-    """Add the sides that affected rows refer to, before or after the batch, and then every row that leads to them.
-
-    Whether a row of a side stands alone in the view depends on all rows that refer to it.
-    """
-    towards = plan.towards_sides
-    for name in towards:
-        role = view.roles[name]
-        pointed = [
-            query
-            for reference in plan.references_to(name)
-            if reference.source in towards
-            for query in _referenced(view.roles[reference.source], reference.columns)
-        ]
-        _add(connection, role, pointed)
-    for name in reversed(towards):
-        role = view.roles[name]
-        _add(
-            connection,
-            role,
-            [
-                _referencing(role, reference.columns, view.roles[reference.target])
-                for reference in plan.references_from(name)
-                if reference.target in towards
-            ],
-        )
-
-
-def _referenced(source: RoleLayout, columns: Sequence[str]) -> list[Keys]:
-    """What affected rows point to, as they were and as they will be."""
-    return [
-        sa.select(*(rows.c[c] for c in columns))
-        .join(source.affected, source.key.same(rows, source.affected))
-        .where(*(rows.c[c].is_not(None) for c in columns))
-        for rows in (source.state, source.staged)
-    ]
-
-
-def _add(connection: sa.Connection, role: RoleLayout, queries: Sequence[Keys]) -> None:
-    if queries:
-        key = list(role.table.key)
-        known = sa.select(*(role.affected.c[k] for k in key))
-        connection.execute(
-            sa.insert(role.affected).from_select(key, sa.except_(sa.union(*queries).subquery().select(), known))
-        )
 
 
 def _fill_partitions(connection: sa.Connection, layout: GenerationLayout, view: ViewLayout) -> sa.Table:

@@ -13,7 +13,7 @@ from projections.declaring.views import View, ViewTable
 from projections.errors import KeyNotUnique
 from projections.planning.planner import ViewPlan
 from projections.stores import dialects, retained
-from projections.stores.layout import RoleLayout, ViewLayout
+from projections.stores.layout import ViewLayout
 
 
 def stage_difference(
@@ -33,8 +33,6 @@ def stage_difference(
         connection.execute(sa.delete(view.result).where(frozen.among(view.result)))
     _require_unique(connection, view)
     _require_affected(connection, view)
-    if view.definition.unmatched:
-        _drop_undetermined(connection, view, plan)
     retractions = _retract(connection, view, frozen)
     connection.execute(sa.delete(view.result).where(_unchanged(view)))
     rows = connection.scalar(sa.select(sa.func.count()).select_from(view.result))
@@ -55,28 +53,14 @@ def _compared(view: ViewLayout) -> list[str]:
 def _retract(connection: sa.Connection, view: ViewLayout, frozen: retained.Frozen | None) -> int:
     """Mark the stored rows of affected keys that the result no longer has."""
     key = list(view.key.columns)
-    parts = [(view.definition.root_key, view.root)]
-    parts += [(side.columns, view.roles[side.table]) for side in view.definition.unmatched]
-    stored = [_stored_keys(view, columns, role) for columns, role in parts]
+    is_reached = view.root_key.same(view.view, view.root.affected, view.root.reached_by)
+    stored = sa.select(*view.key.of(view.view)).join(view.root.affected, is_reached)
     if frozen is not None:
-        stored = [keys.where(sa.not_(frozen.among(view.view))) for keys in stored]
-    reached = sa.union(*stored).subquery()
+        stored = stored.where(sa.not_(frozen.among(view.view)))
+    reached = stored.distinct().subquery()
     still = sa.exists().where(view.key.same(view.result, reached))
     retracted = sa.select(*(reached.c[c] for c in key), sa.true()).where(sa.not_(still))
     return dialects.counted(connection, sa.insert(view.result).from_select([*key, "_deleted"], retracted))
-
-
-def _stored_keys(view: ViewLayout, columns: tuple[str, ...], role: RoleLayout) -> sa.Select[tuple[object, ...]]:
-    """The keys of stored rows whose part of this side is affected."""
-    return sa.select(*view.key.of(view.view)).join(role.affected, _is_affected(view, view.view, columns, role))
-
-
-def _is_affected(
-    view: ViewLayout, rows: sa.Table, columns: tuple[str, ...], role: RoleLayout
-) -> sa.ColumnElement[bool]:
-    if role is view.root:
-        return view.root_key.same(rows, role.affected, role.reached_by)
-    return sa.and_(*(rows.c[c] == role.affected.c[k] for c, k in zip(columns, role.table.key, strict=True)))
 
 
 def _require_unique(connection: sa.Connection, view: ViewLayout) -> None:
@@ -88,8 +72,7 @@ def repeated_keys(view: ViewLayout, rows: sa.Table) -> sa.Select[tuple[object, .
     """A key that comes twice, or that is null where it must not be."""
     key = view.key.of(rows)
     query = sa.select(*key).group_by(*key)
-    is_one = view.key.nullable and not view.definition.unmatched
-    nothing: sa.ColumnElement[bool] = sa.false() if is_one else view.key.is_null(rows)
+    nothing: sa.ColumnElement[bool] = sa.false() if view.key.nullable else view.key.is_null(rows)
     return query.having(sa.or_(sa.func.count() > 1, nothing)).limit(1)
 
 
@@ -118,8 +101,6 @@ def _require_affected(connection: sa.Connection, view: ViewLayout) -> None:
     # EXCEPT is hashed whatever the planner believes of these tables' sizes; NOT EXISTS was planned as a nested loop.
     given = sa.select(*view.root.reached_by.of(view.root.affected))
     mine = sa.select(*view.root_key.of(view.result))
-    if view.definition.unmatched:
-        mine = mine.where(view.result.c[view.definition.root_key[0]].is_not(None))
     if row := connection.execute(sa.except_(mine, given).limit(1)).one_or_none():
         raise not_of_the_root(view.definition, tuple(row))
 
@@ -150,15 +131,3 @@ def _reads_personal(source: AnyTable | View) -> bool:
         return any(map(_reads_personal, source.tables.values()))
     # What another group's view is made of, its topic does not say.
     return isinstance(source, ViewTopicTable) or bool(source.personal)
-
-
-def _drop_undetermined(connection: sa.Connection, view: ViewLayout, plan: ViewPlan) -> None:
-    """Forget rows of sides that were only looked up: whether they stand alone depends on rows that the slices lack."""
-    alone: sa.ColumnElement[bool] = view.result.c[view.definition.root_key[0]].is_(None)
-    sides = sorted(view.definition.unmatched, key=lambda side: plan.downwards.index(side.table))
-    for side in sides:
-        role = view.roles[side.table]
-        is_its = sa.and_(alone, view.result.c[side.columns[0]].is_not(None))
-        known = sa.exists().where(_is_affected(view, view.result, side.columns, role))
-        connection.execute(sa.delete(view.result).where(is_its, sa.not_(known)))
-        alone = sa.and_(alone, view.result.c[side.columns[0]].is_(None))

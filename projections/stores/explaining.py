@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from projections.declaring.any_table import AnyTable
 from projections.declaring.group import ProjectionGroup
-from projections.declaring.partials import AFTER, BEFORE, is_hidden
+from projections.declaring.partials import AFTER, BEFORE, SCOPE, is_partial
 from projections.declaring.tables import Table
 from projections.declaring.views import View, ViewTable, with_noted
 from projections.stores.dialects import NameSpace
@@ -86,7 +86,7 @@ def _parts(view: View, others: set[str]) -> Iterator[View]:
 
 
 def _stage(connection: sa.Connection, space: NameSpace, view: View, columns: Sequence[str]) -> Stage:
-    name, changes = view.name, (BEFORE, AFTER) if any(map(is_hidden, columns)) else ()
+    name, changes = view.name, (BEFORE, AFTER) if any(map(is_partial, columns)) else ()
     read = [f"slice_{name}_{number}" for number in range(len(view.tables))] + [f"{side}_{name}" for side in changes]
     return Stage(
         name,
@@ -102,8 +102,9 @@ def _stage(connection: sa.Connection, space: NameSpace, view: View, columns: Seq
 
 def _scope(view: View) -> str:
     if not view.by:
-        return f"each row of {' or '.join(view.roots)}"
-    return "all rows" if view.within == "all" else f"rows of one {', '.join(view.by)}"
+        return f"each row of {view.root}"
+    by = ", ".join(column.removeprefix(SCOPE) for column in view.by)
+    return "all rows" if view.within == "all" else f"rows of one {by}"
 
 
 def _read(view: View, name: str) -> Read:

@@ -41,8 +41,6 @@ def _keys(view: ViewLayout, plan: ViewPlan, name: str) -> tuple[KeySource, Key]:
         _pointed(view.roles[reference.source].slice, reference.columns, list(key.columns))
         for reference in plan.references_to(name)
     ]
-    if view.definition.unmatched and name in plan.towards_sides:
-        parts.append(sa.select(*key.of(role.affected)))
     return sa.union(*parts).cte("needed_keys"), key
 
 

@@ -406,9 +406,6 @@ def _looked_up(view: ViewLayout) -> Iterator[tuple[sa.Table, Sequence[sa.ColumnE
             yield role.state, role.key.parts(role.state), ("key", *role.key.columns)
         for columns in walk.indexes(name):
             yield role.state, [role.state.c[c] for c in columns], columns
-    if view.definition.unmatched:
-        for columns in (view.definition.root_key, *(side.columns for side in view.definition.unmatched)):
-            yield view.view, [view.view.c[c] for c in columns], columns
 
 
 def _loaded_twice(table: str, generation: str) -> KeyNotUnique:

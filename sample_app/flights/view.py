@@ -35,7 +35,7 @@ planes = Table.from_changelog(Plane, topic="flights.public.planes")
 airports = Table.from_changelog(Airport, topic="flights.public.airports")
 
 
-@view(key="flight_id", references={"carrier": airlines, "tailnum": planes, "origin": airports, "dest": airports})
+@view(key="flight_id")
 def flight_details(flights: DataFrame, airlines: DataFrame, planes: DataFrame, airports: DataFrame) -> DataFrame:
     """One row a flight of a known airline; planes and airports that are not known are left empty."""
     carriers = airlines.select("carrier", airlines.name.alias("carrier_name"))

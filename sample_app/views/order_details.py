@@ -35,7 +35,7 @@ inventory = Table.from_events(InventoryItem, key="sku")
 customers = Table.from_changelog(Customer, topic="shop.public.customers")
 
 
-@view(key="order_id", references={"customer_id": customers, "sku": inventory})
+@view(key="order_id")
 def order_details(orders: DataFrame, customers: DataFrame, inventory: DataFrame) -> DataFrame:
     """One row for each order. An order of an unknown customer is left out, one of an unknown article has a row."""
     buyers = customers.select(customers.id.alias("customer_id"), customers.name.alias("customer"), "credit_score")

@@ -15,7 +15,7 @@ payments = Stream.from_events(Payment, events=Payment.Received, key="payment_id"
 customer_versions = Table.versions_of(Customer, topic="shop.public.customers")
 
 
-@view(key="payment_id", references={"customer_id": customer_versions})
+@view(key="payment_id")
 def payment_risk(payments: DataFrame, customer_versions: DataFrame) -> DataFrame:
     """One row a payment; one of a customer that was not known at its time has no score."""
     scored = as_of(payments, customer_versions, on="customer_id", how="left")

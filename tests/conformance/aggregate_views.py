@@ -67,7 +67,7 @@ def mixed(sales):
     )
 
 
-@view(key="id", references={"shop_id": shops})
+@view(key="id")
 def sale_regions(sales, shops):
     places = shops.select(F.col("id").alias("shop_id"), "region")
     return sales.join(places, "shop_id", "left").select("id", "region", "grams", "pieces")

@@ -64,7 +64,7 @@ def worlds(draw: st.DrawFn, *, rich: bool = False) -> World:
             named["r"] = tables[0]
     if rich or draw(st.booleans()):
         sql["met"], roots = draw(_meetings(tables))
-        views.append(sql_view("met", sql["met"], tables=roots, roots=("m0", "m1")))
+        views.append(sql_view("met", sql["met"], tables=roots))
         named |= roots
     return by_duckdb(ProjectionGroup("generated", views), sql, named, tables=tuple(tables))
 
@@ -88,7 +88,8 @@ def _joins(draw: st.DrawFn, schemas: list[Schema], roles: list[int], number: int
     """A join of one more table to one before it: by a foreign key of its own, or key to key where they are alike."""
     before = draw(st.integers(0, number - 1))
     source, target = schemas[roles[before]], schemas[roles[number]]
-    how = draw(st.sampled_from(HOWS))
+    # A full join before another one is a stage of its own, which no query here answers.
+    how = draw(st.sampled_from(HOWS if len(roles) == 2 else HOWS[:2]))
     if list(source.key.values()) == list(target.key.values()) and draw(st.booleans()):
         return _Join(how, before, tuple(source.key), number)
     columns = {f"to_{number}_{key}": kind for key, kind in target.key.items()}
@@ -98,17 +99,13 @@ def _joins(draw: st.DrawFn, schemas: list[Schema], roles: list[int], number: int
 
 @st.composite
 def _meetings(draw: st.DrawFn, tables: list[Table]) -> tuple[str, dict[str, Table]]:
-    """Two tables of one key, which may be the same, as the roots of a view, and what either of them points to."""
+    """Two tables of one key, which may be the same, joined in full."""
     first = draw(st.sampled_from(tables))
     alike = [table for table in tables if table.key == first.key and _kinds(table) == _kinds(first)]
     found = {"m0": first, "m1": draw(st.sampled_from(alike))}
     keys = ", ".join(f"coalesce(m0.{c}, m1.{c}) AS {c}" for c in first.key)
     text = f"SELECT {keys}, m0.amount AS one, m1.amount AS other"
     joined = f" FROM m0 FULL JOIN m1 USING ({', '.join(first.key)})"
-    if looked_up := [table for table in tables if _kinds(table) == ["long"]]:
-        found["m2"] = draw(st.sampled_from(looked_up))
-        text += ", m2.amount AS looked_up"
-        joined += f" LEFT JOIN m2 ON {draw(st.sampled_from(['m0', 'm1']))}.amount = m2.k0"
     return text + joined + draw(st.sampled_from(["", " WHERE m0.amount IS NULL OR m0.amount <> 1"])), found
 
 

@@ -60,7 +60,7 @@ def guest_group(guest_topic, booking_topic):
     def guest_cards(guests: DataFrame) -> DataFrame:
         return guests
 
-    @view(key="booking_id", references={"guest_id": guests}, tables={"bookings": bookings, "guests": guests})
+    @view(key="booking_id", tables={"bookings": bookings, "guests": guests})
     def booking_cards(bookings: DataFrame, guests: DataFrame) -> DataFrame:
         joined = bookings.join(guests, "guest_id", "left")
         return joined.select("booking_id", "contact", "amount", F.upper("name").alias("caller"))

@@ -47,7 +47,7 @@ def named(frame, **columns):
 
 
 @as_sql("SELECT o.id, o.amount, c.full_name FROM orders o JOIN customers c ON o.customer_id = c.id")
-@view(key="id", references={"customer_id": customers})
+@view(key="id")
 def inner_join(orders, customers):
     return orders.join(named(customers, customer_id="id", full_name="full_name"), "customer_id").select(
         "id", "amount", "full_name"
@@ -55,7 +55,7 @@ def inner_join(orders, customers):
 
 
 @as_sql("SELECT o.id, o.amount, c.full_name FROM orders o LEFT JOIN customers c ON o.customer_id = c.id")
-@view(key="id", references={"customer_id": customers})
+@view(key="id")
 def left_join(orders, customers):
     return orders.join(named(customers, customer_id="id", full_name="full_name"), "customer_id", "left").select(
         "id", "amount", "full_name"
@@ -72,25 +72,25 @@ _BESIDE = "SELECT o.id, c.id AS customer, o.amount, c.full_name FROM {} o {} JOI
 
 
 @as_sql(_BESIDE.format("orders", "RIGHT"))
-@view(key="id", references={"customer_id": customers}, unmatched={"customer": customers})
+@view(key=("id", "customer"))
 def right_join(orders, customers):
     return _beside(orders, customers, "right")
 
 
 @as_sql(_BESIDE.format("orders", "FULL"))
-@view(key="id", references={"customer_id": customers}, unmatched={"customer": customers})
+@view(key=("id", "customer"))
 def full_join(orders, customers):
     return _beside(orders, customers, "full")
 
 
 @as_sql(_BESIDE.format("(SELECT * FROM orders WHERE amount > 5)", "FULL"))
-@view(key="id", references={"customer_id": customers}, unmatched={"customer": customers})
+@view(key=("id", "customer"))
 def full_join_of_some(orders, customers):
     return _beside(orders.where("amount > 5"), customers, "full")
 
 
 @as_sql("SELECT c.id, p.id AS profile, c.full_name, p.note_name FROM customers c FULL JOIN profiles p ON c.id = p.id")
-@view(key="id", references={"id": profiles}, unmatched={"profile": profiles})
+@view(key=("id", "profile"))
 def one_to_one(customers, profiles):
     side = named(profiles, profile="id", note_name="note_name")
     return customers.join(side, customers.id == side.profile, "full").select("id", "profile", "full_name", "note_name")
@@ -100,13 +100,13 @@ def one_to_one(customers, profiles):
     "SELECT o.id, p.zip FROM orders o LEFT JOIN places p"
     " ON o.country_name = p.country_name AND o.city_name = p.city_name"
 )
-@view(key="id", references={("country_name", "city_name"): places})
+@view(key="id")
 def composite_reference(orders, places):
     return orders.join(places, ["country_name", "city_name"], "left").select("id", "zip")
 
 
 @as_sql("SELECT e.id, e.staff_name, b.staff_name AS boss_name FROM employees e LEFT JOIN bosses b ON e.boss_id = b.id")
-@view(key="id", references={"boss_id": "bosses"})
+@view(key="id")
 def of_the_same_table(employees, bosses):
     boss = named(bosses, boss_id="id", boss_name="staff_name")
     return employees.join(boss, "boss_id", "left").select("id", "staff_name", "boss_name")
@@ -116,7 +116,7 @@ def of_the_same_table(employees, bosses):
     "SELECT v.customer_id, v.region_id, v.grade, c.full_name, r.region_name FROM visits v"
     " JOIN customers c ON v.customer_id = c.id LEFT JOIN regions r ON v.region_id = r.id"
 )
-@view(key=("customer_id", "region_id"), references={"customer_id": customers, "region_id": regions})
+@view(key=("customer_id", "region_id"))
 def many_to_many(visits, customers, regions):
     joined = visits.join(named(customers, customer_id="id", full_name="full_name"), "customer_id")
     joined = joined.join(named(regions, region_id="id", region_name="region_name"), "region_id", "left")
@@ -130,12 +130,6 @@ def many_to_many(visits, customers, regions):
 )
 @view(
     key="id",
-    references={
-        "customer_id": customers,
-        "customers.region_id": regions,
-        "regions.planet_id": planets,
-        "planets.star_id": stars,
-    },
 )
 def chain_of_five(orders, customers, regions, planets, stars):
     joined = orders.join(named(customers, customer_id="id", region_id="region_id"), "customer_id", "left")
@@ -150,9 +144,7 @@ def chain_of_five(orders, customers, regions, planets, stars):
     " FULL JOIN customers c ON o.customer_id = c.id FULL JOIN regions r ON c.region_id = r.id"
 )
 @view(
-    key="id",
-    references={"customer_id": customers, "customers.region_id": regions},
-    unmatched={"customer": customers, "region": regions},
+    key=("id", "customer", "region"),
 )
 def full_chain(orders, customers, regions):
     clients = named(customers, customer="id", region_id="region_id")
@@ -167,9 +159,7 @@ def full_chain(orders, customers, regions):
     " FULL JOIN customers c ON o.customer_id = c.id FULL JOIN employees e ON o.seller_id = e.id"
 )
 @view(
-    key="id",
-    references={"customer_id": customers, "seller_id": employees},
-    unmatched={"customer": customers, "seller": employees},
+    key=("id", "customer", "seller"),
 )
 def full_star(orders, customers, employees):
     clients, staff = named(customers, customer="id"), named(employees, seller="id")
@@ -206,7 +196,7 @@ def per_customer_with_orders(full_star):
 
 
 @as_sql("SELECT c.id, c.full_name, t.total FROM customers c LEFT JOIN per_customer t ON c.id = t.customer_id")
-@view(key="id", references={"id": per_customer})
+@view(key="id")
 def customers_with_totals(customers, per_customer):
     totals = named(per_customer, id="customer_id", total="total")
     return customers.join(totals, "id", "left").select("id", "full_name", "total")
@@ -219,8 +209,6 @@ def customers_with_totals(customers, per_customer):
 )
 @view(
     key="id",
-    roots=(customers, profiles, "employees"),
-    references={"region_id": regions, "employees.boss_id": "bosses"},
 )
 def people(customers, profiles, employees, regions, bosses):
     joined = customers.join(profiles, "id", "full").join(employees, "id", "full")
@@ -230,7 +218,7 @@ def people(customers, profiles, employees, regions, bosses):
 
 
 @as_sql("SELECT o.id, p.full_name, p.staff_name FROM orders o LEFT JOIN people p ON o.customer_id = p.id")
-@view(key="id", references={"customer_id": people})
+@view(key="id")
 def orders_of_people(orders, people):
     found = named(people, customer_id="id", full_name="full_name", staff_name="staff_name")
     return orders.join(found, "customer_id", "left").select("id", "full_name", "staff_name")
@@ -263,7 +251,6 @@ one_key = written(
     "one_key",
     "SELECT coalesce(c.id, p.id) AS id, c.full_name, p.note_name, r.region_name FROM customers c"
     " FULL JOIN profiles p ON c.id = p.id LEFT JOIN regions r ON c.region_id = r.id",
-    roots=("customers", "profiles"),
 )
 
 GROUP = ProjectionGroup(

@@ -90,7 +90,7 @@ placed = Stream.from_events(
 customer_versions = Table.versions_of(CUSTOMERS, topic=customers.topic)
 
 
-@view(key="order_id", references={"customer_id": customers, "sku": articles})
+@view(key="order_id")
 def kiosk_sales(orders: DataFrame, customers: DataFrame, articles: DataFrame) -> DataFrame:
     """Every order with its customer, who must be there, and its article, which need not."""
     buyers = customers.withColumnsRenamed({"id": "customer_id", "name": "customer"})
@@ -100,7 +100,7 @@ def kiosk_sales(orders: DataFrame, customers: DataFrame, articles: DataFrame) ->
     )
 
 
-@view(key="order_id", references={"customer_id": customer_versions})
+@view(key="order_id")
 def kiosk_risk(placed: DataFrame, customer_versions: DataFrame) -> DataFrame:
     """Every order as it was placed, with who its customer was then and how good, where there was one."""
     then = {"customer_then": "name", "credit_then": "credit"}

@@ -6,12 +6,15 @@ commit. So hundreds of batches cost seconds, on every database.
 
 from __future__ import annotations
 
+import functools
 import json
 from datetime import datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from projections.declaring.partials import shown
+from projections import ProjectionGroup
+from projections.declaring.partials import SCOPE, hidden
 from projections.declaring.tables import set_at
 from projections.planning.planner import plan
 from projections.spark.exchange import fetched
@@ -30,7 +33,9 @@ class RelationalBatches:
     def __init__(self, store, log, group, sql, columns):
         self._store, self._log, self._group, self._sql = store, log, group, sql
         # Partial aggregates are added up by Spark: here every group is computed whole.
-        whole = {name: shown(found) for name, found in columns.items()}
+        whole = {
+            name: {c: kind for c, kind in found.items() if c not in hidden(found)} for name, found in columns.items()
+        }
         self._run, self._layout = store.begin_generation(group, whole)
         store.index_generation(group, self._layout)
         store.serve(group, self._run, self._layout, log.beginning_offsets(group.topics))
@@ -68,16 +73,52 @@ class RelationalBatches:
             cut_slices(connection, view, walk)
         slices = {name: self._slice(role) for name, role in view.roles.items()}
         query = self._sql[view.name]
-        found = query(slices) if callable(query) else run(query, slices, view.columns)
+        found = query(slices) if callable(query) else self._found(view, query, slices)
         self._store.target(view.result).append(found)
         with self._store.staging(self._run) as connection:
             stage_difference(connection, view, walk)
+
+    def _found(self, view, query, slices):
+        """What the query makes of the slices: of a partition at a time, where the view does not return its columns."""
+        by = [column for column in view.definition.by if column not in view.columns]
+        if not by:
+            return run(query, slices, view.columns)
+        held = {name: view.definition.root_key_in(name) for name in slices}
+        scopes = {
+            scope for name, rows in slices.items() for scope in zip(*map(rows.__getitem__, held[name]), strict=True)
+        }
+        parts = []
+        for scope in scopes:
+            some = {name: rows.filter(_equal(rows, held[name], scope)) for name, rows in slices.items()}
+            part = run(query, some, view.columns)
+            for column, value in zip(by, scope, strict=True):
+                kind = view.stored_columns[column].arrow()
+                part = part.append_column(column, pa.array([value.as_py()] * part.num_rows, kind))
+            parts.append(part)
+        return pa.concat_tables(parts) if parts else run(query, slices, view.columns)
 
     def _slice(self, role):
         rows = fetched(self._store.target(role.slice), role.table.sliced)
         if role.table.condition is None:
             return rows
         return pa.Table.from_pylist(list(accepted(role.table, rows.to_pylist())), rows.schema)
+
+
+def _equal(rows, columns, values):
+    """Which rows have these values, or nulls."""
+    is_equal = [pc.fill_null(pc.equal(rows[c], v), False) if v.is_valid else rows[c].is_null()
+                for c, v in zip(columns, values, strict=True)]  # fmt: skip
+    return functools.reduce(pc.and_, is_equal)
+
+
+def answerable(group, columns):
+    """The views of a planned group that one query each answers, and whose inputs are such views."""
+    known = {}
+    for view in group.all_views:
+        by = [c for c in columns[view.name] if c.startswith(SCOPE)]
+        whole = not by or len(by) == len(view.stages[-1].by)
+        known[view.name] = len(view.stages) == 1 and whole and all(known[read.name] for read in view.inputs)
+    return ProjectionGroup(group.name, [view for view in group.views if known[view.name]])
 
 
 def run(sql, slices, columns):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from projections import ProjectionGroup, ViewTopic, sql_view
 from projections.declaring.columns import ColumnType
+from projections.declaring.views import Reference
 from projections.testing.change_events import ChangeWriter
 from tests.conformance.join_views import customers, orders
 
@@ -15,14 +17,22 @@ BESIDE = (
     " FROM orders {} JOIN customers ON orders.customer_id = customers.id"
 )
 COLUMNS = {
-    "sides": {"id": LONG, "customer": LONG, "amount": LONG, "full_name": TEXT},
+    "sides": {"id": LONG, "customer": LONG, "amount": LONG, "full_name": TEXT, "_by_customer_id": LONG},
     "inner_rows": {"id": LONG, "customer": LONG, "amount": LONG, "full_name": TEXT},
 }
 TABLES = {"orders": orders, "customers": customers}
-BUYER = {"customer_id": customers}  # declared: these tests keep the views without Spark, which would infer it
-sides = sql_view("sides", BESIDE.format("FULL"), tables=TABLES, references=BUYER, topic="sides")
-inner_rows = sql_view(
-    "inner_rows", BESIDE.format(""), tables=TABLES, references=BUYER, topic=ViewTopic("rows", partitions=2)
+# As Spark plans them: these tests go without it.
+BUYER = Reference("orders", ("customer_id",), "customers")
+PARTS = {"orders": ("customer_id",), "customers": ("id",)}
+sides = replace(
+    sql_view("sides", BESIDE.format("FULL"), tables=TABLES, topic="sides", key=("id", "customer")),
+    declared=(),
+    by=("_by_customer_id",),
+    by_table=PARTS,
+)
+inner_rows = replace(
+    sql_view("inner_rows", BESIDE.format(""), tables=TABLES, topic=ViewTopic("rows", partitions=2), key="id"),
+    declared=(BUYER,),
 )
 SQL = {"sides": BESIDE.format("FULL"), "inner_rows": BESIDE.format("")}
 GROUP = ProjectionGroup("sold", [sides, inner_rows])

@@ -20,7 +20,10 @@ pytestmark = pytest.mark.postgres_in_faults
 
 tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)
 by_customer = sql_view(
-    "by_customer", "SELECT customer_id, count(*) AS n FROM tickets GROUP BY customer_id", tables={"tickets": tickets}
+    "by_customer",
+    "SELECT customer_id, count(*) AS n FROM tickets GROUP BY customer_id",
+    tables={"tickets": tickets},
+    by="customer_id",
 )
 
 

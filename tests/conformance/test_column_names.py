@@ -38,7 +38,7 @@ customers = Table.from_changelog(CUSTOMERS, topic="shop.public.Customers")
 named = customers.where(~column("fullName").is_null())
 
 
-@view(key="orderId", references={"CustomerID": "customers"})
+@view(key="orderId")
 def bills(orders, customers):
     joined = orders.join(customers, orders["CustomerID"] == customers["Id"], "left")
     return joined.select("orderId", "CustomerID", "fullName", "Amount", F.size("tagNames").alias("tagCount"))
@@ -156,7 +156,7 @@ legacy = Table.from_changelog(LEGACY, topic="legacy.public.Bestellungen", null_i
 party = Table.from_changelog(Party, topic="legacy.public.party")
 
 
-@view(key="number", references={"customer_id": "party"})
+@view(key="number")
 def old_orders(legacy, party):
     who = party.withColumnsRenamed({"id": "customer_id"})
     return legacy.join(who, "customer_id", "left").select(*NAMES, "family_name", "metadata_")

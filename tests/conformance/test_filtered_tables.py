@@ -10,7 +10,6 @@ import pytest
 from projections import ProjectionGroup, Table, field, view
 from projections.spark.views import frames
 from projections.spark.views.view_functions import view_columns
-from projections.stores import affected
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from projections.testing.trial import ViewTrial
@@ -40,14 +39,14 @@ SOME = {
 EVERY = {"every_order": every_order, "every_customer": every_customer, "every_region": every_region}
 
 
-@view(key="id", references={"customer_id": customers, "customers.region_id": regions})
+@view(key="id")
 def looked_up(orders, customers, regions):
     placed = customers.join(named(regions, region_id="id", region_name="region_name"), "region_id", "left")
     return orders.join(named(placed, customer_id="id", full_name="full_name", region_name="region_name"),
                        "customer_id", "left").select("id", "amount", "full_name", "region_name")  # fmt: skip
 
 
-@view(key="id", references={"customer_id": customers}, unmatched={"customer": customers})
+@view(key=("id", "customer"))
 def beside(orders, customers):
     side = named(customers, customer="id", full_name="full_name")
     joined = orders.join(side, orders.customer_id == side.customer, "full")
@@ -119,7 +118,6 @@ def test_a_filtered_table_shares_the_state_of_the_whole_one(store, columns):
 MUTANTS = {
     "the condition is forgotten": (relational_batches, "accepted", lambda table, rows: rows),
     "rows that stop meeting it stay": ROWS_STAY,
-    "sides are not closed over": (affected, "_close_over_sides", lambda connection, view, plan: None),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -24,6 +25,7 @@ from tests.conformance import ticket_batches, view_oracle
 from tests.conformance.followed_views import in_a_file
 from tests.conformance.join_views import NAMED, SQL, customers, full_join, left_join, orders
 from tests.conformance.relational_batches import RelationalBatches
+from tests.conformance.sold_views import BUYER, PARTS
 from tests.conformance.test_joins import customer, order
 
 pytestmark = pytest.mark.postgres_in_faults
@@ -31,8 +33,11 @@ pytestmark = pytest.mark.postgres_in_faults
 LONG, TEXT = ColumnType("long"), ColumnType("string")
 COLUMNS = {
     "left_join": {"id": LONG, "amount": LONG, "full_name": TEXT},
-    "full_join": {"id": LONG, "customer": LONG, "amount": LONG, "full_name": TEXT},
+    "full_join": {"id": LONG, "customer": LONG, "amount": LONG, "full_name": TEXT, "_by_customer_id": LONG},
 }
+# As Spark plans them.
+left_join = replace(left_join, declared=(BUYER,))
+full_join = replace(full_join, declared=(), by=("_by_customer_id",), by_table=PARTS)
 GROUP = ProjectionGroup("horizons", [left_join, full_join])
 FOR_EVER = 1 << 40  # seconds since 1970: everything that is deleted is due
 

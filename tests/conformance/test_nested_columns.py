@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -26,6 +26,8 @@ from projections import (
     view,
 )
 from projections import field as column
+from projections.declaring.binding import check
+from projections.declaring.views import Reference
 from projections.errors import InvalidDefinition, InvalidPredicate, UndecodableRecord
 from projections.spark.session import small_batch_session
 from projections.stores.postgres import PostgresTableStore
@@ -228,7 +230,7 @@ def test_a_nested_column_refers_to_nothing():
         return shops
 
     with pytest.raises(InvalidDefinition, match="'fees' is array"):
-        view(key="id", references={"fees": parcels})(told)
+        check(replace(view(key="id")(told), declared=(Reference("shops", ("fees",), "parcels"),)))
 
 
 @pytest.mark.parametrize(("shapes", "cause"), [({"city": list[str]}, "no column of JSON"), ({"goods": int}, "flat")])

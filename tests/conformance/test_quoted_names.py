@@ -43,7 +43,7 @@ def tables_of(store):
 
 
 def test_a_word_of_sql_names_a_table_its_column_and_a_view_of_it(store):
-    views = [sql_view(name, QUERY.format("`", name), tables={name: TABLES[name]}) for name in NAMES]
+    views = [sql_view(name, QUERY.format("`", name), tables={name: TABLES[name]}, key="id") for name in NAMES]
     columns = {name: {"id": ColumnType("long"), name: ColumnType("string")} for name in NAMES}
     log, before = MemoryLog(), tables_of(store)
     sql = {name: QUERY.format('"', name) for name in NAMES}

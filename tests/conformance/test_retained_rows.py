@@ -35,7 +35,7 @@ readings = Stream.from_events(Reading, events=Reading.Taken, key="entry", id="re
                               retain=Retain("1 minute"))  # fmt: skip
 in_minutes = windowed("in_minutes", readings, tumbling("1 minute"), on="at")
 minutes = sql_view("minutes", "SELECT window_start, count(*) AS n FROM in_minutes GROUP BY window_start",
-                   tables={"in_minutes": in_minutes})  # fmt: skip
+                   tables={"in_minutes": in_minutes}, by="window_start")  # fmt: skip
 shown = sql_view("shown", "SELECT meter, entry, at FROM readings", by="meter", key="entry",
                  tables={"readings": readings}, reach=Reach("1 minute", on="at"))  # fmt: skip
 GROUP = ProjectionGroup("meters", [minutes, shown])

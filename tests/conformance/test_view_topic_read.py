@@ -44,7 +44,7 @@ by_name = sql_view(
 )
 
 
-@view(key="id", references={"customer": customers})
+@view(key="id", tables={"sold_rows": sold_rows, "customers": customers})
 def buyers(sold_rows, customers):
     return sold_rows.join(customers, sold_rows.customer == customers.id).select(sold_rows.id, "region_id")
 

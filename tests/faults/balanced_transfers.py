@@ -62,7 +62,7 @@ def balance_group(topic):
     def credits(transfers):
         return transfers.groupBy("credited").agg(F.sum("cents").alias("come"))
 
-    @view(key="debited", tables={"debits": debits, "credits": credits}, references={"debited": credits})
+    @view(key="debited", tables={"debits": debits, "credits": credits})
     def balances(debits, credits):
         joined = debits.join(credits, debits.debited == credits.credited)
         return joined.select("debited", "gone", (F.col("come") - F.col("gone")).alias("balance"))

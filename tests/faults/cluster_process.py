@@ -26,7 +26,7 @@ orders = Table.from_changelog(ORDERS, topic="cluster.public.orders")
 customers = Table.from_changelog(CUSTOMERS, topic="cluster.public.customers")
 
 
-@view(key="id", references={"customer_id": customers})
+@view(key="id")
 def bought(orders, customers):
     """Orders with the names of their customers."""
     named = customers.withColumnRenamed("id", "customer_id")

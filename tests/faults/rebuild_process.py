@@ -18,7 +18,7 @@ from tests.conformance import kiosk
 TABLES = {"orders": kiosk.orders, "customers": kiosk.customers}
 
 
-@view(key="order_id", tables=TABLES, references={"customer_id": kiosk.customers})
+@view(key="order_id", tables=TABLES)
 def buyers(orders, customers):
     """Orders of customers who are there, with their names."""
     named = customers.select(customers.id.alias("customer_id"), "name")

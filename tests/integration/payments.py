@@ -60,7 +60,6 @@ def risk_view(payments, customer_versions, *, how):
     @view(
         key="payment_id",
         tables={"payments": payments, "customer_versions": customer_versions},
-        references={"customer_id": customer_versions},
     )
     def payment_risk(payments, customer_versions):
         joined = as_of(payments, customer_versions, on="customer_id", how=how)

@@ -81,7 +81,7 @@ class Bank:
             return here.join(there, here.id == there.id, "left").select(here.id, here.cents, total.alias("total"))
 
         balances.__name__ = f"balances_{name}"
-        made = view(key="id", tables={"here": here, "there": there}, references={"id": there})(balances)
+        made = view(key="id", tables={"here": here, "there": there})(balances)
         return ProjectionGroup(f"{self.database.name}_{name}", [made], **options)
 
 

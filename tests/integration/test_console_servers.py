@@ -57,7 +57,7 @@ def served(stack, connect, database, monkeypatch, connectors_go):
 
 def _definitions(topic: str) -> Definitions:
     crates = Table.from_events(Crate, key="crate_id", columns={"grams": on(Crate.Filled).take("grams")}, topic=topic)
-    heavy = sql_view("heavy", "SELECT crate_id, grams FROM crates", tables={"crates": crates})
+    heavy = sql_view("heavy", "SELECT crate_id, grams FROM crates", tables={"crates": crates}, key="crate_id")
     routed = branches(Crate, {"heavy": field("grams") > 100}, otherwise="light", topic=topic)
 
     @subscription(topic, group=f"loading-{uuid.uuid4().hex[:8]}")

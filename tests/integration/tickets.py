@@ -72,7 +72,6 @@ def ticket_group(writer: LogWriter) -> ProjectionGroup:
     @view(
         key="ticket_id",
         tables={"tickets": tickets, "customers": customers, "regions": regions},
-        references={"customer_id": customers, "customers.region_id": regions},
     )
     def ticket_chain(tickets, customers, regions):
         buyers = customers.withColumnRenamed("id", "customer_id").withColumnRenamed("name", "customer")
@@ -83,7 +82,6 @@ def ticket_group(writer: LogWriter) -> ProjectionGroup:
     @view(
         key="ticket_id",
         tables={"evolved": evolved, "customers": customers},
-        references={"customer_id": customers},
     )
     def ticket_left(evolved, customers):
         buyers = customers.select(customers.id.alias("customer_id"), customers.name.alias("customer"))

@@ -209,11 +209,10 @@ def test_events_of_other_types_are_no_rows(small):
     assert [row.payment_id for row in rows_of(small, payments, records).collect()] == ["p"]
 
 
-def planned(spark, function, *, tables=None, references=None):
+def planned(spark, function, *, tables=None):
     declared = view(
         key="payment_id",
         tables=tables or {"payments": payments, "customer_versions": customer_versions},
-        references={"customer_id": customer_versions} if references is None else references,
     )(function)
     return view_columns(spark, ProjectionGroup("planned", [declared]))
 
@@ -243,7 +242,7 @@ def test_as_of_finds_reference_and_time_through_a_function_s_own_columns(small):
     ("function", "kind", "words"),
     [
         (lambda p, v: as_of(p, v, on="customer"), UnknownColumn, "on 'customer', which is no column"),
-        (lambda p, v: as_of(p, v, on="amount"), InvalidDefinition, "declares no such reference"),
+        (lambda p, v: as_of(p, v, on="amount"), InvalidDefinition, "not by their key and time"),
         (lambda p, v: as_of(p, v, on="customer_id", how="right"), InvalidDefinition, "cannot join 'right'"),
         (lambda p, v: as_of(p, v, on="customer_id", take=["score"]), UnknownColumn, "has no column 'score'"),
         (lambda p, v: as_of(p.withColumnRenamed("amount", "note"), v, on="customer_id"),
@@ -251,7 +250,7 @@ def test_as_of_finds_reference_and_time_through_a_function_s_own_columns(small):
         (lambda p, v: as_of(p.drop("paid_at"), v, on="customer_id"), InvalidDefinition, "without an event time"),
         (lambda p, v: as_of(p, v.select("id", "note"), on="customer_id"), InvalidDefinition, "without versions"),
         (lambda p, v: as_of(v, p, on="id"), InvalidDefinition, "without versions"),
-        (lambda p, v: p.join(v, p.customer_id == v.id), InvalidDefinition, "not by their time"),
+        (lambda p, v: p.join(v, p.customer_id == v.id), InvalidDefinition, "not by their key and time"),
     ],
 )  # fmt: skip
 def test_an_as_of_join_that_cannot_be_is_refused_when_it_is_planned(small, function, kind, words):
@@ -270,9 +269,7 @@ def test_a_table_without_versions_is_refused_by_as_of(small):
         return as_of(payments, customers, on="customer_id")
 
     with pytest.raises(InvalidDefinition, match="a table without versions") as caught:
-        planned(
-            small, risk, tables={"payments": payments, "customers": customers}, references={"customer_id": customers}
-        )
+        planned(small, risk, tables={"payments": payments, "customers": customers})
     assert "Table.versions_of" in caught.value.remedy
 
 
@@ -315,4 +312,4 @@ def test_a_view_may_use_a_stream_without_versions(small):
     def rows(payments):
         return payments
 
-    assert "paid_at" in planned(small, rows, tables={"payments": payments}, references={})["rows"]
+    assert "paid_at" in planned(small, rows, tables={"payments": payments})["rows"]

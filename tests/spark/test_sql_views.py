@@ -89,8 +89,8 @@ def test_every_example_of_sparks_functions_is_the_query_that_was_written(own):
     assert len(others) > 1000
     for queries in (shifts, *(others[start : start + 150] for start in range(0, len(others), 150))):
         text = in_one(queries)
-        function = SqlFunction(Query("some", parsed("some", text), TABLES))
-        assert function.over({"orders": "other"}) == in_one(queries, table="`other` AS `orders`")
+        query = Query("some", parsed("some", text), TABLES)
+        assert query.over({"orders": "other"}) == in_one(queries, table="`other` AS `orders`")
         same = [query for query in queries if not any(word in query for word in ANOTHER_EACH_TIME)]
         assert ours(own, in_one(same)).sameSemantics(own.sql(in_one(same)))
 
@@ -219,14 +219,12 @@ def test_a_view_over_rows_of_a_subquery_is_the_same_live_and_rebuilt(spark, tmp_
             "of_bosses",
             "SELECT id, name FROM customers WHERE boss_id IN (SELECT b.id FROM customers b WHERE b.name > 'b')",
             tables=TABLES,
-            references={"boss_id": "b"},
         ),
         sql_view(
             "with_names",
             "SELECT (SELECT c.name FROM customers c WHERE c.id = o.customer_id) AS name, 'O''Brien' AS quoted, o.id"
             " FROM orders o",
             tables=TABLES,
-            references={"customer_id": "customers"},
         ),
         sql_view(
             "large",
@@ -234,7 +232,6 @@ def test_a_view_over_rows_of_a_subquery_is_the_same_live_and_rebuilt(spark, tmp_
             " SELECT o.id, to_char(amount, '0999') AS amount, c.name"
             " FROM orders o LEFT JOIN customers c ON o.customer_id = c.id",
             tables=TABLES,
-            references={"customer_id": "customers"},
         ),
     ]
     with ViewTrial(spark, ProjectionGroup("in_sql", views), tmp_path) as trial:

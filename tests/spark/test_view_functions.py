@@ -89,21 +89,6 @@ def test_a_key_that_is_cast_is_refused(small, by):
     assert narrowed["id"].ddl == "int"
 
 
-def test_the_key_of_a_side_that_is_cast_is_refused(small):
-    @view(
-        key="id",
-        references={"boss": "bosses"},
-        unmatched={"boss_id": "bosses"},
-        tables={"people": staff, "bosses": people},
-    )
-    def pairs(people, bosses):
-        both = people.join(bosses, people.boss == bosses.id, "full")
-        return both.select(people.id, bosses.id.cast("string").alias("boss_id"))
-
-    with pytest.raises(InvalidDefinition, match="returns its key 'boss_id' as string, and its table as bigint"):
-        view_columns(small, ProjectionGroup("people", [pairs]))
-
-
 def test_an_operator_that_looks_at_other_rows_is_found_in_a_subquery_too(small):
     assert "an aggregate" in refused(small, lambda people: people.where("id = (SELECT max(id) FROM range(3))"))
     assert "an offset" in refused(small, lambda people: people.offset(1), by="born")

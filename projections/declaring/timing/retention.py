@@ -99,7 +99,7 @@ class _Walk:
 
     def _reaching(self, view: View, inputs: Mapping[str, Times]) -> dict[str, int]:
         assert view.reach is not None  # noqa: S101 - the caller looked
-        if (not view.by and len(view.tables) > 1) or view.unmatched or view.grouped:
+        if (not view.by and len(view.tables) > 1) or view.grouped:
             raise _refused(
                 view,
                 "has a reach, and no rows of their own time in partitions",

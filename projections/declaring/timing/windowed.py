@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import replace
 
 from projections.declaring.any_table import AnyTable
 from projections.declaring.binding import bind
@@ -12,8 +11,8 @@ from projections.declaring.naming import checked_identifier
 from projections.declaring.timing.promises import InWindows
 from projections.declaring.timing.windows import Window, lasts
 from projections.declaring.view_topics import ViewTopic
-from projections.declaring.views import Declaration, Input, View, key_of_partitions
-from projections.errors import UnknownColumn
+from projections.declaring.views import Input, View, key_of_partitions
+from projections.errors import InvalidDefinition, UnknownColumn
 
 
 def windowed(
@@ -51,14 +50,20 @@ def windowed(
     checked_identifier(name, what="view")
     checked_identifier(named, what="window")
     by, own = window.key(table, named)
+    if not table.key and (by or own or columns is not None):
+        raise InvalidDefinition(
+            f"view {name!r} makes windows of {table.name!r}, whose key is not known before Spark plans it",
+            remedy="name the key where the query is declared: sql_view(…, key='…')",
+            place=f"view {name}",
+        )
     chosen = None if columns is None else tuple(dict.fromkeys((*table.key, *by, on, *columns)))
     if isinstance(table, AnyTable):
         _require_columns(table, name, on, chosen or ())
     role = table.name or f"{name}_rows"
     function = Windowing(window, on, chosen, named, _parameter(role))
-    declared = Declaration(name, key_of_partitions(by, own), (), {}, by=by, topic=ViewTopic.of(topic))
     windows = InWindows(on, f"{named}_start", f"{named}_end", lasts(window))
-    return replace(bind(declared, function, {role: table}), windows=windows)
+    filled = {"topic": ViewTopic.of(topic), "windows": windows}
+    return bind(name, function, {role: table}, key=key_of_partitions(by, own), by=by, **filled)
 
 
 def _require_columns(table: AnyTable, name: str, on: str, columns: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from projections.errors import InvalidDefinition, UnknownColumn
-from projections.spark.views.frames import KEY, REFERS, TABLE, TIME
+from projections.spark.views.frames import KEY, TABLE, TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,7 +44,7 @@ def as_of(
 
     _require_how(how)
     (table, key), time = _identity(versions), _time_of(stream)
-    _require_reference(stream, on, table)
+    _require_column(stream, on)
     taken = {c: c for c in versions.columns if c not in (key, "_valid")} if take is None else _named(take)
     _require_taken(taken, stream, versions, table)
     valid = F.col("_valid")
@@ -86,16 +86,11 @@ def _time_of(stream: DataFrame) -> str:
     )
 
 
-def _require_reference(stream: DataFrame, on: str, table: str) -> None:
-    known = {column.name: column.metadata.get(REFERS, ()) for column in stream.schema.fields}
-    if on not in known:
+def _require_column(stream: DataFrame, on: str) -> None:
+    if on not in stream.columns:
         raise UnknownColumn(
-            f"as_of joins on {on!r}, which is no column of the stream", remedy=f"its columns are: {', '.join(known)}"
-        )
-    if table not in known[on]:
-        raise InvalidDefinition(
-            f"as_of joins {table!r} on {on!r}, and the view declares no such reference",
-            remedy=f"declare it, so that changes reach the view: references={{'{on}': {table}}}",
+            f"as_of joins on {on!r}, which is no column of the stream",
+            remedy=f"its columns are: {', '.join(stream.columns)}",
         )
 
 

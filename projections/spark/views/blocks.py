@@ -21,6 +21,8 @@ Relations = Mapping[str, "DataFrame"]
 Make = Callable[["SparkSession", Relations], Any]
 """Builds a plan of Catalyst's over the rows of a stage's inputs, by their names."""
 
+First = Mapping[frozenset[int], Node]
+
 _EQUALITIES: Final = ("EqualTo", "EqualNullSafe")
 _EQUALS: Final = ("Rank", "DenseRank", "PercentRank", "CumeDist")  # give rows that are equal in an order one number
 
@@ -32,7 +34,9 @@ class Block:
     ``key`` are attributes that tell its rows apart, in a partition if it has a ``scope``: the attributes of that.
     Without one, it has a row for each row of its first input. ``parts`` are the columns of a partition in each input.
     ``direct`` are the attributes that are columns of an input. ``all_rows`` has one value in all rows. With ``of_rows``
-    a partition has one row of each input at most.
+    a partition has one row of each input at most. ``joins`` says that a partition has what is equal in joins alone,
+    ``single`` that it has one row then, ``present`` that no part of the key or of the scope is null. ``first`` has, by
+    the ids of attributes, the one that is the first of them that is not null.
     """
 
     make: Make
@@ -44,10 +48,18 @@ class Block:
     direct: Mapping[int, str] = field(default_factory=dict)
     all_rows: Node | None = None
     of_rows: bool = False
+    joins: bool = False
+    single: bool = False
+    present: bool = False
+    first: First = field(default_factory=dict)
 
     def has(self, attribute: Node) -> bool:
         """Whether it returns the attribute."""
-        return attribute.id in {a.id for a in self.output}
+        return attribute.is_attribute and attribute.id in {a.id for a in self.output}
+
+    def parts_of(self, attribute: Node) -> frozenset[int]:
+        """The ids of the attributes of which one is the first, or its own."""
+        return next((parts for parts, one in self.first.items() if one.id == attribute.id), frozenset({attribute.id}))
 
     def computes(self, expression: Node) -> bool:
         """Whether an expression is over its attributes alone."""
@@ -98,7 +110,10 @@ Pair = tuple[Node, Node]
 
 @dataclass(frozen=True)
 class Join:
-    """Two blocks and what a join compares: attributes that are ``equal``, or ``alike`` with nulls, and ``others``."""
+    """Two blocks and what a join compares: attributes that are ``equal``, or ``alike`` with nulls, and ``others``.
+
+    Of each list of ``either``, which is among ``others`` too, one pair is equal.
+    """
 
     how: str
     hint: Any
@@ -108,6 +123,7 @@ class Join:
     alike: Sequence[Pair]
     others: Sequence[Node]
     output: tuple[Node, ...]
+    either: Sequence[Sequence[Pair]] = ()
 
     @property
     def pairs(self) -> list[Pair]:
@@ -124,6 +140,12 @@ class Join:
         """The attributes of the right side that equal some of the left one."""
         return [b for _, b in self.equal]
 
+    @property
+    def referring(self) -> tuple[list[Node], list[Node]]:
+        """The attributes of both sides that may equal some of the other one."""
+        pairs = [*self.equal, *(pair for some in self.either for pair in some)]
+        return [a for a, _ in pairs], [b for _, b in pairs]
+
     def make(self) -> Make:
         """The join over the rows of both sides."""
 
@@ -138,7 +160,7 @@ class Join:
 
 def compared(spark: SparkSession, node: Node, left: Block, right: Block) -> Join:
     """A join over two blocks, which compute the expressions that it compares."""
-    equal, alike, others = list[Pair](), list[Pair](), list[Node]()
+    equal, alike, others, either = list[Pair](), list[Pair](), list[Node](), list[list[Pair]]()
     for part in conditions(node):
         sides = [part.one("left"), part.one("right")] if part.kind in _EQUALITIES else []
         for one, other in (sides, sides[::-1]) if sides else ():
@@ -149,13 +171,27 @@ def compared(spark: SparkSession, node: Node, left: Block, right: Block) -> Join
                 break
         else:
             others.append(part)
-    return Join(node.how, node.jvm.hint(), left, right, equal, alike, others, node.output)
+            either += [pairs for pairs in [_alternatives(part, left, right)] if pairs]
+    return Join(node.how, node.jvm.hint(), left, right, equal, alike, others, node.output, either)
+
+
+def _alternatives(part: Node, left: Block, right: Block) -> list[Pair]:
+    """The attributes of both sides of which a condition says that one pair is equal; none if it says anything else."""
+    if part.kind in ("Or", "And"):
+        found = [_alternatives(child, left, right) for child in part.children]
+        if part.kind == "And":
+            return next(filter(None, found), [])
+        return [pair for pairs in found for pair in pairs] if all(found) else []
+    first, *items = part.children if part.kind in ("In", "EqualTo") else [part]
+    pairs = [(a, b) for item in items for a, b in ((first, item), (item, first)) if left.has(a) and right.has(b)]
+    return pairs if len(pairs) == len(items) else []
 
 
 def _with_value(spark: SparkSession, block: Block, expression: Node) -> tuple[Block, Node]:
     """A block that has the value of an expression, and the attribute that it is."""
-    if expression.is_attribute:
-        return block, expression
+    known = expression if expression.is_attribute else first_of(expression, block.first)
+    if known is not None:
+        return block, known
     block, (attribute,) = with_values(block, [catalyst.under(spark, expression.jvm, "value")])
     return block, attribute
 
@@ -200,7 +236,8 @@ def read(
 
     direct = {a.id: column for column, a in own}
     shared = all_rows if all_rows is not None and all_rows.id in direct else None
-    return Block(make, tuple(a for _, a in own), {name: table}, key, direct=direct, all_rows=shared)
+    output, present = tuple(a for _, a in own), not table.key_may_be_null
+    return Block(make, output, {name: table}, key, direct=direct, all_rows=shared, present=present)
 
 
 def with_values(
@@ -231,13 +268,32 @@ def missing(attributes: Iterable[Node], output: Iterable[Node]) -> list[Node]:
     return [a for a in attributes if a.id not in ids]
 
 
-def renamed(listed: Sequence[Node], output: Sequence[Node], attributes: Iterable[Node]) -> tuple[Node, ...]:
-    """Attributes as a selection returns them, under other names or as they are."""
-    names = {one.bare.id: a for one, a in zip(listed, output, strict=True) if one.bare.is_attribute}
+def renamed(
+    listed: Sequence[Node], output: Sequence[Node], attributes: Iterable[Node], first: First | None = None
+) -> tuple[Node, ...]:
+    """Attributes as a selection returns them, under other names or as they are; ``first`` as `Block` has it."""
+    named = [(first_of(one.bare, first or {}) or one.bare, a) for one, a in zip(listed, output, strict=True)]
+    names = {one.id: a for one, a in named if one.is_attribute}
     return tuple(names.get(a.id, a) for a in attributes)
+
+
+def first_of(expression: Node, first: First) -> Node | None:
+    """The attribute that has the value of an expression over those of which it is the first that is not null."""
+    parts = expression.children if expression.kind == "Coalesce" else ()
+    # Of floating numbers that are equal, one may be -0.0.
+    is_plain = all(a.is_attribute and a.type not in ("float", "double") for a in parts)
+    return first.get(frozenset(a.id for a in parts)) if parts and is_plain else None
+
+
+def is_looked_up(block: Block, compared: Sequence[Node], either: Iterable[Sequence[Node]]) -> bool:
+    """Whether each row of a join names one row of a block at most, by attributes that equal its own in any case."""
+    return is_reached(block, compared) or any(
+        all(is_reached(block, [*compared, one]) for one in alternatives) for alternatives in either
+    )
 
 
 def is_reached(block: Block, compared: Sequence[Node]) -> bool:
     """Whether some attributes name one row of a block at most."""
-    key = {a.id for a in (*block.key, *(block.scope or ()))}
+    scope = block.scope or ()
+    key = {a.id for a in (scope if block.single else (*block.key, *scope))}
     return bool(key) and key <= {a.id for a in compared}

@@ -276,6 +276,11 @@ def either(spark: SparkSession, pairs: Pairs) -> list[Any]:
     return [under(spark, own.first(sequence(spark, [a, b])), str(a.name())) for a, b in pairs]
 
 
+def instead(spark: SparkSession, alias: Any, child: Any) -> Any:
+    """The same name of another expression."""
+    return alias.withNewChildren(sequence(spark, [child]))
+
+
 def _ascending(spark: SparkSession, attributes: Sequence[Any]) -> list[Any]:
     own = classes(spark)
     nulls = own.up.defaultNullOrdering()

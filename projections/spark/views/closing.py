@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.declaring.naming import is_column
-from projections.declaring.views import InferredReferences, View
+from projections.declaring.partials import SCOPE
+from projections.declaring.views import InferredReferences, Input, View
 from projections.planning.plans import Node
 from projections.planning.rows import Untraceable
 from projections.spark.views import catalyst
 from projections.spark.views.blocks import Block, StageFunction, read, with_values
+from projections.spark.views.catalyst import Named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +30,7 @@ class Stages:
         self.closed: list[View] = []
         self._spark, self._view = spark, view
         self._aliased, self._taken = _aliased(plan), set(taken)
+        self._keys: dict[str, tuple[Node, ...]] = {}  # of what blocks read
 
     def free(self, names: Iterator[str]) -> str:
         """The first of some names that nothing has which a stage reads."""
@@ -47,6 +50,15 @@ class Stages:
             return block
         parted = self.parted(block, by, needed)
         return replace(parted, scope=tuple(by) or (parted.shared,))
+
+    def met(self, block: Block, by: Sequence[Node]) -> Block:
+        """The rows of a partition for a join by some attributes: of a join by the same, these are one stage."""
+        if not block.joins or not by or set(map(self.source, block.scope or ())) != set(map(self.source, by)):
+            return self.parted(block, by)
+        places = {self.source(a): place for place, a in enumerate(block.scope or ())}
+        order = [places[self.source(a)] for a in by]
+        parts = {name: tuple(columns[place] for place in order) for name, columns in block.parts.items()}
+        return replace(block, scope=tuple(by), parts=parts)
 
     def parted(self, block: Block, by: Sequence[Node], needed: Sequence[Node] | None = None) -> Block:
         """The rows of a partition by some attributes, or of all: those of its only input, or of a stage of them."""
@@ -83,28 +95,51 @@ class Stages:
         key = self.close(block, columns, name)
         names = {self.source(a): column for column, a in columns.items()}
         held = [(names[self.source(a)], a) for a in (*wanted, *key, *(block.scope or ()))]
-        return read(name, self.closed[-1], held, key, all_rows=block.all_rows)
+        return self.read(name, self.closed[-1], held, key, all_rows=block.all_rows)
+
+    def read(
+        self, name: str, table: Input, columns: Iterable[Named], key: tuple[Node, ...], *, all_rows: Node | None = None
+    ) -> Block:
+        """The rows of a table or of a stage."""
+        self._keys[name] = key
+        return read(name, table, columns, key, all_rows=all_rows)
 
     def close(self, block: Block, columns: dict[str, Node], name: str) -> tuple[Node, ...]:
         """Add a stage with these columns and those of its key, which are returned."""
         if not block.inputs:
             raise Untraceable("rows of no table", "read a table")
         scope = block.scope or ()
-        key = block.key if block.key and block.is_of_all else self.different((*block.key, *scope))
+        key = self._key_of(block, columns if name == self._view else None)
         names = tuple(self.column(attribute, columns) for attribute in key)
-        by = tuple(self.column(attribute, columns) for attribute in scope)
+        prefix = SCOPE if name == self._view else ""
+        by = tuple(self.column(attribute, columns, prefix) for attribute in scope)
         function = StageFunction(block, list(columns.items()), f"{name} of {self._view}")
         declared = () if by else InferredReferences()
         stage = View(name, names, block.inputs, declared, function, by=by, within=block.within)
         self.closed.append(replace(stage, by_table=block.parts) if by else stage)
         return key
 
-    def column(self, attribute: Node, columns: dict[str, Node]) -> str:
+    def _key_of(self, block: Block, columns: Mapping[str, Node] | None) -> tuple[Node, ...]:
+        """What names a row among those of all partitions, if possible by what a view returns: ``columns``."""
+        scope = block.scope or ()
+        returned = None if columns is None else set(map(self.source, columns.values()))
+        if block.single and (returned is None or set(map(self.source, scope)) <= returned):
+            return scope
+        if block.key and (block.is_of_all or self._names_all(block)):
+            return block.key
+        return self.different((*block.key, *scope))
+
+    def _names_all(self, block: Block) -> bool:
+        """Whether the key of a row names the rows that it is made of: its scope follows from these."""
+        named = set(map(self.source, block.key))
+        return all(set(map(self.source, self._keys[name])) <= named for name in block.inputs)
+
+    def column(self, attribute: Node, columns: dict[str, Node], prefix: str = "") -> str:
         """The column that has the value of an attribute; it is added under a free name if none has it."""
         for column, other in columns.items():
             if self.source(other) == self.source(attribute):
                 return column
-        name, taken = usable(attribute.name), {column.lower() for column in columns}
+        name, taken = f"{prefix}{usable(attribute.name)}", {column.lower() for column in columns}
         while name.lower() in taken:
             name += "_"
         columns[name] = attribute

@@ -23,7 +23,7 @@ from projections.spark.views.conditions import row_condition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-TIME, REFERS = "factfold.event_time", "factfold.refers"  # of a stream's columns
+TIME = "factfold.event_time"  # of a stream's column
 TABLE, KEY = "factfold.table", "factfold.key"  # of the versions' _valid
 
 
@@ -58,8 +58,7 @@ def _handed(view: View, name: str, rows: DataFrame) -> DataFrame:
         return _marked(with_validity(rows, table), {"_valid": {TABLE: name, KEY: table.key[0]}})
     marks = _marks_of_key(table) if view.by else {}
     if isinstance(table, EventStream):
-        for column, marked in _marks(view, name, table).items():
-            marks.setdefault(column, {}).update(marked)
+        marks.setdefault(table.time, {})[TIME] = True
     return _marked(rows, marks) if marks else rows
 
 
@@ -84,21 +83,6 @@ def _entries(table: Input) -> tuple[str, ...]:
         (source,) = definition.tables.values()
         return _entries(source)
     return definition.key if isinstance(definition, EventStream) and definition.id_column is not None else ()
-
-
-def _marks(view: View, name: str, stream: EventStream) -> dict[str, dict[str, Any]]:
-    marks: dict[str, dict[str, Any]] = {stream.time: {TIME: True}}
-    for column, target in _to_versions(view, name, stream):
-        marks.setdefault(column, {}).setdefault(REFERS, []).append(target)
-    return marks
-
-
-def _to_versions(view: View, name: str, stream: EventStream) -> list[tuple[str, str]]:
-    """The columns that refer to versions; before the plan has shown which these are, any may."""
-    versions = [target for target, table in view.tables.items() if isinstance(table, VersionTable)]
-    if not view.references_are_known:
-        return [(column, target) for column in stream.columns for target in versions]
-    return [(r.columns[0], r.target) for r in view.references if r.source == name and r.target in versions]
 
 
 def _marked(rows: DataFrame, marks: Mapping[str, Mapping[str, Any]]) -> DataFrame:

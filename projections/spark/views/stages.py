@@ -24,10 +24,11 @@ from projections.spark.views.blocks import (
     Relations,
     Scalars,
     compared,
+    first_of,
+    is_looked_up,
     is_reached,
     may_order,
     missing,
-    read,
     renamed,
     scalars,
     with_values,
@@ -69,16 +70,11 @@ class _Cutting:
     def stages(self) -> tuple[View, ...]:
         self._stages.close(self._block(self._plan), dict(self._final), self._view.name)
         *before, last = self._stages.closed
-        if unread := [name for name in self._inputs if name not in self._read]:
+        unread = [name for name in self._inputs if name not in self._read]
+        if unread and self._view.key:  # a function: what a query names may follow from nothing in it
             raise Untraceable(f"the parameter {unread[0]!r}, which it does not read", "leave the parameter out")
         view = self._view
-        kept = any(getattr(table, "retain", None) is not None for table in self._inputs.values())
-        if before and (view.reach is not None or view.final is not None or kept):
-            raise Untraceable(
-                "several stages, and final results or rows that are forgotten",
-                "declare what comes last as a view over a view of the rest",
-            )
-        last = replace(last, topic=view.topic, lake=view.lake, final=view.final, reach=view.reach)
+        last = replace(last, topic=view.topic, lake=view.lake, final=view.final, reach=view.reach, windows=view.windows)
         return (*before, last)
 
     # ---- operators
@@ -121,29 +117,42 @@ class _Cutting:
         place = self._stages.free(f"{name}_{number}" for number in count(2)) if name in self._read else name
         self._read.add(name)
         table = self._view.table(name)
+        if table.holds_versions:
+            raise Untraceable(
+                "a join with the versions of a table that is not by their key and time",
+                f"join them by as_of(stream, {name}, on='the foreign key'), to rows of the stream alone",
+            )
         columns = {a.name: a for a in node.output}
         if not set(table.key) <= set(columns):
             raise Untraceable(f"rows of {name!r} without their key", f"select {', '.join(table.key)}")
-        return read(place, self._inputs[name], columns.items(), tuple(columns[column] for column in table.key))
+        key = tuple(columns[column] for column in table.key)
+        return self._stages.read(place, self._inputs[name], columns.items(), key)
 
     def _projected(self, node: Node) -> Block:
         return self._selected(node, *self._with_scalars(node))
 
     def _selected(self, node: Node, below: Block, subqueries: Scalars) -> Block:
         listed = node.all("projectList")
-        key = renamed(listed, node.output, below.key)
-        scope = None if below.scope is None else renamed(listed, node.output, below.scope)
+        key = renamed(listed, node.output, below.key, below.first)
+        scope = None if below.scope is None else renamed(listed, node.output, below.scope, below.first)
         kept = missing((*key, *(scope or ())), listed)
+        first = [first_of(one.bare, below.first) for one in listed]
+        selected = [
+            one.jvm if found is None else catalyst.instead(self._spark, one.jvm, found.jvm)
+            for one, found in zip(listed, first, strict=True)
+        ]
 
         def make(spark: SparkSession, relations: Relations) -> Any:
             plan = below.make(spark, relations)
-            named = [subqueries.filled(spark, one.jvm, plan) for one in listed]
+            named = [subqueries.filled(spark, one, plan) for one in selected]
             return catalyst.projection(spark, [*named, *(a.jvm for a in kept)], plan)
 
         named = {one.id: one.bare for one in (*listed, *kept)}
         direct = {id: below.direct[a.id] for id, a in named.items() if a.is_attribute and a.id in below.direct}
         output = (*node.output, *kept)
-        return replace(below, make=make, output=output, key=key, scope=scope, direct=direct)
+        firsts = renamed(listed, node.output, below.first.values(), below.first)
+        known = dict(zip(below.first, firsts, strict=True))
+        return replace(below, make=make, output=output, key=key, scope=scope, direct=direct, first=known)
 
     def _filtered(self, node: Node) -> Block:
         below, subqueries = self._with_scalars(node)
@@ -179,14 +188,17 @@ class _Cutting:
         return with_values(rows, [catalyst.is_found(self._spark, found.jvm, join.output[-1].jvm)])[0]
 
     def _met(self, join: Join) -> Block:
+        if join.how == "LEFT SINGLE" and is_reached(join.right, join.theirs):
+            join = replace(join, how="LEFT OUTER")
         if join.how not in _JOINS:
             raise Untraceable(f"a {join.how} JOIN, as of a subquery of several rows", "let it return an aggregate")
         if join.how in _LEFT_ALONE and not is_reached(join.right, join.theirs) and not join.alike and not join.others:
             join = replace(join, right=self._existing(join.right, join.theirs))
         join = self._with_one_row(join)
         if root := _root(join):
-            left = self._stages.settled(join.left, join.ours if root == "left" else ())
-            right = self._stages.settled(join.right, join.theirs if root == "right" else ())
+            ours, theirs = join.referring
+            left = self._stages.settled(join.left, ours if root == "left" else ())
+            right = self._stages.settled(join.right, theirs if root == "right" else ())
             return self._rooted(replace(join, left=left, right=right), left if root == "left" else right)
         return self._paired(join)
 
@@ -224,22 +236,28 @@ class _Cutting:
         pairs = self._stages.different_pairs(join.pairs)
         join = replace(
             join,
-            left=self._stages.parted(join.left, [a for a, _ in pairs]),
-            right=self._stages.parted(join.right, [b for _, b in pairs]),
+            left=self._stages.met(join.left, [a for a, _ in pairs]),
+            right=self._stages.met(join.right, [b for _, b in pairs]),
         )
         left, right = join.left, join.right
+        joins = bool(join.pairs)
         pairs = pairs or [(left.shared, right.shared)]
         key = left.key if join.how in _LEFT_ALONE else (*left.key, *right.key)
         inputs, parts = {**left.inputs, **right.inputs}, {**left.parts, **right.parts}
         if join.how == "FULL OUTER":
             output = (*join.output, *missing((*key, *(a for pair in pairs for a in pair)), join.output))
-            rows = Block(join.make(), output, inputs, key, parts=parts)
+            rows = Block(join.make(), output, inputs, key, parts=parts, joins=joins)
             both = catalyst.either(self._spark, [(a.jvm, b.jvm) for a, b in pairs])
-            return self._stages.with_scope(rows, both, of_all=not join.pairs)
+            rows = self._stages.with_scope(rows, both, of_all=not joins)
+            scope = rows.scope or ()
+            first = {left.parts_of(a) | right.parts_of(b): one for one, (a, b) in zip(scope, pairs, strict=True)}
+            first |= {frozenset({a.id, b.id}): one for one, (a, b) in zip(scope, pairs, strict=True)}
+            is_one = joins and left.present and right.present and _are_one(join)
+            return replace(rows, single=is_one, present=is_one, first=first)
         scope = tuple(b if join.how == "RIGHT OUTER" else a for a, b in pairs)
         output = (*join.output, *missing((*key, *scope), join.output))
-        all_rows = None if join.pairs else scope[0]
-        return Block(join.make(), output, inputs, key, scope, parts=parts, all_rows=all_rows)
+        all_rows = None if joins else scope[0]
+        return Block(join.make(), output, inputs, key, scope, parts=parts, all_rows=all_rows, joins=joins)
 
     def _existing(self, block: Block, by: Sequence[Node]) -> Block:
         """The different values of some attributes, as a stage."""
@@ -411,11 +429,17 @@ class _Cutting:
 
 def _root(join: Join) -> str | None:
     """The side of which a joined row has one row."""
-    if join.how in ("INNER", "CROSS", "LEFT OUTER", *_LEFT_ALONE) and is_reached(join.right, join.theirs):
+    ours, theirs = ([[pair[place] for pair in some] for some in join.either] for place in (0, 1))
+    if join.how in ("INNER", "CROSS", "LEFT OUTER", *_LEFT_ALONE) and is_looked_up(join.right, join.theirs, theirs):
         return "left"
-    if join.how in ("INNER", "CROSS", "RIGHT OUTER") and is_reached(join.left, join.ours):
+    if join.how in ("INNER", "CROSS", "RIGHT OUTER") and is_looked_up(join.left, join.ours, ours):
         return "right"
     return None
+
+
+def _are_one(join: Join) -> bool:
+    """Whether a row meets one row of the other side at most, and the other way round."""
+    return is_reached(join.left, [a for a, _ in join.pairs]) and is_reached(join.right, [b for _, b in join.pairs])
 
 
 def _is_ordered(node: Node) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,12 @@ from projections.declaring.checked_finals import require_time
 from projections.declaring.columns import ColumnType, Kind
 from projections.declaring.group import ProjectionGroup
 from projections.declaring.naming import checked_columns
-from projections.declaring.partials import hidden
+from projections.declaring.partials import SCOPE, hidden
 from projections.declaring.timing.promises import require_row_time
-from projections.declaring.views import InferredReferences, Planned, Reference, View, ViewTable
+from projections.declaring.views import InferredReferences, Planned, View, ViewTable
 from projections.errors import InvalidDefinition, SparkFailed, UnknownColumn
 from projections.planning.conjuncts import require_no_null_answer
-from projections.planning.inference import compared, inferred, written
+from projections.planning.inference import inferred
 from projections.planning.lineage import require_own_key, require_traced
 from projections.planning.marks import ROLE, role
 from projections.planning.partitions import require_partitioned
@@ -97,6 +97,7 @@ def _planned(spark: SparkSession, group: ProjectionGroup) -> tuple[dict[str, Any
             personal[known.name] = personal_in(plan, read) if any(read.values()) else frozenset()
             if known.within == "all" and not hidden(columns[known.name]):
                 log.warning("computes all of its rows whenever one changes", view=view.name, stage=known.name)
+    _ = group.resolved(columns).retention  # of a query, nothing was known before
     return columns, personal
 
 
@@ -123,12 +124,13 @@ def _stages(
             return [(known, plan)]
     try:
         _cut(spark, view, known, result, plan)
+    except InvalidDefinition as error:
+        raise refused or error from None
+    try:
         return [_stage(spark, group, stage, columns) for stage in view.stages]
     except InvalidDefinition:
         view.declared.stages = ()
-        if refused is None or view.declared.finds_key:
-            raise
-    raise refused
+        raise
 
 
 def _stage(
@@ -153,8 +155,8 @@ def _cut(spark: SparkSession, view: View, known: View, result: DataFrame, analys
         require_no_null_answer(analysed)
         plan = plan_of(normal_form(spark, result))
         *before, last = cut(spark, known, view.tables, plan, result.columns)
-        if not view.declared.finds_key:
-            if last.within != "all" and not set(view.key) <= set(last.key):
+        if view.key:
+            if not last.by and not set(view.key) <= set(last.key):
                 raise Untraceable(
                     f"the key {', '.join(view.key)}, and not that of its rows",
                     f"name the key of its rows: {', '.join(last.key)}",
@@ -209,10 +211,9 @@ def _require_sound(view: View) -> None:
 def _columns_of(view: View, result: DataFrame, plan: Node) -> dict[str, ColumnType]:
     rows = None if view.by else _refuse_unreached(view, plan)
     schema = result.schema
-    names = checked_columns(schema.fieldNames(), what="view column")
-    columns = {
-        name: column_type(f.dataType, f"{view.name}.{name}") for name, f in zip(names, schema.fields, strict=True)
-    }
+    own = isinstance(view.function, StageFunction)
+    checked_columns([n for n in schema.fieldNames() if not (own and n.startswith(SCOPE))], what="view column")
+    columns = {f.name: column_type(f.dataType, f"{view.name}.{f.name}") for f in schema.fields}
     if len(columns) != len(schema.fields):
         raise InvalidDefinition(f"view {view.name!r} returns a column name twice", remedy="give each an alias")
     _require_key(view, columns)
@@ -225,7 +226,6 @@ def _columns_of(view: View, result: DataFrame, plan: Node) -> dict[str, ColumnTy
             require_partitioned(view, plan)
         else:
             require_own_key(view, plan, rows)
-            _refuse_unused(view, plan)
     return columns | partials_of(view, result)
 
 
@@ -276,11 +276,7 @@ def _key_types(view: View) -> dict[str, ColumnType]:
     """The columns of the view's key, with the types they have in the tables whose rows they name."""
     root = view.table(view.root)
     held = zip(view.root_key, view.root_key_in(view.root), strict=True)
-    types = {key: root.columns[column] for key, column in held}
-    for side in view.unmatched:
-        table = view.table(side.table)
-        types |= {key: table.columns[its] for key, its in zip(side.columns, table.key, strict=True)}
-    return types
+    return {key: root.columns[column] for key, column in held}
 
 
 def _tables(view: View) -> dict[str, AnyTable]:
@@ -333,11 +329,14 @@ def _refuse_unreached(view: View, plan: Node) -> Rows:
     for operator in operators(plan):
         if operator.kind in _REFUSED:
             raise _refused(view, _REFUSED[operator.kind], _REACHED)
-    return _traced(view, plan) if view.references_are_known else _traced_by_plan(view, plan)
+    if not view.references_are_known:
+        return _traced_by_plan(view, plan)
+    with _untraceable_refused(view):
+        return require_traced(view, plan)
 
 
 def _traced_by_plan(view: View, plan: Node) -> Rows:
-    """The rows of a view that declares no references: by those of its plan, which are the view's from then on."""
+    """The rows of a view by the references of its plan, which are the view's from then on."""
     assert isinstance(view.declared, InferredReferences)  # noqa: S101 - the caller looked
     resolved = replace(view, declared=inferred(view, plan))
     _require_sound(resolved)
@@ -346,54 +345,6 @@ def _traced_by_plan(view: View, plan: Node) -> Rows:
     require_all_reached(resolved)
     view.declared.references = resolved.references
     return rows
-
-
-def _traced(view: View, plan: Node) -> Rows:
-    """The rows of a view by the references that it declares; where these do not do, the line is shown that does."""
-    with _untraceable_refused(view):
-        try:
-            return require_traced(view, plan)
-        except Untraceable as failed:
-            if right := _references_of(view, plan):
-                raise Untraceable(failed.what, _line(view, right)) from None
-            raise
-
-
-def _line(view: View, references: Sequence[Reference]) -> str:
-    return f"write {written(view, references)}, or leave references out: the joins show them"
-
-
-def _refuse_unused(view: View, plan: Node) -> None:
-    """Refuse a declared reference to a table that the plan reads, and joins by other columns."""
-    declared = () if isinstance(view.declared, InferredReferences) else view.declared
-    if not declared:
-        return
-    roles = set(map(role, leaves(plan)))
-    for reference in declared:
-        others = tuple(one for one in declared if one != reference)
-        if reference.target not in roles or compared(view, plan, reference):
-            continue
-        if _is_right(replace(view, declared=others), plan):
-            raise InvalidDefinition(
-                f"view {view.name!r} declares the reference {reference}, and no join compares these columns",
-                remedy=_line(view, others),
-                place=f"view {view.name}",
-            )
-
-
-def _is_right(view: View, plan: Node) -> bool:
-    with suppress(Untraceable, InvalidDefinition):
-        _require_sound(view)
-        require_traced(view, plan)
-        require_all_reached(view)
-        return True
-    return False
-
-
-def _references_of(view: View, plan: Node) -> tuple[Reference, ...]:
-    """The references of the plan, if a view that declares others is right with these; none otherwise."""
-    candidate = replace(view, declared=inferred(view, plan))
-    return candidate.references if _is_right(candidate, plan) else ()
 
 
 def _refuse_moments(view: View, result: DataFrame, plan: Node) -> None:

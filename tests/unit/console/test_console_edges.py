@@ -23,7 +23,7 @@ from tests.unit.console.teashop import Person
 people = Table.from_events(
     Person, key="person_id", columns={column: on(Person.Registered).take(column) for column in ("name", "country")}
 )
-members = sql_view("members", "SELECT person_id, name, country FROM people", tables={"people": people})
+members = sql_view("members", "SELECT person_id, name, country FROM people", tables={"people": people}, key="person_id")
 MEMBERS = ProjectionGroup("club", [members])
 NAME = "Ann Personal"
 
@@ -87,7 +87,9 @@ def test_what_an_older_definition_marked_as_personal_is_masked_until_a_rebuild(c
 
     columns = {column: on(Person.Registered).take(column) for column in ("name", "country")}
     tables = {"people": Table.from_events(Person, key="person_id", columns=columns)}
-    later = ProjectionGroup("club", [sql_view("members", "SELECT person_id, name, country FROM people", tables=tables)])
+    later = ProjectionGroup(
+        "club", [sql_view("members", "SELECT person_id, name, country FROM people", tables=tables, key="person_id")]
+    )
     with opened(club, Definitions(groups={"club:group": later})) as sources:
         browser = Browser(sources)
         page = browser.page(f"{VIEW}&key.person_id=p1")

@@ -31,27 +31,17 @@ def of_a_view(name):
     return view(key="id", tables={"plain": PLAIN})(function)
 
 
-def of_a_side(name):
-    def some(plain, other):
-        return plain
-
-    return view(
-        key="id", tables={"plain": PLAIN, "other": PLAIN}, references={"id": "other"}, unmatched={name: "other"}
-    )(some)
-
-
 def of_a_table(name):
     quoted = name.replace("`", "``")
     return sql_view("harmless", f"SELECT id FROM `{quoted}`", tables={name: PLAIN})
 
 
-COLUMNS = ("a column", "the key of a side")
+COLUMNS = ("a column",)
 PLACES = {
     "a table": of_a_table,
     "a column": of_a_column,
     "a view": of_a_view,
     "a view in SQL": lambda name: sql_view(name, "SELECT id FROM plain", tables={"plain": PLAIN}),
-    "the key of a side": of_a_side,
     "a group": lambda name: ProjectionGroup(name, [of_a_view("harmless")]),
 }
 
@@ -78,13 +68,6 @@ def test_the_planted_fault_is_seen_any_name_is_taken(place, monkeypatch):
         test_a_name_that_could_be_anything_else_in_sql_is_refused(place)
 
 
-def by_a_reference(name):
-    def some(plain, other):
-        return plain
-
-    return view(key="id", tables={"plain": PLAIN, "other": PLAIN}, references={name: "other"})(some)
-
-
 def by_a_group(name):
     def groups(plain):
         return plain
@@ -92,9 +75,8 @@ def by_a_group(name):
     return view(by=name, tables={"plain": PLAIN})(groups)
 
 
-@pytest.mark.parametrize("declare", [by_a_reference, by_a_group])
-def test_a_column_that_is_not_there_is_refused_by_any_name(declare):
+def test_a_column_that_is_not_there_is_refused_by_any_name():
     for name in HOSTILE:
         if name != "id":
             with pytest.raises(InvalidDefinition):
-                declare(name)
+                by_a_group(name)

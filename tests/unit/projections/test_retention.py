@@ -60,7 +60,7 @@ sessions = Table.from_changelog(SESSIONS, topic="shop.public.sessions")
 def counted(rows, by="window_start", *, name="counted", **others):
     columns = ", ".join([by] if isinstance(by, str) else by)
     query = f"SELECT {columns}, count(*) AS n FROM rows GROUP BY {columns}"
-    return sql_view(name, query, tables={"rows": rows}, **others)
+    return sql_view(name, query, tables={"rows": rows}, by=by, **others)
 
 
 def rows_in(window, **others):
@@ -159,11 +159,11 @@ def _with_another_table():
 
 def _looked_up():
     query = "SELECT a.entry, b.session FROM a LEFT JOIN b ON a.session = b.session"
-    return sql_view("looked_up", query, tables={"a": searches, "b": sessions})
+    return sql_view("looked_up", query, tables={"a": searches, "b": sessions}, key="entry")
 
 
 def _row_by_row():
-    return sql_view("shown", "SELECT entry, at FROM rows", tables={"rows": searches})
+    return sql_view("shown", "SELECT entry, at FROM rows", tables={"rows": searches}, key="entry")
 
 
 def _other_time():
@@ -190,7 +190,7 @@ def _grouped_with_reach():
 )
 def test_a_view_that_would_need_what_is_forgotten_is_refused(declare, words, remedy):
     with pytest.raises(InvalidDefinition) as caught:
-        ProjectionGroup("shop", [declare()])
+        _ = retention(declare())
     assert words in caught.value.message
     assert remedy in caught.value.remedy
     assert caught.value.place.startswith("view ")

@@ -6,8 +6,7 @@ import pytest
 
 from projections.declaring.sql_queries import Query
 from projections.declaring.sql_text import parsed
-from projections.declaring.sql_views import SqlFunction, sql_view
-from projections.declaring.views import Reference
+from projections.declaring.sql_views import sql_view
 from projections.errors import InvalidDefinition
 from tests.conformance.join_views import NAMED
 from tests.rows import each_row
@@ -80,9 +79,9 @@ TEXTS = {
 }  # fmt: skip
 
 
-def function(text):
-    """The function of a view of the text, whose references are not looked at."""
-    return SqlFunction(Query("some", parsed("some", text), NAMED))
+def query(text):
+    """The tables of a text."""
+    return Query("some", parsed("some", text), NAMED)
 
 
 def replaced(marked, name):
@@ -101,64 +100,10 @@ def _alias(written, after):
 
 @each_row("marked", TEXTS.values(), ids=TEXTS)
 def test_only_names_of_tables_are_replaced_in_the_text(marked):
-    names = function(marked.replace("‹", "").replace("›", ""))
-    roles = names.__signature__.parameters
-    assert names.over(dict.fromkeys(roles, "other")) == replaced(marked, "other")
+    read = query(marked.replace("‹", "").replace("›", ""))
+    assert read.over(dict.fromkeys(read.roles, "other")) == replaced(marked, "other")
 
 
-def test_each_place_has_the_name_of_its_own_parameter():
-    both = function("SELECT e.id FROM employees e WHERE e.boss_id IN (SELECT b.id FROM employees b)")
-    assert both.over({"e": "first", "b": "second"}) == (
-        "SELECT e.id FROM `first` e WHERE e.boss_id IN (SELECT b.id FROM `second` b)"
-    )
-
-
-ROOTS = {
-    "SELECT (SELECT max(c.id) FROM customers c WHERE c.id = o.customer_id) AS c, o.id FROM orders o": "orders",
-    "WITH c AS (SELECT id FROM customers) SELECT o.id FROM orders o JOIN c ON o.customer_id = c.id": "orders",
-    "WITH c AS (SELECT id FROM customers), o AS (SELECT * FROM orders) SELECT o.id FROM o JOIN c ON true": "orders",
-    "SELECT o.id FROM (SELECT (SELECT max(id) FROM customers) AS c, id FROM orders) o": "orders",
-    "SELECT o.id FROM range(3) r, orders o, customers c": "orders",
-    "SELECT id FROM (SELECT 1 AS id UNION ALL SELECT id FROM orders UNION ALL SELECT id FROM customers)": "orders",
-    "SELECT o.id FROM (orders o JOIN customers c ON o.customer_id = c.id)": "orders",
-    "SELECT id FROM orders WHERE EXISTS (SELECT 1 FROM customers)": "orders",
-    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT id FROM n, orders": "orders",
-}
-
-
-@pytest.mark.parametrize("text", ROOTS)
-def test_the_root_is_the_first_table_of_the_outermost_from(text):
-    assert next(iter(Query("some", parsed("some", text), NAMED).roles)) == ROOTS[text]
-
-
-def test_a_table_in_a_subquery_is_a_parameter_that_a_reference_must_reach():
-    text = "SELECT e.id FROM employees e WHERE e.boss_id IN (SELECT b.id FROM employees b)"
-    with pytest.raises(InvalidDefinition, match="no reference of view 'some' reaches table 'b'"):
-        sql_view("some", text, tables=NAMED, references={})
-    declared = sql_view("some", text, tables=NAMED, references={"boss_id": "b"})
-    assert declared.references == (Reference("e", ("boss_id",), "b"),)
-    assert declared.tables == {"e": NAMED["employees"], "b": NAMED["employees"]}
-
-
-def test_names_of_tables_and_columns_are_the_same_in_any_case():
-    text = "SELECT O.ID AS id, C.Full_Name AS name FROM Orders O LEFT JOIN CUSTOMERS c ON o.Customer_ID = C.Id"
-    assert list(sql_view("some", text, tables=NAMED).tables) == ["orders", "customers"]
-    kept = sql_view(
-        "some",
-        "SELECT O.id, C.ID AS customer FROM orders o FULL JOIN customers c ON o.customer_id = c.id",
-        tables=NAMED,
-    )
-    assert kept.key == ("id", "customer")
-    grouped = "SELECT customer_id, count(*) AS n FROM orders GROUP BY Orders.CUSTOMER_ID"
-    assert sql_view("some", grouped, tables=NAMED).key == ("customer_id",)
-
-
-def test_a_join_of_rows_that_are_no_table_needs_no_foreign_key():
-    text = "SELECT o.id FROM orders o JOIN VALUES (1), (2) AS v(x) ON o.amount = v.x CROSS JOIN range(1)"
-    assert sql_view("some", text, tables=NAMED).references == ()
-
-
-TWICE = "reads two tables as 'employees'"
 REFUSED = {
     "a table of another schema": ("SELECT id FROM shop.orders", "reads shop.orders", "as in tables"),
     "a file": ("SELECT id FROM orders, parquet.`/data/orders`", "reads parquet./data/orders", "as in tables"),
@@ -193,27 +138,6 @@ def test_a_text_that_cannot_be_answered_right_is_refused(text, message, remedy):
         sql_view("some", text, tables=NAMED)
     assert remedy in caught.value.remedy
     assert caught.value.place == "view some"
-
-
-UNSEEN = {
-    "in a subquery": "SELECT id FROM (SELECT o.id, c.id AS c FROM orders o FULL JOIN customers c ON seller_id = c.id)",
-    "of a subquery": "SELECT o.id, c.id AS c FROM orders o RIGHT JOIN (SELECT id FROM customers) c ON seller_id = c.id",
-    "of rows that are no table": "SELECT o.id, v.c FROM orders o FULL JOIN VALUES (1) v(c) ON o.id = v.c",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("where", UNSEEN)
-def test_unmatched_rows_that_the_text_does_not_show_must_be_declared(where):
-    references = {} if "VALUES" in UNSEEN[where] else {"customer_id": "customers"}
-    with pytest.raises(InvalidDefinition, match=r" JOIN (in|of) a subquery") as caught:
-        sql_view("some", UNSEEN[where], tables=NAMED, references=references)
-    assert "unmatched={}" in caught.value.remedy
-    assert sql_view("some", UNSEEN[where], tables=NAMED, references=references, unmatched={}).unmatched == ()
-
-
-def test_references_of_a_query_that_groups_are_refused_and_not_passed_over():
-    with pytest.raises(InvalidDefinition, match="names columns of partitions, and references"):
-        sql_view("some", "SELECT id, count(*) AS n FROM orders GROUP BY id", tables=NAMED, references={"id": "orders"})
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from typing import Annotated
 
 import pytest
 
 from eventstore import Aggregate, Personal, event
 from projections import ProjectionGroup, Stream, Table, on, view
+from projections.declaring.binding import check
+from projections.declaring.views import Reference
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.planning.planner import plan
 from tests.integration.payments import CUSTOMERS, Payment, entries_of, received
@@ -117,11 +120,20 @@ def test_a_personal_field_is_no_event_time():
         Stream.from_events(Visit, events=Visit.Made, key="entry", id="visit", time="at")
 
 
+TO_VERSIONS = Reference("payments", ("customer_id",), "customer_versions")
+
+
+def checked(function, *references, key="payment_id"):
+    """A view whose plan has shown these references."""
+    check(replace(view(key=key)(function), declared=references))
+
+
 def test_a_view_looks_versions_up_by_key_and_time():
-    @view(key="payment_id", references={"customer_id": customer_versions})
+    @view(key="payment_id")
     def payment_risk(payments, customer_versions):
         return payments
 
+    payment_risk = replace(payment_risk, declared=(TO_VERSIONS,))
     assert plan(payment_risk).upwards == ("customer_versions", "payments")
     assert plan(payment_risk).indexes("payments") == (("customer_id", "_time"),)
     assert ProjectionGroup("risk", [payment_risk]).history_topics == ("shop.public.customers",)
@@ -155,29 +167,28 @@ def test_versions_cannot_be_the_root_of_a_view():
 
 
 def test_versions_are_not_looked_up_from_a_table_without_an_event_time():
+    def ticket_risk(tickets, customer_versions):
+        return tickets
+
     with pytest.raises(InvalidDefinition, match="rows have no event time") as caught:
-
-        @view(key="ticket_id", references={"customer_id": customer_versions})
-        def ticket_risk(tickets, customer_versions):
-            return tickets
-
+        checked(ticket_risk, Reference("tickets", ("customer_id",), "customer_versions"), key="ticket_id")
     assert "Stream.from_events" in caught.value.remedy
 
 
 def test_no_reference_starts_at_versions():
-    with pytest.raises(InvalidDefinition, match="a reference starts at the versions of a table"):
+    def payment_risk(payments, customer_versions, customers):
+        return payments
 
-        @view(key="payment_id", references={"customer_id": customer_versions, "customer_versions.id": customers})
-        def payment_risk(payments, customer_versions, customers):
-            return payments
+    with pytest.raises(InvalidDefinition, match="a reference starts at the versions of a table"):
+        checked(payment_risk, TO_VERSIONS, Reference("customer_versions", ("id",), "customers"))
 
 
 def test_a_reference_to_versions_has_the_type_of_their_key():
-    with pytest.raises(InvalidDefinition, match=r"the foreign key is decimal\(18,4\), the key it points to is bigint"):
+    def payment_risk(payments, customer_versions):
+        return payments
 
-        @view(key="payment_id", references={"amount": customer_versions})
-        def payment_risk(payments, customer_versions):
-            return payments
+    with pytest.raises(InvalidDefinition, match=r"the foreign key is decimal\(18,4\), the key it points to is bigint"):
+        checked(payment_risk, Reference("payments", ("amount",), "customer_versions"))
 
 
 def test_what_a_stream_means_is_part_of_the_fingerprint():
