@@ -4,9 +4,9 @@ Each query has topics of its own, written once in the form of Debezium's connect
 are those of `benchmarks.queries`, and both sides must have DuckDB's answer after each of three batches. The third is
 measured: the seconds from the moment its records are in the topics until the answer is right.
 
-- Flink polls. It reads a batch first, while Spark is idle. Its time ends with the last row of the changelog that made
-  the answer right, printed in the process of the cluster: two subtasks, state in its heap, no mini-batches, no
-  checkpoints. A batch that does not change the answer has no time.
+- Flink polls. It reads a batch first, while Spark is idle, and already while the batch is written. Its time ends with
+  the last row of the changelog that made the answer right. The process of the cluster prints that row. It has two
+  subtasks, its state in the heap, no mini-batches and no checkpoints. A batch that changes no answer has no time.
 - Factfold reads it then, while Flink waits for records. Its time is that of a live batch, whose views are in SQLite.
 
 A refusal or another answer of Flink is a result, with its reason. What the program does not show: more rows, more

@@ -167,7 +167,7 @@ class FlinkSql(Closing):
         self._changelog = Changelog()
 
     def answered(self, right: Answer) -> float | None:
-        """The time of the row that made the answer right for good; None if no row came. Raises Refused."""
+        """The time of the row that made the answer right for good, or None if no row came. Raises Refused."""
         begun, last, wrong = time.monotonic(), None, "rows without an end"
         while time.monotonic() - begun < WITHIN:
             try:
