@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +27,7 @@ from factfold.stack.java import require_java
 from factfold.stack.versions import Coordinate, versions
 
 PYEVENTSOURCING = "eventsourcing[postgres]==9.5.6"
-_HERE = Path(__file__).parent / "peers"
+HERE = Path(__file__).parent / "peers"
 _ENVIRONMENTS = Path("build/peers")
 _STREAMS: dict[str, object] = {
     "auto.offset.reset": "earliest",
@@ -50,7 +51,7 @@ class Pyeventsourcing:
 
     def rate(self, what: str, *numbers: float) -> float:
         """Run one measurement in a process of its own; its unit is a second's worth."""
-        arguments = [str(self._python), str(_HERE / "pyeventsourcing.py"), what, *map(str, numbers)]
+        arguments = [str(self._python), str(HERE / "pyeventsourcing.py"), what, *map(str, numbers)]
         done = subprocess.run(arguments, env=os.environ | self._settings(), check=True, capture_output=True, text=True)
         return float(json.loads(done.stdout)["rate"])
 
@@ -116,7 +117,7 @@ class KafkaStreams:
         chosen = folder / "streams.properties"
         chosen.write_text("".join(f"{name}={value}\n" for name, value in (_STREAMS | own).items()))
         command = [str(require_java().executable), "-cp", os.pathsep.join(map(str, self._jars))]
-        return _said([*command, str(_HERE / f"{program}.java"), str(chosen), *map(str, arguments)])
+        return _said([*command, str(HERE / f"{program}.java"), str(chosen), *map(str, arguments)])
 
 
 class QuixStreams:
@@ -134,7 +135,7 @@ class QuixStreams:
         with TemporaryDirectory() as folder:
             arguments = [EVENTS, PLANES, output, log.schemas_file(Path(folder)), records, folder]
             servers = log.settings.kafka.bootstrap_servers
-            report = _said([str(self._python), str(_HERE / "quix_flights.py"), servers, *map(str, arguments)])
+            report = _said([str(self._python), str(HERE / "quix_flights.py"), servers, *map(str, arguments)])
         return float(report["read"] / report["seconds"])
 
     def windows(self, log: VisitLog, kind: str, *, records: int) -> tuple[float, int]:
@@ -142,7 +143,7 @@ class QuixStreams:
         output = _output(log.settings, f"{kind}-{uuid.uuid4().hex[:8]}")
         with TemporaryDirectory() as folder:
             arguments = [kind, log.settings.kafka.bootstrap_servers, VISITS, CLICKS, output, records, folder]
-            report = _said([str(self._python), str(_HERE / "quix_windows.py"), *map(str, arguments)])
+            report = _said([str(self._python), str(HERE / "quix_windows.py"), *map(str, arguments)])
         return float(report["read"] / report["seconds"]), int(report["results"])
 
 
@@ -152,14 +153,15 @@ def _output(settings: Settings, topic: str) -> str:
 
 
 def _streams_jars() -> list[Path]:
-    """Kafka Streams, its store, and Avro, fetched at the first use."""
-    folder = (_ENVIRONMENTS / "kafka-streams-avro").absolute()
+    """Kafka Streams, its store, and Avro."""
+    kafka = f"org.apache.kafka:kafka-streams:{versions().kafka}"
+    return fetched("kafka-streams-avro", [kafka, "org.rocksdb:rocksdbjni:10.1.3", "org.apache.avro:avro:1.12.1"])
+
+
+def fetched(name: str, coordinates: Sequence[str]) -> list[Path]:
+    """The jars of a peer, fetched at the first use."""
+    folder = (_ENVIRONMENTS / name).absolute()
     if not (folder / "ready").exists():
-        coordinates = [
-            f"org.apache.kafka:kafka-streams:{versions().kafka}",
-            "org.rocksdb:rocksdbjni:10.1.3",
-            "org.apache.avro:avro:1.12.1",
-        ]
         parsed = [Coordinate.parse(text) for text in coordinates]
         ivy.retrieve(parsed, into=folder, java=require_java(), on_file=lambda: None)
         (folder / "ready").touch()

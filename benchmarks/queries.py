@@ -2,7 +2,7 @@
 
 Each query is a group of its own over the small tables of tests/conformance, whose rows are in a log in memory. Views
 are in SQLite, and all share one Spark session. The third batch is measured, and must have DuckDB's answer. It does not
-show what more rows cost, a log on a broker, or another engine: there is no claim.
+show what more rows cost, and there is no claim. `benchmarks.flink_queries` has a log on a broker and another engine.
 """
 
 from __future__ import annotations

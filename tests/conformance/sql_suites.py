@@ -75,10 +75,28 @@ def refusals(spark: Any, queries: Mapping[str, str], toys: Mapping[str, Toy]) ->
     return found
 
 
+class InMemory:
+    """The changes of a play in topics in memory."""
+
+    def __init__(self, log: MemoryLog | None = None) -> None:
+        self.log: Any = log or MemoryLog()
+        self._writer = ChangeWriter(self.log)
+
+    def write(self, changes: Iterable[Change]) -> None:
+        """Append changes to the topics."""
+        for change in changes:
+            if change.gone:
+                self._writer.delete(change.table, {c: change.row[c] for c in change.table.key})
+            else:
+                self._writer.put(change.table, change.row)
+
+
 class LiveQueries(Closing):
     """Queries as the views of one group. They are built over the rows of a play, and follow its changes."""
 
-    def __init__(self, spark: Any, name: str, queries: Mapping[str, str], play: Play, store: Any) -> None:
+    def __init__(
+        self, spark: Any, name: str, queries: Mapping[str, str], play: Play, store: Any, changes: Any = None
+    ) -> None:
         self._play, self._held = play, ExitStack()
         self._texts = dict(queries)
         self._queries = {name: of_duckdb(name, text) for name, text in queries.items()}
@@ -86,9 +104,9 @@ class LiveQueries(Closing):
         views = [sql_view(name, text, tables=tables) for name, text in queries.items()]
         self.group = ProjectionGroup(name, views)
         self._store = store
-        self._environment = Environment(spark, spark, self._store, MemoryLog())
-        self._changes = ChangeWriter(self._environment.log)
-        self._write(play.begin())
+        self._changes = changes or InMemory()
+        self._environment = Environment(spark, spark, self._store, self._changes.log)
+        self._changes.write(play.begin())
         rebuild(self._environment, self.group)
         _, self._layout = self._store.serving(self.group, view_columns(spark, self.group))
         self._runner = self._held.enter_context(open_runner(self._environment, self.group))
@@ -99,7 +117,15 @@ class LiveQueries(Closing):
 
     def follow(self) -> None:
         """Carry the next changes of the play into the views, in one live batch."""
-        self._write(self._play.batch())
+        self.write()
+        self.catch_up()
+
+    def write(self) -> None:
+        """Write the next changes of the play."""
+        self._changes.write(self._play.batch())
+
+    def catch_up(self) -> None:
+        """Carry what is written into the views."""
         self._runner.catch_up()
 
     def is_as_rebuilt(self) -> bool:
@@ -121,13 +147,6 @@ class LiveQueries(Closing):
             wrong = self.wrong()
             assert not wrong, f"after batch {batch}: {wrong}"
         assert self.is_as_rebuilt()
-
-    def _write(self, changes: Iterable[Change]) -> None:
-        for change in changes:
-            if change.gone:
-                self._changes.delete(change.table, {c: change.row[c] for c in change.table.key})
-            else:
-                self._changes.put(change.table, change.row)
 
     def _difference(self, name: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> str | None:
         layout = self._layout.views[name]
