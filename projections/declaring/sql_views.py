@@ -17,7 +17,6 @@ from projections.declaring.finals import FinalResults
 from projections.declaring.lakes import checked_lake
 from projections.declaring.naming import checked_identifier
 from projections.declaring.sql_queries import Query
-from projections.declaring.sql_text import parsed
 from projections.declaring.timing.promises import Reach
 from projections.declaring.view_topics import ViewTopic
 from projections.declaring.views import Columns, Input, View, as_columns, key_of_partitions
@@ -51,7 +50,7 @@ def sql_view(
     Examples:
         >>> sql_view("named", "SELECT o.id, c.name FROM o LEFT JOIN c ON o.buyer = c.id", tables={"o": o, "c": c})
     """
-    query = Query(name, parsed(checked_identifier(name, what="view"), text), tables)
+    query = Query(checked_identifier(name, what="view"), text, tables)
     partition, own = as_columns(by or ()), as_columns(key or ())
     return bind(
         name,
@@ -82,7 +81,7 @@ class SqlFunction:
     def __init__(self, query: Query, names: Sequence[str] = ()) -> None:
         self._query, self._names = query, names
         self._is_known_to_spark = False
-        self.signature = query.text.fingerprint
+        self.signature = query.fingerprint
         self.__signature__ = inspect.Signature(
             [inspect.Parameter(role, inspect.Parameter.POSITIONAL_OR_KEYWORD) for role in query.roles]
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice, product
 from typing import Final
 
 from projections.planning.aggregates import TellApart
@@ -139,9 +139,9 @@ class LocalRows:
         return replace(rows, present=present).with_unique([*renamed_sets(self.unique, names), *whole])
 
     def _is_known(self, expression: Node) -> bool:
-        """Whether an expression is a record, or the first of attributes of which one is not null."""
-        if expression.kind == "CreateNamedStruct":
-            return True
+        """Whether an expression is a record, a value, or the first of attributes of which one is not null."""
+        if expression.kind in ("CreateNamedStruct", "Literal"):
+            return not self._is_null(expression)
         return expression.kind == "Coalesce" and self.is_present(attributes(expression.children))
 
     def _is_null(self, expression: Node) -> bool:
@@ -219,5 +219,6 @@ def attributes(expressions: Iterable[Node]) -> Ids:
 
 
 def renamed_sets(sets: Sets, names: Mapping[int, set[int]]) -> Sets:
-    """Sets of attributes under their new names; those that lost one are no longer known."""
-    return tuple(frozenset(min(names[i]) for i in ids) for ids in sets if all(i in names for i in ids))
+    """Sets of attributes under their new names, of which each may have several; those that lost one are not known."""
+    found = (product(*(sorted(names.get(i, ())) for i in ids)) for ids in sets)
+    return tuple(frozenset(chosen) for choices in found for chosen in islice(choices, _MOST_SETS))

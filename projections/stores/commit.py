@@ -7,7 +7,7 @@ import time
 import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
-from projections.stores import horizon
+from projections.stores import dialects, horizon
 from projections.stores.finals import note_late
 from projections.stores.handing_over import hand_over_batch
 from projections.stores.layout import POSITION, GenerationLayout, TableLayout, ViewLayout
@@ -26,6 +26,7 @@ def commit_batch(
     The caller holds the transaction. Raises RunSuperseded or StagingLost before anything is changed; ``mark`` is what
     ``staging.begin`` gave.
     """
+    dialects.find_by_index(connection)
     advance(connection, run, start, end)
     require_mark(connection, layout, mark)
     for table in layout.tables.values():

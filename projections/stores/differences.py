@@ -57,7 +57,7 @@ def _retract(connection: sa.Connection, view: ViewLayout, frozen: retained.Froze
     stored = sa.select(*view.key.of(view.view)).join(view.root.affected, is_reached)
     if frozen is not None:
         stored = stored.where(sa.not_(frozen.among(view.view)))
-    reached = stored.distinct().subquery()
+    reached = stored.subquery()
     still = sa.exists().where(view.key.same(view.result, reached))
     retracted = sa.select(*(reached.c[c] for c in key), sa.true()).where(sa.not_(still))
     return dialects.counted(connection, sa.insert(view.result).from_select([*key, "_deleted"], retracted))

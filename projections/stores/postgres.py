@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from eventstore.backends.sql.engines import POOLED, engine_for
 from eventstore.delivery.masking import masked_message
 from projections.errors import RightMissing, TableStoreUnavailable, ViewInUse, unsupported_value
+from projections.stores import dialects
 from projections.stores.copying import PostgresTarget, disconnect
 from projections.stores.dialects import POSTGRES
 from projections.stores.layout import GenerationLayout, ViewLayout, generation_name
@@ -126,6 +127,7 @@ class PostgresTableStore(SqlTableStore):
 
     def _begin_staging(self, connection: sa.Connection) -> None:
         connection.execute(sa.text("SET LOCAL synchronous_commit = off"))
+        dialects.find_by_index(connection)
 
     def _index_working_tables(self, connection: sa.Connection, layout: GenerationLayout) -> None:
         """None are needed; the keys and indexes that follow are built in memory."""

@@ -399,6 +399,8 @@ def _looked_up(view: ViewLayout) -> Iterator[tuple[sa.Table, Sequence[sa.ColumnE
     if view.definition.by:
         for role in view.roles.values():
             yield role.state, role.reached_by.parts(role.state), ("group", *role.reached_by.columns)
+        if view.definition.key[: len(view.definition.by)] != view.definition.by:
+            yield view.view, view.root_key.parts(view.view), ("scope", *view.root_key.columns)
         return
     walk = plan(view.definition)
     for name, role in view.roles.items():

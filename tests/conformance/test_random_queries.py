@@ -21,6 +21,8 @@ FORMS = (
     "SELECT t.id, (SELECT max(u.m) FROM u WHERE u.a = t.a) AS best FROM t",
     "SELECT t.id, u.id AS other FROM t JOIN u ON t.m > u.m",
     "SELECT t.id, u.id AS other FROM t FULL JOIN u ON t.a = u.b",
+    "SELECT coalesce(t.id, u.id, v.id) AS k, t.a, v.s FROM t FULL JOIN u ON t.id = u.id FULL JOIN v"
+    " ON coalesce(t.id, u.id) = v.id",
     "SELECT t.id FROM t CROSS JOIN (SELECT avg(m) AS m FROM u) x WHERE t.m > x.m",
     "SELECT x.a, x.n, y.n AS other FROM (SELECT a, count(*) AS n FROM t GROUP BY a) x JOIN (SELECT b,"
     " count(*) AS n FROM u GROUP BY b) y ON x.a = y.b AND x.n = y.n",
@@ -34,6 +36,15 @@ FORMS = (
 )
 # Other ways to say the same, and each in the folder ``forms``, some with texts of their own for DuckDB.
 MORE_FORMS = (
+    "SELECT t.id, u.id AS other, v.id AS third FROM t FULL JOIN u ON t.b = u.b FULL JOIN v ON coalesce(t.b, u.b) = v.b",
+    "SELECT t.id, u.id AS other, v.id AS third FROM t RIGHT JOIN u ON t.a = u.id FULL JOIN v ON v.a = u.id",
+    "SELECT coalesce(x.b, y.b) AS k, x.n, y.s FROM (SELECT b, count(*) AS n FROM t GROUP BY b) x FULL JOIN"
+    " (SELECT b, sum(a) AS s FROM u GROUP BY b) y ON x.b = y.b",
+    "SELECT w.id, w.other, w.n, v.id AS third FROM (SELECT t.id, u.id AS other, t.b, row_number() OVER (PARTITION BY"
+    " t.b ORDER BY t.a, t.id, u.id) AS n FROM t JOIN u ON t.b = u.b) w FULL JOIN v ON w.b = v.b",
+    "SELECT t.id, (SELECT u.s FROM u WHERE u.id = t.a) AS s FROM t",
+    "SELECT t.id, u.s, u.id AS other FROM t LEFT JOIN u ON u.id IN (t.a, t.b)",
+    "SELECT t.id FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.id = t.a OR u.id = t.b AND u.a > 3)",
     "SELECT a FROM t UNION SELECT b FROM u",
     "SELECT id, (SELECT max(m) FROM u HAVING count(*) > 8) AS top, (SELECT min(m) FROM v) AS low FROM t",
     "SELECT a FROM t INTERSECT SELECT b FROM u",

@@ -11,7 +11,6 @@ import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, sql_view
 from projections.declaring.sql_queries import Query
-from projections.declaring.sql_text import parsed
 from projections.declaring.sql_views import SqlFunction
 from projections.errors import InvalidDefinition
 from projections.spark.session import small_batch_session
@@ -52,7 +51,7 @@ def own(spark):
 
 def ours(session, text, tables=TABLES):
     """The result of the view's function, whose references are not looked at."""
-    query = Query("some", parsed("some", text), tables)
+    query = Query("some", text, tables)
     of = {role: next(name for name in tables if tables[name] is table) for role, table in query.roles.items()}
     return SqlFunction(query)(*(session.table(of[role]) for role in query.roles))
 
@@ -89,7 +88,7 @@ def test_every_example_of_sparks_functions_is_the_query_that_was_written(own):
     assert len(others) > 1000
     for queries in (shifts, *(others[start : start + 150] for start in range(0, len(others), 150))):
         text = in_one(queries)
-        query = Query("some", parsed("some", text), TABLES)
+        query = Query("some", text, TABLES)
         assert query.over({"orders": "other"}) == in_one(queries, table="`other` AS `orders`")
         same = [query for query in queries if not any(word in query for word in ANOTHER_EACH_TIME)]
         assert ours(own, in_one(same)).sameSemantics(own.sql(in_one(same)))

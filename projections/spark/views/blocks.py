@@ -23,6 +23,7 @@ Make = Callable[["SparkSession", Relations], Any]
 
 First = Mapping[frozenset[int], Node]
 
+LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")
 _EQUALITIES: Final = ("EqualTo", "EqualNullSafe")
 _EQUALS: Final = ("Rank", "DenseRank", "PercentRank", "CumeDist")  # give rows that are equal in an order one number
 
@@ -139,6 +140,15 @@ class Join:
     def theirs(self) -> list[Node]:
         """The attributes of the right side that equal some of the left one."""
         return [b for _, b in self.equal]
+
+    @property
+    def leads_right(self) -> bool:
+        """Whether a row of the left side names all rows of the right one that it meets, and shows one at most."""
+        several = self.how in LEFT_ALONE
+        either = ([b for _, b in some] for some in self.either if several or len(some) == 1)
+        return is_reached(self.right, self.theirs) or any(
+            all(is_reached(self.right, [*self.theirs, one]) for one in alternatives) for alternatives in either
+        )
 
     @property
     def referring(self) -> tuple[list[Node], list[Node]]:
@@ -283,13 +293,6 @@ def first_of(expression: Node, first: First) -> Node | None:
     # Of floating numbers that are equal, one may be -0.0.
     is_plain = all(a.is_attribute and a.type not in ("float", "double") for a in parts)
     return first.get(frozenset(a.id for a in parts)) if parts and is_plain else None
-
-
-def is_looked_up(block: Block, compared: Sequence[Node], either: Iterable[Sequence[Node]]) -> bool:
-    """Whether each row of a join names one row of a block at most, by attributes that equal its own in any case."""
-    return is_reached(block, compared) or any(
-        all(is_reached(block, [*compared, one]) for one in alternatives) for alternatives in either
-    )
 
 
 def is_reached(block: Block, compared: Sequence[Node]) -> bool:

@@ -18,6 +18,7 @@ from projections.planning.plans import CONSTANT, SAME_ROWS, Node, attribute_of
 from projections.planning.rows import Untraceable
 from projections.spark.views import catalyst
 from projections.spark.views.blocks import (
+    LEFT_ALONE,
     Block,
     Join,
     Make,
@@ -25,7 +26,6 @@ from projections.spark.views.blocks import (
     Scalars,
     compared,
     first_of,
-    is_looked_up,
     is_reached,
     may_order,
     missing,
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 # The optimizer adds some below an operator that says the same.
 _SKIPPED: Final = (*SAME_ROWS, "WindowGroupLimit", "LocalLimit")
 _BOUNDS: Final = ("GlobalLimit", "LocalLimit", "Offset")
-_LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")
-_JOINS: Final = ("INNER", "CROSS", "LEFT OUTER", "RIGHT OUTER", "FULL OUTER", *_LEFT_ALONE)
+_JOINS: Final = ("INNER", "CROSS", "LEFT OUTER", "RIGHT OUTER", "FULL OUTER", *LEFT_ALONE)
 
 
 def cut(
@@ -192,7 +191,7 @@ class _Cutting:
             join = replace(join, how="LEFT OUTER")
         if join.how not in _JOINS:
             raise Untraceable(f"a {join.how} JOIN, as of a subquery of several rows", "let it return an aggregate")
-        if join.how in _LEFT_ALONE and not is_reached(join.right, join.theirs) and not join.alike and not join.others:
+        if join.how in LEFT_ALONE and not is_reached(join.right, join.theirs) and not join.alike and not join.others:
             join = replace(join, right=self._existing(join.right, join.theirs))
         join = self._with_one_row(join)
         if root := _root(join):
@@ -206,9 +205,9 @@ class _Cutting:
         """A join with rows of no table: of each row of the other side on its own, by their places."""
         rows, values = (join.left, join.right) if join.left.inputs else (join.right, join.left)
         outer = "LEFT OUTER" if rows is join.left else "RIGHT OUTER"
-        if join.how not in ("INNER", "CROSS", outer, *_LEFT_ALONE) or not rows.inputs:
+        if join.how not in ("INNER", "CROSS", outer, *LEFT_ALONE) or not rows.inputs:
             raise Untraceable("a join that keeps rows of no table", "keep the rows of the tables, and join the others")
-        if join.how in _LEFT_ALONE:
+        if join.how in LEFT_ALONE:
             return replace(rows, make=join.make())
         below = self._row_by_row(rows)
         join = replace(join, left=below, right=values) if rows is join.left else replace(join, left=values, right=below)
@@ -242,7 +241,10 @@ class _Cutting:
         left, right = join.left, join.right
         joins = bool(join.pairs)
         pairs = pairs or [(left.shared, right.shared)]
-        key = left.key if join.how in _LEFT_ALONE else (*left.key, *right.key)
+        key = left.key if join.how in LEFT_ALONE else (*left.key, *right.key)
+        if join.how == "FULL OUTER" and not left.present and not right.present:  # a key of nulls may be of either
+            left, found = with_values(left, [catalyst.truth(self._spark)])
+            join, key = replace(join, left=left), (*key, *found)
         inputs, parts = {**left.inputs, **right.inputs}, {**left.parts, **right.parts}
         if join.how == "FULL OUTER":
             output = (*join.output, *missing((*key, *(a for pair in pairs for a in pair)), join.output))
@@ -429,10 +431,9 @@ class _Cutting:
 
 def _root(join: Join) -> str | None:
     """The side of which a joined row has one row."""
-    ours, theirs = ([[pair[place] for pair in some] for some in join.either] for place in (0, 1))
-    if join.how in ("INNER", "CROSS", "LEFT OUTER", *_LEFT_ALONE) and is_looked_up(join.right, join.theirs, theirs):
+    if join.how in ("INNER", "CROSS", "LEFT OUTER", *LEFT_ALONE) and join.leads_right:
         return "left"
-    if join.how in ("INNER", "CROSS", "RIGHT OUTER") and is_looked_up(join.left, join.ours, ours):
+    if join.how in ("INNER", "CROSS", "RIGHT OUTER") and is_reached(join.left, join.ours):
         return "right"
     return None
 

@@ -155,13 +155,13 @@ def _cut(spark: SparkSession, view: View, known: View, result: DataFrame, analys
         require_no_null_answer(analysed)
         plan = plan_of(normal_form(spark, result))
         *before, last = cut(spark, known, view.tables, plan, result.columns)
-        if view.key:
-            if not last.by and not set(view.key) <= set(last.key):
-                raise Untraceable(
-                    f"the key {', '.join(view.key)}, and not that of its rows",
-                    f"name the key of its rows: {', '.join(last.key)}",
-                )
+        if view.key and last.by:
             last = replace(last, key=view.key)  # proved for rows of one partition, and checked in each batch for all
+        elif view.key and set(view.key) != set(last.key):
+            raise Untraceable(
+                f"the key {', '.join(view.key)}, and not that of its rows",
+                f"name the key of its rows: {', '.join(last.key)}",
+            )
     view.declared.stages, view.declared.session = (*before, last), spark
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from projections.declaring.sql_queries import Query
-from projections.declaring.sql_text import parsed
 from projections.declaring.sql_views import sql_view
 from projections.errors import InvalidDefinition
 from tests.conformance.join_views import NAMED
@@ -81,7 +80,7 @@ TEXTS = {
 
 def query(text):
     """The tables of a text."""
-    return Query("some", parsed("some", text), NAMED)
+    return Query("some", text, NAMED)
 
 
 def replaced(marked, name):
