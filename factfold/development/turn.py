@@ -26,7 +26,7 @@ from factfold.cli.failures import show
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.shown_values import echo
 from factfold.cli.signals import stop_on_signal
-from factfold.cli.views.projections import load_group, opened_environment
+from factfold.cli.views.projections import Place, load_group, opened_environment
 from factfold.cli.views.rebuild_display import shown
 from projections.errors import DefinitionChanged
 
@@ -131,15 +131,8 @@ def main(arguments: Sequence[str]) -> int:
         group = load_group(spec)
         if changed := changed_views(group, Path(os.environ[SIGNATURES])):
             say(f"changed: {', '.join(changed)}; raise the group's version before you release it")
-        environment = os.environ
-        with opened_environment(
-            group,
-            environment["FACTFOLD_VIEWS_URL"],
-            memory,
-            environment.get("FACTFOLD_MASTER_KEYS"),
-            environment.get("FACTFOLD_KEYS_URL"),
-            None,
-        ) as opened:
+        keys, keys_url = os.environ.get("FACTFOLD_MASTER_KEYS"), os.environ.get("FACTFOLD_KEYS_URL")
+        with opened_environment(group, Place(os.environ["FACTFOLD_VIEWS_URL"], memory, keys, keys_url)) as opened:
             stop_on_signal(stop)
             take_turn(opened, group, stop=stop)
     except FactfoldError as failure:

@@ -166,5 +166,5 @@ class _Rebuild:
         try:
             yield
         except _IN_THE_LOG:
-            self._store.forget(build.run)
+            self._store.drop(build.run)
             raise

@@ -7,11 +7,11 @@ Spark checkpoint that could disagree (docs/decisions/0004).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -20,13 +20,11 @@ from projections.declaring.checked_finals import has_finals
 from projections.declaring.group import ProjectionGroup
 from projections.environment import Environment
 from projections.errors import NotCaughtUp
-from projections.lifecycle.final_results import FinalsDue
+from projections.lifecycle.after_batches import AfterBatch, Due, after_batches
 from projections.lifecycle.forgotten import forgotten_by_serving
-from projections.lifecycle.horizon import Horizon
 from projections.lifecycle.known_topics import KnownTopics
 from projections.lifecycle.lag import LagClock, RunLag
 from projections.lifecycle.moments import Moments
-from projections.lifecycle.retaining import Retaining
 from projections.lifecycle.standing import Standing
 from projections.logs.batch_size import BatchSize
 from projections.logs.boundaries import Boundaries, open_boundaries
@@ -98,10 +96,8 @@ class Runner:
         topics: KnownTopics,
         standing: Standing | None = None,
         publisher: ViewPublisher | None = None,
-        horizon: Horizon | None = None,
         moments: Moments | None = None,
-        finals: FinalsDue | None = None,
-        retaining: Retaining | None = None,
+        after: Sequence[AfterBatch] = (),
         metrics: RunMetrics | None = None,
     ) -> None:
         self._group = group
@@ -111,10 +107,8 @@ class Runner:
         self._topics = topics
         self._standing = standing
         self._publisher = publisher
-        self._horizon = horizon
         self._moments = moments
-        self._finals = finals
-        self._retaining = retaining
+        self._after = after
         self._metrics = metrics
         self._clock = LagClock()
         self._planned = False
@@ -161,23 +155,15 @@ class Runner:
         return report
 
     def _let_go(self, *, to_the_end: bool = False) -> None:
-        """After a batch and the word of it: rows that may be forgotten, deleted or old, and results that are final."""
+        """After a batch and the word of it: take the steps that are due."""
         if not self._may_go_on:
             return
-        another = self._moments is not None and self._moments.applied(self.progress)
-        at = None if self._moments is None else self._moments.passed
-        if self._horizon is not None and (settled := self._horizon.let_go(to_the_end=to_the_end)):
-            log.info("deleted rows let go of", group=self._group.name, settled=dict(settled))
-            if self._metrics is not None:
-                self._metrics.let_go(settled)
-        if self._retaining is not None and (rows := self._retaining.forget(at, to_the_end=to_the_end)):
-            log.info("rows forgotten", group=self._group.name, **rows)
-            if self._metrics is not None:
-                self._metrics.forgot(rows)
-        if self._finals is not None and at is not None and another and (given := self._finals.give_out(at)):
-            log.info("final results given out", group=self._group.name, **given)
-            if self._publisher is not None:
-                self._publisher.publish()
+        passed = self._moments is not None and self._moments.applied(self.progress)
+        due = Due(None if self._moments is None else self._moments.passed, passed, to_the_end)
+        for step in self._after:
+            if rows := step.take(due):
+                log.info(step.happened, group=self._group.name, rows=dict(rows))
+                step.count(rows)
 
     def lag(self) -> RunLag:
         """Return how far the run is behind what it saw last."""
@@ -342,23 +328,21 @@ def open_runner(
         (topics := KnownTopics(environment, group, state)).require()
         progress = _started(state.progress, opened.beginning_offsets(list(group.inputs)))
         require_deletions(opened, progress, opened.end_offsets(list(group.inputs)), topics=group.inputs)
-        standing = publisher = horizon = finals = retaining = None
+        standing = publisher = None
+        after: Sequence[AfterBatch] = ()
         batches = environment.keeper.batches(opened, group, run, layout, queries)
         known = _nothing if generation is None else _known(environment, group, columns)
         applier = BatchApplier(batches, letters, patience=chosen.schema_patience, known=known)
         if generation is None:
-            retaining = None if group.retention is None else Retaining(store, run, layout, group)
-            finals = _finals(environment, group, run, layout)
-            horizon = None if group.horizon is None else Horizon(store, run, layout, keep=group.horizon)
             standing = Standing(store, run)
             waiting = metrics.waiting if metrics else None
             if publisher := held.enter_context(opened_publisher(environment, group, waiting)):
                 publisher.publish()  # what another one has left, or the cut-over to this generation
+            after = tuple(after_batches(environment, group, run, layout, publisher, metrics))
         yield Runner(
             group, opened, applier, progress,
             boundaries=boundaries, batch=chosen.batch or BatchSize(), topics=topics, standing=standing,
-            publisher=publisher, horizon=horizon, moments=_moments(environment, group), finals=finals,
-            retaining=retaining, metrics=metrics,
+            publisher=publisher, moments=_moments(environment, group), after=after, metrics=metrics,
         )  # fmt: skip
 
 
@@ -373,12 +357,6 @@ def _nothing(offsets: OffsetRange) -> SetAside:
 def _known(environment: Environment, group: ProjectionGroup, columns: ViewColumns) -> Callable[[OffsetRange], SetAside]:
     """What a generation that does not serve is made without, as the one that serves is: asked before each batch."""
     return lambda offsets: forgotten_by_serving(environment, group, columns).within_range(offsets)
-
-
-def _finals(environment: Environment, group: ProjectionGroup, run: Run, layout: Any) -> FinalsDue | None:
-    if not has_finals(group.views):
-        return None
-    return FinalsDue(environment.store.outbox, run, layout)
 
 
 def _started(stored: Progress, beginning: Progress) -> Progress:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from projections.declaring.event_versions import FROM
 from projections.declaring.timing.lengths import Length
-from projections.planning.aggregates import require_right
+from projections.planning.aggregates import TellApart, require_right
 from projections.planning.conjuncts import MEETING, Subquery, conditions, false_for_null, subqueries
 from projections.planning.equal_values import require_no_equal_ones
 from projections.planning.marks import ANY_TIME, LOOKS, NUMBERED, PARTITION, ROW_KEY, role
@@ -20,11 +20,12 @@ from projections.planning.partition_joins import Side, equates, joined
 from projections.planning.partition_rows import EQUAL, Ids, LocalRows, attributes
 from projections.planning.plans import CONSTANT, ONE_ROW, SAME_ROWS, Node
 from projections.planning.rows import Untraceable
-from projections.planning.windows import require_certain
 
 if TYPE_CHECKING:
     from projections.declaring.timing.promises import Reach
     from projections.declaring.views import View
+
+_BY_VALUE: Final = ("Rank", "DenseRank", "PercentRank", "CumeDist")  # equal rows have one value
 
 _DISTINCT_ITEMS: Final = ("Sequence", "ArrayDistinct", "MapKeys")
 _LIMITED: Final = {"GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a limit", "Offset": "an offset",
@@ -401,3 +402,46 @@ def _links(part: Node, rows: LocalRows, outer: LocalRows, place: int) -> bool:
         theirs.kind == "OuterReference" and rows.holds(place, ours) and outer.holds(place, theirs.one("e"))
         for ours, theirs in sides
     )
+
+
+def require_certain(named: Node, below: LocalRows) -> Ids | None:
+    """Refuse a window function whose value depends on the order of equal rows; Untraceable.
+
+    Returns the attributes that distinguish rows if it numbers them.
+    """
+    window = named.bare
+    function, spec = window.one("windowFunction"), window.one("windowSpec")
+    orders = [order.one("child") for order in spec.all("orderSpec")]
+    by = spec.all("partitionSpec")
+    if not below.distinguish([*by, *orders]):
+        _require_order_free(function, spec, below.within(by))
+    if function.kind == "RowNumber" and all(one.is_attribute for one in by):
+        return _not_by(below, by) | {named.id}
+    return None
+
+
+def _require_order_free(function: Node, spec: Node, distinguish: TellApart) -> None:
+    if function.kind in _BY_VALUE:
+        return
+    if function.kind == "AggregateExpression" and _looks_by_value(spec.one("frameSpecification")):
+        require_right(function, distinguish)
+        return
+    named = function.one("aggregateFunction") if function.kind == "AggregateExpression" else function
+    raise Untraceable(
+        f"{named.jvm.prettyName()} over rows of which two may be equal in the order of its window",
+        "order by what is equal, and then by the key of the table: ORDER BY at, id",
+    )
+
+
+def _looks_by_value(frame: Node) -> bool:
+    """Whether a frame has all rows that are equal in its order, or none of them."""
+    if frame.kind.startswith("UnspecifiedFrame"):
+        return True
+    by_range = str(frame.arguments["frameType"]["object"]).endswith("RangeFrame$")
+    whole = [frame.one("lower").kind, frame.one("upper").kind]
+    return by_range or whole == ["UnboundedPreceding$", "UnboundedFollowing$"]
+
+
+def _not_by(below: LocalRows, by: Sequence[Node]) -> Ids:
+    places = range(len(below.by))
+    return attributes(one for one in by if not any(below.holds(place, one) for place in places))

@@ -28,7 +28,6 @@ from projections.spark.changes.versions import lacks_first_values
 from projections.spark.events.versions import lacks_an_event
 from projections.spark.exchange import are_few, few_rows
 from projections.spark.failures import refuse
-from projections.spark.persisting import persisted
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import fetched, scanned, without
 from projections.spark.views.disclosing import Disclosure
@@ -158,3 +157,14 @@ def sliced_rows(frame: DataFrame, table: AnyTable) -> DataFrame:
     """The rows that a slice of the whole table would hold: no deleted ones, unless they end a version."""
     rows = frame if "_deleted" in table.sliced else frame.where(~F.col("_deleted"))
     return rows.select(*table.sliced)
+
+
+def persisted(frame: DataFrame) -> DataFrame:
+    """Persist the rows of a frame from their first use on, until `unpersist`; other threads may run queries meanwhile.
+
+    Spark compares the plan of every query with the persisted ones, and computes a plan's comparable form in the thread
+    that needs it first. `from_avro` then reads its options from a map that no two threads may read at once
+    (`ArrayBasedMapBuilder`: DUPLICATED_MAP_KEY). The form is computed here, before another thread can need it.
+    """
+    frame.semanticHash()
+    return frame.persist()

@@ -91,7 +91,7 @@ def require_known(group: str, states: Sequence[object]) -> None:
 
 def _drop(store: Store, run: Run) -> None:
     with store.exclusive(run.group, role=runner_of(run)):
-        store.forget(run)
+        store.drop(run)
 
 
 def drop_with_patience(store: Store, run: Run, *, seconds: float) -> None:

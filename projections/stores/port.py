@@ -188,7 +188,7 @@ class TableStore(ABC, Generic[Laid]):
         """
 
     @abstractmethod
-    def forget(self, run: Run) -> None:
+    def drop(self, run: Run) -> None:
         """Drop a generation's tables and its row."""
 
     def let_go(self, run: Run, layout: Laid, *, before: int, most: int) -> Mapping[str, int]:
@@ -199,7 +199,7 @@ class TableStore(ABC, Generic[Laid]):
         """
         return {}
 
-    def retain(self, run: Run, layout: Laid, *, upto: int | None, most: int) -> Mapping[str, int]:
+    def forget(self, run: Run, layout: Laid, *, upto: int | None, most: int) -> Mapping[str, int]:
         """Forget rows of streams with a promise, and what was made of them; returns how many, by table.
 
         The run is one that we hold. ``upto`` is where the floor is from now on, None where it stays. At most so many
@@ -208,7 +208,7 @@ class TableStore(ABC, Generic[Laid]):
         return {}
 
     def retained(self, run: Run) -> Mapping[str, Any]:
-        """Up to which time ``retain`` has forgotten rows, how many by table, and the events set aside by kind."""
+        """Up to which time ``forget`` has forgotten rows, how many by table, and the events set aside by kind."""
         return {}
 
     def settled(self, run: Run) -> Mapping[str, int]:

@@ -319,7 +319,7 @@ class SqlTableStore(TableStore[GenerationLayout]):
             runs.require_token(connection, run)
             return horizon.let_go(connection, layout, before=before, most=most)
 
-    def retain(self, run: Run, layout: GenerationLayout, *, upto: int | None, most: int) -> Mapping[str, int]:
+    def forget(self, run: Run, layout: GenerationLayout, *, upto: int | None, most: int) -> Mapping[str, int]:
         """By the index of each table's time."""
         if layout.retained is None:
             return {}
@@ -356,7 +356,7 @@ class SqlTableStore(TableStore[GenerationLayout]):
         with self.looking() as connection:
             return finals.standing(connection)
 
-    def forget(self, run: Run) -> None:
+    def drop(self, run: Run) -> None:
         """Drop a generation's tables and its row."""
         with self.transaction() as connection:
             self.remove(connection, run)

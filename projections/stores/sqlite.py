@@ -8,12 +8,16 @@ writer that meets a long one waits for its readers, for a second at most. New re
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import re
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import sqlalchemy as sa
 
@@ -24,10 +28,13 @@ from projections.stores.dialects import SQLITE
 from projections.stores.embedded_rows import LOCK_SECONDS, SqliteTarget, unavailable
 from projections.stores.layout import GenerationLayout, ViewLayout, generation_name
 from projections.stores.names import Named
-from projections.stores.port import runner_of
-from projections.stores.role_files import RoleFiles
+from projections.stores.port import already_active, runner_of
 from projections.stores.runs import Run
 from projections.stores.sql import SqlTableStore
+
+# A look whether a role is held takes its lock for some microseconds: a process tries several times before it gives up.
+_LOOKS: Final = 3
+_LOOK_SECONDS: Final = 0.01
 
 LONG: Final = 64 * 1024 * 1024  # bytes; the first batch of a rebuild writes as much
 _PATIENCE: Final = 1_000  # milliseconds
@@ -224,3 +231,41 @@ def _engine(path: str) -> sa.Engine:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
+
+
+@dataclass(frozen=True)
+class RoleFiles:
+    """The locks of one store, in files whose names begin with ``prefix``."""
+
+    prefix: str
+
+    def file(self, group: str, role: str) -> str:
+        """The file whose lock is a role."""
+        return f"{self.prefix}-{group}-{role}.lock"
+
+    @contextlib.contextmanager
+    def exclusive(self, group: str, *, role: str) -> Iterator[None]:
+        """Hold a role of a group for the length of the block; raises RunAlreadyActive."""
+        with open(self.file(group, role), "ab") as held:
+            for _ in range(_LOOKS):
+                if _locked(held, fcntl.LOCK_EX):
+                    break
+                time.sleep(_LOOK_SECONDS)
+            else:
+                raise already_active(group, role)
+            yield
+
+    def is_held(self, group: str, *, role: str) -> bool:
+        """Whether any process holds a role of a group: tried by a lock that others may share, and let go at once."""
+        if not os.path.exists(self.file(group, role)):
+            return False
+        with open(self.file(group, role), "rb") as looked_at:
+            return not _locked(looked_at, fcntl.LOCK_SH)
+
+
+def _locked(opened: IO[bytes], kind: int) -> bool:
+    try:
+        fcntl.flock(opened, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -15,7 +15,7 @@ from projections import Environment, ProjectionGroup, open_runner, rebuild, veri
 from projections.declaring.columns import ColumnType
 from projections.declaring.tables import BELOW_STREAMED
 from projections.errors import InvalidDefinition, OlderThanHorizon, RunSuperseded
-from projections.lifecycle.horizon import Horizon
+from projections.lifecycle.after_batches import Horizon
 from projections.lifecycle.metrics import RunMetrics
 from projections.spark.session import small_batch_session
 from projections.stores import horizon
@@ -208,8 +208,8 @@ def test_a_step_settles_so_many_at_most_the_oldest_first(shop):
 
 
 def test_a_full_step_is_followed_by_others_at_once(shop, monkeypatch):
-    monkeypatch.setattr("projections.lifecycle.horizon.STEP_ROWS", 2)
-    monkeypatch.setattr("projections.lifecycle.horizon._MOST_SECONDS", 60.0)
+    monkeypatch.setattr("projections.lifecycle.after_batches.STEP_ROWS", 2)
+    monkeypatch.setattr("projections.lifecycle.after_batches._MOST_SECONDS", 60.0)
     for n in range(5):
         shop.changes.put(orders, order(n))
         shop.changes.delete(orders, {"id": n})

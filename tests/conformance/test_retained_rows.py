@@ -77,7 +77,7 @@ class Generation:
             return sorted(int(row.entry[1:-2]) for row in connection.execute(sa.select(table.c.entry)))
 
     def forget(self, upto=None, most=100):
-        return dict(self.store.retain(self.run, self.layout, upto=upto and micros(upto), most=most))
+        return dict(self.store.forget(self.run, self.layout, upto=upto and micros(upto), most=most))
 
 
 def at(second):

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from projections.planning.plans import plan_in_jvm
-from projections.spark.persisting import persisted
+from projections.spark.bulk import persisted
 
 ROUNDS = 10
 

@@ -137,7 +137,7 @@ def test_a_variable_gives_the_address_of_a_home_and_chooses_none(monkeypatch, op
     asked = []
     monkeypatch.setattr("factfold.cli.letters.dlq.opened_letters", lambda home: asked.append(home))
     factfold("dlq", "list", "payment", "books", *options, env=PLACES)
-    assert asked[0].kind == kind
+    assert asked[0].home == kind
     assert {asked[0].database, asked[0].views_url} >= set(options[1:]) & {"sqlite:///other.db"}
 
 
@@ -171,7 +171,7 @@ class LeftOpen:
 
 
 def test_letters_that_stay_open_are_told_by_the_exit_code_and_their_reasons(monkeypatch):
-    monkeypatch.setattr(dlq, "opened_letters", lambda home: LeftOpen())
+    monkeypatch.setattr(dlq, "opened_letters", lambda *home: LeftOpen())
     arguments = ["dlq", "replay", "payment", "books", "--all"]
     as_text = factfold(*arguments)
     as_json = factfold(*arguments, "--json")

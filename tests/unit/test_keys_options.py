@@ -52,7 +52,7 @@ def test_the_file_of_the_embedded_road_holds_its_own_keys(
     monkeypatch.setattr("projections.Environment", Opened, raising=False)
     monkeypatch.setattr("factfold.cli.views.projections.spark_jars", list)
     given = own if keys_url else None
-    with command_line.opened_environment(GROUP, views, "1g", MASTER, given, None):
+    with command_line.opened_environment(GROUP, command_line.Place(views, "1g", MASTER, given)):
         (keys,) = seen
     assert isinstance(keys, SqlKeyStore)
     assert keys.engine.url.database == (own if keys_url else views).removeprefix("sqlite:///")

@@ -18,6 +18,7 @@ from factfold import on_demand
 from factfold.cli.brokers import brokers_are_named
 from factfold.cli.cdc.connectors import ConnectUrl, Json, Reference, Stack, declared, maybe_database, worker
 from factfold.cli.cdc.operate import app  # one app, which five modules fill in turn
+from factfold.cli.given_options import with_options
 from factfold.cli.shown_values import echo
 from factfold.cli.signals import stop_on_signal
 from factfold.stack import LocalStack
@@ -47,21 +48,29 @@ Where = Annotated[
 Answer = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for the connector's answer.")]
 
 
+@dataclasses.dataclass(frozen=True)
+class Road:
+    """The roads to a connector: its declaration, its source, and its worker."""
+
+    reference: Reference
+    source_url: Source
+    connect_url: ConnectUrl = None
+    stack: Stack = None
+
+
 @snapshot.command()
+@with_options
 def take(
-    reference: Reference,
-    source_url: Source,
+    road: Road,
     tables: Tables = None,
     where: Where = None,
     blocking: Annotated[bool, typer.Option("--blocking", help="In one pass, during which changes wait.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until every table is read.")] = True,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds for the whole snapshot.")] = 3600.0,
-    connect_url: ConnectUrl = None,
-    stack: Stack = None,
     as_json: Json = False,
 ) -> None:
     """Read tables again, or the rows of a condition, without stopping the connector."""
-    with _signals(reference, source_url, connect_url, stack) as signals:
+    with _signals(road) as signals:
         chosen, conditions = tables or list(signals.source.tables), dict(map(_condition, where or ()))
         ask = signals.blocking_snapshot if blocking else signals.snapshot
         asked = ask(chosen, where=conditions)
@@ -76,45 +85,39 @@ def take(
 
 
 @snapshot.command()
+@with_options
 def stop(
-    reference: Reference,
-    source_url: Source,
+    road: Road,
     tables: Annotated[list[str] | None, typer.Option("--table", help="Leave out these tables, and go on.")] = None,
     timeout: Answer = 60.0,
-    connect_url: ConnectUrl = None,
-    stack: Stack = None,
     as_json: Json = False,
 ) -> None:
     """Stop the incremental snapshot. The rows that it has read stay."""
-    with _signals(reference, source_url, connect_url, stack) as signals:
+    with _signals(road) as signals:
         _tell(signals.stop(tables or (), timeout=timeout), as_json=as_json)
 
 
 @snapshot.command()
+@with_options
 def pause(
-    reference: Reference,
-    source_url: Source,
+    road: Road,
     timeout: Answer = 60.0,
-    connect_url: ConnectUrl = None,
-    stack: Stack = None,
     as_json: Json = False,
 ) -> None:
     """Pause the incremental snapshot. Changes go on arriving."""
-    with _signals(reference, source_url, connect_url, stack) as signals:
+    with _signals(road) as signals:
         _tell(signals.pause(timeout=timeout), as_json=as_json)
 
 
 @snapshot.command()
+@with_options
 def resume(
-    reference: Reference,
-    source_url: Source,
+    road: Road,
     timeout: Answer = 60.0,
-    connect_url: ConnectUrl = None,
-    stack: Stack = None,
     as_json: Json = False,
 ) -> None:
     """Resume a paused incremental snapshot."""
-    with _signals(reference, source_url, connect_url, stack) as signals:
+    with _signals(road) as signals:
         _tell(signals.resume(timeout=timeout), as_json=as_json)
 
 
@@ -138,12 +141,12 @@ def notifications(
 
 
 @contextmanager
-def _signals(reference: str, source_url: str, connect_url: str | None, stack: str | None) -> Iterator[cdc.Signals]:
-    with worker(connect_url, stack=stack) as client, maybe_database(source_url) as engine:
+def _signals(road: Road) -> Iterator[cdc.Signals]:
+    with worker(road.connect_url, stack=road.stack) as client, maybe_database(road.source_url) as engine:
         if engine is None:
             raise typer.BadParameter("--source-url is empty")
         settings = brokers()
-        yield cdc.Signals(engine, _source(reference, stack), settings, client, schemas=schemas_of(settings))
+        yield cdc.Signals(engine, _source(road.reference, road.stack), settings, client, schemas=schemas_of(settings))
 
 
 def _source(reference: str, stack: str | None) -> cdc.PostgresSource:

@@ -13,18 +13,8 @@ import typer
 
 from eventstore.deadletters import by_cause
 from factfold.cli.events.store import Json
-from factfold.cli.letters.dlq_homes import (
-    Database,
-    Definition,
-    Group,
-    Home,
-    Kind,
-    Schema,
-    StoreUrl,
-    Topic,
-    Views,
-    opened_letters,
-)
+from factfold.cli.given_options import with_options
+from factfold.cli.letters.dlq_homes import Definition, Home, opened_letters
 from factfold.cli.letters.shown_letters import contents_as_json, edited_payload
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.progress import shown_progress
@@ -61,19 +51,14 @@ def dlq() -> None:
 
 
 @app.command(name="list")
+@with_options
 def list_(
-    topic: Topic,
-    group: Group = None,
-    home: Kind = None,
-    database: Database = None,
-    store_url: StoreUrl = None,
-    schema: Schema = None,
-    views_url: Views = None,
+    home: Home,
     letters: Annotated[bool, typer.Option("--letters", help="Each letter instead of each cause.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the open letters, grouped by their cause."""
-    with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
+    with opened_letters(home) as opened:
         with shown_progress("reading") as tell:
             open_letters = list(opened.open(on_progress=tell))
         place = opened.place
@@ -89,19 +74,14 @@ def list_(
 
 
 @app.command()
+@with_options
 def show(
-    topic: Topic,
+    home: Home,
     letter_id: Annotated[str, typer.Option("--id", help="The letter's id, as list shows it.")],
-    group: Group = None,
-    home: Kind = None,
-    database: Database = None,
-    store_url: StoreUrl = None,
-    schema: Schema = None,
-    views_url: Views = None,
     as_json: Json = False,
 ) -> None:
     """Show a letter: cause, place, attempts, headers and decoded payload, personal values masked."""
-    with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
+    with opened_letters(home) as opened:
         contents = opened.show(letter_id)
     fields = contents_as_json(contents)
     if as_json:
@@ -113,9 +93,9 @@ def show(
 
 
 @app.command()
+@with_options
 def replay(
-    topic: Topic,
-    group: Group = None,
+    home: Home,
     ids: Ids = None,
     every: All = False,
     to: Annotated[
@@ -126,11 +106,6 @@ def replay(
         typer.Option("--edit", help="JSON file with another payload for the one letter.", exists=True, dir_okay=False),
     ] = None,
     branches: Definition = None,
-    home: Kind = None,
-    database: Database = None,
-    store_url: StoreUrl = None,
-    schema: Schema = None,
-    views_url: Views = None,
     by: By = None,
     as_json: Json = False,
 ) -> None:
@@ -140,31 +115,26 @@ def replay(
     An event that was handled since its letter is handled again if the inbox has forgotten it (`remember`, 30 days).
     """
     chosen, payload = _chosen(ids, every=every), None if edit is None else _edit(edit)
-    with opened_letters(Home(topic, group, home, database, store_url, schema, views_url, branches)) as opened:
+    with opened_letters(home, branches) as opened:
         with shown_progress("replaying") as tell:
             done = opened.replay(chosen, to=None if to is None else to.value, edit=payload, by=by, on_progress=tell)
         _tell(opened, "replayed", done, as_json=as_json)
 
 
 @app.command()
+@with_options
 def discard(
-    topic: Topic,
-    group: Group = None,
+    home: Home,
     ids: Ids = None,
     every: All = False,
     why: Annotated[str | None, typer.Option("--why", help="The reason, for the record.")] = None,
-    home: Kind = None,
-    database: Database = None,
-    store_url: StoreUrl = None,
-    schema: Schema = None,
-    views_url: Views = None,
     by: By = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
     """Settle letters without handling them: their records stay, and are not listed. Exit code 3 if some stay open."""
     chosen = _chosen(ids, every=every)
-    with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
+    with opened_letters(home) as opened:
         if not yes:
             count = sum(1 for _ in opened.open()) if chosen is None else len(chosen)
             letters = "1 letter" if count == 1 else f"{count:,} letters"
@@ -175,18 +145,13 @@ def discard(
 
 
 @app.command()
+@with_options
 def actions(
-    topic: Topic,
-    group: Group = None,
-    home: Kind = None,
-    database: Database = None,
-    store_url: StoreUrl = None,
-    schema: Schema = None,
-    views_url: Views = None,
+    home: Home,
     as_json: Json = False,
 ) -> None:
     """Show what was done with letters, with name and time."""
-    with opened_letters(Home(topic, group, home, database, store_url, schema, views_url)) as opened:
+    with opened_letters(home) as opened:
         actions = list(opened.actions())
     if as_json:
         _print(actions)

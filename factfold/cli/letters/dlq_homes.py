@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -81,31 +82,31 @@ Definition = Annotated[
 ]
 
 
-class Home(NamedTuple):
+@dataclass(frozen=True)
+class Home:
     """What the options say of the home."""
 
-    topic: str
-    group: str | None
-    kind: HomeKind | None
-    database: str | None = None
-    store_url: str | None = None
-    schema: str | None = None
-    views_url: str | None = None
-    branches: str | None = None
+    topic: Topic
+    group: Group = None
+    home: Kind = None
+    database: Database = None
+    store_url: StoreUrl = None
+    schema: Schema = None
+    views_url: Views = None
 
 
 @contextmanager
-def opened_letters(home: Home) -> Iterator[Letters]:
+def opened_letters(home: Home, branches: str | None = None) -> Iterator[Letters]:
     """Open the letters in their home. Raises BadParameter if the options name none."""
-    if home.group is None and home.kind is not HomeKind.TOPIC:
+    if home.group is None and home.home is not HomeKind.TOPIC:
         raise typer.BadParameter("name the group behind the topic")
     with ExitStack() as stack:
-        if home.kind is HomeKind.VIEWS:
+        if home.home is HomeKind.VIEWS:
             yield stack.enter_context(_set_aside(home))
-        elif home.kind is HomeKind.INBOX:
+        elif home.home is HomeKind.INBOX:
             yield stack.enter_context(_of_store(home))
         else:
-            yield stack.enter_context(_of_topic(home))
+            yield stack.enter_context(_of_topic(home, branches))
 
 
 @contextmanager
@@ -134,10 +135,9 @@ def _of_store(home: Home) -> Iterator[Letters]:
         yield letters
 
 
-def _of_topic(home: Home) -> Letters:
-    branches = None if home.branches is None else load_branches(home.branches)
+def _of_topic(home: Home, branches: str | None) -> Letters:
     settings = reached_settings(without_kafka="letters are in the handler's database: TOPIC GROUP --inbox-url URL")
     if home.group is not None:
         return on_demand.group_letters(settings, home.topic, group=home.group)
 
-    return projections.branch_letters(settings, branches or home.topic)
+    return projections.branch_letters(settings, home.topic if branches is None else load_branches(branches))

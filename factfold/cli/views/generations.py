@@ -13,14 +13,13 @@ import projections
 from factfold import on_demand
 from factfold.cli.cdc.comparisons import DIFFERS, as_plain, print_comparison, without_personal
 from factfold.cli.completions import completes
-from factfold.cli.keys import KeysUrl, MasterKeysIfAny
+from factfold.cli.given_options import with_options
 from factfold.cli.shown_values import echo
 from factfold.cli.views.opened_views import opened_views, require_serving
 from factfold.cli.views.projections import (
-    Archived,
     Group,
     Json,
-    Memory,
+    Place,
     Views,
     app,
     load_group,
@@ -154,19 +153,16 @@ def _row_line(row: Mapping[str, Any]) -> str:
 
 
 @app.command()
+@with_options
 def diff(
     group: Group,
-    views_url: Views,
-    memory: Memory = "2g",
-    master_keys: MasterKeysIfAny = None,
-    keys_url: KeysUrl = None,
-    archive: Archived = None,
+    place: Place,
     as_json: Json = False,
 ) -> None:
     """Compare the generation that was built with the serving one at equal offsets. Exit code 3 if a row differs."""
     definition = load_group(group)
-    require_serving(views_url, definition.name)
-    with opened_environment(definition, views_url, memory, master_keys, keys_url, archive) as environment:
+    require_serving(place.views_url, definition.name)
+    with opened_environment(definition, place) as environment:
         comparisons = without_personal(projections.diff(environment, definition), environment, definition)
     if as_json:
         print_json(as_plain(comparisons))
@@ -177,35 +173,29 @@ def diff(
 
 
 @app.command()
+@with_options
 def cutover(
     group: Group,
-    views_url: Views,
-    memory: Memory = "2g",
-    master_keys: MasterKeysIfAny = None,
-    keys_url: KeysUrl = None,
-    archive: Archived = None,
+    place: Place,
     as_json: Json = False,
 ) -> None:
     """Let the new generation serve, once it has reached the offsets of the serving one, which stays."""
     definition = load_group(group)
-    with opened_environment(definition, views_url, memory, master_keys, keys_url, archive) as environment:
+    with opened_environment(definition, place) as environment:
         _tell_serving(projections.cut_over(environment, definition), as_json=as_json)
 
 
 @app.command()
+@with_options
 def rollback(
     group: Group,
-    views_url: Views,
-    memory: Memory = "2g",
-    master_keys: MasterKeysIfAny = None,
-    keys_url: KeysUrl = None,
-    archive: Archived = None,
+    place: Place,
     as_json: Json = False,
 ) -> None:
     """Let the former generation of this definition serve again, once it is current."""
     definition = load_group(group)
-    require_serving(views_url, definition.name)
-    with opened_environment(definition, views_url, memory, master_keys, keys_url, archive) as environment:
+    require_serving(place.views_url, definition.name)
+    with opened_environment(definition, place) as environment:
         _tell_serving(projections.rollback(environment, definition), as_json=as_json)
 
 

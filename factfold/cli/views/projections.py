@@ -21,6 +21,7 @@ from factfold.cli.brokers import reached_settings
 from factfold.cli.cdc.comparisons import DIFFERS, as_plain, print_comparison, print_row, without_personal
 from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition
+from factfold.cli.given_options import with_options
 from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
 from factfold.cli.logs import log_to_stderr
 from factfold.cli.metrics import LOCAL, MetricsFile, MetricsHost, MetricsPort, served_metrics
@@ -67,6 +68,17 @@ Archived = Annotated[
 ]
 
 
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where views are, and what their rows are read and opened with."""
+
+    views_url: Views
+    memory: Memory = "2g"
+    master_keys: MasterKeysIfAny = None
+    keys_url: KeysUrl = None
+    archive: Archived = None
+
+
 @app.callback()
 def _group() -> None:
     """Views: build them, keep them up to date, prove them."""
@@ -74,13 +86,10 @@ def _group() -> None:
 
 
 @app.command()
+@with_options
 def rebuild(
     group: Group,
-    views_url: Views,
-    memory: Memory = "2g",
-    master_keys: MasterKeysIfAny = None,
-    keys_url: KeysUrl = None,
-    archive: Archived = None,
+    place: Place,
     cut_over: Annotated[
         bool | None,
         typer.Option(
@@ -99,7 +108,7 @@ def rebuild(
     """
     definition = load_group(group)
 
-    with opened_environment(definition, views_url, memory, master_keys, keys_url, archive) as environment:
+    with opened_environment(definition, place) as environment:
         with shown(definition.name) as on_progress:
             report = projections.rebuild(environment, definition, cut_over=cut_over, on_progress=on_progress)
         if report.comparison is not None:
@@ -139,13 +148,10 @@ def _end_in_words(report: RebuildReport, group: str) -> str:
 
 
 @app.command()
+@with_options
 def run(
     group: Group,
-    views_url: Views,
-    memory: Memory = "2g",
-    master_keys: MasterKeysIfAny = None,
-    keys_url: KeysUrl = None,
-    archive: Archived = None,
+    place: Place,
     once: Annotated[bool, typer.Option("--once", help="Stop when the view has caught up.")] = False,
     restarts: RestartLimit = LIMIT,
     metrics_port: MetricsPort = None,
@@ -160,9 +166,7 @@ def run(
 
     with ExitStack() as opened:
         metrics = opened.enter_context(served_metrics(partial(_metrics, definition), metrics_port, metrics_host))
-        environment = opened.enter_context(
-            opened_environment(definition, views_url, memory, master_keys, keys_url, archive)
-        )
+        environment = opened.enter_context(opened_environment(definition, place))
         stop_on_signal(stop)
         follower = projections.Follower(
             environment=environment,
@@ -208,21 +212,18 @@ def _tell_batch(report: BatchReport, *, as_json: bool) -> None:
 
 
 @app.command()
+@with_options
 def verify(
     group: Group,
-    views_url: Views,
-    memory: Memory = "2g",
-    master_keys: MasterKeysIfAny = None,
-    keys_url: KeysUrl = None,
-    archive: Archived = None,
+    place: Place,
     metrics_file: MetricsFile = None,
     as_json: Json = False,
 ) -> None:
     """Compare each view with a recomputation from the log. Exit code 3 if a row differs."""
     definition = load_group(group)
-    require_same_definition(views_url, definition)
+    require_same_definition(place.views_url, definition)
 
-    with opened_environment(definition, views_url, memory, master_keys, keys_url, archive) as environment:
+    with opened_environment(definition, place) as environment:
         began = time.perf_counter()
         verdicts = without_personal(projections.verify(environment, definition), environment, definition)
     if metrics_file is not None:
@@ -246,37 +247,30 @@ def load_group(spec: str) -> projections.ProjectionGroup:
 
 
 @contextmanager
-def opened_environment(
-    group: ProjectionGroup,
-    views_url: str,
-    memory: str,
-    master_keys: str | None,
-    keys_url: str | None,
-    archive: str | None,
-) -> Iterator[projections.Environment]:
+def opened_environment(group: ProjectionGroup, place: Place) -> Iterator[projections.Environment]:
     """The environment that a command's options describe, for one group."""
     require_java()
     lakes = on_demand.lakes_of(group.all_views)
-    jars = [*spark_jars(), *delta_jars()] if archive is not None or lakes else spark_jars()
-    embedded = on_demand.sqlite_path(views_url)
-    if embedded and archive is not None:
+    jars = [*spark_jars(), *delta_jars()] if place.archive is not None or lakes else spark_jars()
+    embedded = on_demand.sqlite_path(place.views_url)
+    if embedded and place.archive is not None:
         raise DeclarationError(
             "an archive is of Kafka's topics, and these views are read from an event store in their own file",
             remedy="leave --archive (FACTFOLD_ARCHIVE) away, or give the views a PostgreSQL database",
             place=embedded,
         )
-    with open_keys(master_keys, keys_url or (views_url if embedded else None)) as keys:
+    with open_keys(place.master_keys, place.keys_url or (place.views_url if embedded else None)) as keys:
         if embedded:
             require_file(embedded)
-            environment = projections.Environment.embedded(embedded, jars=jars, memory=memory, keys=keys)
+            environment = projections.Environment.embedded(embedded, jars=jars, memory=place.memory, keys=keys)
         else:
             environment = projections.Environment.open(
                 reached_settings(without_kafka="views are in the event store's file: --views-url sqlite:///shop.db"),
-                views_url=views_url,
+                views_url=place.views_url,
                 jars=jars,
-                memory=memory,
+                memory=place.memory,
                 keys=keys,
-                archive=archive,
+                archive=place.archive,
             )
         with environment:
             yield environment

@@ -14,7 +14,7 @@ from sqlalchemy import create_engine
 from cdc import ConnectClient, OutboxSource, apply, delete, move
 from cdc.connect.status import FAILED, RUNNING, STOPPED, ConnectorStatus, TaskStatus
 from cdc.errors import ConnectorTimeout, ConnectUnavailable, InvalidConnector, UnknownConnector
-from cdc.operating import control, stopping, watch
+from cdc.operating import control, watch
 from cdc.operating.control import wait_for_worker
 from cdc.operating.watch import Deadline, Until, Watch
 from eventstore import Settings
@@ -49,11 +49,11 @@ class Worker:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
-    monkeypatch.setattr(stopping, "_ASK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(control, "_ASK_AGAIN_SECONDS", 0.05)
 
 
 def stopped(worker, *, timeout=60.0, or_failed=False):
-    return stopping.stop(worker, "shop", Deadline("shop", timeout), or_failed=or_failed)
+    return control.stop(worker, "shop", Deadline("shop", timeout), or_failed=or_failed)
 
 
 def test_a_stop_that_is_followed_is_asked_for_once():

@@ -22,7 +22,7 @@ from eventstore.deadletters.records import (
     read_settlement,
     settlement,
 )
-from eventstore.deadletters.tails import held_back
+from eventstore.deadletters.roads import held_back
 from eventstore.delivery.masking import shown_payload
 from eventstore.errors import InvalidEventData, LetterMissing
 from eventstore.event_types import event_type_of

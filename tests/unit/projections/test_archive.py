@@ -232,7 +232,6 @@ def test_what_is_no_retention_is_refused(text):
 
 
 def test_an_archive_of_topics_is_refused_where_there_are_none(tmp_path):
-    views = f"sqlite:///{tmp_path}/shop.db"
-    with pytest.raises(DeclarationError, match="of Kafka's topics"):
-        with command_line.opened_environment(GROUP, views, "1g", None, None, str(tmp_path)):
-            pass
+    place = command_line.Place(f"sqlite:///{tmp_path}/shop.db", "1g", archive=str(tmp_path))
+    with pytest.raises(DeclarationError, match="of Kafka's topics"), command_line.opened_environment(GROUP, place):
+        pass

@@ -1,0 +1,152 @@
+"""What a serving run does between two batches: it lets go of deleted and of old rows, and gives out final results."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from projections.declaring.checked_finals import has_finals
+from projections.stores import finals
+from projections.stores.layout import GenerationLayout
+from projections.stores.runs import Run
+
+if TYPE_CHECKING:
+    from projections.declaring.group import ProjectionGroup
+    from projections.environment import Environment
+    from projections.lifecycle.metrics import RunMetrics
+    from projections.outputs.publishing import ViewPublisher
+    from projections.stores.port import TableStore, Transactions
+
+_MOST_SECONDS: Final = 0.1  # at a time: a batch on a quiet topic takes two tenths
+# Of a table, in a transaction: so few are looked up by their keys; of 5,000 PostgreSQL reads a state of a million rows.
+STEP_ROWS: Final = 1_000
+_LOOK_FOR_DELETED_SECONDS: Final = 60.0  # between two looks for rows that are due
+_LOOK_FOR_OLD_SECONDS: Final = 10.0  # so many more seconds of rows stay
+
+Rows = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Due:
+    """What is due: by a time of `Moments`, which may have ``passed`` just now; some of it, or all ``to_the_end``."""
+
+    at: int | None
+    passed: bool
+    to_the_end: bool
+
+
+@dataclass(frozen=True)
+class AfterBatch:
+    """A step: what the log says of it, the rows that it takes, and what is done with their numbers."""
+
+    happened: str
+    take: Callable[[Due], Rows]
+    count: Callable[[Rows], object]
+
+
+def after_batches(
+    environment: Environment,
+    group: ProjectionGroup,
+    run: Run,
+    layout: Any,
+    publisher: ViewPublisher | None,
+    metrics: RunMetrics | None,
+) -> Iterator[AfterBatch]:
+    """The steps of a group's serving run, in the order in which they are taken."""
+    store = environment.store
+    if group.horizon is not None:
+        horizon = Horizon(store, run, layout, keep=group.horizon)
+        count = metrics.let_go if metrics else _uncounted
+        yield AfterBatch("deleted rows let go of", lambda due: horizon.let_go(to_the_end=due.to_the_end), count)
+    if group.retention is not None:
+        old = Retaining(store, run, layout, group)
+        count = metrics.forgot if metrics else _uncounted
+        yield AfterBatch("rows forgotten", lambda due: old.forget(due.at, to_the_end=due.to_the_end), count)
+    if has_finals(group.views):
+        results = FinalsDue(store.outbox, run, layout)
+        yield AfterBatch(
+            "final results given out",
+            lambda due: {} if due.at is None or not due.passed else results.give_out(due.at),
+            lambda rows: publisher.publish() if publisher else None,
+        )
+
+
+def _uncounted(rows: Rows) -> None:
+    """Without metrics."""
+
+
+class Horizon:
+    """The deleted rows of one run; ``keep`` is how long they are known to be deleted."""
+
+    def __init__(self, store: TableStore[Any], run: Run, layout: Any, *, keep: timedelta) -> None:
+        self._store = store
+        self._run = run
+        self._layout = layout
+        self._keep = keep.total_seconds()
+        self._next = 0.0
+
+    def let_go(self, *, to_the_end: bool = False) -> Mapping[str, int]:
+        """Let go of some, or `to_the_end`, where it is time to look for them; returns how many deletions, by table."""
+        settled: Counter[str] = Counter()
+        until = time.monotonic() + (math.inf if to_the_end else _MOST_SECONDS)
+        while self._next <= time.monotonic() < until:
+            counts = self._step()
+            settled.update(counts)
+            if all(count < STEP_ROWS for count in counts.values()):
+                self._next = time.monotonic() + _LOOK_FOR_DELETED_SECONDS
+        return settled
+
+    def _step(self) -> Mapping[str, int]:
+        before = int(time.time() - self._keep)
+        return self._store.let_go(self._run, self._layout, before=before, most=STEP_ROWS)
+
+
+class Retaining:
+    """The rows of one serving run whose streams promise how late events may be."""
+
+    def __init__(self, store: TableStore[Any], run: Run, layout: Any, group: ProjectionGroup) -> None:
+        assert group.retention is not None  # noqa: S101 - asked before
+        self._store, self._behind = store, group.retention.behind
+        self._run, self._layout = run, layout
+        self._next, self._left = 0.0, True
+
+    def forget(self, at: int | None, *, to_the_end: bool = False) -> Mapping[str, int]:
+        """Forget some rows, where it is time to look or some are left, or `to_the_end`; returns how many, by table.
+
+        The floor rises to a time of `Moments`. Of what comes later, the promises say how old it may be.
+        """
+        upto = None
+        if to_the_end or self._next <= time.monotonic():
+            self._next, self._left = time.monotonic() + _LOOK_FOR_OLD_SECONDS, True
+            upto = None if at is None else at - self._behind
+        return self._some(upto, math.inf if to_the_end else _MOST_SECONDS) if self._left else {}
+
+    def _some(self, upto: int | None, seconds: float) -> Mapping[str, int]:
+        forgotten: Counter[str] = Counter()
+        until = time.monotonic() + seconds
+        while self._left and (not forgotten or time.monotonic() < until):
+            counts = self._store.forget(self._run, self._layout, upto=upto, most=STEP_ROWS)
+            forgotten.update(counts)
+            self._left, upto = any(count == STEP_ROWS for count in counts.values()), None
+        return forgotten
+
+
+class FinalsDue:
+    """The final results of one serving run that are due."""
+
+    def __init__(self, store: Transactions, run: Run, layout: GenerationLayout) -> None:
+        self._store = store
+        self._run, self._layout = run, layout
+
+    def give_out(self, at: int) -> Mapping[str, int]:
+        """Give out what is due by a time of `Moments`, by view."""
+        with self._store.looking() as connection:
+            if not finals.is_due(connection, self._layout, self._run, at=at):
+                return {}
+        with self._store.transaction() as connection:
+            return finals.give_out(connection, self._layout, self._run, at=at)
