@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from factfold.console import doors, security
+from factfold.console import security
+from factfold.console import server as console_server
 from factfold.console.places import Places
 from factfold.console.server import Server
 from factfold.console.sources import Sources
@@ -58,7 +59,7 @@ def test_a_hundred_requests_that_are_never_whole_keep_no_browser_out(served, tex
 @pytest.mark.parametrize("first", ["", "GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"], ids=["new", "used before"])
 def test_headers_that_do_not_end_end_the_connection(served, monkeypatch, first):
     parts, _ = served
-    monkeypatch.setattr(doors, "HEADERS_SECONDS", 0.3)
+    monkeypatch.setattr(console_server, "HEADERS_SECONDS", 0.3)
     with ExitStack() as opened:
         connection = sent(opened, parts, (first + HALF).format(host=parts.netloc))
         while connection.recv(4096):
