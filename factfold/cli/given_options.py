@@ -1,4 +1,4 @@
-"""Which options of a command stand on the command line, and not only in a variable or in the settings file."""
+"""Options of commands: records of those that belong together, and which of them stand on the command line."""
 
 from __future__ import annotations
 

@@ -8,7 +8,11 @@ from typing import Any
 
 from projections.declaring.any_table import AnyTable, require_flat
 from projections.declaring.columns import ColumnType
+from projections.declaring.finals import FinalResults
+from projections.declaring.lakes import checked_lake
 from projections.declaring.naming import checked_identifier
+from projections.declaring.timing.promises import InWindows, Reach
+from projections.declaring.view_topics import ViewTopic
 from projections.declaring.views import Columns, Input, Planned, Reference, View
 from projections.errors import InvalidDefinition, UnknownColumn
 
@@ -20,18 +24,23 @@ def bind(
     *,
     key: tuple[str, ...] = (),
     by: tuple[str, ...] = (),
-    **filled: Any,
+    topic: str | ViewTopic | None = None,
+    lake: str | None = None,
+    **looks: FinalResults | Reach | InWindows | None,
 ) -> View:
     """The view of a function that takes the given tables; InvalidDefinition or UnknownColumn for what cannot work.
 
-    ``key`` is the whole key, or nothing where the plan shows it. ``filled`` are further fields of the view.
+    ``key`` has what distinguishes rows of a partition, the whole key without one, or nothing where the plan shows it.
+    ``looks`` are the fields ``final``, ``reach`` and ``windows`` of the view.
     """
-    if len(set(key)) < len(key):
+    whole = (*by, *(column for column in key if column not in by))
+    if len(set(whole)) < len(whole):
         raise InvalidDefinition(f"view {name!r} has a key column twice", remedy="name each column once")
     if not getattr(function, "takes_versions", False):
         _require_current(name, tables, by)
     declared = () if by else Planned(() if len(tables) == 1 else None)
-    view = View(name, key, tables, declared, function, by=by, **filled)
+    filled: dict[str, Any] = {"topic": ViewTopic.of(topic), "lake": checked_lake(lake), **looks}
+    view = View(name, whole, tables, declared, function, by=by, **filled)
     if by and view.columns_are_known:
         check(view)
     return view

@@ -14,12 +14,11 @@ from typing import Any
 
 from projections.declaring.binding import bind
 from projections.declaring.finals import FinalResults
-from projections.declaring.lakes import checked_lake
 from projections.declaring.naming import checked_identifier
 from projections.declaring.sql_queries import Query
 from projections.declaring.timing.promises import Reach
 from projections.declaring.view_topics import ViewTopic
-from projections.declaring.views import Columns, Input, View, as_columns, key_of_partitions
+from projections.declaring.views import Columns, Input, View, as_columns
 from projections.spark.views.sql_relations import require_only
 
 
@@ -52,17 +51,8 @@ def sql_view(
     """
     query = Query(checked_identifier(name, what="view"), text, tables)
     partition, own = as_columns(by or ()), as_columns(key or ())
-    return bind(
-        name,
-        SqlFunction(query, (*partition, *own)),
-        query.roles,
-        key=key_of_partitions(partition, own),
-        by=partition,
-        topic=ViewTopic.of(topic),
-        lake=checked_lake(lake),
-        final=final,
-        reach=reach,
-    )
+    function = SqlFunction(query, (*partition, *own))
+    return bind(name, function, query.roles, key=own, by=partition, topic=topic, lake=lake, final=final, reach=reach)
 
 
 def _with_names(result: Any, names: Sequence[str]) -> Any:

@@ -7,11 +7,10 @@ from typing import Any
 
 from projections.declaring.binding import bind, tables_of
 from projections.declaring.finals import FinalResults
-from projections.declaring.lakes import checked_lake
 from projections.declaring.naming import checked_identifier
 from projections.declaring.timing.promises import Reach
 from projections.declaring.view_topics import ViewTopic
-from projections.declaring.views import Columns, Input, View, as_columns, key_of_partitions
+from projections.declaring.views import Columns, Input, View, as_columns
 from projections.errors import InvalidDefinition
 
 
@@ -63,16 +62,7 @@ def view(
                 f"view {name!r} has neither a key nor columns to group by",
                 remedy="pass key='…' (the first table's), or by='…' for one row a group",
             )
-        return bind(
-            name,
-            function,
-            tables_of(function, tables or {}),
-            key=key_of_partitions(partition, own),
-            by=partition,
-            topic=ViewTopic.of(topic),
-            lake=checked_lake(lake),
-            final=final,
-            reach=reach,
-        )
+        taken = tables_of(function, tables or {})
+        return bind(name, function, taken, key=own, by=partition, topic=topic, lake=lake, final=final, reach=reach)
 
     return declare

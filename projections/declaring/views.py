@@ -285,11 +285,6 @@ def _said(named: object) -> str | None:
     return None
 
 
-def key_of_partitions(by: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
-    """The key of a view: the columns of its partitions, and those that tell their rows apart."""
-    return (*by, *(column for column in own if column not in by))
-
-
 def as_columns(columns: Columns | Sequence[str]) -> tuple[str, ...]:
     """One column or several, as a tuple."""
     return (columns,) if isinstance(columns, str) else tuple(columns)

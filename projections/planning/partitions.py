@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from projections.declaring.timing.promises import Reach
     from projections.declaring.views import View
 
-_BY_VALUE: Final = ("Rank", "DenseRank", "PercentRank", "CumeDist")  # equal rows have one value
+BY_VALUE: Final = ("Rank", "DenseRank", "PercentRank", "CumeDist")  # equal rows have one value
 
 _DISTINCT_ITEMS: Final = ("Sequence", "ArrayDistinct", "MapKeys")
 _LIMITED: Final = {"GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a limit", "Offset": "an offset",
@@ -421,7 +421,7 @@ def require_certain(named: Node, below: LocalRows) -> Ids | None:
 
 
 def _require_order_free(function: Node, spec: Node, distinguish: TellApart) -> None:
-    if function.kind in _BY_VALUE:
+    if function.kind in BY_VALUE:
         return
     if function.kind == "AggregateExpression" and _looks_by_value(spec.one("frameSpecification")):
         require_right(function, distinguish)

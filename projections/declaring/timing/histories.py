@@ -18,7 +18,7 @@ from projections.declaring.tables import ChangelogTable, EventTable, Table, Vers
 from projections.declaring.timing.lengths import Lasting, exact
 from projections.declaring.timing.validity import CURRENT, Validity
 from projections.declaring.view_topics import ViewTopic
-from projections.declaring.views import View, key_of_partitions
+from projections.declaring.views import View
 from projections.errors import InvalidDefinition
 
 
@@ -59,8 +59,7 @@ def history(
     _require_apart(name, versions.columns, validity)
     role = versions.name or f"{name}_versions"
     function = History(validity, versions.key, _parameter(role))
-    key = key_of_partitions(versions.key, (validity.start,))
-    return bind(name, function, {role: versions}, key=key, by=versions.key, topic=ViewTopic.of(topic))
+    return bind(name, function, {role: versions}, key=(validity.start,), by=versions.key, topic=topic)
 
 
 def _versions(name: str, table: Table) -> VersionTable | EventVersions:

@@ -11,7 +11,7 @@ from projections.declaring.naming import checked_identifier
 from projections.declaring.timing.promises import InWindows
 from projections.declaring.timing.windows import Window, lasts
 from projections.declaring.view_topics import ViewTopic
-from projections.declaring.views import Input, View, key_of_partitions
+from projections.declaring.views import Input, View
 from projections.errors import InvalidDefinition, UnknownColumn
 
 
@@ -62,8 +62,7 @@ def windowed(
     role = table.name or f"{name}_rows"
     function = Windowing(window, on, chosen, named, _parameter(role))
     windows = InWindows(on, f"{named}_start", f"{named}_end", lasts(window))
-    filled = {"topic": ViewTopic.of(topic), "windows": windows}
-    return bind(name, function, {role: table}, key=key_of_partitions(by, own), by=by, **filled)
+    return bind(name, function, {role: table}, key=own, by=by, topic=topic, windows=windows)
 
 
 def _require_columns(table: AnyTable, name: str, on: str, columns: Sequence[str]) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from projections.declaring.views import Input, Within
 from projections.planning.conjuncts import conditions
+from projections.planning.partition_rows import EQUAL
+from projections.planning.partitions import BY_VALUE
 from projections.planning.plans import Node, attribute_of
 from projections.spark.scala import items
 from projections.spark.views import catalyst
@@ -24,8 +26,6 @@ Make = Callable[["SparkSession", Relations], Any]
 First = Mapping[frozenset[int], Node]
 
 LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")
-_EQUALITIES: Final = ("EqualTo", "EqualNullSafe")
-_EQUALS: Final = ("Rank", "DenseRank", "PercentRank", "CumeDist")  # give rows that are equal in an order one number
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def compared(spark: SparkSession, node: Node, left: Block, right: Block) -> Join
     """A join over two blocks, which compute the expressions that it compares."""
     equal, alike, others, either = list[Pair](), list[Pair](), list[Node](), list[list[Pair]]()
     for part in conditions(node):
-        sides = [part.one("left"), part.one("right")] if part.kind in _EQUALITIES else []
+        sides = [part.one("left"), part.one("right")] if part.kind in EQUAL else []
         for one, other in (sides, sides[::-1]) if sides else ():
             if left.computes(one) and right.computes(other):
                 left, a = _with_value(spark, left, one)
@@ -268,7 +268,7 @@ def may_order(window: Node) -> bool:
     expressions = [one.bare for one in window.all("windowExpressions")]
     frames = [one.one("windowSpec").one("frameSpecification").arguments["frameType"]["object"] for one in expressions]
     return all(frame.endswith("RowFrame$") for frame in frames) and not any(
-        one.one("windowFunction").kind in _EQUALS for one in expressions
+        one.one("windowFunction").kind in BY_VALUE for one in expressions
     )
 
 

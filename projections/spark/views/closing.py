@@ -109,9 +109,10 @@ class Stages:
         if not block.inputs:
             raise Untraceable("rows of no table", "read a table")
         scope = block.scope or ()
-        key = self._key_of(block, columns if name == self._view else None)
+        is_last = name == self._view
+        key = self._key_of(block, columns if is_last else None)
         names = tuple(self.column(attribute, columns) for attribute in key)
-        prefix = SCOPE if name == self._view else ""
+        prefix = SCOPE if is_last else ""
         by = tuple(self.column(attribute, columns, prefix) for attribute in scope)
         function = StageFunction(block, list(columns.items()), f"{name} of {self._view}")
         declared = () if by else InferredReferences()

@@ -114,7 +114,7 @@ def _stages(
     known = _resolved(group, view, columns)
     with _refused_by_spark(known):
         result, plan = _analysed(spark, known)
-    if view.key and (view.by or view.root_key == known.table(known.root).key):
+    if view.key == known.table(known.root).key:
         try:
             _require_sound_if_known(known)
             columns[view.name] = _columns_of(known, result, plan)
