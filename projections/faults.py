@@ -26,6 +26,7 @@ TOO_LATE: Final = "too_late"
 FORGOTTEN: Final = "forgotten"
 TIME_PREFIX: Final = "its time is "  # and the detail, at the end of the two messages
 _ABSENT: Final = CAUSE.format(columns="{detail}", table="the table over topic {topic}")
+NEVER_ASIDE: Final = ("truncated",)  # a view that went on without such a record would be wrong in every row
 # What is wrong with a record, by kind of fault; also the message of its dead letter.
 MESSAGES: Final[Mapping[str, str]] = {
     "not_avro": "the record is not Avro in Confluent framing (it starts with {detail})",

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
+from eventstore.event_types import EventType
 from projections.declaring.columns import ColumnType
 from projections.declaring.naming import checked_columns, listed
 from projections.declaring.predicates import Predicate
+from projections.declaring.setters import Setters
+from projections.declaring.timing.promises import Retain
 from projections.errors import InvalidDefinition, UnknownColumn
 
 
@@ -44,6 +47,12 @@ class AnyTable:
     ``condition`` selects the rows of a table that `Table.where` made of ``unfiltered``. ``record_names`` has other
     names of columns in records.
     """
+
+    append_only: ClassVar[bool] = False  # a row never changes after it arrived
+    holds_versions: ClassVar[bool] = False  # the state has every version of a row, for a look-up by time
+    has_event_time: ClassVar[bool] = False  # each row has the time of an event
+    is_dense: ClassVar[bool] = False  # every event of a stream counts: a missing one is an error
+    sent_again: ClassVar[bool] = False  # a source may send changes again that are older than a deletion
 
     topic: str
     key: tuple[str, ...]
@@ -98,24 +107,53 @@ class AnyTable:
         return self.key
 
     @property
-    def append_only(self) -> bool:
-        """Whether a row never changes after it arrived."""
-        return False
-
-    @property
-    def holds_versions(self) -> bool:
-        """True if the table holds every version of a row, for a look-up by time."""
-        return False
-
-    @property
-    def has_event_time(self) -> bool:
-        """True if each row has the time of an event."""
-        return False
-
-    @property
     def key_may_be_null(self) -> bool:
         """True if a part of the key may be null."""
         return False
+
+    @property
+    def is_avro(self) -> bool:
+        """True if its records are change events in Avro."""
+        return False
+
+    @property
+    def is_headed(self) -> bool:
+        """True if its records are read with headers: event time, source, or the id that values are sealed for."""
+        return bool(self.source or self.personal)
+
+    @property
+    def category(self) -> str | None:
+        """The category of the streams whose events make the rows, None for rows of anything else."""
+        return None
+
+    @property
+    def source(self) -> str | None:
+        """The service whose events are meant, None for whatever the topic holds."""
+        return None
+
+    def event_types(self) -> tuple[EventType, ...]:
+        """The event types the topic may hold."""
+        return ()
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The columns of the key that hold an event's id@version."""
+        return ()
+
+    @property
+    def retain(self) -> Retain | None:
+        """The promise by which rows are forgotten, None where they stay."""
+        return None
+
+    @property
+    def set_by(self) -> Setters:
+        """The setters of each column that events set."""
+        return {}
+
+    @property
+    def may_be_personal(self) -> bool:
+        """True if a value may be of a person, as far as the table knows."""
+        return bool(self.personal)
 
     @property
     def lost_at_horizon(self) -> tuple[str, ...] | None:

@@ -69,17 +69,13 @@ def _require_current(view: str, tables: Mapping[str, Input], by: Columns) -> Non
     """Versions are looked up by as_of; as rows they have their times in a history alone."""
     root = next(iter(tables))
     for name, table in tables.items():
-        if _holds_versions(table) and (by or name == root):
+        if table.holds_versions and (by or name == root):
             role = f"partitions {name!r}" if by else f"has the root {name!r}"
             raise InvalidDefinition(
                 f"view {view!r} {role}, which holds the versions of a table",
                 remedy=f"take their history instead, history('{name}_history', {name}), or look versions up from a"
                 " stream, the first parameter of a view with a key",
             )
-
-
-def _holds_versions(table: Input) -> bool:
-    return isinstance(table, AnyTable) and table.holds_versions
 
 
 def require_all_reached(view: View) -> None:

@@ -17,19 +17,17 @@ from eventstore.schema_registry import RegisteredSchema, is_sealed
 from projections.declaring.avro_records import records_in, value_type
 from projections.declaring.predicates import (
     Absence,
-    Both,
     Comparison,
     Constant,
-    Either,
     Family,
     FieldComparison,
     Membership,
-    Negated,
     Path,
     Predicate,
     Prefix,
     Relative,
     family_of,
+    leaves,
     plain,
 )
 from projections.errors import InvalidPredicate, UnknownField
@@ -175,18 +173,6 @@ def check_against(predicate: Predicate, schema: RegisteredSchema) -> None:
     """
     for part in leaves(predicate):
         check_leaf(part, schema.schema, place=f"schema {schema.id} of {schema.name}: {part}")
-
-
-def leaves(predicate: Predicate) -> Iterator[Predicate]:
-    """The parts of a predicate that are not made of others."""
-    match predicate:
-        case Both(left, right) | Either(left, right):
-            yield from leaves(left)
-            yield from leaves(right)
-        case Negated(inner):
-            yield from leaves(inner)
-        case _:
-            yield predicate
 
 
 def paths(leaf: Predicate) -> tuple[Path, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import ClassVar, Final
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.event_types import EventType
@@ -26,6 +26,9 @@ class EventVersions(Table):
     set no column are rows too. Otherwise a missing event would look like one of them.
     """
 
+    append_only: ClassVar[bool] = True  # until the stream is deleted
+    is_dense: ClassVar[bool] = True
+
     folded: EventTable
 
     @staticmethod
@@ -39,9 +42,19 @@ class EventVersions(Table):
         return self.folded.aggregate
 
     @property
-    def setters(self) -> Setters:
+    def category(self) -> str:
+        """That of the aggregate."""
+        return self.aggregate.category
+
+    @property
+    def is_headed(self) -> bool:
+        """True: a version is valid from the time of its record."""
+        return True
+
+    @property
+    def set_by(self) -> Setters:
         """What sets each column."""
-        return self.folded.setters or {}
+        return self.folded.set_by
 
     @property
     def source(self) -> str | None:
@@ -54,11 +67,6 @@ class EventVersions(Table):
         return (*self.key, "_pos")
 
     @property
-    def append_only(self) -> bool:
-        """An event does not change until its stream is deleted."""
-        return True
-
-    @property
     def lost_at_horizon(self) -> tuple[str, ...]:
         """All values, as of a table of events."""
         return self._values
@@ -66,7 +74,7 @@ class EventVersions(Table):
     @cached_property
     def personal(self) -> tuple[str, ...]:
         """The columns that a personal field sets."""
-        return taken_from_personal(self.setters)
+        return taken_from_personal(self.set_by)
 
     @property
     def hidden(self) -> Mapping[str, ColumnType]:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.declaring.columns import ColumnType, Kind
-from projections.declaring.event_fields import check_leaf, leaves, paths, require_of_one_row
-from projections.declaring.predicates import Predicate, TypeTest, required
+from projections.declaring.event_fields import check_leaf, paths, require_of_one_row
+from projections.declaring.predicates import Predicate, TypeTest, leaves, required
 from projections.errors import InvalidPredicate
 
 _AVRO: Final[Mapping[Kind, Any]] = {

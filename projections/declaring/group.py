@@ -14,12 +14,10 @@ from eventstore.given_values import require_sequence
 from projections.declaring.any_table import AnyTable
 from projections.declaring.checked_finals import check_finals
 from projections.declaring.columns import ColumnType
-from projections.declaring.event_versions import EventVersions
 from projections.declaring.filled_topics import check_topics
 from projections.declaring.naming import checked_identifier, listed
 from projections.declaring.partials import shown
-from projections.declaring.streams import EventStream
-from projections.declaring.tables import ChangelogTable, EventTable, Table, VersionTable
+from projections.declaring.tables import CapturedTable, Table
 from projections.declaring.timing.retention import Retention, retention_of
 from projections.declaring.views import View, ViewTable
 from projections.errors import InvalidDefinition
@@ -31,8 +29,6 @@ ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of per
 HORIZON: Final = timedelta(days=30)
 MOST_ROWS: Final = 1_000_000
 _LEAST_HORIZON: Final = timedelta(hours=1)  # connectors that are started again repeat seconds, or minutes
-
-_CAPTURED: Final = (ChangelogTable, VersionTable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,9 +127,8 @@ class ProjectionGroup:
 
     def captured_by(self, prefix: str) -> tuple[str, ...]:
         """Return the changelog topics that a connector of this topic prefix fills."""
-        tables = self.tables.values()
-        captured = (t.topic for t in tables if isinstance(t, _CAPTURED) and _is_captured_by(prefix, t.topic))
-        return tuple(dict.fromkeys(captured))
+        captured = (t.topic for t in self.tables.values() if isinstance(t, CapturedTable))
+        return tuple(topic for topic in dict.fromkeys(captured) if _is_captured_by(prefix, topic))
 
     @cached_property
     def all_views(self) -> tuple[View, ...]:
@@ -229,23 +224,17 @@ class ProjectionGroup:
     @property
     def avro_changelogs(self) -> tuple[str, ...]:
         """The topics of captured tables whose records are Avro."""
-        captured = (t for t in self.tables.values() if isinstance(t, ChangelogTable | VersionTable))
-        return tuple(dict.fromkeys(t.topic for t in captured if t.encoding == "avro"))
+        return tuple(dict.fromkeys(t.topic for t in self.tables.values() if t.is_avro))
 
     @property
     def history_topics(self) -> tuple[str, ...]:
         """The topics that must retain every change, because versions are read from them."""
-        return tuple(dict.fromkeys(t.topic for t in self.tables.values() if isinstance(t, VersionTable)))
+        return tuple(dict.fromkeys(t.topic for t in self.tables.values() if t.holds_versions))
 
     @property
     def headed_topics(self) -> frozenset[str]:
         """The topics whose records are read with headers: event time, source, or the id that values are sealed for."""
-        tables = self.tables.values()
-        streams = [t for t in tables if isinstance(t, EventStream)]
-        timed = {t.topic for t in streams if t.timed_by_record or t.retain is not None}
-        timed |= {t.topic for t in tables if isinstance(t, EventVersions)}
-        named = {t.topic for t in tables if isinstance(t, EventTable | EventStream | EventVersions) and t.source}
-        return frozenset(timed | named | {t.topic for t in self.tables.values() if t.personal})
+        return frozenset(table.topic for table in self.tables.values() if table.is_headed)
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits that change with the meaning of any view of the group."""

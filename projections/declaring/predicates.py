@@ -14,7 +14,7 @@ import math
 import operator
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -170,19 +170,8 @@ class Relative(Predicate):
     """A condition that looks at other rows too, which patterns alone have."""
 
 
-class Operand(ABC):
-    """What a field may be compared with besides constants and fields; it defines the comparison."""
-
-    @abstractmethod
-    def compared_with(self, path: Path, symbol: Operator) -> Predicate:
-        """The predicate ``field symbol operand``."""
-
-
-@dataclass(frozen=True, eq=False)
-class FieldReference:
-    """A field of an event, waiting for an operator; made by ``field``."""
-
-    path: Path
+class Comparable(ABC):
+    """A value of which operators make predicates."""
 
     def __eq__(self, other: object) -> Predicate:  # type: ignore[override]  # a predicate is what == is for here
         return self._compared("==", other)
@@ -203,6 +192,25 @@ class FieldReference:
 
     def __ge__(self, other: object) -> Predicate:
         return self._compared(">=", other)
+
+    @abstractmethod
+    def _compared(self, symbol: Operator, other: object) -> Predicate:
+        """The predicate ``value symbol other``."""
+
+
+class Operand(Comparable):
+    """What a field may be compared with besides constants and fields; it defines the comparison."""
+
+    @abstractmethod
+    def compared_with(self, path: Path, symbol: Operator) -> Predicate:
+        """The predicate ``field symbol operand``."""
+
+
+@dataclass(frozen=True, eq=False)
+class FieldReference(Comparable):
+    """A field of an event, waiting for an operator; made by ``field``."""
+
+    path: Path
 
     def __bool__(self) -> bool:
         raise InvalidPredicate(
@@ -263,6 +271,18 @@ def of_type(*events: type) -> Predicate:
     if not events:
         raise InvalidPredicate("of_type needs an event class", remedy="give it at least one, such as Payment.Received")
     return TypeTest(tuple(event_type_of(event).name for event in events))
+
+
+def leaves(predicate: Predicate) -> Iterator[Predicate]:
+    """The parts of a predicate that are not made of others."""
+    match predicate:
+        case Both(left, right) | Either(left, right):
+            yield from leaves(left)
+            yield from leaves(right)
+        case Negated(inner):
+            yield from leaves(inner)
+        case _:
+            yield predicate
 
 
 def plain(value: object) -> Any:

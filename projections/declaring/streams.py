@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.event_types import EventType, event_type_of
 from projections.declaring.columns import ColumnType
 from projections.declaring.event_tables import topic_of
-from projections.declaring.setters import Setter, agreed_type, placeholders, taken_from_personal
+from projections.declaring.setters import Setter, Setters, agreed_type, placeholders, taken_from_personal
 from projections.declaring.tables import EVENT_TIME, Table
 from projections.declaring.timing.promises import Retain
 from projections.errors import InvalidDefinition, UnknownColumn
@@ -28,6 +29,9 @@ class EventStream(Table):
     by which rows are forgotten, None where they stay.
     """
 
+    append_only: ClassVar[bool] = True
+    has_event_time: ClassVar[bool] = True
+
     aggregate: type[Aggregate]
     events: tuple[EventType, ...]
     fields: Mapping[str, tuple[Setter, ...]]
@@ -36,16 +40,6 @@ class EventStream(Table):
     version_column: str | None = field(default=None, kw_only=True)
     source: str | None = field(default=None, kw_only=True)
     retain: Retain | None = field(default=None, kw_only=True)
-
-    @property
-    def has_event_time(self) -> bool:
-        """True: each row is an event."""
-        return True
-
-    @property
-    def append_only(self) -> bool:
-        """A fact does not change."""
-        return True
 
     @property
     def lost_at_horizon(self) -> tuple[str, ...]:
@@ -61,6 +55,26 @@ class EventStream(Table):
     def personal(self) -> tuple[str, ...]:
         """The columns that a personal field gives."""
         return taken_from_personal(self.fields)
+
+    @property
+    def category(self) -> str:
+        """That of the aggregate."""
+        return self.aggregate.category
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The key, where it is no aggregate's id."""
+        return self.key if self.id_column is not None else ()
+
+    @property
+    def set_by(self) -> Setters:
+        """The setters of the events' columns."""
+        return self.fields
+
+    @property
+    def is_headed(self) -> bool:
+        """True also where a record's time counts."""
+        return super().is_headed or self.timed_by_record or self.retain is not None
 
     @property
     def timed_by_record(self) -> bool:

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self, overload
+from typing import Any, ClassVar, Literal, Self, overload
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.event_types import EventType
@@ -193,6 +193,8 @@ class Table(AnyTable):
 class EventTable(Table):
     """A table folded from a topic: by the aggregate's evolve without ``setters``, of any source without ``source``."""
 
+    is_dense: ClassVar[bool] = True  # a fold that jumps over an event is wrong
+
     aggregate: type[Aggregate]
     setters: Setters | None
     source: str | None = field(default=None, kw_only=True)
@@ -221,12 +223,22 @@ class EventTable(Table):
     @property
     def sometimes_unset(self) -> tuple[str, ...]:
         """Every declared column: an event sets some of them."""
-        return tuple(self.setters or ())
+        return tuple(self.set_by)
+
+    @property
+    def category(self) -> str:
+        """That of the aggregate."""
+        return self.aggregate.category
+
+    @property
+    def set_by(self) -> Setters:
+        """The declared setters; none where `evolve` folds."""
+        return self.setters or {}
 
     @cached_property
     def personal(self) -> tuple[str, ...]:
         """The columns that a personal field sets."""
-        return taken_from_personal(self.setters or {})
+        return taken_from_personal(self.set_by)
 
     def event_types(self) -> tuple[EventType, ...]:
         """The event types the topic may hold."""
@@ -238,7 +250,7 @@ class EventTable(Table):
             fold = hashlib.sha256(self.aggregate.state_source().encode()).hexdigest()
         else:
             fold = str([(c, [(s.event.name, s.field, s.value) for s in ss]) for c, ss in sorted(self.setters.items())])
-        own = f"{self.aggregate.category}|{fold}{placeholders(self.setters or {})}"
+        own = f"{self.aggregate.category}|{fold}{placeholders(self.set_by)}"
         own += "" if self.source is None else f"|source {self.source}"
         return f"{super().signature()}|{own}"
 
@@ -251,13 +263,18 @@ class CapturedTable(Table):
     null_if_absent: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
+    def is_avro(self) -> bool:
+        """True if they are Avro and not JSON."""
+        return self.encoding == "avro"
+
+    @property
     def never_absent(self) -> tuple[str, ...]:
         """The columns outside the key that every row must have."""
         return tuple(column for column in self.payload if column not in self.null_if_absent)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.encoding == "avro":
+        if self.is_avro:
             require_avro_names(self.topic, [self.record_name(column) for column in self.columns])
 
     def signature(self) -> str:
@@ -268,6 +285,8 @@ class CapturedTable(Table):
 @dataclass(frozen=True, repr=False)
 class ChangelogTable(CapturedTable):
     """A table captured by Debezium: last row per key by source position."""
+
+    sent_again: ClassVar[bool] = True  # by a connector that is started again
 
     @property
     def sometimes_unset(self) -> tuple[str, ...]:
@@ -292,6 +311,11 @@ class ViewTopicTable(Table):
         return bool(self.nullable)
 
     @property
+    def may_be_personal(self) -> bool:
+        """True: the topic does not say what the other group's view is made of."""
+        return True
+
+    @property
     def hidden(self) -> Mapping[str, ColumnType]:
         """The record's key as text, where it tells rows apart."""
         return {RECORD_KEY: ColumnType("string")} if self.nullable else {}
@@ -309,6 +333,9 @@ class VersionTable(CapturedTable):
     source position is. A snapshot's has a position below 0. ``_unset`` names the columns that its record did not carry.
     """
 
+    append_only: ClassVar[bool] = True  # the next version ends one, and does not change it
+    holds_versions: ClassVar[bool] = True
+
     def where(self, condition: Predicate) -> Self:
         """Refuse a condition. Raises InvalidDefinition."""
         raise InvalidDefinition(
@@ -318,19 +345,9 @@ class VersionTable(CapturedTable):
         )
 
     @property
-    def holds_versions(self) -> bool:
-        """True: a row of the state is a version."""
-        return True
-
-    @property
     def row_key(self) -> tuple[str, ...]:
         """The key and the version's place in the source."""
         return (*self.key, "_epoch", "_pos")
-
-    @property
-    def append_only(self) -> bool:
-        """A version is never changed; the next one ends it."""
-        return True
 
     @property
     def lost_at_horizon(self) -> None:

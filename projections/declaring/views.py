@@ -6,7 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Union
+from typing import Any, ClassVar, Final, Literal, Union
 
 from eventstore.aggregates.source_texts import source_of
 from projections.declaring.any_table import AnyTable
@@ -82,6 +82,8 @@ class View:
         >>> customer_names
         <View customer_names: key id, of customers>
     """
+
+    holds_versions: ClassVar[bool] = False
 
     name: str
     key: tuple[str, ...]
@@ -163,8 +165,22 @@ class View:
     @property
     def inputs(self) -> tuple[View, ...]:
         """The views that this one reads, each once."""
-        read = (t.view if isinstance(t, ViewTable) else t for t in self.tables.values())
-        return tuple(dict.fromkeys(source for source in read if isinstance(source, View)))
+        return tuple(dict.fromkeys(filter(None, map(view_behind, self.tables.values()))))
+
+    @property
+    def whole(self) -> View:
+        """The view: it has no condition."""
+        return self
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The columns of the key that hold an event's id@version: those of the stream that it makes windows of."""
+        return next(iter(self.tables.values())).entries if self.windows is not None else ()
+
+    @property
+    def may_be_personal(self) -> bool:
+        """Whether its rows hold personal values, opened, or may hold them."""
+        return any(table.may_be_personal for table in self.tables.values())
 
     @property
     def columns_are_known(self) -> bool:
@@ -209,9 +225,24 @@ class ViewTable(AnyTable):
         """True if a part of the view's key may be null."""
         return self.view.key_may_be_null
 
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The view's."""
+        return self.view.entries
+
+    @property
+    def may_be_personal(self) -> bool:
+        """The view's."""
+        return self.view.may_be_personal
+
     def signature(self) -> str:
         """The view's: what it reads is part of what it means."""
         return self.view.signature()
+
+
+def view_behind(source: Input) -> View | None:
+    """The view whose rows an input is, None for a table over a topic."""
+    return source if isinstance(source, View) else source.view if isinstance(source, ViewTable) else None
 
 
 # Of a view: its last stage has others.

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.schema_registry import RegisteredSchema
+from projections.declaring.any_table import AnyTable
 from projections.declaring.columns import ColumnType
 from projections.declaring.group import ERASURES, ProjectionGroup
 from projections.declaring.partials import hidden
-from projections.declaring.tables import EventTable, Table
-from projections.declaring.views import ViewTable, noted_references
+from projections.declaring.views import noted_references, view_behind
 from projections.environment import Environment
 from projections.faults import FORGOTTEN
 from projections.lifecycle.forgotten import forgotten_by_serving
@@ -188,7 +188,7 @@ def _personal(environment: Environment, group: ProjectionGroup) -> dict[str, dic
 
 
 def _categories(group: ProjectionGroup) -> dict[str, str]:
-    return {name: t.aggregate.category for name, t in group.tables.items() if isinstance(t, EventTable)}
+    return {name: t.category for name, t in group.tables.items() if t.category and t.is_dense and not t.append_only}
 
 
 def _has_waited(environment: Environment, group: ProjectionGroup, state: BuildState) -> bool:
@@ -342,9 +342,11 @@ class Builder:
         if hidden(view.stored_columns):  # which are brought forward
             return
         read = [view.definition.table(name) for name in view.definition.tables]
-        of_views = sum(self.state.views[t.view.name] for t in read if isinstance(t, ViewTable))
-        of_tables = sum(self.state.tables[self._group.name_of(t)] for t in read if isinstance(t, Table))
-        self._group.require_few(view.definition, of_views + of_tables)
+        self._group.require_few(view.definition, sum(map(self._rows_of, read)))
+
+    def _rows_of(self, table: AnyTable) -> int:
+        view = view_behind(table)
+        return self.state.tables[self._group.name_of(table)] if view is None else self.state.views[view.name]
 
     def _finish(self) -> None:
         self._index("tables")

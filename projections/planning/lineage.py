@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Final
 
-from projections.declaring.tables import VersionTable
 from projections.planning.aggregates import require_right
 from projections.planning.conjuncts import MEETING, Subquery, conditions, subqueries
 from projections.planning.marks import role
@@ -278,9 +277,7 @@ class Tracing:
     def _no_path(self, left: Rows, right: Rows, own: Sequence[Node]) -> Untraceable:
         shown = " AND ".join(part.sql for part in own) or "no condition"
         references = ", ".join(map(str, self._view.references)) or "none"
-        versions = [
-            t for t in {**left.tables, **right.tables}.values() if isinstance(self._view.tables[t], VersionTable)
-        ]
+        versions = [t for t in {**left.tables, **right.tables}.values() if self._view.tables[t].holds_versions]
         if versions:
             return Untraceable(
                 f"a join with the versions of a table that is not by their key and time: {shown}",

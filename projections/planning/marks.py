@@ -11,6 +11,9 @@ PARTITION: Final = "factfold.partition"  # the column of ``by`` whose value it i
 ROW_KEY: Final = "factfold.row_key"  # that a column is of its table's key, of a view over partitions
 ENTRY: Final = "factfold.entry"  # that it is an event's: id@version
 NUMBERED: Final = "factfold.numbered"  # that it numbers the rows of a partition, of which match_pattern takes them
+EVENT_TIME: Final = "factfold.event_time"  # that it is the event time of a stream
+OF_TABLE: Final = "factfold.table"  # of which table the versions are whose validity a column is
+OF_KEY: Final = "factfold.table_key"  # and by which column they are keyed
 LOOKS: Final = "factfold.looks"  # how many microseconds away the rows are at most that one of these looks at
 ANY_TIME: Final = -1  # of such a distance: there is none
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from projections.declaring.tables import VersionTable
 from projections.declaring.views import View
 
 _MOST_COMBINED = 64  # of the columns that a condition may take a key from; the limit of what is checked
@@ -97,4 +96,4 @@ class Paths:
 
 def _key(view: View, name: str) -> tuple[str, ...]:
     table = view.table(name)
-    return ("_valid.key",) if isinstance(table, VersionTable) else tuple(table.key)
+    return ("_valid.key",) if table.holds_versions else tuple(table.key)

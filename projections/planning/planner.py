@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from projections.declaring.any_table import key_of
-from projections.declaring.tables import EVENT_TIME, VersionTable
+from projections.declaring.tables import EVENT_TIME
 from projections.declaring.views import Reference, View
 from projections.errors import InvalidDefinition
 
@@ -45,7 +45,7 @@ class ViewPlan:
         return tuple(dict.fromkeys([*pointers, *((key_of(c),) for c in self.view.table(table).personal)]))
 
     def _index(self, reference: Reference) -> tuple[str, ...]:
-        to_versions = isinstance(self.view.tables[reference.target], VersionTable)
+        to_versions = self.view.tables[reference.target].holds_versions
         return (*reference.columns, EVENT_TIME) if to_versions else reference.columns
 
 

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.connections import Connections
 from projections.declaring.any_table import AnyTable
 from projections.declaring.columns import ColumnType
-from projections.declaring.event_versions import EventVersions
 from projections.declaring.group import ERASURES, ProjectionGroup
-from projections.declaring.streams import EventStream
-from projections.declaring.tables import EventTable, Table, VersionTable, set_at
-from projections.declaring.views import View, ViewTable
+from projections.declaring.views import View, view_behind
 from projections.logs.offsets import OffsetRange
 from projections.logs.set_aside import SetAside
-from projections.spark.changes.versions import lacks_first_values
-from projections.spark.events.versions import lacks_an_event
 from projections.spark.exchange import are_few, few_rows
-from projections.spark.failures import refuse
+from projections.spark.kinds import kind_of
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import fetched, scanned, without
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.partials import stored_columns
-from projections.stores.layout import POSITION
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -75,8 +64,9 @@ class WholeTables:
             frame.unpersist()
 
     def _rows(self, table: AnyTable) -> DataFrame:
-        if isinstance(table, ViewTable):
-            return self.apply(table.view, table.columns).select(*table.columns)
+        view = view_behind(table)
+        if view is not None:
+            return self.apply(view, table.columns).select(*table.columns)
         rows = sliced_rows(self.frame(self.group.name_of(table)), table)
         if not table.personal:
             return rows
@@ -101,7 +91,7 @@ def whole_tables(
     def reduced(name: str) -> DataFrame:
         table = group.tables[name]
         rows = raw[table.topic] if not aside else without(raw[table.topic], aside.of_topic(table.topic))
-        return persisted(_complete(reduction.reduce(rows, table), table))
+        return persisted(kind_of(table).complete(reduction.reduce(rows, table)))
 
     disclosure = Disclosure(registry, environment.keys)
     tables = WholeTables(reduced, group, disclosure, environment.small, are_few(offsets.records))
@@ -123,34 +113,6 @@ def read_whole(
     with environment.log.open() as log:
         records = fetched(log, offsets, aside, headed=bool(headed))
     return {t: few_rows(environment.small, records.filter(pc.equal(records["topic"], t))) for t in offsets.end}
-
-
-def _complete(staged: DataFrame, table: Table) -> DataFrame:
-    """Refuse what only an earlier record could complete, and drop tombstones of keys that have no record left."""
-    columns = [*table.stored, *POSITION]
-    deleted = F.col("_deleted")
-    if isinstance(table, EventStream):
-        there = staged if table.retain is None else staged.where("_late < 2")
-        return there.select(*columns, deleted)
-    if isinstance(table, VersionTable):
-        gap, failure = lacks_first_values(table), _refuse_row("unavailable", table)
-    elif isinstance(table, EventVersions):
-        gap, failure = lacks_an_event(table), _refuse_row("events_missing", table)
-    elif isinstance(table, EventTable):
-        # Compaction takes the events of a deleted stream away one by one.
-        gap = (F.col("_first") > 0) & ~deleted
-        failure = _refuse_row("events_missing", table)
-    else:
-        staged = staged.where(F.col("_pos").isNotNull())
-        unset = [F.col(set_at(c)).isNull() for c in table.sometimes_unset]
-        gap = functools.reduce(operator.or_, unset, F.lit(False)) & ~deleted
-        failure = _refuse_row("unavailable", table)
-    return staged.select(*columns, F.when(gap, failure.cast("boolean")).otherwise(deleted).alias("_deleted"))
-
-
-def _refuse_row(kind: str, table: Table) -> Column:
-    located = {"topic": F.lit(table.topic), "partition": F.lit(-1), "offset": F.col("_offset")}
-    return refuse(kind, F.col(table.key[0]).cast("string"), place=located)
 
 
 def sliced_rows(frame: DataFrame, table: AnyTable) -> DataFrame:

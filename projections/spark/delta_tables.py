@@ -7,11 +7,12 @@ A write that is repeated after a kill leaves out what the table has.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from projections.declaring.lakes import RESET, LakeChange
@@ -23,11 +24,6 @@ from projections.spark.hadoop_folders import spelled
 from projections.spark.nesting import opened_up
 from projections.spark.reading.view_records import of_json_text
 from projections.spark.session import has_delta_lake
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
 
 _PROPERTIES: Final = {
     "delta.enableChangeDataFeed": "true",

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from projections.declaring.columns import ColumnType
 from projections.spark.nesting import as_stored
 from projections.spark.python_workers import settled
 from projections.stores.arrow import Part, Target, arrow_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 DRIVER_ROWS = 20_000
 
@@ -90,8 +88,6 @@ def in_table_order(frame: DataFrame, columns: Mapping[str, ColumnType]) -> DataF
 
 
 def _stored_column(frame: DataFrame, name: str, column: ColumnType) -> Column:
-    from pyspark.sql import functions as F
-
     if column.shape and frame.schema[name].dataType.simpleString() != "string":
         return as_stored(F.col(name), column.shape)
     return F.col(name).cast(column.ddl)

@@ -7,7 +7,10 @@ import json
 import re
 import secrets
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from eventstore.shown_urls import shown_url
 from projections.errors import (
@@ -27,9 +30,6 @@ from projections.errors import (
 )
 from projections.faults import record_error
 from projections.spark.query_errors import python_cause, query_error
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 # Another in each process: a value that Spark quotes in a message of its own cannot pretend to be one of ours.
 MARK: Final = f"factfold:{secrets.token_hex(8)}:"
@@ -56,9 +56,7 @@ def refuse(kind: str, *details: Column, place: Mapping[str, Column] | None = Non
     ``raise_error`` is native: a good record pays one comparison for it. ``place`` replaces the columns topic, partition
     and offset where records have been reduced to rows.
     """
-    from pyspark.sql import functions as F
-
-    where = place or {name: F.col(name) for name in ("topic", "partition", "offset")}
+    where = place or {name: F.col(name) for name in PLACE}
     report = F.struct(
         F.lit(kind).alias("kind"),
         *(column.alias(name) for name, column in where.items()),
@@ -69,12 +67,11 @@ def refuse(kind: str, *details: Column, place: Mapping[str, Column] | None = Non
 
 def refuse_fault(fault: Column) -> Column:
     """A column that fails the query as `refuse` does, with a record's `fault`."""
-    from pyspark.sql import functions as F
-
-    report = F.struct(fault["kind"].alias("kind"), "topic", "partition", "offset", fault["detail"].alias("detail"))
+    report = F.struct(fault["kind"].alias("kind"), *PLACE, fault["detail"].alias("detail"))
     return F.raise_error(F.concat(F.lit(MARK), F.to_json(report)))
 
 
+PLACE: Final = ("topic", "partition", "offset")
 FAULT: Final = "_fault"  # the column with a record's fault
 _DETAIL_LENGTH: Final = 200
 _FAULT_TYPE: Final = "struct<kind: string, detail: string>"
@@ -86,8 +83,6 @@ def fault(kind: str, *details: Column) -> Column:
     The detail may be part of a broken record: what Arrow or PostgreSQL would refuse in a text is replaced, its end left
     away.
     """
-    from pyspark.sql import functions as F
-
     detail = (details[0] if details else F.lit(None)).cast("string")
     text = F.translate(F.make_valid_utf8(F.substring(detail, 1, _DETAIL_LENGTH)), "\0", "\ufffd")
     return F.struct(F.lit(kind).alias("kind"), text.alias("detail")).cast(_FAULT_TYPE)
@@ -95,14 +90,12 @@ def fault(kind: str, *details: Column) -> Column:
 
 def no_fault() -> Column:
     """Nothing is wrong."""
-    from pyspark.sql import functions as F
-
     return F.lit(None).cast(_FAULT_TYPE)
 
 
 def described_each(faulty: DataFrame) -> DataFrame:
     """The places of records with a column `FAULT`, and what it says of each."""
-    return faulty.select("topic", "partition", "offset", f"{FAULT}.kind", f"{FAULT}.detail")
+    return faulty.select(*PLACE, f"{FAULT}.kind", f"{FAULT}.detail")
 
 
 @contextlib.contextmanager

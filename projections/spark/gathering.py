@@ -9,10 +9,10 @@ partition and stay there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, GroupedData, SparkSession
+from pyspark.sql import DataFrame, GroupedData, SparkSession
+from pyspark.sql import functions as F
 
 # Spark's own rule, off by default, puts one aggregate in the place of two whose input is sorted.
 SORTED_AGGREGATES: Final = "spark.sql.execution.replaceHashWithSortAgg"
@@ -26,8 +26,6 @@ def is_for_many(session: SparkSession) -> bool:
 
 def gathered(rows: DataFrame, key: Sequence[str]) -> GroupedData:
     """The rows grouped by the columns of a key; a column ``_hash`` may be among those of the result."""
-    from pyspark.sql import functions as F
-
     if not is_for_many(rows.sparkSession):
         return rows.groupBy(*key)
     hashed = rows.withColumn(_HASH, F.xxhash64(*key))

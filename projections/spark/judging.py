@@ -6,34 +6,22 @@ question assumes that the earlier ones have none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pyarrow as pa
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from eventstore.schema_registry import RegisteredSchema
-from projections.declaring.event_versions import EventVersions
-from projections.declaring.streams import EventStream
-from projections.declaring.tables import ChangelogTable, EventTable, Table, VersionTable, ViewTopicTable
+from projections.declaring.tables import Table
 from projections.logs import set_aside
 from projections.logs.set_aside import FAULTS, SetAside, require_bearable
-from projections.spark.changes.change_faults import prepare_misfits, prepare_unreadable
-from projections.spark.changes.changelog import prepare_lacking
-from projections.spark.changes.parsers import parser_of
-from projections.spark.events.decode import Decoder, stream_of_key, version_text
-from projections.spark.events.facts import prepare_timeless
-from projections.spark.events.versions import prepare_timeless_events
+from projections.spark.events.decode import stream_of_key, version_text
 from projections.spark.exchange import few_rows
 from projections.spark.failures import FAULT, described_each, fault
-from projections.spark.reading import view_records
+from projections.spark.kinds import kind_of
 from projections.spark.reading.records import Rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-Question = Callable[["DataFrame"], "DataFrame"]
+from projections.spark.table_kind import Step
 
 
 class Judge:
@@ -45,7 +33,7 @@ class Judge:
 
     def faults(self, table: Table, raw: Rows) -> SetAside:
         """The bad ones among a topic's raw records, as one table of the topic sees them."""
-        for question in self._questions(table):
+        for question in kind_of(table).questions(self._registry):
             if aside := self._asked(question, raw):
                 return aside
         return SetAside.nothing()
@@ -61,26 +49,7 @@ class Judge:
 
         return self._asked(question, raw)
 
-    def _questions(self, table: Table) -> Iterator[Question]:
-        if isinstance(table, ChangelogTable | VersionTable):
-            parser = parser_of(table, self._registry)
-            yield prepare_unreadable(parser)
-            yield prepare_misfits(table, parser)
-            if isinstance(table, ChangelogTable):
-                yield prepare_lacking(table, parser)
-        elif isinstance(table, ViewTopicTable):
-            yield view_records.prepare_misfits(table)
-        elif isinstance(table, EventTable | EventStream | EventVersions):
-            # Columns are taken from current values; evolve gets the values as they were written.
-            as_written = isinstance(table, EventTable) and table.setters is None
-            decoder = Decoder.of(table.event_types(), self._registry, as_written=as_written, source=table.source)
-            yield decoder.faults()
-            if isinstance(table, EventStream):
-                yield prepare_timeless(table, decoder)
-            elif isinstance(table, EventVersions):
-                yield prepare_timeless_events(decoder)
-
-    def _asked(self, question: Question, raw: Rows) -> SetAside:
+    def _asked(self, question: Step, raw: Rows) -> SetAside:
         records = few_rows(self._small, raw) if isinstance(raw, pa.Table) else raw
         return SetAside.of(no_more_than_bearable(described_each(question(records))).cast(FAULTS))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from eventstore.schema_registry import RegisteredSchema
@@ -19,9 +19,6 @@ from projections.spark.bulk import read_whole
 from projections.spark.events.facts import FLOOR
 from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import Rows, without
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def with_floor(raw: Rows, floor: int | None) -> Rows:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.connections import Connections
-from projections.declaring.event_versions import EventVersions
 from projections.declaring.group import ERASURES, ProjectionGroup
-from projections.declaring.tables import EventTable, Table
+from projections.declaring.tables import Table
 from projections.errors import RecordNotUnpacked
 from projections.logs.offsets import OffsetRange
 from projections.logs.set_aside import SetAside
@@ -23,9 +22,6 @@ from projections.spark.events.decode import stream_of_key, version_text
 from projections.spark.failures import described
 from projections.spark.judging import Judge, no_more_than_bearable
 from projections.spark.reading.records import without
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def bad_records(
@@ -67,7 +63,7 @@ def _bad_of(table: Table, raw: DataFrame, judge: Judge) -> SetAside:
     bad = SetAside.nothing()
     while more := judge.faults(table, _left(raw, bad)):
         bad |= more
-    if isinstance(table, EventTable | EventVersions):
+    if table.is_dense:
         left = _left(raw, bad)
         bad |= judge.behind_gaps(left, no_more_than_bearable(with_gaps(left)))
     return bad

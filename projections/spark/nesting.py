@@ -7,13 +7,13 @@ by their keys, decimals as text with all digits of their scale, times in UTC wit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from projections.declaring.columns import ColumnType
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
 
 _WRITTEN: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC", "ignoreNullFields": "false",
@@ -26,8 +26,6 @@ JSON_NULL: Final = "null"  # what many a mapper stores where it means no value
 
 def opened_up(rows: DataFrame, columns: Mapping[str, ColumnType]) -> DataFrame:
     """The rows with what their columns' texts stand for; a text that is not ours fails the query."""
-    from pyspark.sql import functions as F
-
     strict = {**_READ, "mode": "FAILFAST"}
     nested = {c: F.from_json(c, kind.shape, strict) for c, kind in columns.items() if kind.shape}
     return rows.withColumns(nested) if nested else rows
@@ -38,8 +36,6 @@ def canonical(text: Column, shape: str) -> Column:
 
     Fields that the type does not have are left away, those that are missing are null.
     """
-    from pyspark.sql import functions as F
-
     whole = F.concat(F.lit('{"value":'), text, F.lit("}"))
     options = {**_READ, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
     read = F.from_json(whole, f"struct<value: {shape}, {_BAD}: string>", options)
@@ -50,8 +46,6 @@ def canonical(text: Column, shape: str) -> Column:
 
 def _is_whole(read: Column, text: Column, shape: str) -> Column:
     """Whether all of a text was read: one part that does not fit leaves the text among what is corrupt."""
-    from pyspark.sql import functions as F
-
     whole = read[_BAD].isNull()
     # A name that comes twice is no map's; the parser of variants looks for it.
     return whole & F.try_parse_json(text).isNotNull() if "map<" in shape else whole
@@ -59,7 +53,6 @@ def _is_whole(read: Column, text: Column, shape: str) -> Column:
 
 def as_stored(column: Column, shape: str) -> Column:
     """The text of a list, a map or a record of the given type; of null, null."""
-    from pyspark.sql import functions as F
     from pyspark.sql.types import DataType
 
     return F.to_json(_said(column.cast(shape), DataType.fromDDL(shape)), _WRITTEN)
@@ -67,7 +60,6 @@ def as_stored(column: Column, shape: str) -> Column:
 
 def _said(value: Column, kind: DataType) -> Column:
     """The same value in the form of which there is but one text."""
-    from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, DecimalType, DoubleType, MapType, StructType
 
     match kind:
@@ -89,6 +81,4 @@ def _said(value: Column, kind: DataType) -> Column:
 
 
 def _by_key(one: Column, other: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.when(one["key"] < other["key"], -1).when(one["key"] > other["key"], 1).otherwise(0)

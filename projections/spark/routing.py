@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX, MAX_ROUTED_BYTES
@@ -20,10 +24,6 @@ from projections.faults import MESSAGES
 from projections.spark.events.decode import Decoder, column_of
 from projections.spark.failures import described, refuse, translate
 from projections.spark.views.conditions import condition
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 Mode = Literal["real-time", "micro-batch"]
 Start = Literal["beginning", "end"]
@@ -74,8 +74,6 @@ class Routing:
         ``records`` are a Kafka source's with headers. One without a value deletes an event of a deleted stream: it goes
         nowhere, since a branch is not compacted and keeps what it was given.
         """
-        from pyspark.sql import functions as F
-
         kinds, source = self.branches.aggregate.event_types.values(), self.branches.source
         decoder = Decoder.of(kinds, self.registry, source=source)
         columns = ["topic", "partition", "offset", "key", "value", "headers"]
@@ -96,8 +94,6 @@ class Routing:
         )  # fmt: skip
 
     def _branch(self, schema: RegisteredSchema) -> Column:
-        from pyspark.sql import functions as F
-
         try:
             self.branches.require_comparable(schema)
         except InvalidPredicate as error:
@@ -109,8 +105,6 @@ class Routing:
         return _outcome(choice.otherwise(F.lit(self.branches.otherwise)))
 
     def _fault(self, kind: str, *details: Column) -> Column:
-        from pyspark.sql import functions as F
-
         if kind != "unknown_schema":
             return _fault(kind, *details)
         (schema_id,) = details
@@ -121,16 +115,12 @@ class Routing:
 
     def _undeclared(self) -> Column:
         """The registered schemas of events that the aggregate does not declare: name by id, as texts."""
-        from pyspark.sql import functions as F
-
         declared = self.branches.aggregate.stored_types()
         others = [schema for schema in self.registry.values() if schema.name not in declared]
         pairs = [F.lit(text) for schema in others for text in (str(schema.id), schema.name)]
         return F.create_map(*pairs).cast("map<string,string>")
 
     def _is_settled(self) -> Column:
-        from pyspark.sql import functions as F
-
         choice = F.when(F.lit(False), F.lit(False))
         for partition, offset in self.settled.items():
             choice = choice.when(F.col("partition") == partition, F.col("offset") < offset)
@@ -139,23 +129,17 @@ class Routing:
 
 def _source() -> Column:
     """The first header that names a record's source, as text."""
-    from pyspark.sql import functions as F
-
     named = F.filter("headers", lambda header: header["key"] == "ce_source")
     return F.try_element_at(named, F.lit(1))["value"].cast("string")
 
 
 def _outcome(branch: Column | None = None, error: Column | None = None, message: Column | None = None) -> Column:
-    from pyspark.sql import functions as F
-
     parts = {"branch": branch, "error": error, "message": message}
     nothing = F.lit(None).cast("string")
     return F.struct(*((nothing if part is None else part).alias(name) for name, part in parts.items()))
 
 
 def _fault(kind: str, *details: Column) -> Column:
-    from pyspark.sql import functions as F
-
     before, _, after = _MESSAGES[kind].partition("{detail}")
     message = F.concat(F.lit(before), *details, F.lit(after)) if details else F.lit(before)
     return _outcome(error=F.lit(_ERRORS[kind]), message=message)
@@ -163,20 +147,14 @@ def _fault(kind: str, *details: Column) -> Column:
 
 def _without_death(headers: Column) -> Column:
     """A dead letter that was replayed and failed again has the headers of its last failure only."""
-    from pyspark.sql import functions as F
-
     return F.filter(headers, lambda header: ~header["key"].startswith(DEAD_LETTER_PREFIX))
 
 
 def _branch_header() -> Column:
-    from pyspark.sql import functions as F
-
     return F.array(_header(BRANCH_HEADER, F.col("_outcome.branch")))
 
 
 def _dead_letter_headers() -> Column:
-    from pyspark.sql import functions as F
-
     values = {
         "topic": F.col("topic"), "partition": F.col("partition"), "offset": F.col("offset"),
         "error": F.col("_outcome.error"), "message": F.col("_outcome.message"), "attempts": F.lit(1),
@@ -187,8 +165,6 @@ def _dead_letter_headers() -> Column:
 
 
 def _header(name: str, value: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
 
 

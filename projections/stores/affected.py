@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from projections.declaring.any_table import key_of
-from projections.declaring.tables import EVENT_TIME, VersionTable
+from projections.declaring.tables import EVENT_TIME
 from projections.planning.planner import ViewPlan
 from projections.stores import facts
 from projections.stores.layout import SINCE, GenerationLayout, RoleLayout, ViewLayout
@@ -42,7 +42,7 @@ def changed_keys(role: RoleLayout) -> Keys:
 def _fill(layout: GenerationLayout, view: ViewLayout, plan: ViewPlan, name: str) -> sa.Insert:
     role = view.roles[name]
     key = role.table.key
-    if isinstance(role.table, VersionTable):
+    if role.table.holds_versions:
         return sa.insert(role.affected).from_select([*key, SINCE], facts.changed_since(role.table, role.staged))
     reached = [changed_keys(role)]
     reached += [_referencing(role, r.columns, view.roles[r.target]) for r in plan.references_from(name)]
@@ -56,7 +56,7 @@ def _referencing(role: RoleLayout, columns: Sequence[str], target: RoleLayout) -
     """The keys of the state's rows that point to an affected row."""
     rows = sa.select(*(role.state.c[k] for k in role.table.key))
     pointed = [target.affected.c[k] for k in target.table.key]
-    if isinstance(target.table, VersionTable):
+    if target.table.holds_versions:
         not_before = role.state.c[EVENT_TIME] >= target.affected.c[SINCE]
         return rows.join(target.affected, sa.and_(role.state.c[columns[0]] == pointed[0], not_before))
     return rows.where(_row(role.state, columns).in_(sa.select(*pointed)))

@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from projections.declaring.any_table import AnyTable
 from projections.declaring.columns import ColumnType, Kind
 from projections.declaring.group import ERASURES, ProjectionGroup
-from projections.declaring.tables import EventTable, Table
-from projections.declaring.views import View, ViewTable, with_noted
+from projections.declaring.tables import Table
+from projections.declaring.views import View, view_behind, with_noted
 from projections.errors import InvalidDefinition
 from projections.planning.planner import plan
 from projections.stores.dialects import NameSpace
@@ -169,8 +169,8 @@ class _Search:
     def _rows_of(
         self, name: str, table: AnyTable | View, conditions: Mapping[str, Any], reached: str, depth: int
     ) -> Iterator[SourceRow]:
-        view = table.view if isinstance(table, ViewTable) else table
-        if isinstance(view, View):
+        view = view_behind(table)
+        if view is not None:
             yield from self.of_view(view, conditions, reached, depth=depth + 1)
         elif isinstance(table, Table):
             yield from self._state_rows(name, table, conditions, reached)
@@ -235,14 +235,13 @@ def _column_of(view: View, column: str) -> ColumnType | None:
 
 
 def _stream(table: Table, values: Mapping[str, Any]) -> str | None:
-    if not isinstance(table, EventTable):
-        return None
-    return f"{table.aggregate.category}-{values[table.key[0]]}"
+    folded = table.is_dense and not table.append_only
+    return f"{table.category}-{values[table.key[0]]}" if folded else None
 
 
 def _shown_name(name: str, table: AnyTable | View) -> str:
-    view = table.view if isinstance(table, ViewTable) else table
-    return view.name if isinstance(view, View) else name
+    view = view_behind(table)
+    return name if view is None else view.name
 
 
 def _said(conditions: Mapping[str, Any]) -> str:

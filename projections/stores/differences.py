@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from eventstore.delivery.masking import MASK
-from projections.declaring.any_table import AnyTable
-from projections.declaring.tables import ViewTopicTable
-from projections.declaring.views import View, ViewTable
+from projections.declaring.views import View
 from projections.errors import KeyNotUnique
 from projections.planning.planner import ViewPlan
 from projections.stores import dialects, retained
@@ -116,18 +114,7 @@ def not_of_the_root(view: View, values: tuple[object, ...]) -> KeyNotUnique:
 
 def _shown(view: View, columns: Sequence[str], values: tuple[object, ...]) -> str:
     """A key by its columns; a function that is given personal values may have returned one under any name."""
-    hidden = _reads_personal(view)
     return ", ".join(
-        f"{column}={MASK if hidden and value is not None else repr(value)}"
+        f"{column}={MASK if view.may_be_personal and value is not None else repr(value)}"
         for column, value in zip(columns, values, strict=True)
     )
-
-
-def _reads_personal(source: AnyTable | View) -> bool:
-    """Whether the rows hold personal values, opened, or may hold them."""
-    if isinstance(source, ViewTable):
-        return _reads_personal(source.view)
-    if isinstance(source, View):
-        return any(map(_reads_personal, source.tables.values()))
-    # What another group's view is made of, its topic does not say.
-    return isinstance(source, ViewTopicTable) or bool(source.personal)

@@ -11,7 +11,7 @@ from projections.declaring.any_table import AnyTable
 from projections.declaring.group import ProjectionGroup
 from projections.declaring.partials import AFTER, BEFORE, SCOPE, is_partial
 from projections.declaring.tables import Table
-from projections.declaring.views import View, ViewTable, with_noted
+from projections.declaring.views import View, view_behind, with_noted
 from projections.stores.dialects import NameSpace
 from projections.stores.layout import generation_name
 from projections.stores.opening import opened
@@ -79,9 +79,9 @@ def explain(views: str | SqlTableStore, group: ProjectionGroup, view: str | View
 
 def _parts(view: View, others: set[str]) -> Iterator[View]:
     for table in view.tables.values():
-        source = table.view if isinstance(table, ViewTable) else table
-        if isinstance(source, View) and source.name not in others:
-            yield from _parts(source, others)
+        read = view_behind(table)
+        if read is not None and read.name not in others:
+            yield from _parts(read, others)
     yield view
 
 

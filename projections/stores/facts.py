@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from projections.declaring.event_versions import EventVersions
-from projections.declaring.streams import EventStream
-from projections.declaring.tables import VALID_FROM, VersionTable
+from projections.declaring.any_table import AnyTable
+from projections.declaring.tables import VALID_FROM
 from projections.errors import UndecodableRecord
 from projections.stores import gaps
 from projections.stores.layout import TableLayout
@@ -17,14 +16,14 @@ _BEGINNING = -(1 << 62)
 
 def complete(connection: sa.Connection, layout: TableLayout) -> None:
     """Drop the staged rows that the state has, and refuse those that contradict its rows."""
-    if isinstance(layout.table, EventStream):
-        _require_one_each(connection, layout)
-    elif isinstance(layout.table, EventVersions):
+    if layout.table.is_dense:
         gaps.require_no_gap(connection, layout)
-    else:
+    elif layout.table.holds_versions:
         _require_first_whole(connection, layout)
+    else:
+        _require_one_each(connection, layout)
     known: sa.ColumnElement[bool] = sa.exists().where(_same(layout.state, layout.staged, layout.row_key))
-    if isinstance(layout.table, EventStream | EventVersions):
+    if not layout.table.holds_versions:
         # The event of a deleted stream: its row stays, marked, so that no repetition brings it back.
         known = known & sa.not_(layout.staged.c["_deleted"])
     connection.execute(sa.delete(layout.staged).where(known))
@@ -80,7 +79,7 @@ def unavailable_value(topic: str, *, key: object, columns: str) -> UndecodableRe
     )
 
 
-def changed_since(table: VersionTable, staged: sa.Table) -> sa.Select[tuple[object, ...]]:
+def changed_since(table: AnyTable, staged: sa.Table) -> sa.Select[tuple[object, ...]]:
     """By key, the earliest event time for which the staged versions change what is valid.
 
     A version says nothing of the time before it. A snapshot's may be the first that is known of its key, and is then

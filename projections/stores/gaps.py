@@ -6,7 +6,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from projections.declaring.event_versions import EventVersions
 from projections.errors import EventsMissing
 from projections.stores.layout import TableLayout
 
@@ -32,7 +31,7 @@ def streams_with_gaps(connection: sa.Connection, layout: TableLayout) -> list[tu
 
 
 def _gaps(layout: TableLayout) -> sa.Select[Any]:
-    return _between_versions(layout) if isinstance(layout.table, EventVersions) else _between_states(layout)
+    return _between_versions(layout) if layout.table.append_only else _between_states(layout)
 
 
 def _between_versions(layout: TableLayout) -> sa.Select[Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
-from projections.declaring.tables import BELOW_STREAMED, ChangelogTable
+from projections.declaring.tables import BELOW_STREAMED
 from projections.errors import OlderThanHorizon
 from projections.stores.layout import AT, GenerationLayout, HorizonLayout, TableLayout
 
@@ -68,7 +68,7 @@ def let_go(connection: sa.Connection, layout: GenerationLayout, *, before: int, 
 
 def require_newer(connection: sa.Connection, layout: TableLayout) -> None:
     """Raise OlderThanHorizon for a staged change that may be of a removed row."""
-    if layout.horizon is None or not isinstance(layout.table, ChangelogTable):
+    if layout.horizon is None or not layout.table.sent_again:
         return
     passed = _passed(connection, layout.horizon)
     if passed is None:

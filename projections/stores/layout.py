@@ -30,10 +30,9 @@ from projections.declaring.any_table import AnyTable
 from projections.declaring.columns import ColumnType
 from projections.declaring.group import ProjectionGroup
 from projections.declaring.partials import AFTER, BEFORE, GROUPS, WHOLE, hidden, shown
-from projections.declaring.streams import EventStream
-from projections.declaring.tables import EventTable, Table, VersionTable, set_at
+from projections.declaring.tables import Table, set_at
 from projections.declaring.timing.retention import Retention
-from projections.declaring.views import View, ViewTable
+from projections.declaring.views import View, view_behind
 from projections.stores.dialects import Dialect, NameSpace
 from projections.stores.keys import Key
 
@@ -262,7 +261,7 @@ def _view_layout(
     roles = {}
     for number, parameter in enumerate(view.tables):
         table = view.table(parameter)
-        rows = tables[id(table.view if isinstance(table, ViewTable) else table.whole)]
+        rows = tables[id(view_behind(table) or table.whole)]
         by = view.root_key_in(parameter) if parameter in view.roots else table.key
         roles[parameter] = _role_layout(space, f"{name}_{number}", table, rows, by=by, grouped=bool(view.by))
     result = space.unlogged(f"result_{name}", *space.columns(columns), *_result_columns())
@@ -293,7 +292,7 @@ def _role_layout(
     key = space.key({c: table.columns[c] for c in table.key}, nullable=nullable)
     row_key = space.key({c: table.stored.get(c, _LONG) for c in table.row_key}, nullable=nullable and by_key)
     reached_by = space.key({c: table.columns[c] for c in by}, nullable=grouped or nullable)
-    since = {SINCE: _LONG} if isinstance(table, VersionTable) and not grouped else {}
+    since = {SINCE: _LONG} if table.holds_versions and not grouped else {}
     affected = space.unlogged(f"affected_{name}", *space.columns({**reached_by.columns, **since}))
     cut = space.unlogged(f"slice_{name}", *space.columns(table.sliced))
     return RoleLayout(table, *rows, affected, cut, key, row_key, reached_by)
@@ -349,8 +348,8 @@ def _position_columns() -> list[sa.Column[Any]]:
 def _staging_columns(table: Table) -> list[sa.Column[Any]]:
     """Position, and what the fold or the changelog needs to be completed from the stored row."""
     extra: list[sa.Column[Any]] = _position_columns()
-    if isinstance(table, EventTable):
+    if table.is_dense and not table.append_only:
         extra.append(sa.Column("_first", sa.BigInteger))
-    if isinstance(table, EventStream) and table.retain is not None:
+    if table.retain is not None:
         extra.append(sa.Column("_late", sa.Integer))
     return extra + [sa.Column(set_at(column), sa.BigInteger) for column in table.sometimes_unset]

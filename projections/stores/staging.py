@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from projections.declaring.columns import ColumnType
-from projections.declaring.tables import EventTable, Table, set_at
+from projections.declaring.tables import Table, set_at
 from projections.errors import StagingLost
 from projections.stores import dialects, facts, gaps, horizon
 from projections.stores.layout import POSITION, GenerationLayout, TableLayout
@@ -45,7 +45,7 @@ def complete(connection: sa.Connection, layout: TableLayout) -> None:
     if layout.table.append_only:
         facts.complete(connection, layout)
         return
-    if isinstance(layout.table, EventTable):
+    if layout.table.is_dense:
         gaps.require_no_gap(connection, layout)
         _place_deletions(connection, layout)
     else:
@@ -128,7 +128,7 @@ def _keep_unset_columns(connection: sa.Connection, layout: TableLayout) -> None:
     if values:
         same = _same_key(staged, state, layout.row_key)
         connection.execute(sa.update(staged).values(values).where(same))
-        if not isinstance(layout.table, EventTable):
+        if not layout.table.is_dense:
             _require_known(connection, layout)
 
 

@@ -20,10 +20,8 @@ from eventstore.closing import Closing
 from eventstore.erasure import PersonalData
 from eventstore.event_types import event_type_of
 from eventstore.personal.sealing import Origin
-from projections.declaring.event_versions import EventVersions
 from projections.declaring.group import ProjectionGroup
-from projections.declaring.streams import EventStream
-from projections.declaring.tables import CapturedTable, ChangelogTable, EventTable
+from projections.declaring.tables import CapturedTable, ChangelogTable, Table
 from projections.environment import Environment
 from projections.errors import InvalidDefinition
 from projections.lifecycle.rebuild import rebuild
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
     from eventstore.erasure import FollowedKeys
 
 Row = Mapping[str, Any]
-_OfEvents = EventTable | EventVersions | EventStream
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -81,8 +78,8 @@ class ViewTrial(Closing):
         store = SqliteTableStore(Path(folder) / f"{group.name}.db")
         self._held.callback(store.close)
         store.prepare()
-        events = [table for table in group.tables.values() if isinstance(table, _OfEvents)]
-        self._log = MemoryLog({k.schema_id: k.registered for table in events for k in table.event_types()})
+        kinds = [kind for table in group.tables.values() for kind in table.event_types()]
+        self._log = MemoryLog({kind.schema_id: kind.registered for kind in kinds})
         # Few rows: what a session of many would compile and shuffle for them takes several times longer.
         small = small_batch_session(spark)
         if group.personal and keys is None:
@@ -178,9 +175,9 @@ class ViewTrial(Closing):
         except ViewsDiffer as error:
             raise ViewsDiffer(f"after {happening} in {table.topic}:\n{error}") from None
 
-    def _folding(self, stream: str) -> _OfEvents:
+    def _folding(self, stream: str) -> Table:
         for table in self._group.tables.values():
-            if isinstance(table, _OfEvents) and stream.startswith(f"{table.aggregate.category}-"):
+            if table.category is not None and stream.startswith(f"{table.category}-"):
                 return table
         raise InvalidDefinition(
             f"no table or stream of group {self._group.name!r} reads stream {stream!r}",

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from eventstore.event_types import event_type_of
 from projections import ProjectionGroup, Stream, Table, as_of, view
 from projections.errors import InvalidDefinition, UndecodableRecord, UnknownColumn
-from projections.spark.bulk import WholeTables, _complete
+from projections.spark.bulk import WholeTables
 from projections.spark.failures import described
+from projections.spark.kinds import kind_of
 from projections.spark.reading.inputs import Reduction
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.view_functions import view_columns
@@ -47,7 +48,7 @@ def raw(spark, records):
 
 def rows_of(spark, table, records):
     """The table's rows as a rebuild has them."""
-    return _complete(Reduction(REGISTRY).reduce(raw(spark, records), table), table)
+    return kind_of(table).complete(Reduction(REGISTRY).reduce(raw(spark, records), table))
 
 
 def paid(identity, customer, minute, *, version=0):

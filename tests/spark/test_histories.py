@@ -13,9 +13,10 @@ from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
 from projections import ProjectionGroup, Table, history, on, view
 from projections.errors import UndecodableRecord
-from projections.spark.bulk import WholeTables, _complete
+from projections.spark.bulk import WholeTables
 from projections.spark.events import decode
 from projections.spark.failures import described
+from projections.spark.kinds import kind_of
 from projections.spark.reading.inputs import Reduction
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.view_functions import view_columns
@@ -60,7 +61,7 @@ def rows_of(spark, table, records, registry):
         for offset, (key, value, *rest) in enumerate(records)
     ]
     raw = spark.createDataFrame(pa.Table.from_pylist(rows, RAW)).coalesce(1)
-    return _complete(Reduction(registry).reduce(raw, table), table)
+    return kind_of(table).complete(Reduction(registry).reduce(raw, table))
 
 
 def versions(spark, declared, records, *columns, registry=REGISTRY):

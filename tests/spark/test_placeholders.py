@@ -20,12 +20,10 @@ from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from eventstore.schema_registry import RegisteredSchema
 from projections import Table
 from projections.logs.port import arrow_record_schema
-from projections.spark.changes.change_events import parsed_columns, typed_columns
-from projections.spark.changes.change_faults import prepare_misfits
-from projections.spark.changes.changelog import prepare_newest_per_key
-from projections.spark.changes.parsers import RecordParser, parser_of
 from projections.spark.changes.unavailable import is_unavailable
-from projections.spark.failures import described
+from projections.spark.failures import FAULT
+from projections.spark.kinds import kind_of
+from projections.spark.reading.inputs import Reduction
 from tests.rows import each_row
 from tests.unit.cdc.missing_values import FORMS, OWN, TABLE
 
@@ -101,14 +99,10 @@ def raw(small: Any, records: list[tuple[bytes, bytes]]) -> Any:
 @each_row(("encoding", "written"), [("json", in_json), ("avro", in_avro)])
 def test_what_is_missing_and_what_arrives_is_the_same_in_python(small: Any, encoding: Any, written: Any) -> None:
     table = Table.from_changelog(TABLE, topic="t", encoding=encoding)
-    reading: RecordParser = parser_of(table, {1: registered(1), 2: registered(2)})
     records = [written(*change) for change in changes()]
     frame = raw(small, records)
-    typed = frame.select(*parsed_columns(table, reading)).select(
-        *typed_columns(table, reading, list(table.sometimes_unset))
-    )
-    with described("t"):
-        there = typed.toArrow().to_pylist()
+    decode, _ = kind_of(table).steps({1: registered(1), 2: registered(2)})
+    there = decode(frame).toArrow().to_pylist()
     decoder = ChangeDecoder(TABLE, schemas=registered if encoding == "avro" else None)
     for offset, (change, found) in enumerate(zip(changes(), there, strict=True)):
         here = decoder.decode(*records[offset], offset=offset)
@@ -116,7 +110,7 @@ def test_what_is_missing_and_what_arrives_is_the_same_in_python(small: Any, enco
         assert found["id"] == here.key["id"]
         for column, value in (here.after or {}).items():
             assert as_python(column, found[column]) == value, (change, column)
-    assert prepare_misfits(table, reading)(frame).count() == 0
+    assert not any(row[FAULT] for row in there)
     assert sum(bool(c["_missing_text"]) for c in there) == 3
 
 
@@ -133,9 +127,9 @@ def test_the_value_before_stays_where_the_connector_s_text_stands(small: Any) ->
     first, second = in_json("1", values, OWN), in_json("1", missing, OWN)
     later = (second[0], second[1].replace(b'"lsn": 1', b'"lsn": 2'))
 
-    (row,) = prepare_newest_per_key(table, parser_of(table, {}))(raw(small, [first, later])).toArrow().to_pylist()
+    (row,) = Reduction({}).reduce(raw(small, [first, later]), table).toArrow().to_pylist()
 
-    (alone,) = prepare_newest_per_key(table, parser_of(table, {}))(raw(small, [first])).toArrow().to_pylist()
+    (alone,) = Reduction({}).reduce(raw(small, [first]), table).toArrow().to_pylist()
     assert {c: row[c] for c in FORMS} == {c: alone[c] for c in FORMS}
     assert row["text"] == UNAVAILABLE
     assert all(row[f"_at_{column}"] == 1 for column in FORMS)

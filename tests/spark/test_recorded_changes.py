@@ -34,11 +34,11 @@ from cdc.errors import UndecodableChange, UnsupportedEncoding
 from projections import Table
 from projections.errors import UndecodableRecord
 from projections.logs.port import arrow_record_schema
-from projections.spark.changes.change_events import parsed_columns, typed_columns
-from projections.spark.changes.changelog import prepare_newest_per_key
 from projections.spark.changes.parsers import parser_of
 from projections.spark.changes.semantic_types import typed
-from projections.spark.failures import described
+from projections.spark.failures import FAULT, described
+from projections.spark.kinds import kind_of
+from projections.spark.reading.inputs import Reduction
 from tests.recordings import traps
 from tests.recordings.every_type import CASES, ROWS, TypeCase
 from tests.recordings.reading import Recording, recordings
@@ -74,13 +74,11 @@ def raw(
     return small.createDataFrame(pa.Table.from_pylist(records, arrow_record_schema(headed=False)))
 
 
-def rows_in_spark(frame: Any, recording: Recording, table: Any, *keep: str) -> list[dict[str, Any]]:
-    encoding = parser_of(table, {i: recording.schema(i) for i in recording.schemas})
-    typed = frame.select(*parsed_columns(table, encoding)).select(
-        *keep, *typed_columns(table, encoding, list(table.sometimes_unset))
-    )
+def rows_in_spark(frame: Any, recording: Recording, table: Any) -> list[dict[str, Any]]:
+    kind = kind_of(table)
+    decode, _ = kind.steps({i: recording.schema(i) for i in recording.schemas})
     with described("recorded"):
-        return typed.toArrow().to_pylist()
+        return kind.refusing(decode)(frame).drop(FAULT).toArrow().to_pylist()
 
 
 def same(column: Any, here: Any, there: Any) -> bool:
@@ -122,7 +120,7 @@ def values_in_spark(small: Any, together: list[Recording], model: SqlTable, leav
     frame = raw(small, one, EVERY, leaving_out=leaving_out, named=one.encoding)
     for recording in together[1:]:
         frame = frame.union(raw(small, recording, EVERY, leaving_out=leaving_out, named=recording.encoding))
-    rows = rows_in_spark(frame, everything, captured(one, model, full_identity=True), "topic")
+    rows = rows_in_spark(frame, everything, captured(one, model, full_identity=True))
     return {(row["topic"], row["_offset"]): row for row in rows}
 
 
@@ -176,7 +174,7 @@ def test_a_wrong_declaration_has_no_value_in_spark(small: Any) -> None:
     recording = recordings()["schemas-adaptive"]
     every = captured(recording, model_of([case for case in CASES if case.name != "vbits"]), full_identity=True)
     encoding = parser_of(every, {})
-    frame = raw(small, recording, EVERY).where("offset = 0").select(*parsed_columns(every, encoding))
+    frame = raw(small, recording, EVERY).where("offset = 0").select(*encoding.parsed(every))
     wrong = []
     for number, (column, kind) in enumerate(MISMATCHES):
         declared = captured(recording, mismatch(column, kind), full_identity=True).columns[column]
@@ -223,9 +221,9 @@ def test_values_that_an_update_left_alone_are_those_before(small: Any, encoding:
     recording = recordings()[encoding]
     table = captured(recording, APART)
     frame = raw(small, recording, traps.APART)
-    reduce = prepare_newest_per_key(table, parser_of(table, {i: recording.schema(i) for i in recording.schemas}))
+    reduction = Reduction({i: recording.schema(i) for i in recording.schemas})
 
-    first, both = (reduce(frame.where(f"offset < {end}")).collect()[0].asDict() for end in (1, 2))
+    first, both = (reduction.reduce(frame.where(f"offset < {end}"), table).collect()[0].asDict() for end in (1, 2))
 
     assert {row["_offset"] for row in rows_in_spark(frame, recording, table) if row["_missing_notes"]} == {1, 4}
     assert (first["label"], both["label"]) == ("first", "second")
@@ -297,7 +295,7 @@ def test_a_later_life_of_the_source_wins_over_greater_positions(small: Any) -> N
     records = [(b'{"id": 1}', change(None, 900, "old", "false")), (b'{"id": 1}', change(1, 5, "new", "last"))]
     recording = Recording("plain", {"lives": records}, {})
     table = captured(recording, WHOLE)
-    (row,) = prepare_newest_per_key(table, parser_of(table, {}))(raw(small, recording, "lives")).collect()
+    (row,) = Reduction({}).reduce(raw(small, recording, "lives"), table).collect()
 
     assert (row.name, row["_epoch"]) == ("new", 1)
 

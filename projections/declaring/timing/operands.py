@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from projections.declaring.predicates import (
-    Both,
     Comparison,
-    Either,
     FieldReference,
-    Negated,
     Operand,
     Operator,
     Path,
     Predicate,
     Relative,
     field,
+    leaves,
 )
 from projections.errors import InvalidDefinition, InvalidPredicate
 
@@ -30,7 +28,6 @@ Sign = Literal["+", "-", "*"]
 Slot = tuple[tuple[str, ...], Function, str | None]
 
 PREVIOUS: Final = "_previous_"  # before the name of a column: no column of a table begins so
-_MIRRORED: Final[dict[Operator, Operator]] = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 class Term(Operand):
@@ -40,25 +37,8 @@ class Term(Operand):
         """A field against it."""
         return Compared(OfRow(path), symbol, self)
 
-    def __eq__(self, other: object) -> Predicate:  # type: ignore[override]  # a predicate is what == is for here
-        return Compared(self, "==", term(other))
-
-    def __ne__(self, other: object) -> Predicate:  # type: ignore[override]
-        return Compared(self, "!=", term(other))
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __lt__(self, other: object) -> Predicate:
-        return Compared(self, "<", term(other))
-
-    def __le__(self, other: object) -> Predicate:
-        return Compared(self, "<=", term(other))
-
-    def __gt__(self, other: object) -> Predicate:
-        return Compared(self, ">", term(other))
-
-    def __ge__(self, other: object) -> Predicate:
-        return Compared(self, ">=", term(other))
+    def _compared(self, symbol: Operator, other: object) -> Predicate:
+        return Compared(self, symbol, term(other))
 
     def __add__(self, other: object) -> Term:
         return Computed(self, "+", term(other))
@@ -247,26 +227,19 @@ def term(value: object) -> Term:
 
 def is_plain(condition: Predicate) -> bool:
     """Whether a condition looks at nothing but the row, and the one before it."""
-    match condition:
-        case Both(left, right) | Either(left, right):
-            return is_plain(left) and is_plain(right)
-        case Negated(inner):
-            return is_plain(inner)
-    return not isinstance(condition, Relative)
+    return not any(isinstance(leaf, Relative) for leaf in leaves(condition))
 
 
 def terms(condition: Predicate) -> list[Term]:
     """The values that a condition computes, those within others too."""
-    match condition:
-        case Both(left, right) | Either(left, right):
-            return terms(left) + terms(right)
-        case Negated(inner):
-            return terms(inner)
-        case Compared(left, _, right):
-            return _within(left) + _within(right)
-        case Missing(value):
-            return _within(value)
-    return []
+    sides: list[Term] = []
+    for leaf in leaves(condition):
+        match leaf:
+            case Compared(left, _, right):
+                sides += (left, right)
+            case Missing(value):
+                sides.append(value)
+    return [one for side in sides for one in _within(side)]
 
 
 def _within(value: Term) -> list[Term]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, NoReturn
 
-from projections.declaring.event_fields import leaves, paths
+from projections.declaring.event_fields import paths
 from projections.declaring.naming import checked_identifier
-from projections.declaring.predicates import Path, Predicate, TypeTest, required
+from projections.declaring.predicates import Path, Predicate, TypeTest, leaves, required
 from projections.declaring.timing import shapes
 from projections.declaring.timing.lengths import Lasting, Length, exact, positive
 from projections.declaring.timing.operands import PREVIOUS, OfRow, Rows, Slot, Taken, terms

@@ -13,7 +13,7 @@ from typing import Final
 from projections.declaring.streams import EventStream
 from projections.declaring.tables import EVENT_TIME, Table
 from projections.declaring.timing.promises import InWindows
-from projections.declaring.views import Input, View, ViewTable
+from projections.declaring.views import Input, View, view_behind
 from projections.errors import InvalidDefinition
 
 Times = Mapping[str, int]  # column → how far before the floor a row may still change by it, in microseconds
@@ -39,15 +39,15 @@ def retention_of(tables: Mapping[str, Table], views: Sequence[View], *, served: 
 
     ``tables`` and ``views`` are all of the group. The ``served`` views forget nothing.
     """
-    streams = [t for t in tables.values() if isinstance(t, EventStream) and t.retain is not None]
-    if not streams:
+    promises = [t.retain for t in tables.values() if t.retain is not None]
+    if not promises:
         return None
     walk = _Walk()
     for view in views:
         walk.follow(view)
     stay = {view.name for view in served} | {view.name for view in views if view.topic is not None}
     return Retention(
-        max(s.retain.late_micros + s.retain.delivered_micros for s in streams if s.retain),
+        max(promise.late_micros + promise.delivered_micros for promise in promises),
         {name: _of_state(walk.needed[id(table)]) for name, table in tables.items() if id(table) in walk.needed},
         {v.name: walk.needed[v.name] for v in views if v.name in walk.needed and v.name not in stay},
         walk.frozen,
@@ -134,16 +134,14 @@ class _Walk:
             needed[column] = max(before, needed.get(column, 0))
 
     def _times(self, table: Input) -> dict[str, int]:
-        whole = table.whole if isinstance(table, EventStream) else None
-        if isinstance(whole, EventStream) and whole.retain is not None:
+        if isinstance(whole := table.whole, EventStream) and whole.retain is not None:
             return {whole.time: 0}
         return self.times.get(_node(table), {})
 
 
 def _node(table: Input) -> object:
-    if isinstance(table, ViewTable):
-        return table.view.name
-    return table.name if isinstance(table, View) else id(table.whole)
+    view = view_behind(table)
+    return view.name if view is not None else id(table.whole)
 
 
 def _first(times: Times) -> str:

@@ -9,7 +9,10 @@ import stat
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from eventstore.identifiers import check_topic
 from projections.errors import ArchiveUnusable
@@ -19,9 +22,6 @@ from projections.logs.port import HEADERS, header_text
 from projections.spark.archive.table import TopicTable
 from projections.spark.hadoop_folders import LOCAL, folders_in, spelled
 from projections.spark.session import has_delta_lake
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,6 @@ class DeltaArchive:
         return functools.reduce(lambda one, other: one.unionByName(other), frames)
 
     def _scan_topic(self, spark: SparkSession, topic: str, offsets: OffsetRange, *, headed: bool) -> DataFrame:
-        from pyspark.sql import functions as F
-
         rows = self.table(topic).rows(spark).where(between(offsets.start[topic], offsets.end[topic]))
         others = [F.expr(header_text(name)) for name in HEADERS if name != "ce_time"]  # which has a column of its own
         headers = [F.col("ce_time"), *others] if headed else []
@@ -144,8 +142,6 @@ def between(start: Mapping[int, int], end: Mapping[int, int]) -> Column:
     Delta skips files by separate conditions on the partition and on the smallest and largest offset. The condition on
     each partition's own range is last.
     """
-    from pyspark.sql import functions as F
-
     partition, offset = F.col("partition"), F.col("offset")
     parts = [(partition == p) & (offset >= start[p]) & (offset < last) for p, last in end.items()]
     outer = (offset >= min(start[p] for p in end)) & (offset < max(end.values()))

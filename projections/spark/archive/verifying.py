@@ -6,7 +6,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from eventstore.kafka.topic_settings import limit_retention
 from eventstore.settings import Settings
@@ -15,9 +18,6 @@ from projections.logs.archive import ArchivableLog, Extent, require_same
 from projections.logs.offsets import OffsetRange
 from projections.spark.archive.delta_archive import DeltaArchive, between
 from projections.spark.failures import described
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _PLACE: Final = ("partition", "offset")
 _LOOK_SECONDS: Final = 1.0
@@ -168,8 +168,6 @@ def _shared(log: ArchivableLog, topic: str, extent: Extent) -> OffsetRange:
 
 def _inner_facts(archive: DeltaArchive, topic: str, extent: Extent) -> tuple[int, int]:
     """How many records the archive has, and how many offsets too many."""
-    from pyspark.sql import functions as F
-
     rows = archive.table(topic).rows(archive.spark)
     inside = between(extent.begin, extent.end) if extent.offsets else F.lit(False)
     offsets = (
@@ -192,8 +190,6 @@ def _held_against(log: ArchivableLog, archive: DeltaArchive, topic: str, shared:
 
 def _differences(theirs: DataFrame, ours: DataFrame) -> tuple[int, int, int]:
     """Counted side by side in one pass: a record is the same where its place and all of its columns are."""
-    from pyspark.sql import functions as F
-
     both = theirs.withColumn("topic", F.lit(1)).unionByName(ours.withColumn("topic", F.lit(0)))
     sides = both.groupBy(*_PLACE, "hash").agg(F.max("topic").alias("there"), F.min("topic").alias("here"))
     counts = sides.agg(
@@ -208,7 +204,5 @@ def _hashed(rows: DataFrame) -> DataFrame:
 
 def _hash() -> Column:
     """A hash of the whole record. With its place, 64 bits are enough unless records are forged."""
-    from pyspark.sql import functions as F
-
     # A null leaves the hash unchanged: isnull adds it.
     return F.xxhash64("topic", "key", "value", "headers", "timestamp", F.isnull("key"), F.isnull("value"))

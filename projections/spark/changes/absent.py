@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from cdc.changes.rules import OP_INSERT, OP_SNAPSHOT, OP_UPDATE
 from projections.declaring.tables import CapturedTable
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-    from projections.spark.changes.parsers import RecordParser
+from projections.spark.changes.parsers import RecordParser
 
 ABSENT: Final = "_absent"  # the column with their names, and a comma between two
 _WITH_ROW: Final = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT)
@@ -24,8 +23,6 @@ _WITH_ROW: Final = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT)
 
 def absent_columns(table: CapturedTable, parser: RecordParser) -> Column:
     """Over parsed records: the names of columns that a row must have and lacks, "" where it lacks none."""
-    from pyspark.sql import functions as F
-
     names = table.never_absent
     if not names:
         return F.lit("")
@@ -36,13 +33,9 @@ def absent_columns(table: CapturedTable, parser: RecordParser) -> Column:
 
 def is_absent(column: str) -> Column:
     """Whether a column is one of those in `ABSENT`."""
-    from pyspark.sql import functions as F
-
     return F.find_in_set(F.lit(column), F.col(ABSENT)) > 0
 
 
 def listed(names: Column) -> Column:
     """The names as text for a message."""
-    from pyspark.sql import functions as F
-
     return F.replace(names, F.lit(","), F.lit(", "))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 
 def base64_of(value: Column) -> Column:
     """Base64 in one line, as JSON has it; Spark's own has a line for every 76 characters."""
-    from pyspark.sql import functions as F
-
     return F.translate(F.base64(value), "\r\n", "")
 
 
@@ -20,8 +16,6 @@ def unscaled(encoded: Column, scale: Column) -> Column:
 
     Four bytes at a time: no function of Spark's reads more than eight, and no decimal has more than 38 digits.
     """
-    from pyspark.sql import functions as F
-
     digits = F.hex(F.unbase64(encoded))
     negative = F.substring(digits, 1, 1) >= "8"
     # Of a negative number, the bytes that are left when one is added to it: -1 - x.
@@ -42,8 +36,6 @@ def bits(text: Column, length: int) -> Column:
 
     Null where there are more than ``length``.
     """
-    from pyspark.sql import functions as F
-
     if length == 1:
         return F.when(text == "true", F.lit("1")).when(text == "false", F.lit("0"))
     size = (length + 7) // 8
@@ -55,7 +47,5 @@ def bits(text: Column, length: int) -> Column:
 
 
 def _byte(encoded: Column, at: Column) -> Column:
-    from pyspark.sql import functions as F
-
     digits = F.substring(F.hex(F.unbase64(encoded)), at * 2 - 1, F.lit(2))
     return F.lpad(F.conv(F.when(digits == "", "00").otherwise(digits), 16, 2), 8, "0")

@@ -6,8 +6,11 @@ typed ``from_json`` would quietly give null.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from cdc.changes.rules import (
     BINLOG_BYTES,
@@ -22,40 +25,50 @@ from cdc.changes.rules import (
     STREAMED,
 )
 from projections.declaring.columns import ColumnType
-from projections.declaring.tables import BELOW_STREAMED, Table
+from projections.declaring.tables import BELOW_STREAMED, VALID_FROM, CapturedTable
+from projections.spark.changes.absent import ABSENT, absent_columns, listed
 from projections.spark.changes.parsers import RecordParser
-from projections.spark.changes.semantic_types import FieldForm, is_value, typed
+from projections.spark.changes.semantic_types import is_value, typed
 from projections.spark.changes.unavailable import is_unavailable, placeholder
-from projections.spark.failures import refuse
+from projections.spark.failures import FAULT, PLACE, fault
+from projections.spark.table_kind import Step
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
+TIMES: Final = ("ts_us", "ts_ns", "ts_ms")  # of the change event's source; older connectors have the last only
 APPLIED: Final = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT, OP_DELETE)
 
 
-def parsed_columns(table: Table, parser: RecordParser, *, times: Sequence[str] = ()) -> list[Column | str]:
-    """The first projection over raw records; its columns are for `typed_columns` alone."""
-    from pyspark.sql import functions as F
+def prepare_changes(table: CapturedTable, parser: RecordParser, known: Sequence[str]) -> Step:
+    """From raw records to the table's columns in their types, operation and position, each with place and fault.
 
-    place = [F.col("topic"), F.col("partition"), F.col("offset")]
-    return [*place, F.col("value").isNull().alias("_tombstone"), *parser.parsed(table, times)]
+    Whether a column of ``known`` was unavailable is a column, `missing`. `ABSENT` has the columns that a record lacks.
+    Of a table of versions there is also when a change was committed, `VALID_FROM`.
+    """
+    times = TIMES if table.holds_versions else ()
+    parsed: list[Column | str] = [
+        *PLACE,
+        F.col("value").isNull().alias("_tombstone"),
+        parser.unreadable().alias("_unreadable"),
+    ]
+    typed = [*_typed_columns(table, parser, known), "_tombstone", "k", "v", "v_malformed", "_unreadable"]
+    faults = F.coalesce("_unreadable", *record_faults(table)).alias(FAULT)
+    parts = (*table.columns, *map(missing, known), "_op", "_epoch", "_pos", "_offset", "_tombstone", ABSENT)
+    result: list[Column | str] = [*PLACE, *parts, *([VALID_FROM] if table.holds_versions else []), faults]
+    return lambda raw: raw.select(*parsed, *parser.parsed(table, times)).select(*typed).select(*result)
 
 
-def typed_columns(table: Table, parser: RecordParser, known: Sequence[str]) -> list[Column]:
-    """The table's columns in their types, whether those ``known`` to vary are unavailable, operation and position."""
-    from pyspark.sql import functions as F
-
+def _typed_columns(table: CapturedTable, parser: RecordParser, known: Sequence[str]) -> list[Column | str]:
     after, types, mark = F.col("v.after"), table.columns, placeholder()
     return [
-        *(_required(F.col("k")[c], types[c], c, parser.form("k", c)).alias(c) for c in table.key),
-        *(_cast(after[c], types[c], c, parser.form("v", c)).alias(c) for c in table.payload),
+        *PLACE,
+        *(typed(F.col("k")[c], types[c], parser.form("k", c)).alias(c) for c in table.key),
+        *(typed(after[c], types[c], parser.form("v", c), mark).alias(c) for c in table.payload),
         *(F.coalesce(is_unavailable(after[c], types[c], mark), F.lit(False)).alias(missing(c)) for c in known),
-        F.col("_tombstone"),
-        _operation().alias("_op"),
-        _epoch().alias("_epoch"),
+        F.when(~F.col("_tombstone"), F.col("v.op")).alias("_op"),
+        F.when(~F.col("_tombstone"), F.coalesce(_said_epoch().try_cast("bigint"), F.lit(0))).alias("_epoch"),
         _position().alias("_pos"),
         F.col("offset").alias("_offset"),
+        absent_columns(table, parser).alias(ABSENT),
+        *([committed_at().alias(VALID_FROM)] if table.holds_versions else []),
     ]
 
 
@@ -64,28 +77,22 @@ def missing(column: str) -> str:
     return f"_missing_{column}"
 
 
-def _operation() -> Column:
-    from pyspark.sql import functions as F
+def committed_at() -> Column:
+    """When a change was committed, in microseconds; null where the change event does not say."""
+    us, ms = F.col("v.source")["ts_us"], F.col("v.source")["ts_ms"] * 1000
+    ns = F.expr("v.source.ts_ns div 1000")  # in whole numbers: `/` gives a double, which has fewer digits
+    return F.coalesce(us, ns, ms)
 
-    known = F.when(is_change(), F.col("v.op"))
-    return F.when(~F.col("_tombstone"), F.coalesce(known, no_row(refuse, otherwise=refuse("bad_json"))))
 
-
-def is_change() -> Column:
+def _is_change() -> Column:
     """Whether a record is a change of one row: with the row after it, and without where it was deleted."""
-    from pyspark.sql import functions as F
-
     op, leaves_none = F.col("v.op"), F.col("v")[FIELD_AFTER].isNull()
     fits = op.isin(*APPLIED) & ((op == OP_DELETE) == leaves_none) & ~F.col("v_malformed")
     return F.coalesce(fits, F.lit(False))
 
 
-def _epoch() -> Column:
-    from pyspark.sql import functions as F
-
-    said = F.col("v")[FIELD_EPOCH]
-    epoch = F.coalesce(said.try_cast("bigint"), F.when(said.isNotNull(), refuse("bad_json").cast("bigint")), F.lit(0))
-    return F.when(~F.col("_tombstone"), epoch)
+def _said_epoch() -> Column:
+    return F.col("v")[FIELD_EPOCH]
 
 
 def _position() -> Column:
@@ -93,22 +100,16 @@ def _position() -> Column:
 
     A transaction that was open while the slot was made is streamed with lower LSNs than the snapshot's, and is newer.
     """
-    from pyspark.sql import functions as F
-
-    streamed = F.when(~F.col("_tombstone"), F.coalesce(*places_in_source(), refuse("bad_json").cast("bigint")))
+    streamed = F.when(~F.col("_tombstone"), F.coalesce(*places_in_source()))
     return F.when(_is_streamed(), streamed).otherwise(streamed - F.lit(BELOW_STREAMED))
 
 
 def _is_streamed() -> Column:
-    from pyspark.sql import functions as F
-
     return F.coalesce(F.col("v.source")["snapshot"], F.lit(STREAMED)) == STREAMED
 
 
 def places_in_source() -> list[Column]:
     """Where a change stands in its source, the first that is not null."""
-    from pyspark.sql import functions as F
-
     source = F.col("v.source")
     file = F.regexp_extract(source["file"], r"\.(\d+)$", 1).try_cast("bigint")
     binlog = F.shiftleft(file, BINLOG_BYTES) + source["pos"]
@@ -118,31 +119,23 @@ def places_in_source() -> list[Column]:
     return [source["lsn"], binlog, F.when(~_is_streamed(), seen)]
 
 
-def _required(text: Column, column: ColumnType, name: str, form: FieldForm | None) -> Column:
-    from pyspark.sql import functions as F
+def record_faults(table: CapturedTable) -> Iterator[Column]:
+    """Over typed columns, what may be wrong with a record; the first that is not null is its fault.
 
-    refused = no_row(refuse, otherwise=refuse("bad_value", F.lit(name)))
-    return F.coalesce(typed(text, column, form), refused.cast(column.ddl))
-
-
-def no_row(fault: Callable[[str], Column], *, otherwise: Column) -> Column:
-    """The fault of a record that is no row change: a truncation has no key, and a message has another key."""
-    from pyspark.sql import functions as F
-
-    op = F.col("v.op")
-    return F.when(op == OP_TRUNCATE, fault("truncated")).when(op == OP_MESSAGE, fault("message")).otherwise(otherwise)
-
-
-def _cast(text: Column, column: ColumnType, name: str, form: FieldForm | None) -> Column:
-    """The value, null where it is null or unavailable; one that does not fit fails the query.
-
-    ``coalesce`` makes the value once; a test of it before it would make it twice.
+    A truncation has no key, and a message has another key: they are faults of their own.
     """
-    from pyspark.sql import functions as F
-
-    mark = placeholder()
-    wrong = is_sent(text, column, mark)
-    return F.coalesce(typed(text, column, form, mark), F.when(wrong, refuse("bad_value", F.lit(name)).cast(column.ddl)))
+    mark, op, sent = placeholder(), F.col("v.op"), ~F.col("_tombstone")
+    yield F.when(sent & (op == OP_TRUNCATE), fault("truncated")).when(sent & (op == OP_MESSAGE), fault("message"))
+    for c in table.key:
+        yield F.when(F.col(c).isNull(), fault("bad_value", F.lit(c)))
+    for c in table.payload:
+        misfit = F.col(c).isNull() & is_sent(F.col("v.after")[c], table.columns[c], mark)
+        yield F.when(misfit, fault("bad_value", F.lit(c)))
+    no_place = (_said_epoch().isNotNull() & _said_epoch().try_cast("bigint").isNull()) | F.col("_pos").isNull()
+    yield F.when(sent & (~_is_change() | no_place), fault("bad_json"))
+    if table.holds_versions:
+        yield F.when(sent & F.col(VALID_FROM).isNull(), fault("no_source_time"))
+        yield F.when(F.length(ABSENT) > 0, fault("column_absent_in_version", listed(F.col(ABSENT))))
 
 
 def is_sent(text: Column, column: ColumnType, mark: Column) -> Column:

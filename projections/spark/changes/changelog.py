@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import functools
+import operator
+from collections.abc import Iterator
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from cdc.changes.rules import OP_DELETE, OP_SNAPSHOT
 from projections.declaring.tables import ChangelogTable, set_at
-from projections.spark.changes.absent import ABSENT, absent_columns, is_absent, listed
-from projections.spark.changes.change_events import APPLIED, missing, parsed_columns, typed_columns
-from projections.spark.changes.parsers import RecordParser
-from projections.spark.failures import FAULT, fault, refuse
+from projections.spark.changes.absent import ABSENT, is_absent, listed
+from projections.spark.changes.change_events import APPLIED, missing, prepare_changes
+from projections.spark.changes.parsers import parser_of
+from projections.spark.failures import FAULT, PLACE, fault, refuse
 from projections.spark.gathering import gathered
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from projections.spark.table_kind import Fold, Registry, Step, TableKind
 
 
-def prepare_newest_per_key(table: ChangelogTable, parser: RecordParser) -> Callable[[DataFrame], DataFrame]:
-    """The step from raw records to one row a key, with the staging columns of ``layout``.
+class NewestRows(TableKind[ChangelogTable]):
+    """The newest row of each key of a captured table."""
+
+    always_read = "_op"
+
+    def steps(self, registry: Registry) -> tuple[Step, Fold]:
+        """See `TableKind`."""
+        return self._decoding(registry), _newest_per_key(self.table)
+
+    def questions(self, registry: Registry) -> Iterator[Step]:
+        """Which records are at fault, and then which lack a column."""
+        yield from super().questions(registry)
+        yield _lacking(self.table, self._decoding(registry))
+
+    def _decoding(self, registry: Registry) -> Step:
+        return prepare_changes(self.table, parser_of(self.table, registry), self.table.sometimes_unset)
+
+    def lacks(self) -> Column:
+        """Whether a value was unavailable in every record of the key."""
+        unset = [F.col(set_at(c)).isNull() for c in self.table.sometimes_unset]
+        return functools.reduce(operator.or_, unset, F.lit(False)) & ~F.col("_deleted")
+
+    def there(self, staged: DataFrame) -> DataFrame:
+        """Without tombstones of keys that have no record left."""
+        return staged.where(F.col("_pos").isNotNull())
+
+
+def _newest_per_key(table: ChangelogTable) -> Fold:
+    """From changes to one row a key, with the staging columns of ``layout``.
 
     A tombstone that no change event of its key precedes in the range has a null position: the stored row gives it one.
     A column whose value is unavailable (TOAST) takes the last one known in the range, with the position of that record.
@@ -29,32 +55,18 @@ def prepare_newest_per_key(table: ChangelogTable, parser: RecordParser) -> Calla
     that lacks a column is filled by the row that a snapshot read after it, which the position alone would pass over.
     """
     known = list(table.sometimes_unset)
-    (parsed, typed), aggregates, row = _changes(table, parser, known), _aggregates(table, known), _row()
+    aggregates, row = _aggregates(table, known), _row()
     result: list[Column | str] = [*table.key, *(_column(c, known) for c in table.payload), *_staging(table, known)]
-
-    def newest(raw: DataFrame) -> DataFrame:
-        changes = raw.select(*parsed).select(*typed)
-        return gathered(changes, table.key).agg(*aggregates).select("*", row).select(*result)
-
-    return newest
+    return lambda changes, stored: gathered(changes, table.key).agg(*aggregates).select("*", row).select(*result)
 
 
-def _changes(
-    table: ChangelogTable, parser: RecordParser, known: list[str]
-) -> tuple[list[Column | str], list[Column | str]]:
-    """The first projection over raw records, and the second one."""
-    lacking = absent_columns(table, parser).alias(ABSENT)
-    typed: list[Column | str] = [*typed_columns(table, parser, known), "topic", "partition", lacking]
-    return parsed_columns(table, parser), typed
-
-
-def prepare_lacking(table: ChangelogTable, parser: RecordParser) -> Callable[[DataFrame], DataFrame]:
-    """The step from raw records, otherwise in order, to those that lack a column and are replaced by no other.
+def _lacking(table: ChangelogTable, decode: Step) -> Step:
+    """From raw records, otherwise in order, to those that lack a column and are replaced by no other.
 
     Their places, and a column `_fault`. All of a key at once: without the newest, the one before would be the newest.
     """
-    (parsed, typed), order = _changes(table, parser, []), F.struct("_epoch", "_pos", "_offset")
-    of_rows = F.col("_tombstone") | F.col("v.op").isin(*APPLIED)  # a TRUNCATE has no key
+    order = F.struct("_epoch", "_pos", "_offset")
+    of_rows = F.col("_tombstone") | F.col("_op").isin(*APPLIED)  # a TRUNCATE has no key
     of_key, of_life = Window.partitionBy(*table.key), Window.partitionBy(*table.key, "_epoch")
     newest = F.max(F.when(_is_whole(), order)).over(of_key)
     after = F.greatest(
@@ -62,12 +74,11 @@ def prepare_lacking(table: ChangelogTable, parser: RecordParser) -> Callable[[Da
         F.max(F.when(F.col("_tombstone"), F.col("_offset"))).over(of_key),
     )
     replaced = F.coalesce(order < newest, F.lit(False)) | F.coalesce(F.col("_offset") < after, F.lit(False))
-    place = ("topic", "partition", F.col("_offset").alias("offset"))
     absent = fault("column_absent", listed(F.col(ABSENT))).alias(FAULT)
 
     def lacking(raw: DataFrame) -> DataFrame:
-        marked = raw.select(*parsed).where(of_rows).select(*typed).withColumn("replaced", replaced)
-        return marked.where((F.length(ABSENT) > 0) & ~F.col("replaced")).select(*place, absent)
+        marked = decode(raw).where(of_rows).withColumn("replaced", replaced)
+        return marked.where((F.length(ABSENT) > 0) & ~F.col("replaced")).select(*PLACE, absent)
 
     return lacking
 

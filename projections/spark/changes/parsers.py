@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from cdc.changes.change_records import fields_of, without_logical_types
 from cdc.changes.field_names import avro_name
@@ -20,10 +23,7 @@ from eventstore.schema_registry import RegisteredSchema
 from projections.declaring.tables import CapturedTable, Table
 from projections.spark.changes.bit_fields import base64_of
 from projections.spark.changes.semantic_types import FieldForm
-from projections.spark.failures import fault, no_fault, refuse
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from projections.spark.failures import fault, no_fault
 
 Fields = Mapping[str, str]  # names in records, by those of the table's columns
 NO_FIELDS: Final[Fields] = {}
@@ -47,7 +47,7 @@ class RecordParser(Protocol):
         """Over parsed records with a row: those of the columns that it does not have, with commas between them."""
 
     def unreadable(self) -> Column:
-        """Over raw records: why `parsed` would fail, as a fault; null where it would not."""
+        """Over raw records: why `parsed` has only nulls, as a fault; null where it could read the record."""
 
 
 class JsonParser:
@@ -73,8 +73,6 @@ class JsonParser:
 
     def absent(self, names: Sequence[str]) -> Column:
         """Those that are no key of the row's object, which is parsed once more for it."""
-        from pyspark.sql import functions as F
-
         row = F.get_json_object(F.col("value").cast("string"), f"$.{FIELD_AFTER}")
         return _not_among(names, F.json_object_keys(row), self._fields)
 
@@ -91,8 +89,6 @@ class SchemaJsonParser:
 
     def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column | str]:
         """See `RecordParser`."""
-        from pyspark.sql import functions as F
-
         key = _json("key", lambda fields: _with_schema(_row(table.key, fields), _FIELDS), self._fields)[_OBJECT]
         parts = f"fields: array<struct<field: string, {_FIELDS}>>"
         whole = _json("value", lambda fields: _with_schema(_event(table, times, fields), parts), self._fields)
@@ -108,8 +104,6 @@ class SchemaJsonParser:
 
     def form(self, side: str, column: str) -> FieldForm | None:
         """The form in the record's own schema."""
-        from pyspark.sql import functions as F
-
         fields, name = F.col(f"{side}_fields"), self._fields.get(column, column)
         own = F.get(F.filter(fields, lambda field: field["field"] == name), F.lit(0))
         of_items = own["items"]
@@ -118,8 +112,6 @@ class SchemaJsonParser:
 
     def absent(self, names: Sequence[str]) -> Column:
         """Those that the record's own schema does not describe."""
-        from pyspark.sql import functions as F
-
         there = F.coalesce(F.col("v_fields")["field"], F.array().cast("array<string>"))
         return _not_among(names, there, self._fields)
 
@@ -149,8 +141,6 @@ class AvroParser:
 
     def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column | str]:
         """See `RecordParser`."""
-        from pyspark.sql import functions as F
-
         key = self._decoded("key", lambda row, form: _struct(row, fields_of(form), self._named(table.key)))
         row = self._named(table.columns)
         value = self._decoded("value", lambda event, form: _avro_event(event, form, row, times))
@@ -158,7 +148,6 @@ class AvroParser:
         return [key.alias("k"), value.alias("v"), F.lit(False).alias("v_malformed"), *ids]
 
     def _decoded(self, side: str, content: Callable[[Column, Form], Column]) -> Column:
-        from pyspark.sql import functions as F
         from pyspark.sql.avro.functions import from_avro
 
         body = F.expr(f"substring({side}, {FRAME + 1})")
@@ -166,8 +155,7 @@ class AvroParser:
         for id_, form in self._possible_forms(side).items():
             decoded = from_avro(body, json.dumps(self._schemas[id_]), {"mode": "PERMISSIVE"})
             chosen = chosen.when(_id(side) == id_, content(decoded, form))
-        unframed = F.when(_id(side).isNull(), refuse("not_avro", _head(side)))
-        return chosen.otherwise(unframed.otherwise(refuse("unknown_schema", _id(side).cast("string"))))
+        return chosen
 
     def _possible_forms(self, side: str) -> dict[int, Form]:
         """The schemas that a key's, or a change event's, may be."""
@@ -177,7 +165,6 @@ class AvroParser:
 
     def unreadable(self) -> Column:
         """Where key or value has no frame, or the id of no schema that such a one may have."""
-        from pyspark.sql import functions as F
 
         def of(side: str) -> Column:
             known = _id(side).isin(*self._possible_forms(side))
@@ -196,8 +183,6 @@ class AvroParser:
 
     def absent(self, names: Sequence[str]) -> Column:
         """Those that the writer's schema does not have."""
-        from pyspark.sql import functions as F
-
         choice = F.when(F.lit(False), "")
         for id_, form in self._possible_forms("value").items():
             fields = fields_of(form, FIELD_AFTER)
@@ -221,8 +206,6 @@ def parser_of(table: CapturedTable, schemas: Mapping[int, RegisteredSchema]) -> 
 
 
 def _by_id(column: str, forms: Mapping[int, FieldForm]) -> FieldForm:
-    from pyspark.sql import functions as F
-
     def chosen(part: Callable[[FieldForm], Column]) -> Column:
         choice = F.when(F.lit(False), F.lit(None).cast("string"))
         for id_, form in forms.items():
@@ -235,22 +218,16 @@ def _by_id(column: str, forms: Mapping[int, FieldForm]) -> FieldForm:
 
 
 def _head(side: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.coalesce(F.hex(F.expr(f"substring({side}, 1, {FRAME})")), F.lit("nothing"))
 
 
 def _id(side: str) -> Column:
-    from pyspark.sql import functions as F
-
     framed = F.expr(f"substring({side}, 1, 1) = X'00'")
     return F.when(framed, F.conv(F.expr(f"hex(substring({side}, 2, {FRAME - 1}))"), 16, 10).cast("bigint"))
 
 
 def _avro_event(event: Column, form: Form, columns: Fields, times: Sequence[str]) -> Column:
     """A decoded envelope in the shape that JSON is parsed into."""
-    from pyspark.sql import functions as F
-
     fields = fields_of(form)
     source_form = fields_of(form, "source")
     nothing = F.lit(None).cast(f"struct<{_row(columns)}>")
@@ -274,16 +251,12 @@ def _avro_event(event: Column, form: Form, columns: Fields, times: Sequence[str]
 
 def _struct(row: Column, forms: Mapping[str, Form], columns: Fields) -> Column:
     """The columns' texts; ``columns`` has the field of each."""
-    from pyspark.sql import functions as F
-
     texts = {c: _text_of(row[f], forms[f]) if f in forms else F.lit(None).cast("string") for c, f in columns.items()}
     return F.struct(*(text.alias(column) for column, text in texts.items()))
 
 
 def _text_of(value: Column, form: Form) -> Column:
     """An Avro value as JSON would have it: base64 of bytes, JSON of what has parts."""
-    from pyspark.sql import functions as F
-
     if form.type in ("bytes", "fixed"):
         return base64_of(value)
     return F.to_json(value) if form.type in ("array", "map", "record") else value.cast("string")
@@ -291,7 +264,6 @@ def _text_of(value: Column, form: Form) -> Column:
 
 def _not_among(names: Sequence[str], there: Column, fields: Mapping[str, str]) -> Column:
     """The names that an array does not have, as `RecordParser.absent` does; ``fields`` are those it would have."""
-    from pyspark.sql import functions as F
 
     def array(texts: Iterable[str]) -> Column:
         return F.array(*map(F.lit, texts))
@@ -313,8 +285,6 @@ def _json(side: str, shape: Callable[[Fields], str], fields: Fields) -> Column:
     Parsed as the field of an object: what stands behind the record's own would be passed over. The cast goes by the
     places of fields: it renames them, whatever characters and cases the record's names have.
     """
-    from pyspark.sql import functions as F
-
     text = F.try_validate_utf8(F.col(side).cast("string"))
     whole = F.concat(F.lit(f'{{"{_OBJECT}":'), text, F.lit("}"))
     options = {"columnNameOfCorruptRecord": _MALFORMED, "allowSingleQuotes": "false"}

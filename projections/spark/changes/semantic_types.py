@@ -9,7 +9,10 @@ of an array whose items say by themselves what they are. Null is a value that do
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from cdc.changes.column_types import INNER_ARRAY
 from cdc.changes.semantic_types import (
@@ -31,9 +34,6 @@ from projections.declaring.columns import ColumnType
 from projections.spark.changes.bit_fields import base64_of, bits, unscaled
 from projections.spark.changes.unavailable import is_unavailable
 from projections.spark.nesting import JSON_NULL, canonical
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 _MICROS: Final = 1_000_000
 _DECIMAL_DIGITS: Final = 38
@@ -68,8 +68,6 @@ class FieldForm:
     @classmethod
     def fixed(cls, form: Form) -> FieldForm:
         """A form that is the same in all records."""
-        from pyspark.sql import functions as F
-
         items = None if form.items is None else cls.fixed(form.items)
         kind, name, scale = (F.lit(said).cast("string") for said in (form.type, form.name, form.scale))
         return cls(kind, name, scale, items)
@@ -77,8 +75,6 @@ class FieldForm:
 
 def is_value(text: Column, column: ColumnType) -> Column:
     """Whether a text that is there is one of a value: JSON has a null of its own."""
-    from pyspark.sql import functions as F
-
     return F.trim(text) != JSON_NULL if column.shape and column.items is None else text.isNotNull()
 
 
@@ -87,8 +83,6 @@ def typed(text: Column, column: ColumnType, form: FieldForm | None, mark: Column
 
     ``mark`` is what stands for an unavailable value, which is null too. Values of keys and items of arrays never are.
     """
-    from pyspark.sql import functions as F
-
     if mark is not None and column.varies_in_length:
         text = F.when(~is_unavailable(text, column, mark), text)
     value = _value(text, column, form)
@@ -102,8 +96,6 @@ def of_text(text: Column, column: ColumnType) -> Column:
 
 def _fits(column: ColumnType, form: FieldForm) -> Column:
     """Whether the column is of a type that the schema's can be: a number of days is a date, and no number."""
-    from pyspark.sql import functions as F
-
     name = F.coalesce(form.name, F.lit(""))
     taken = _TAKEN.get(column.meaning or column.kind, frozenset())
     fits = ~name.isin(*sorted(_LED - taken))
@@ -115,8 +107,6 @@ def _fits(column: ColumnType, form: FieldForm) -> Column:
 
 
 def _value(text: Column, column: ColumnType, form: FieldForm | None) -> Column:
-    from pyspark.sql import functions as F
-
     if column.items is not None:
         return _array(text, column.items, form and form.items, is_flat=column.dimensions == 1)
     if column.shape:
@@ -144,8 +134,6 @@ def _value(text: Column, column: ColumnType, form: FieldForm | None) -> Column:
 
 
 def _date(text: Column, form: FieldForm | None) -> Column:
-    from pyspark.sql import functions as F
-
     last, first = F.lit(_LAST).cast("date"), F.lit(_FIRST).cast("date")
     # 2013-01-31, or 2013-01-31Z as isostring has it; years of more digits are longer.
     written = F.length(text).between(10, 11) & (F.substring(text, 1, 4) != "0000")
@@ -165,8 +153,6 @@ def _date(text: Column, form: FieldForm | None) -> Column:
 
 
 def _timestamp(text: Column, form: FieldForm | None, *, zoned: bool) -> Column:
-    from pyspark.sql import functions as F
-
     last, first = F.lit(_LAST_MOMENT).cast("timestamp"), F.lit(_FIRST_MOMENT).cast("timestamp")
     written = (F.substring(text, 5, 1) == "-") & (F.substring(text, 11, 1) == "T") & (F.substring(text, 1, 4) != "0000")
     if zoned:
@@ -188,8 +174,6 @@ def _timestamp(text: Column, form: FieldForm | None, *, zoned: bool) -> Column:
 
 def _micros(units: Column, name: Column, per_second: dict[str, int]) -> Column:
     """Whole microseconds, rounded down, by the semantic type's units of a second; null beyond 64 bits."""
-    from pyspark.sql import functions as F
-
     thousandth = F.call_function("div", units - F.pmod(units, F.lit(1000)), F.lit(1000))
     by_units = {1_000: F.try_multiply(units, F.lit(1000)), _MICROS: units, 1_000_000_000: thousandth}
     names = {count: [name for name, per in per_second.items() if per == count] for count in by_units}
@@ -201,8 +185,6 @@ def _micros(units: Column, name: Column, per_second: dict[str, int]) -> Column:
 
 def _time(text: Column, form: FieldForm | None, *, zone: str) -> Column:
     """Hours to microseconds; finer digits are cut off, as a time of Python's has no more."""
-    from pyspark.sql import functions as F
-
     fraction = F.rpad(F.substring(F.regexp_extract(text, _TIME, 2), 1, 6), 6, "0")
     said = F.concat(F.regexp_extract(text, _TIME, 1), F.lit("."), fraction, F.lit(zone))
     in_a_day = F.substring(text, 1, 2).between("00", "23")
@@ -217,7 +199,6 @@ def _time(text: Column, form: FieldForm | None, *, zone: str) -> Column:
 
 def _interval(text: Column, form: FieldForm | None) -> Column:
     """Years and months as they are, all else in seconds: a day of PostgreSQL's has 24 hours when it is compared."""
-    from pyspark.sql import functions as F
 
     def part(number: int, unit: int) -> Column:
         return F.regexp_extract(text, _INTERVAL, number).cast("decimal(20,6)") * F.lit(unit).cast("decimal(6,0)")
@@ -234,8 +215,6 @@ def _interval(text: Column, form: FieldForm | None) -> Column:
 
 def _decimal(text: Column, form: FieldForm | None) -> Column:
     """Text that a cast to decimal takes."""
-    from pyspark.sql import functions as F
-
     if form is None:
         return text
     varying = unscaled(F.get_json_object(text, "$.value"), F.get_json_object(text, "$.scale"))
@@ -245,8 +224,6 @@ def _decimal(text: Column, form: FieldForm | None) -> Column:
 
 def _exact(text: Column, column: ColumnType) -> Column:
     """The decimal, null where the column's scale would round it: a cast alone rounds and says nothing."""
-    from pyspark.sql import functions as F
-
     value, point = text.try_cast(column.ddl), F.instr(text, ".")
     plain = (F.instr(F.upper(text), "E") == 0) & ((point == 0) | (F.length(text) - point <= column.scale))
     # As many digits behind the point as are free of the 38 that a decimal has, and none that it would round.
@@ -260,8 +237,6 @@ def _exact(text: Column, column: ColumnType) -> Column:
 
 def _array(text: Column, items: ColumnType, form: FieldForm | None, *, is_flat: bool) -> Column:
     """The array as JSON of its items, each of which says by itself what it is; null of an array of arrays."""
-    from pyspark.sql import functions as F
-
     texts = F.from_json(text, "array<string>")
     opened = F.transform(texts, lambda item: _said(typed(item, items, form), items))
     pairs = F.arrays_zip(texts.alias("text"), opened.alias("value"))
@@ -274,16 +249,12 @@ def _array(text: Column, items: ColumnType, form: FieldForm | None, *, is_flat: 
 
 def _is_nested(texts: Column, items: ColumnType) -> Column:
     """Whether a list looks like an array of arrays: as in Python, of nulls alone or of the names of Java's classes."""
-    from pyspark.sql import functions as F
-
     if items.kind == "string" and items.meaning in ("", "uuid"):
         return F.exists(texts, lambda item: F.coalesce(item.rlike(f"^{INNER_ARRAY}$"), F.lit(False)))
     return (F.size(texts) > 0) & F.forall(texts, lambda item: item.isNull())
 
 
 def _said(value: Column, column: ColumnType) -> Column:
-    from pyspark.sql import functions as F
-
     if column.kind == "timestamp":
         return F.date_format(value, _TO_THE_MICROSECOND)
     if column.kind == "binary":

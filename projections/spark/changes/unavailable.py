@@ -7,14 +7,14 @@ first: what stands behind an `and` is computed for every row, once it occurs twi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from projections.declaring.columns import ColumnType
 from projections.spark.changes.bit_fields import base64_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 _NUMBERS: Final = frozenset({"int", "long"})
 _UUID_LIST: Final = 40  # bytes of the JSON of a list of one UUID
@@ -23,8 +23,6 @@ _HEX, _VARIANTS = "0123456789abcdef", "89ab" * 4
 
 def placeholder() -> Column:
     """The text that a parsed change event was written with: Debezium's own where the event names none."""
-    from pyspark.sql import functions as F
-
     return F.coalesce(F.col("v")[FIELD_UNAVAILABLE], F.lit(UNAVAILABLE))
 
 
@@ -38,22 +36,16 @@ def is_unavailable(text: Column, column: ColumnType, mark: Column) -> Column:
 
 
 def _is_base64(text: Column, mark: Column) -> Column:
-    from pyspark.sql import functions as F
-
     size = F.call_function("div", F.octet_length(mark) + 2, F.lit(3)) * 4
     return _equal_if(F.octet_length(text) == size, text, base64_of(mark.cast("binary")))
 
 
 def _is_map(text: Column, mark: Column) -> Column:
-    from pyspark.sql import functions as F
-
     size = F.octet_length(mark) * 2 + 7
     return _equal_if(F.octet_length(text) == size, text, F.concat(F.lit('{"'), mark, F.lit('":"'), mark, F.lit('"}')))
 
 
 def _is_marked_list(text: Column, items: ColumnType, mark: Column) -> Column:
-    from pyspark.sql import functions as F
-
     size = F.octet_length(text)
     if items.kind in _NUMBERS:
         # Codes have one digit to three, and a comma or a bracket each.
@@ -64,14 +56,10 @@ def _is_marked_list(text: Column, items: ColumnType, mark: Column) -> Column:
 
 
 def _equal_if(has_its_length: Column, text: Column, made: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.when(has_its_length, text == made).otherwise(F.lit(False))
 
 
 def _codes(mark: Column) -> Column:
-    from pyspark.sql import functions as F
-
     digits, count = F.hex(mark.cast("binary")), F.octet_length(mark)
     codes = F.transform(
         F.sequence(F.lit(1), count), lambda at: F.conv(F.substring(digits, at * 2 - 1, F.lit(2)), 16, 10)
@@ -81,8 +69,6 @@ def _codes(mark: Column) -> Column:
 
 def _uuid(mark: Column) -> Column:
     """The UUID that Java makes of the text's bytes: their MD5, with the version 3 and the variant put into it."""
-    from pyspark.sql import functions as F
-
     digits = F.md5(mark.cast("binary"))
 
     def part(start: int, length: int) -> Column:

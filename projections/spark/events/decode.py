@@ -11,18 +11,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from eventstore.event_types import EventType
 from eventstore.fields.casting import kind_of
 from eventstore.fields.serialization import FRAME
 from eventstore.schema_registry import RegisteredSchema
+from projections.declaring.tables import Table
 from projections.spark.events.python_avro import avro_in_the_jvm, parsed_in_python
 from projections.spark.events.upcasting import Reading, split
-from projections.spark.failures import FAULT, fault, no_fault, refuse
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from projections.spark.failures import FAULT, PLACE, fault, no_fault
+from projections.spark.table_kind import Step
 
 
 def with_bindings(record: Column, schema: RegisteredSchema) -> Column:
@@ -30,8 +31,6 @@ def with_bindings(record: Column, schema: RegisteredSchema) -> Column:
 
     The row also has the columns ``_stream`` and ``ce_id``.
     """
-    from pyspark.sql import functions as F
-
     fields = {name: record[name] for name in schema.personal}
     for name, sealed in fields.items():
         record = record.withField(name, F.concat(sealed, _binding(record, schema, name)))
@@ -39,8 +38,6 @@ def with_bindings(record: Column, schema: RegisteredSchema) -> Column:
 
 
 def _binding(record: Column, schema: RegisteredSchema, name: str) -> Column:
-    from pyspark.sql import functions as F
-
     event_id = F.lower(F.replace(F.col("ce_id"), F.lit("-"), F.lit("")))
     parts = [F.lit(schema.name), F.lit(name), F.col("_stream"), event_id, _subject(record, schema, name)]
     return F.unhex(F.sha2(F.concat(*map(_netstring, parts)), 256))
@@ -48,15 +45,11 @@ def _binding(record: Column, schema: RegisteredSchema, name: str) -> Column:
 
 def _netstring(part: Column) -> Column:
     """One part and its length; what is missing is as an empty one, under which no value was sealed."""
-    from pyspark.sql import functions as F
-
     text = F.coalesce(part, F.lit(""))
     return F.concat(F.octet_length(text).cast("string"), F.lit(":"), text)
 
 
 def _subject(record: Column, schema: RegisteredSchema, name: str) -> Column:
-    from pyspark.sql import functions as F
-
     named = schema.personal[name].get("subject")
     kinds = {field["name"]: field["type"] for field in schema.schema["fields"]}
     if named is None:
@@ -103,6 +96,11 @@ class Decoder:
             readings |= {k.schema_id: Reading.of(k.registered, k) for k in named.values()}
         return Decoder([readings[schema_id] for schema_id in sorted(readings)], as_written, source)
 
+    @staticmethod
+    def of_table(table: Table, registry: Mapping[int, RegisteredSchema], *, as_written: bool = False) -> Decoder:
+        """The decoder of a table's event types, of its source."""
+        return Decoder.of(table.event_types(), registry, as_written=as_written, source=table.source)
+
     @property
     def schemas(self) -> Sequence[RegisteredSchema]:
         """What records look like, under the ids of their writers' schemas."""
@@ -117,59 +115,48 @@ class Decoder:
         """The decoded columns that hold events of a type."""
         return [(column_of(s), s) for s in self.schemas if s.name == event_type]
 
-    def prepare(self, *, keep: Sequence[str] = (), bind: bool = False) -> Callable[[DataFrame], DataFrame]:
-        """The decoding step: gives _stream, _version, _at_offset, _type, a struct column for each schema, maybe _nth.
+    def prepare(self, *, keep: Sequence[str] = (), bind: bool = False) -> Step:
+        """The decoding step: gives _stream, _version, _type, a struct column for each schema, maybe _nth.
 
-        ``_type`` is null if the record has no value: it deletes an event of a deleted stream. ``keep`` names further
-        columns of the raw records for the result. With ``bind``, sealed values are followed by their binding, and raw
-        records need a ``ce_id``.
+        And each record's place and its fault: null where it could be read. ``_type`` is null if the record has no
+        value: it deletes an event of a deleted stream. ``keep`` names further columns of the raw records for the
+        result. With ``bind``, sealed values are followed by their binding, and raw records need a ``ce_id``.
 
-        A record that cannot be read fails the query. The columns are built once and used for every batch: building them
-        costs more than the analysis of a small batch.
+        The columns are built once and used for every batch: building them costs more than the analysis of a small
+        batch.
         """
-        from pyspark.sql import functions as F
-
-        nth = ["_nth"] if self.splits else []
-        has_value = F.col("value").isNotNull()
-        number = version_text()
+        nth, number = ["_nth"] if self.splits else [], version_text()
+        own = [*PLACE, *keep, *nth, "_stream", "_version"]
         parsed: list[Column | str] = [
-            *dict.fromkeys(["topic", "partition", "offset", "value", *keep, *nth, *(["ce_id"] if bind else [])]),
+            *dict.fromkeys([*PLACE, "value", *keep, *nth, *(["ce_id"] if bind else [])]),
             stream_of_key().alias("_stream"),
-            F.coalesce(number.try_cast("bigint"), refuse("bad_key", number)).alias("_version"),
+            number.try_cast("bigint").alias("_version"),
+            F.when(number.try_cast("bigint").isNull(), fault("bad_key", number)).alias("_bad_key"),
             *self.foreign(),
             *self.parsed(),
-        ]  # fmt: skip
-        judged = F.when(has_value, self.judged(good=lambda schema: F.lit(schema.name), fault=refuse))
+        ]
+        has_value = F.col("value").isNotNull()
+        judged = F.coalesce("_bad_key", F.when(has_value, self.judged(good=lambda schema: no_fault(), fault=fault)))
         result: list[Column | str] = [
-            *keep,
-            *nth,
-            "_stream",
-            "_version",
-            F.col("offset").alias("_at_offset"),
-            self.unless_foreign(judged, fault=refuse).alias("_type"),
+            *own,
+            F.when(has_value, self._named()).alias("_type"),
+            self.unless_foreign(judged, fault=fault).alias(FAULT),
             *map(column_of, self.schemas),
         ]
-        place = ["topic", "partition", "offset"]
-        today = self.today([*keep, *nth, *place, "value", "_stream", "_version", *self.judged_by])
+        today = self.today([*own, "value", "_bad_key", *self.judged_by])
         bound = {column_of(s): with_bindings(F.col(column_of(s)), s) for s in self._personal} if bind else {}
         return lambda raw: today(self._split(raw).select(*parsed).withColumns(bound)).select(*result)
+
+    def _named(self) -> Column:
+        """The event type of a record, by its schema's id."""
+        choice = F.when(F.lit(False), F.lit(None).cast("string"))
+        for schema in self.schemas:
+            choice = choice.when(_has_id(schema), F.lit(schema.name))
+        return choice
 
     @property
     def _personal(self) -> Sequence[RegisteredSchema]:
         return [reading.written for reading in self.readings if reading.written.personal]
-
-    def faults(self) -> Callable[[DataFrame], DataFrame]:
-        """The step from raw records to those that `prepare` would refuse: their places, and a column `_fault`."""
-        from pyspark.sql import functions as F
-
-        number, place = version_text(), ["topic", "partition", "offset"]
-        bad_key = F.when(number.try_cast("bigint").isNull(), fault("bad_key", number)).alias("_bad_key")
-        judged = self.judged(good=lambda schema: no_fault(), fault=fault)
-        outcome = F.coalesce("_bad_key", F.when(F.col("value").isNotNull(), judged))
-        outcome = self.unless_foreign(outcome, fault=fault).alias(FAULT)
-        parsed: list[Column | str] = [*place, "value", bad_key, *self.foreign(), *self.parsed()]
-        today = self.today([*place, "value", "_bad_key", *self.judged_by])
-        return lambda raw: today(self._split(raw).select(*parsed)).select(*place, outcome).where(f"{FAULT} IS NOT NULL")
 
     @property
     def judged_by(self) -> list[str]:
@@ -178,8 +165,6 @@ class Decoder:
 
     def foreign(self) -> list[Column]:
         """The fault detail of a record from another source, else null; no column if every source is accepted."""
-        from pyspark.sql import functions as F
-
         if self.source is None:
             return []
         actual = F.coalesce(F.concat(F.lit("'"), F.col("ce_source"), F.lit("'")), F.lit("none"))
@@ -189,17 +174,13 @@ class Decoder:
 
     def unless_foreign(self, judged: Column, *, fault: Callable[..., Column]) -> Column:
         """What was judged of a record, or the fault that it is of another source."""
-        from pyspark.sql import functions as F
-
         if self.source is None:
             return judged
         foreign = F.col(_FOREIGN)
         return F.when(foreign.isNotNull(), fault("other_source", foreign)).otherwise(judged)
 
-    def today(self, keep: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
+    def today(self, keep: Sequence[str]) -> Step:
         """The step after `parsed`: records as they are seen; no step if all were written by current schemas."""
-        from pyspark.sql import functions as F
-
         changed = [] if self.as_written else [reading for reading in self.readings if reading.changes]
         if not changed:
             return lambda parsed: parsed
@@ -209,8 +190,6 @@ class Decoder:
         return lambda parsed: parsed.select(*every)
 
     def _split(self, raw: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
         if not self.splits:
             return raw
         values = split(F.col("value"), [reading for reading in self.readings if reading.needs_python])
@@ -226,7 +205,6 @@ class Decoder:
         return [self._parsed(r.written).alias(column_of(r.written)) for r in self.readings]
 
     def _parsed(self, schema: RegisteredSchema) -> Column:
-        from pyspark.sql import functions as F
         from pyspark.sql.avro.functions import from_avro
 
         if not avro_in_the_jvm():
@@ -240,8 +218,6 @@ class Decoder:
 
         PERMISSIVE leaves every field of a broken record null, the sentinel too.
         """
-        from pyspark.sql import functions as F
-
         head = F.coalesce(F.hex(F.expr(f"substring(value, 1, {FRAME})")), F.lit("nothing"))
         not_avro = fault("not_avro", head)
         choice = F.when(F.lit(False), not_avro)
@@ -259,27 +235,19 @@ class Decoder:
 
 def stream_of_key() -> Column:
     """The stream that a raw event record belongs to."""
-    from pyspark.sql import functions as F
-
     return F.expr(_STREAM)
 
 
 def version_text() -> Column:
     """The version of a raw event record as its key has it: text that should be a number."""
-    from pyspark.sql import functions as F
-
     return F.substring_index(F.col("key").cast("string"), "@", -1)
 
 
 def _schema_id() -> Column:
-    from pyspark.sql import functions as F
-
     return F.conv(F.expr(f"substring(hex(substring(value, 1, {FRAME})), 3)"), 16, 10)
 
 
 def _has_id(schema: RegisteredSchema) -> Column:
-    from pyspark.sql import functions as F
-
     return F.expr(f"substring(value, 1, {FRAME}) = X'00{schema.id:08X}'")
 
 

@@ -12,9 +12,10 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from eventstore.aggregates.aggregate import Aggregate
@@ -22,34 +23,48 @@ from eventstore.fields.conversions import Convert
 from eventstore.schema_registry import RegisteredSchema
 from projections.declaring.columns import ColumnType, field_type
 from projections.declaring.tables import EventTable
-from projections.spark.events.decode import Decoder, column_of
-from projections.spark.events.fold import STAGING, key_column
+from projections.spark.events.decode import Decoder, column_of, stream_of_key
+from projections.spark.events.fold import STAGING, OfStreams, key_column
 from projections.spark.events.plain_values import plain_values
 from projections.spark.nesting import as_stored, opened_up
 from projections.spark.python_workers import settled
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from projections.spark.table_kind import Fold, Registry, Step
 
 _LONG = ColumnType("long")
 _META = {"_epoch": _LONG, "_pos": _LONG, "_offset": _LONG, "_deleted": ColumnType("boolean"), "_first": _LONG}
 _ROWS = 5_000  # rows collected before they leave as one Arrow batch: a few hundred kB
 
 
-def prepare_evolved_fold(table: EventTable, decoder: Decoder) -> Callable[[DataFrame, DataFrame | None], DataFrame]:
-    """The step from raw records to one row a stream: the aggregate's state after the range.
+class EvolvedFold(OfStreams[EventTable]):
+    """The aggregate's own `evolve` folds in Python workers, on from the stored rows."""
+
+    as_written = True
+
+    def steps(self, registry: Registry) -> tuple[Step, Fold]:
+        """See `TableKind`."""
+        decoder = self.decoder(registry)
+        return decoder.prepare(), _evolved_fold(self.table, decoder)
+
+    def keys_of(self, raw: DataFrame) -> DataFrame:
+        """The distinct keys of the streams that raw event records belong to."""
+        identity = F.substring(stream_of_key(), len(self.table.category) + 2, 1 << 20)
+        return raw.select(identity.alias(self.table.key[0])).distinct()
+
+
+def _evolved_fold(table: EventTable, decoder: Decoder) -> Fold:
+    """From decoded records to one row a stream: the aggregate's state after the range.
 
     Its second argument holds the state rows of the streams in the range (key, state columns, ``_pos``), or is None
     where there is no state yet. Events at or below the stored version are passed over.
     """
-    decode, key = decoder.prepare(), key_column(table)
+    key, events = key_column(table), ["_stream", "_version", "offset", "_type", *map(column_of, decoder.schemas)]
     ddl = ", ".join(["_stream string", *(f"`{c}` {table.columns[c].opened}" for c in table.payload)])
     payload = [_stored(c, table.columns[c]) for c in table.payload]
     meta = ", ".join(f"{name} {column.ddl}" for name, column in _META.items())
     evolver = _evolver(table, {column_of(s): s for s in decoder.schemas})
 
-    def fold(raw: DataFrame, stored: DataFrame | None) -> DataFrame:
-        decoded = decode(raw)
+    def fold(records: DataFrame, stored: DataFrame | None) -> DataFrame:
+        decoded = records.select(*events)
         if stored is not None:
             decoded = _with_stored(decoded, table, stored)
         # The deletion of a stream comes first: events before it may be incomplete, and are not evolved.
@@ -114,7 +129,7 @@ def _events(batch: pa.RecordBatch, columns: Mapping[str, _Column]) -> Iterator[t
     )
     known = batch.column("_stored").to_pylist(maps_as_pydicts="strict") if "_stored" in names else None
     stored = known or [None] * batch.num_rows
-    plain = (batch.column(c).to_pylist() for c in ("_stream", "_version", "_at_offset"))
+    plain = (batch.column(c).to_pylist() for c in ("_stream", "_version", "offset"))
     return zip(*plain, values, batch.column("_type").to_pylist(), stored, strict=True)
 
 

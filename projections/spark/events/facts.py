@@ -2,61 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from projections.declaring import tables
 from projections.declaring.streams import EventStream
-from projections.declaring.tables import EVENT_TIME
 from projections.faults import FORGOTTEN, MESSAGES, TOO_LATE
+from projections.planning.marks import EVENT_TIME
 from projections.spark.events.decode import Decoder
 from projections.spark.events.fold import identity, order_of, set_values
-from projections.spark.failures import FAULT, fault, refuse
+from projections.spark.failures import FAULT, PLACE, fault, refuse
 from projections.spark.gathering import gathered
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from projections.spark.table_kind import Fold, Registry, Step, TableKind, marked, marks_of_key
 
 FLOOR = "_floor"  # of raw records: before it no event comes any more, in microseconds since 1970; null without one
 
 
-def prepare_facts(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
-    """The step from raw records to one row an event of the stream's types, with the staging columns of ``layout``.
+class Facts(TableKind[EventStream]):
+    """A row for each event of a stream."""
 
-    A record that comes twice gives one row. An event without a time fails the query. If the aggregate's id is the key,
-    its second event fails it too. A row is deleted if one of its key's records has no value. If the stream has a
-    promise, ``_late`` is 2 for a row of late events only, which is to be left out, and 1 for a row of which some events
-    are late. The records alone decide this, in every batch alike.
+    def steps(self, registry: Registry) -> tuple[Step, Fold]:
+        """See `TableKind`."""
+        decoder = Decoder.of_table(self.table, registry)
+        return _with_times(self.table, decoder), _facts(self.table, decoder)
+
+    def there(self, staged: DataFrame) -> DataFrame:
+        """Without those that are too late."""
+        return staged if self.table.retain is None else staged.where("_late < 2")
+
+    def handed(self, rows: DataFrame, name: str, *, partitioned: bool) -> DataFrame:
+        """With the column of the event time marked."""
+        marks = marks_of_key(self.table) if partitioned else {}
+        marks.setdefault(self.table.time, {})[EVENT_TIME] = True
+        return marked(rows, marks)
+
+
+def _with_times(stream: EventStream, decoder: Decoder) -> Step:
+    """From raw records to decoded ones; an event of the stream without a time is at fault."""
+    decode, lacking = _prepared(stream, decoder, bind=bool(stream.personal)), _lacking(stream, decoder)
+    timeless = F.when(_is_of(stream) & lacking.isNotNull(), fault("no_time", lacking))
+    faults = F.coalesce(FAULT, timeless)
+    return lambda raw: decode(raw).withColumn(FAULT, faults)
+
+
+def _is_of(stream: EventStream) -> Column:
+    return F.col("_type").isin([event.name for event in stream.events])
+
+
+def _facts(stream: EventStream, decoder: Decoder) -> Fold:
+    """From decoded records to one row an event of the stream's types, with the staging columns of ``layout``.
+
+    A record that comes twice gives one row. If the aggregate's id is the key, its second event fails the query. A row
+    is deleted if one of its key's records has no value. If the stream has a promise, ``_late`` is 2 for a row of late
+    events only, which is to be left out, and 1 for a row of which some events are late. The records alone decide this,
+    in every batch alike.
     """
-    decode = _prepared(stream, decoder, bind=bool(stream.personal))
-    relevant = F.col("_type").isNull() | F.col("_type").isin([event.name for event in stream.events])
+    relevant = F.col("_type").isNull() | _is_of(stream)
     by = ["_stream"] if stream.id_column is None else ["_stream", "_version"]
     columns, result = [*_identity(stream), *_values(stream, decoder)], _result(stream)
     late = F.lit(False) if stream.retain is None else F.coalesce(_is_too_late(stream, decoder), F.lit(False))
     aggregates = _aggregates(columns, order_of(decoder), late)
-    return lambda raw: gathered(decode(raw).where(relevant), by).agg(*aggregates).select(*result)
+    return lambda decoded, stored: gathered(decoded.where(relevant), by).agg(*aggregates).select(*result)
 
 
-def prepare_late(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
+def prepare_late(stream: EventStream, registry: Registry) -> Step:
     """The step from raw records with a floor, `FLOOR`, to those of a stream's events that are no rows of it any more.
 
     They are too late by the stream's promise, or from before the floor: their places, and a column `_fault`.
     """
+    decoder = Decoder.of_table(stream, registry)
     decode = _prepared(stream, decoder, keep=[FLOOR])
     time = _event_time(stream, dict(_fields(stream, decoder)))
     detail = F.concat(time.cast("string"), F.lit(", recorded "), F.coalesce("ce_time", F.lit("at an unknown time")))
     forgotten = F.when(F.unix_micros(time) < F.col(FLOOR), _said(FORGOTTEN, detail))
     late = F.when(_is_too_late(stream, decoder), _said(TOO_LATE, detail)).otherwise(forgotten).alias("late")
-    mine = F.col("_type").isin([event.name for event in stream.events])
-    offset = F.col("_at_offset").alias("offset")
-    return lambda raw: (
-        decode(raw)
-        .where(mine)
-        .select("topic", "partition", offset, late)
-        .where("late IS NOT NULL")
-        .select("topic", "partition", "offset", "late.*")
-    )
+    mine = _is_of(stream)
+    return lambda raw: decode(raw).where(mine).select(*PLACE, late).where("late IS NOT NULL").select(*PLACE, "late.*")
 
 
 def _said(kind: str, detail: Column) -> Column:
@@ -70,21 +93,9 @@ def _is_too_late(stream: EventStream, decoder: Decoder) -> Column:
     return F.unix_micros(_recorded()) - F.unix_micros(time) > stream.retain.late_micros
 
 
-def prepare_timeless(stream: EventStream, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
-    """The step from raw records that can be decoded to those without a time: their places, and a column `_fault`."""
-    decode, time = _prepared(stream, decoder), _event_time(stream, dict(_fields(stream, decoder)))
-    lacking = _lacking(stream, time)
-    mine = F.col("_type").isin([event.name for event in stream.events])
-    timeless = fault("no_time", lacking).alias(FAULT)
-    place = F.col("_at_offset").alias("offset")
-    return lambda raw: decode(raw).where(mine & lacking.isNotNull()).select("topic", "partition", place, timeless)
-
-
-def _prepared(
-    stream: EventStream, decoder: Decoder, *, keep: Sequence[str] = (), bind: bool = False
-) -> Callable[[DataFrame], DataFrame]:
+def _prepared(stream: EventStream, decoder: Decoder, *, keep: Sequence[str] = (), bind: bool = False) -> Step:
     recorded = ["ce_time"] if _needs_record_time(stream) else []
-    return decoder.prepare(keep=["topic", "partition", *recorded, *keep], bind=bind)
+    return decoder.prepare(keep=[*recorded, *keep], bind=bind)
 
 
 def _needs_record_time(stream: EventStream) -> bool:
@@ -94,14 +105,14 @@ def _needs_record_time(stream: EventStream) -> bool:
 def _aggregates(columns: Sequence[Column], order: Column, late: Column) -> list[Column]:
     """The first event of a key as a struct, and what tells whether there is another; not of those that are late."""
     deleted = F.col("_type").isNull()
-    earliest = F.struct(late.alias("late"), deleted.alias("deleted"), order.alias("order"), "_at_offset")
+    earliest = F.struct(late.alias("late"), deleted.alias("deleted"), order.alias("order"), "offset")
     counts = ~deleted & ~late
     return [
         F.min_by(F.struct(*columns, F.col("partition")), earliest).alias("row"),
         F.min(F.when(counts, order)).alias("first"),
         F.max(F.when(counts, order)).alias("last"),
         F.max("_version").alias("version"),
-        F.max("_at_offset").alias("_offset"),
+        F.max("offset").alias("_offset"),
         F.max(deleted).alias("_deleted"),
         (F.min(late).cast("int") + F.max(late).cast("int")).alias("_late"),
     ]
@@ -119,11 +130,7 @@ def _identity(stream: EventStream) -> list[Column]:
 def _values(stream: EventStream, decoder: Decoder) -> list[Column]:
     """The events' fields, and the event time where it is the record's."""
     fields = dict(_fields(stream, decoder))
-    time = _event_time(stream, fields)
-    place = {"topic": F.col("topic"), "partition": F.col("partition"), "offset": F.col("_at_offset")}
-    lacking = _lacking(stream, time)
-    missing = refuse("no_time", lacking, place=place).cast("timestamp")
-    fields[stream.time] = F.when(lacking.isNotNull() & F.col("_type").isNotNull(), missing).otherwise(time)
+    fields[stream.time] = _event_time(stream, fields)
     return [value.alias(c) for c, value in fields.items()]
 
 
@@ -141,8 +148,9 @@ def _recorded() -> Column:
     return F.try_to_timestamp(F.col("ce_time"))
 
 
-def _lacking(stream: EventStream, time: Column) -> Column:
+def _lacking(stream: EventStream, decoder: Decoder) -> Column:
     """What a record lacks of the times that are needed of it; null where it has them."""
+    time = _event_time(stream, dict(_fields(stream, decoder)))
     header = F.lit("header ce_time")
     own = F.when(time.isNull(), header if stream.timed_by_record else F.lit(f"field {stream.time}"))
     return own if stream.retain is None else own.when(_recorded().isNull(), header)
@@ -154,7 +162,7 @@ def _result(stream: EventStream) -> list[Column]:
     second = refuse("second_event", row[stream.key[0]], place=place).cast("bigint")
     return [
         *(row[c].alias(c) for c in (*stream.columns, *stream.sealed)),
-        F.unix_micros(row[stream.time]).alias(EVENT_TIME),
+        F.unix_micros(row[stream.time]).alias(tables.EVENT_TIME),
         F.lit(0).cast("bigint").alias("_epoch"),
         F.when((F.col("first") < last) & ~F.col("_deleted"), second).otherwise(F.col("version")).alias("_pos"),
         F.col("_offset"),

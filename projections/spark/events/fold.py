@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.fields.field_types import Avro
@@ -13,39 +15,60 @@ from eventstore.schema_registry import RegisteredSchema, is_sealed
 from projections.declaring.any_table import sealed_parts
 from projections.declaring.avro_records import spelled_out
 from projections.declaring.columns import ColumnType, from_avro
+from projections.declaring.event_versions import EventVersions
 from projections.declaring.setters import Setter
+from projections.declaring.streams import EventStream
 from projections.declaring.tables import EventTable, set_at
 from projections.errors import InvalidDefinition
 from projections.spark.events.decode import Decoder
 from projections.spark.events.nested_events import of_today
 from projections.spark.gathering import gathered
 from projections.spark.nesting import as_stored
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from projections.declaring.event_versions import EventVersions
-    from projections.declaring.streams import EventStream
+from projections.spark.table_kind import Fold, Registry, Step, T, TableKind
 
 
-def prepare_declared_fold(table: EventTable, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
-    """The step from raw records to one row a stream: what each column was set to, and at which version.
+class OfStreams(TableKind[T]):
+    """A row for each stream, folded from its events: dense versions show which are missing."""
+
+    gap = "events_missing"
+    as_written = False  # evolve gets the values as they were written; columns are taken from current ones
+
+    def decoder(self, registry: Registry) -> Decoder:
+        """The decoder of the table's records."""
+        return Decoder.of_table(self.table, registry, as_written=self.as_written)
+
+    def lacks(self) -> Column:
+        """Whether events before a row's are missing. Compaction takes those of a deleted stream away one by one."""
+        return (F.col("_first") > 0) & ~F.col("_deleted")
+
+
+class DeclaredFold(OfStreams[EventTable]):
+    """The last event that sets a column decides it."""
+
+    def steps(self, registry: Registry) -> tuple[Step, Fold]:
+        """See `TableKind`."""
+        decoder = self.decoder(registry)
+        return decoder.prepare(bind=bool(self.table.personal)), _declared_fold(self.table, decoder)
+
+
+def _declared_fold(table: EventTable, decoder: Decoder) -> Fold:
+    """From decoded records to one row a stream: what each column was set to, and at which version.
 
     ``max_by(value, version)`` needs no order of arrival and does not mind a record that comes twice. A stream is
     deleted where one of its records has no value: events of it may lie before that.
     """
-    decode, set_columns = decoder.prepare(bind=bool(table.personal)), table.setters or {}
+    set_columns = table.set_by
     values = {part: v for c, setters in set_columns.items() for part, v in set_values(table, c, setters, decoder)}
     kinds = list(dict.fromkeys(s.event.name for setters in set_columns.values() for s in setters))
     nth = ["_nth"] if decoder.splits else []
-    facts: list[Column | str] = ["_stream", "_version", *nth, "_at_offset", kind_number(kinds)]
+    facts: list[Column | str] = ["_stream", "_version", *nth, "offset", kind_number(kinds)]
     facts += [value.alias(part) for part, value in values.items()]
     columns = {c: _Column(table.parts(c), [kinds.index(s.event.name) for s in set_columns[c]]) for c in set_columns}
     aggregates, key = _aggregates(columns, order_of(decoder)), key_column(table)
     names = [*values, *(set_at(c) for c in set_columns), *STAGING]
 
-    def fold(raw: DataFrame) -> DataFrame:
-        return gathered(decode(raw).select(*facts), ["_stream"]).agg(*aggregates).select(key, *names)
+    def fold(decoded: DataFrame, stored: DataFrame | None) -> DataFrame:
+        return gathered(decoded.select(*facts), ["_stream"]).agg(*aggregates).select(key, *names)
 
     return fold
 
@@ -55,8 +78,6 @@ def kind_number(kinds: Sequence[str]) -> Column:
 
     One number is exchanged and sorted along with a record's values, where a flag for each column would double its row.
     """
-    from pyspark.sql import functions as F
-
     choice = F.when(F.col("_type").isNull(), F.lit(None).cast("int"))
     for number, name in enumerate(kinds):
         choice = choice.when(F.col("_type") == name, F.lit(number))
@@ -76,8 +97,6 @@ STAGING = ("_epoch", "_pos", "_offset", "_deleted", "_first")
 
 
 def _aggregates(columns: Mapping[str, _Column], order: Column) -> list[Column]:
-    from pyspark.sql import functions as F
-
     version = F.col("_version")
 
     def where_set(column: _Column, value: Column) -> Column:
@@ -88,7 +107,7 @@ def _aggregates(columns: Mapping[str, _Column], order: Column) -> list[Column]:
         *(F.max(where_set(c, version)).alias(set_at(name)) for name, c in columns.items()),
         F.lit(0).cast("bigint").alias("_epoch"),
         F.max(version).alias("_pos"),
-        F.max("_at_offset").alias("_offset"),
+        F.max("offset").alias("_offset"),
         F.max(F.col("_kind").isNull()).alias("_deleted"),
         _last_run(F.collect_set(version)).alias("_first"),
     ]
@@ -96,8 +115,6 @@ def _aggregates(columns: Mapping[str, _Column], order: Column) -> list[Column]:
 
 def _last_run(versions: Column) -> Column:
     """The first of those versions that end in the last one without a gap."""
-    from pyspark.sql import functions as F
-
     ordered = F.array_sort(versions)
     # The same all along a run, and less in the runs before it.
     apart = F.transform(ordered, lambda version, place: version - place)
@@ -106,8 +123,6 @@ def _last_run(versions: Column) -> Column:
 
 def order_of(decoder: Decoder) -> Column:
     """What orders a stream's events: the version, and where a record may become several which of them it is."""
-    from pyspark.sql import functions as F
-
     return F.struct("_version", "_nth") if decoder.splits else F.col("_version")
 
 
@@ -118,8 +133,6 @@ def key_column(table: EventTable | EventVersions) -> Column:
 
 def identity(aggregate: type[Aggregate]) -> Column:
     """The aggregate's id: the part of the stream's name after the category."""
-    from pyspark.sql import functions as F
-
     return F.substring(F.col("_stream"), len(aggregate.category) + 2, 1 << 20)
 
 
@@ -168,8 +181,6 @@ class _Field:
 
 
 def _held(setter: Setter, decoder: Decoder) -> list[_Field]:
-    from pyspark.sql import functions as F
-
     return [
         _Field(F.col(column)[field["name"]], field["type"], schema)
         for column, schema in decoder.columns_of(setter.event.name)
@@ -179,8 +190,6 @@ def _held(setter: Setter, decoder: Decoder) -> list[_Field]:
 
 
 def _chosen(ddl: str, values: Iterable[tuple[Setter, Column]]) -> Column:
-    from pyspark.sql import functions as F
-
     choice = F.when(F.lit(False), F.lit(None).cast(ddl))
     for setter, value in values:
         choice = choice.when(F.col("_type") == setter.event.name, value.cast(ddl))
@@ -188,8 +197,6 @@ def _chosen(ddl: str, values: Iterable[tuple[Setter, Column]]) -> Column:
 
 
 def _clear(setter: Setter, held: Sequence[_Field], kind: ColumnType) -> Column:
-    from pyspark.sql import functions as F
-
     if setter.field is None:
         return F.lit(setter.value)
     clear = [field.clear(setter, kind) for field in held if not field.sealed]
@@ -197,8 +204,6 @@ def _clear(setter: Setter, held: Sequence[_Field], kind: ColumnType) -> Column:
 
 
 def _sealed(held: Sequence[_Field]) -> Column:
-    from pyspark.sql import functions as F
-
     values = [
         F.when(field.value.isNotNull(), F.struct(field.value.alias("value"), F.lit(field.schema.id).alias("schema")))
         for field in held
@@ -208,8 +213,6 @@ def _sealed(held: Sequence[_Field]) -> Column:
 
 
 def _key_id(sealed: Column) -> Column:
-    from pyspark.sql import functions as F
-
     first, last = KEY_ID.start, KEY_ID.stop
     return F.lower(F.hex(F.substring(sealed, first + 1, last - first)))
 

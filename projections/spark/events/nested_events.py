@@ -6,7 +6,10 @@ that is new takes its default (docs/concepts/evolution.md).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from eventstore.fields.field_types import Avro, Field, FieldType
 from projections.declaring.avro_records import spelled_out, value_type
@@ -14,14 +17,9 @@ from projections.declaring.columns import from_avro
 from projections.errors import InvalidDefinition
 from projections.spark.events.upcasting import literal
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
 
 def of_today(value: Column, written: Avro, today: FieldType, *, place: str) -> Column:
     """A value of a writer's type as today's has it; InvalidDefinition where that cannot be."""
-    from pyspark.sql import functions as F
-
     match value_type(written):
         case {"type": "record", "fields": fields} if today.record is not None:
             known = {field["name"]: field["type"] for field in fields}

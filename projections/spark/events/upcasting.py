@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from eventstore.errors import InvalidEventData, NotFramedAvro, SchemaError
 from eventstore.event_types import EventType
@@ -24,9 +26,6 @@ from eventstore.fields.upcasting import TypeMeaning
 from eventstore.schema_registry import RegisteredSchema, is_sealed
 from projections.spark.events.plain_values import MEMBER
 from projections.spark.python_workers import settled
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 _MICROSECONDS_A_DAY: Final = 86_400_000_000
 _EXACT: Final = 2**63 - 2**10  # the greatest double below 2^63
@@ -76,8 +75,6 @@ class Reading:
 
     def today(self, record: Column, sentinel: str) -> Column:
         """A record's struct as it is seen; its ``sentinel`` is false where a value could not be cast."""
-        from pyspark.sql import functions as F
-
         if self.problem is not None:
             return F.when(record.isNotNull(), F.struct(F.lit(False).alias(sentinel)))
         fields = {f["name"]: (record[f["name"]], f["type"]) for f in self.written.schema["fields"]}
@@ -121,8 +118,6 @@ class _Columns:
 
 def literal(value: Any, avro: Any) -> Column:
     """A plain value as a column of its Avro type."""
-    from pyspark.sql import functions as F
-
     match value, avro:
         case None, _:
             return F.lit(None)
@@ -147,8 +142,6 @@ def literal(value: Any, avro: Any) -> Column:
 
 def _member(value: Any, members: Sequence[Avro]) -> Column:
     """A value of a union of several types: a struct of one field a branch, all null but its own."""
-    from pyspark.sql import functions as F
-
     name, inner = value if type(value) is tuple else ("", value)
     own = next(n for n, m in enumerate(members) if (short_name(m) == name.rpartition(".")[2] if name else
                                                     type(value) is class_of(m)))  # fmt: skip
@@ -158,8 +151,6 @@ def _member(value: Any, members: Sequence[Avro]) -> Column:
 
 def _cast(column: Column, source: Avro, target: Avro) -> Column:
     """The casts of `eventstore.fields.casting`: null where the value cannot be said in the target type."""
-    from pyspark.sql import functions as F
-
     match cast_kind_of(source), kind_of(target):
         case "boolean", "long":
             return column.cast("bigint")
@@ -193,8 +184,6 @@ def _cast(column: Column, source: Avro, target: Avro) -> Column:
 
 def _matching(column: Column, pattern: str) -> Column:
     """The text where it matches, else null; in Java's patterns $ alone would let a line break pass."""
-    from pyspark.sql import functions as F
-
     return F.when(column.rlike(rf"{pattern.removesuffix('$')}\z"), column)
 
 

@@ -5,78 +5,74 @@ The last event before or at a version that sets a column decides it, to null too
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
 
 from projections.declaring.event_versions import FROM, SETS, TO, EventVersions
 from projections.declaring.tables import VALID_FROM
 from projections.spark.events.decode import Decoder
-from projections.spark.events.fold import key_column, kind_number, order_of, set_values
-from projections.spark.failures import FAULT, fault, refuse
+from projections.spark.events.fold import OfStreams, key_column, kind_number, order_of, set_values
+from projections.spark.failures import FAULT, fault
 from projections.spark.gathering import gathered
+from projections.spark.table_kind import Fold, Registry, Step, valid_at_some_time
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-_HEADER = "header ce_time"
 _WHOLE = -(1 << 63)  # pyspark's Window.unboundedPreceding, without importing it
 _SET = "_set_{}".format
 
 
-def prepare_event_versions(table: EventVersions, decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
-    """The step from raw records to one row an event: what it sets, with the staging columns of ``layout``.
+class FoldedVersions(OfStreams[EventVersions]):
+    """A row for each event of the streams that a table is folded from."""
 
-    A record that comes twice gives one row. An event without a time fails the query. Where a record without a value is
-    among those of an event, the row is a deleted one.
+    def steps(self, registry: Registry) -> tuple[Step, Fold]:
+        """See `TableKind`; an event without a time is at fault."""
+        decoder = self.decoder(registry)
+        decode = decoder.prepare(keep=["ce_time"], bind=bool(self.table.personal))
+        timeless = F.col("_type").isNotNull() & F.try_to_timestamp("ce_time").isNull()
+        faults = F.coalesce(FAULT, F.when(timeless, fault("no_time", F.lit("header ce_time"))))
+        return lambda raw: decode(raw).withColumn(FAULT, faults), _versions(self.table, decoder)
+
+    def lacks(self) -> Column:
+        """Whether the event before a row's is missing, and the stream is not deleted."""
+        stream = Window.partitionBy(*self.table.key)
+        place = F.row_number().over(stream.orderBy("_pos")) - 1
+        return (F.col("_pos") != place) & ~F.max("_deleted").over(stream)
+
+    def handed(self, rows: DataFrame, name: str, *, partitioned: bool) -> DataFrame:
+        """The states, with their times as timestamps."""
+        return valid_at_some_time(with_states(rows, self.table))
+
+
+def _versions(table: EventVersions, decoder: Decoder) -> Fold:
+    """From decoded records to one row an event: what it sets, with the staging columns of ``layout``.
+
+    A record that comes twice gives one row. Where a record without a value is among those of an event, the row is a
+    deleted one.
     """
-    decode = decoder.prepare(keep=["topic", "partition", "ce_time"], bind=bool(table.personal))
-    kinds = list(dict.fromkeys(s.event.name for setters in table.setters.values() for s in setters))
+    kinds = list(dict.fromkeys(s.event.name for setters in table.set_by.values() for s in setters))
     values = dict(_values(table, decoder))
     nth = ["_nth"] if decoder.splits else []
-    facts: list[Column | str] = ["_stream", "_version", *nth, "_at_offset", kind_number(kinds), _time()]
+    time = F.unix_micros(F.try_to_timestamp("ce_time")).alias(VALID_FROM)
+    facts: list[Column | str] = ["_stream", "_version", *nth, "offset", kind_number(kinds), time]
     facts += [value.alias(part) for part, value in values.items()]
     aggregates, result = _aggregates(table, kinds, order_of(decoder)), _result(table)
 
-    def versions(raw: DataFrame) -> DataFrame:
-        return gathered(decode(raw).select(*facts), ["_stream", "_version"]).agg(*aggregates).select(*result)
+    def versions(decoded: DataFrame, stored: DataFrame | None) -> DataFrame:
+        return gathered(decoded.select(*facts), ["_stream", "_version"]).agg(*aggregates).select(*result)
 
     return versions
 
 
-def prepare_timeless_events(decoder: Decoder) -> Callable[[DataFrame], DataFrame]:
-    """The step from raw records that can be decoded to those without a time: their places, and a column `_fault`."""
-    from pyspark.sql import functions as F
-
-    decode = decoder.prepare(keep=["topic", "partition", "ce_time"])
-    lacking = F.col("_type").isNotNull() & F.try_to_timestamp("ce_time").isNull()
-    timeless = fault("no_time", F.lit(_HEADER)).alias(FAULT)
-    return lambda raw: (
-        decode(raw).where(lacking).select("topic", "partition", F.col("_at_offset").alias("offset"), timeless)
-    )
-
-
 def _values(table: EventVersions, decoder: Decoder) -> Iterator[tuple[str, Column]]:
-    return ((part, v) for c, setters in table.setters.items() for part, v in set_values(table, c, setters, decoder))
-
-
-def _time() -> Column:
-    from pyspark.sql import functions as F
-
-    time = F.try_to_timestamp(F.col("ce_time"))
-    place: Mapping[str, Column] = {
-        "topic": F.col("topic"), "partition": F.col("partition"), "offset": F.col("_at_offset"),
-    }  # fmt: skip
-    missing = refuse("no_time", F.lit(_HEADER), place=place).cast("timestamp")
-    return F.unix_micros(F.when(time.isNull() & F.col("_type").isNotNull(), missing).otherwise(time)).alias(VALID_FROM)
+    return ((part, v) for c, setters in table.set_by.items() for part, v in set_values(table, c, setters, decoder))
 
 
 def _aggregates(table: EventVersions, kinds: list[str], order: Column) -> list[Column]:
     """What an event sets: where it became several events, the last of them that sets a column decides it."""
-    from pyspark.sql import functions as F
-
-    kind, offset = F.col("_kind"), F.col("_at_offset")
+    kind, offset = F.col("_kind"), F.col("offset")
     columns: list[Column] = []
-    for column, setters in table.setters.items():
+    for column, setters in table.set_by.items():
         sets = kind.isin(*(kinds.index(s.event.name) for s in setters))
         columns += [F.max_by(part, F.when(sets, order)).alias(part) for part in table.parts(column)]
         columns.append(F.max(F.coalesce(sets, F.lit(False))).alias(_SET(column)))
@@ -90,9 +86,7 @@ def _aggregates(table: EventVersions, kinds: list[str], order: Column) -> list[C
 
 
 def _result(table: EventVersions) -> list[Column | str]:
-    from pyspark.sql import functions as F
-
-    sets = F.concat_ws(",", *(F.when(F.col(_SET(c)), F.lit(c)) for c in table.setters))
+    sets = F.concat_ws(",", *(F.when(F.col(_SET(c)), F.lit(c)) for c in table.set_by))
     return [
         key_column(table),
         *table.payload,
@@ -106,25 +100,12 @@ def _result(table: EventVersions) -> list[Column | str]:
     ]
 
 
-def lacks_an_event(table: EventVersions) -> Column:
-    """Over the events of whole streams: whether one before this is missing, and the stream is not deleted."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    stream = Window.partitionBy(*table.key)
-    place = F.row_number().over(stream.orderBy("_pos")) - 1
-    return (F.col("_pos") != place) & ~F.max("_deleted").over(stream)
-
-
 def with_states(rows: DataFrame, table: EventVersions) -> DataFrame:
     """The state after each event that sets a column, or is the first of its stream, with its times in microseconds.
 
     A deleted stream has no states. A state is valid from its event's time until the earliest time of a later event. The
     newest therefore wins in the end, even if a clock was set back.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     stream = Window.partitionBy(*table.key)
     there = (
         rows.withColumn("_stream_deleted", F.max("_deleted").over(stream))
@@ -133,13 +114,11 @@ def with_states(rows: DataFrame, table: EventVersions) -> DataFrame:
     )
     begun = there.where((F.col(SETS) != "") | (F.col("_pos") == 0))
     before, later = stream.orderBy("_pos"), stream.orderBy(F.col("_pos").desc())
-    values = [_last_set(c).over(before.rowsBetween(_WHOLE, 0))["value"].alias(c) for c in table.setters]
+    values = [_last_set(c).over(before.rowsBetween(_WHOLE, 0))["value"].alias(c) for c in table.set_by]
     until = F.min(VALID_FROM).over(later.rowsBetween(_WHOLE, -1))
     return begun.select(*table.key, *values, F.col(VALID_FROM).alias(FROM), until.alias(TO))
 
 
 def _last_set(column: str) -> Column:
-    from pyspark.sql import functions as F
-
     sets = F.array_contains(F.split(SETS, ","), column)
     return F.last(F.when(sets, F.struct(F.col(column).alias("value"))), ignorenulls=True)

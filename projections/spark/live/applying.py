@@ -25,9 +25,7 @@ import pyarrow as pa
 import structlog
 
 from eventstore.schema_registry import RegisteredSchema
-from projections.declaring.event_versions import EventVersions
 from projections.declaring.group import ProjectionGroup
-from projections.declaring.tables import EventTable
 from projections.errors import EventsMissing, RecordNotUnpacked, UndecodableRecord, UnknownSchemaId
 from projections.faults import FORGOTTEN
 from projections.logs.offsets import OffsetRange, Offsets
@@ -171,10 +169,10 @@ class BatchApplier:
         """The rows that the failed attempt staged show which streams lack a version."""
         for place in self._batches.tables:
             table = place.table
-            if isinstance(table, EventTable | EventVersions) and table.topic in records:
+            if table.is_dense and table.topic in records:
                 gaps = self._batches.streams_with_gaps(place)
                 streams = pa.table({
-                    "stream": pa.array([f"{table.aggregate.category}-{key}" for key, _ in gaps], pa.string()),
+                    "stream": pa.array([f"{table.category}-{key}" for key, _ in gaps], pa.string()),
                     "at": pa.array([at for _, at in gaps], pa.int64()),
                 })  # fmt: skip
                 yield judge.behind_gaps(records[table.topic], streams)

@@ -17,16 +17,17 @@ from projections.connections import Connections
 from projections.declaring.columns import ColumnType
 from projections.declaring.group import ERASURES, ProjectionGroup
 from projections.declaring.streams import EventStream
-from projections.declaring.tables import EventTable
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import OpenLog
 from projections.logs.set_aside import SetAside
 from projections.planning.planner import ViewPlan, plan
+from projections.spark.events.evolve import EvolvedFold
 from projections.spark.exchange import are_few, fetched, few_rows, in_table_order, read, write
 from projections.spark.failures import described
+from projections.spark.kinds import kind_of
 from projections.spark.late_events import with_floor
 from projections.spark.live.prepared import Build, PreparedQueries
-from projections.spark.reading.inputs import Reduction, keys_of, needs_stored_state
+from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import Rows, left_out, read_records
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.partials import brought_forward, stored_columns
@@ -198,8 +199,9 @@ class LiveBatches:
     def _stage_table(self, tables: TableLayout, raw: Rows, offsets: OffsetRange, floor: int | None) -> int:
         store, table, rows = self._store, tables.table, offsets.only(tables.table.topic).records
         inputs = {"raw": raw}
-        if needs_stored_state(table):
-            inputs["stored"] = self._stored_rows(raw, tables, rows)
+        kind = kind_of(table)
+        if isinstance(kind, EvolvedFold):
+            inputs["stored"] = self._stored_rows(raw, tables, kind, rows)
 
         def staged(frames: Mapping[str, DataFrame]) -> DataFrame:
             stored = in_table_order(frames["stored"], staging.stored_columns(table)) if "stored" in frames else None
@@ -213,16 +215,14 @@ class LiveBatches:
             self._stage_late(tables, raw, floor, rows)
         return written
 
-    def _stored_rows(self, raw: Rows, tables: TableLayout, rows: int) -> Rows:
+    def _stored_rows(self, raw: Rows, tables: TableLayout, kind: EvolvedFold, rows: int) -> Rows:
         """The state rows of the streams in the range, through the table's own (still empty) working tables."""
-        store, table = self._store, tables.table
-        if not isinstance(table, EventTable):
-            raise TypeError(f"no stored fold for {type(table).__name__}")
-        keys, target = lambda frames: keys_of(frames["raw"], table), self._target(tables.wanted)
+        store = self._store
+        keys, target = lambda frames: kind.keys_of(frames["raw"]), self._target(tables.wanted)
         self._write(f"keys.{tables.wanted.name}", keys, {"raw": raw}, target, rows=rows)
         with store.staging(self.run) as connection:
             known = staging.stored_slice(connection, tables)
-        return self._read(store.target(tables.stored), staging.stored_columns(table), rows=known)
+        return self._read(store.target(tables.stored), staging.stored_columns(kind.table), rows=known)
 
     def _stage_view(self, view: ViewLayout, report: BatchReport) -> None:
         walk, store = plan(view.definition), self._store

@@ -11,13 +11,11 @@ import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 # A value may be as long as a record of Kafka, and base64 makes it longer; Jackson stops at 20 million characters.
 _OPTIONS = {"mode": "FAILFAST", "maxStringLen": str((1 << 31) - 1)}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from projections.connections import Connections
@@ -16,9 +17,6 @@ from projections.logs.port import OpenLog, record_schema
 from projections.logs.set_aside import SetAside
 from projections.logs.unpacking import around
 from projections.spark.exchange import are_few, few_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 Rows: TypeAlias = "pa.Table | DataFrame"
 

@@ -11,23 +11,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from eventstore.backends.sql.sqlite_log import PARTITION, Record, SqliteLog
 from eventstore.schema_registry import RegisteredSchema
+from projections.declaring.view_topics import ViewTopics
 from projections.errors import InvalidDefinition
 from projections.logs.offsets import OffsetRange, Offsets
-from projections.logs.port import HEADERS, DeadLetters, arrow_record_schema, record_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-    from projections.declaring.view_topics import ViewTopics
-    from projections.logs.port import SourceBoundaries
+from projections.logs.port import HEADERS, DeadLetters, SourceBoundaries, arrow_record_schema, record_schema
 
 # Planning a Python data source starts Python twice, a second or more; so many records are read in a tenth of that.
 DRIVER_OFFSETS = 20_000

@@ -5,42 +5,34 @@ Kafka's offset is a row's position: all records of a key are in one partition, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from projections.declaring.columns import ColumnType
 from projections.declaring.tables import RECORD_KEY, ViewTopicTable
 from projections.spark.changes.semantic_types import of_text
-from projections.spark.failures import FAULT, fault, refuse_fault
+from projections.spark.failures import FAULT, PLACE, fault
 from projections.spark.gathering import gathered
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from projections.declaring.columns import ColumnType
-
-_PLACE = ("topic", "partition", "offset")
+from projections.spark.table_kind import Fold, Registry, Step, TableKind
+from projections.stores.layout import POSITION
 
 
-def prepare_view_rows(table: ViewTopicTable) -> Callable[[DataFrame], DataFrame]:
-    """The step from raw records to one row a key, with the staging columns of ``layout``; a tombstone's is deleted.
+class ViewRecords(TableKind[ViewTopicTable]):
+    """The last record of each key of a view topic; those before it may be of an earlier view."""
 
-    A key's last record must be a row as declared, else the query fails; those before it may be of an earlier view.
-    """
-    parsed, typed = _parsed(), _typed(table)
-    return lambda raw: newest(raw).select(*parsed).select(*typed)
+    always_read = "_deleted"
 
-
-def prepare_misfits(table: ViewTopicTable) -> Callable[[DataFrame], DataFrame]:
-    """The step from raw records to those that `prepare_view_rows` refuses: their places, and a column `_fault`."""
-    parsed, misfit = _parsed(), _fault(table).alias(FAULT)
-    return lambda raw: newest(raw).select(*parsed).select(*_PLACE, misfit).where(f"{FAULT} IS NOT NULL")
+    def steps(self, registry: Registry) -> tuple[Step, Fold]:
+        """See `TableKind`; a last record that is no row as declared is at fault."""
+        parsed, typed, rows = _parsed(), _typed(self.table), [*self.table.stored, *POSITION, "_deleted"]
+        return lambda raw: newest(raw).select(*parsed).select(*typed), lambda decoded, stored: decoded.select(*rows)
 
 
 def newest(raw: DataFrame) -> DataFrame:
     """The last record of each key."""
-    last = F.max_by(F.struct(*_PLACE, "value"), F.col("offset")).alias("last")
+    last = F.max_by(F.struct(*PLACE, "value"), F.col("offset")).alias("last")
     return gathered(raw, ["key"]).agg(last).select("key", "last.*")
 
 
@@ -48,7 +40,7 @@ def _parsed() -> list[Column]:
     """`k` and `v`, the values of key and row as text by their columns; null for what is no JSON object."""
     key, value = (F.col(side).cast("string") for side in ("key", "value"))
     return [
-        *(F.col(name) for name in _PLACE),
+        *(F.col(name) for name in PLACE),
         key.alias(RECORD_KEY),
         value.isNull().alias("_tombstone"),
         F.from_json(key, "map<string, string>").alias("k"),
@@ -57,21 +49,17 @@ def _parsed() -> list[Column]:
 
 
 def _typed(table: ViewTopicTable) -> list[Column | str]:
-    misfit = _fault(table)
-    deleted = F.when(misfit.isNotNull(), refuse_fault(misfit).cast("boolean")).otherwise(F.col("_tombstone"))
     return [
+        *PLACE,
         *(_value("k", table, c).alias(c) for c in table.key),
         *(_value("v", table, c).alias(c) for c in table.payload),
         *table.hidden,
         F.lit(0).cast("bigint").alias("_epoch"),
         F.col("offset").alias("_pos"),
         F.col("offset").alias("_offset"),
-        deleted.alias("_deleted"),
+        F.col("_tombstone").alias("_deleted"),
+        F.coalesce(*_faults(table)).alias(FAULT),
     ]
-
-
-def _fault(table: ViewTopicTable) -> Column:
-    return F.coalesce(*_faults(table))
 
 
 def _faults(table: ViewTopicTable) -> Iterator[Column]:

@@ -6,13 +6,13 @@ for among those around it, since clocks that are set leave out times of day or s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from projections.declaring.timing.lengths import DAY, Length
 from projections.declaring.timing.windows import HOUR, Grid
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 _MONDAY: Final = -3 * DAY  # the one before 1970
 _WEEK: Final = 7 * DAY
@@ -20,8 +20,6 @@ _WEEK: Final = 7 * DAY
 
 def latest(moment: Column, grid: Grid) -> Column:
     """The moment of the grid that is the last one not after another."""
-    from pyspark.sql import functions as F
-
     if grid.zone is None:
         return _rounded(moment, grid)
     if _has_each(grid):
@@ -36,8 +34,6 @@ def latest(moment: Column, grid: Grid) -> Column:
 
 def following(moment: Column, grid: Grid) -> Column:
     """The moment of the grid that is the first one after another."""
-    from pyspark.sql import functions as F
-
     if grid.zone is None:
         return _later(_rounded(moment, grid), grid.step, grid)
     if _has_each(grid):
@@ -60,15 +56,11 @@ def added(begin: Column, size: Length, grid: Grid, *, times: Column | int = 1) -
 
 def local(moment: Column, zone: str) -> Column:
     """What the clocks of a zone show at a moment, as the moment at which UTC's show it."""
-    from pyspark.sql import functions as F
-
     return F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(moment), zone))
 
 
 def instant(clock: Column, zone: str) -> Column:
     """The first moment at which the clocks of a zone show a time; where they leave it out, as if they had not."""
-    from pyspark.sql import functions as F
-
     return F.unix_micros(F.to_utc_timestamp(F.timestamp_micros(clock), zone))
 
 
@@ -90,8 +82,6 @@ def _later(clock: Column, size: Length, grid: Grid, times: Column | int = 1) -> 
 
 def _rounded(clock: Column, grid: Grid) -> Column:
     """A time rounded down to the grid, on clocks that are never set."""
-    from pyspark.sql import functions as F
-
     if grid.step.months:
         day = F.date_from_unix_date(_floored(clock - grid.offset, DAY).cast("int"))
         months = (F.year(day) - 1970) * 12 + F.month(day) - 1
@@ -103,15 +93,11 @@ def _rounded(clock: Column, grid: Grid) -> Column:
 
 def _months_later(clock: Column, months: Column | int) -> Column:
     """The same day and time of day some months later; the last day of a month that has no such day."""
-    from pyspark.sql import functions as F
-
     day = _floored(clock, DAY)
     later = F.add_months(F.date_from_unix_date(day.cast("int")), months)
     return F.unix_date(later).cast("bigint") * DAY + (clock - day * DAY)
 
 
 def _floored(micros: Column, by: int) -> Column:
-    from pyspark.sql import functions as F
-
     # Rounded, because a double has fewer digits than microseconds have.
     return F.round((micros - F.pmod(micros, F.lit(by))) / by).cast("bigint")

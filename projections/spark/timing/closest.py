@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from projections.errors import InvalidDefinition
 from projections.planning.marks import ANY_TIME, LOOKS
 from projections.spark.timing.pairs import Pairs
 from projections.spark.timing.sides import Sides, all_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, WindowSpec
-    from pyspark.sql.types import DataType
 
 Direction = Literal["backward", "forward", "nearest"]
 
@@ -40,14 +40,10 @@ class Search:
         return rows.select(*self.sides.left.columns, *(match[name].alias(name) for name in self.sides.taken))
 
     def _own(self, name: str) -> Column:
-        from pyspark.sql import functions as F
-
         return F.col(self.sides.own(name))
 
     def _timed(self) -> DataFrame:
         """The right's rows that may match, with their time and what the result takes of them."""
-        from pyspark.sql import functions as F
-
         sides, at = self.sides, F.unix_micros(self.sides.times[1])
         taken = (F.col(source).alias(name) for name, source in sides.taken.items())
         rows = sides.right.where(F.col(sides.times[1]).isNotNull())
@@ -61,8 +57,6 @@ class Search:
 
     def _in_order(self) -> DataFrame:
         """Both sides follow each other in time: what is the greatest so far is the closest one before."""
-        from pyspark.sql import functions as F
-
         rows = self._both()
         for way in DIRECTIONS[self.direction]:
             closest = F.max_by(self._own(_TAKEN), self._own(way)).over(self._window(way))
@@ -76,8 +70,6 @@ class Search:
 
     def _both(self) -> DataFrame:
         """One side under the other, nulls in the columns that are the other's."""
-        from pyspark.sql import functions as F
-
         sides = self.sides
         right, left = self._ordered(), sides.left.withColumn(sides.own(_AT), F.unix_micros(sides.times[0]))
         columns = [*left.columns, *(c for c in right.columns if c not in left.columns)]
@@ -90,8 +82,6 @@ class Search:
 
     def _ordered(self) -> DataFrame:
         """The right's rows by what is compared of them, in each direction."""
-        from pyspark.sql import functions as F
-
         rows, at = self._timed(), self._own(_AT)
         times = {_BEFORE: at, _AFTER: -at}
         orders = {way: F.struct(times[way], *self.order) for way in DIRECTIONS[self.direction]}
@@ -99,16 +89,12 @@ class Search:
         return rows.select(*self.sides.on, self._own(_AT), self._own(_TAKEN), *ordered)
 
     def _window(self, way: str) -> WindowSpec:
-        from pyspark.sql import Window
-
         at = self._own(_AT)
         window = Window.partitionBy(*self.sides.on).orderBy(at if way == _BEFORE else -at)
         return window.rangeBetween(Window.unboundedPreceding, Window.currentRow if self.exact else -1)
 
     def _closest(self) -> Column:
         """Of the rows found in each direction the closer one, the earlier one at equal distance, within reach."""
-        from pyspark.sql import functions as F
-
         at, matches = self._own(_AT), [self._own(f"{_MATCH}_{way}") for way in DIRECTIONS[self.direction]]
         before, after = matches[0], matches[-1]
         since, until = at - before[self.sides.own(_AT)], after[self.sides.own(_AT)] - at
@@ -121,8 +107,6 @@ class Search:
 
     def _among_all(self, condition: str | Column) -> DataFrame:
         """The closest of the rows for which a condition holds, by what the rows of the left differ in."""
-        from pyspark.sql import functions as F
-
         own, texts = self.sides.own, _texts(self.sides)
         alike = [texts.get(c, c) for c in self.sides.left.columns]
         as_texts = [F.col(c).cast("string").alias(text) for c, text in texts.items()]
@@ -135,8 +119,6 @@ class Search:
 
     def _pairs(self) -> DataFrame:
         """All rows of both sides that may match."""
-        from pyspark.sql import functions as F
-
         sides, own = self.sides, self.sides.own
         rows = self._timed().withColumn(own(_ORDER), F.struct(*self.order))
         prefixed = [F.col(c).alias(f"{sides.prefix}{c}") for c in dict.fromkeys([*sides.on, sides.times[1]])]
@@ -159,8 +141,6 @@ class Search:
         return {"backward": (behind, 0), "forward": (0, self.reach), "nearest": (behind, self.reach)}[self.direction]
 
     def _closeness(self) -> Column:
-        from pyspark.sql import functions as F
-
         apart = self.sides.apart()
         return F.struct(-F.abs(apart), apart <= 0, self._own(_ORDER))
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from projections.declaring.event_versions import FROM, TO
 from projections.declaring.timing.validity import CURRENT, Validity
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 class History:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from projections.declaring.timing import lengths
 from projections.declaring.timing.lengths import Lasting
@@ -13,9 +16,6 @@ from projections.spark.timing.closest import DIRECTIONS, Direction, Search
 from projections.spark.timing.pairs import Pairs
 from projections.spark.timing.row_columns import in_order, key_of, require_columns
 from projections.spark.timing.sides import RIGHT, Columns, Sides, Taken, sides_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
@@ -140,8 +140,6 @@ def _require_how(how: str, known: Iterable[str], function: str) -> None:
 
 def _of_both(joined: DataFrame, sides: Sides, how: str) -> DataFrame:
     """The left's columns, those of ``on`` from the side that the row has, and those taken of the right."""
-    from pyspark.sql import functions as F
-
     shared = sides.on if how == "right" else ()
     ours = [sides.theirs(c).alias(c) if c in shared else F.col(c) for c in sides.left.columns]
     return joined.select(*ours, *(sides.theirs(source).alias(name) for name, source in sides.taken.items()))
@@ -149,8 +147,6 @@ def _of_both(joined: DataFrame, sides: Sides, how: str) -> DataFrame:
 
 def _alone(right: DataFrame, sides: Sides) -> DataFrame:
     """Rows of the right that have no match, with nulls in the left's columns."""
-    from pyspark.sql import functions as F
-
     kinds = {field.name: field.dataType for field in sides.left.schema.fields}
     absent = (F.lit(None).cast(kind).alias(c) for c, kind in kinds.items() if c not in sides.on)
     return _of_both(right.select("*", *absent), sides, "right")
@@ -169,8 +165,6 @@ def _reach(tolerance: Lasting | None) -> int | None:
 
 def _order(right: DataFrame, ties: Columns) -> list[Column]:
     """Which of several rows of one time is meant: the greatest in this order."""
-    from pyspark.sql import functions as F
-
     named = as_columns(ties)
     require_columns(right, named, what=RIGHT)
     order = [*map(F.col, named), *in_order(right, key_of(right))]

@@ -15,7 +15,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from projections.declaring.columns import ColumnType
 from projections.declaring.filtering import row_schema
@@ -49,10 +53,6 @@ from projections.spark.timing.matches import (
 from projections.spark.timing.row_columns import in_order, key_of, require_columns, require_time
 from projections.spark.views.conditions import condition
 from projections.spark.views.view_functions import column_type
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
 
 _MOST_DIGITS: Final = 38
 _AVERAGED: Final = 4  # digits that an average has more, as Spark's has
@@ -214,8 +214,6 @@ class _Asked:
 
     def decided(self, layout: Layout) -> DataFrame:
         """The rows that a match may have, in their order, with what Spark knows of each."""
-        from pyspark.sql import functions as F
-
         before = Automaton(self.pattern).before
         columns = columns_of(self.pattern)
         types = self._typed(columns)
@@ -231,9 +229,6 @@ class _Asked:
 
         The view's plan shows that no two rows have equal places in the order. Otherwise it is refused.
         """
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
         window = Window.partitionBy(*self.by).orderBy(self.time, *self.order, *in_order(self.rows, self.key))
         before = {name: F.lag(own_name(name)).over(window) for name in columns if name.startswith(PREVIOUS)}
         timed = self.rows.where(F.col(self.time).isNotNull())
@@ -243,9 +238,6 @@ class _Asked:
 
     def _possible(self, rows: DataFrame, places: Mapping[int, str]) -> DataFrame:
         """The rows of which a condition may be true, in partitions that have as many of each label as a match needs."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
         conditions = {name: one.condition for name, one in self.pattern.labels.items()}
         if None not in conditions.values():
             rows = rows.where(reduce(or_, (_bound(one, places) for one in self.pattern.conditions)))
@@ -269,8 +261,6 @@ def _sources(layout: Layout) -> list[str]:
 
 def _bound(condition: Predicate, places: Mapping[int, str]) -> Column:
     """What is true wherever a condition may be."""
-    from pyspark.sql import functions as F
-
     if is_plain(condition):
         return F.coalesce(F.col(places[id(condition)]), F.lit(False))
     match condition:

@@ -7,13 +7,12 @@ row of the other side is in two at most: rows of one stretch are compared, and e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from projections.planning.marks import LOOKS
 from projections.spark.timing.sides import Sides, all_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 
 @dataclass(frozen=True)
@@ -38,18 +37,12 @@ class Pairs:
         return joined.drop(self.sides.own("one"), self.sides.own("several"))
 
     def _ours(self) -> Column:
-        from pyspark.sql import functions as F
-
         return F.unix_micros(self.sides.times[0])
 
     def _theirs(self) -> Column:
-        from pyspark.sql import functions as F
-
         return F.unix_micros(self.sides.theirs(self.sides.times[1]))
 
     def _meet(self) -> Column:
-        from pyspark.sql import functions as F
-
         one_stretch = F.col(self.sides.own("one")) == F.col(self.sides.own("several"))
         return all_of([self.sides.equal(), one_stretch, self.sides.apart().between(self.first, self.last)])
 
@@ -58,8 +51,6 @@ class Pairs:
         return rows.select("*", self._stretch(at).alias(self.sides.own("one"), metadata=looks))
 
     def _several(self, rows: DataFrame, at: Column, first: int, last: int) -> DataFrame:
-        from pyspark.sql import functions as F
-
         step = F.lit(self._width).cast("bigint")
         stretches = F.sequence(self._stretch(at + first), self._stretch(at + last), step)
         return rows.withColumn(self.sides.own("several"), F.explode(stretches))
@@ -70,6 +61,4 @@ class Pairs:
 
     def _stretch(self, at: Column) -> Column:
         """Where the stretch of a time begins."""
-        from pyspark.sql import functions as F
-
         return at - F.pmod(at, F.lit(self._width).cast("bigint"))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from projections.errors import InvalidDefinition, UnknownColumn
 from projections.planning.marks import ENTRY, ROW_KEY
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 
 def require_columns(rows: DataFrame, names: Iterable[str], *, what: str = "the rows", place: str | None = None) -> None:
@@ -39,8 +38,6 @@ def key_of(rows: DataFrame) -> tuple[str, ...]:
 
 def in_order(rows: DataFrame, key: Sequence[str]) -> list[Column]:
     """What a key is ordered by: of two events of one aggregate, the later one is the greater."""
-    from pyspark.sql import functions as F
-
     # As text, a@9 is greater than a@10.
     entries = [name for name in key if ENTRY in rows.schema[name].metadata]
     return [*(F.substring_index(name, "@", -1).cast("bigint") for name in entries), *map(F.col, key)]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from projections.declaring.views import as_columns
 from projections.errors import InvalidDefinition
 from projections.spark.timing.row_columns import require_columns, require_time
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 Columns = str | Sequence[str]
 Taken = Mapping[str, str] | Columns
@@ -46,26 +46,18 @@ class Sides:
 
     def theirs(self, column: str) -> Column:
         """A column of the right, in rows of both sides."""
-        from pyspark.sql import functions as F
-
         return F.col(f"{self.prefix}{column}")
 
     def renamed(self) -> DataFrame:
         """The right side under names of its own."""
-        from pyspark.sql import functions as F
-
         return self.right.select(*(F.col(c).alias(f"{self.prefix}{c}") for c in self.right.columns))
 
     def equal(self) -> Column:
         """Whether rows of both sides have one value in each of the columns of ``on``."""
-        from pyspark.sql import functions as F
-
         return all_of(F.col(c) == self.theirs(c) for c in self.on)
 
     def apart(self) -> Column:
         """By how many microseconds the right's row is later than the left's."""
-        from pyspark.sql import functions as F
-
         return F.unix_micros(self.theirs(self.times[1])) - F.unix_micros(F.col(self.times[0]))
 
 

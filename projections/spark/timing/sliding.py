@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
 
 from projections.declaring.timing import lengths
 from projections.declaring.timing.lengths import Lasting
 from projections.declaring.views import as_columns
 from projections.errors import InvalidDefinition
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql.window import WindowSpec
 
 
 def sliding(on: str, size: Lasting, *, by: str | Sequence[str]) -> WindowSpec:
@@ -32,9 +31,6 @@ def sliding(on: str, size: Lasting, *, by: str | Sequence[str]) -> WindowSpec:
     Examples:
         >>> F.count("*").over(sliding("at", "1 hour", by="customer_id"))
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     micros = lengths.exact(size, what="size")
     if micros < 0:
         raise InvalidDefinition(f"size {size!r} is negative", remedy="say how long before its row a window begins")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from projections.declaring.timing.lengths import DAY
 from projections.declaring.timing.windows import Cumulative, Hopping, Session, Tumbling, Window, hop_lasts
@@ -12,9 +15,6 @@ from projections.errors import InvalidDefinition
 from projections.planning.plans import java
 from projections.spark.timing.boundaries import added, following, latest
 from projections.spark.timing.row_columns import require_time
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _AT: Final = "_moment"
 _LEAST_MONTH: Final = 28 * DAY
@@ -32,8 +32,6 @@ class Windowing:
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         """The rows that have a time, with the beginning and the end of their window."""
-        from pyspark.sql import functions as F
-
         require_time(rows, self._on)
         _require_zone(rows, self._window)
         start, end = f"{self._named}_start", f"{self._named}_end"
@@ -61,15 +59,11 @@ def _require_zone(rows: DataFrame, window: Window) -> None:
 
 
 def _tumbling(rows: DataFrame, window: Tumbling, start: str, end: str) -> DataFrame:
-    from pyspark.sql import functions as F
-
     begins, ends = latest(F.col(_AT), window.grid), following(F.col(_AT), window.grid)
     return rows.withColumns({start: F.timestamp_micros(begins), end: F.timestamp_micros(ends)})
 
 
 def _hopping(rows: DataFrame, window: Hopping, start: str, end: str) -> DataFrame:
-    from pyspark.sql import functions as F
-
     # Where clocks are set, two beginnings may be half a step apart: half steps back pass over none of them.
     parts = 1 if window.grid.zone is None and not window.grid.step.months else 2
     stride = (window.grid.step.micros or window.grid.step.months * _LEAST_MONTH) // parts
@@ -82,8 +76,6 @@ def _hopping(rows: DataFrame, window: Hopping, start: str, end: str) -> DataFram
 
 
 def _cumulative(rows: DataFrame, window: Cumulative, start: str, end: str) -> DataFrame:
-    from pyspark.sql import functions as F
-
     begins, last, step = F.col("_begins"), F.col("_last"), window.step
     at, grid = F.col(_AT), window.grid
     whole = rows.withColumns({"_begins": latest(at, grid), "_last": following(at, grid)})
@@ -96,7 +88,6 @@ def _cumulative(rows: DataFrame, window: Cumulative, start: str, end: str) -> Da
 
 def _session(rows: DataFrame, window: Session, start: str, end: str) -> DataFrame:
     from pyspark.sql import Window as Over
-    from pyspark.sql import functions as F
 
     # By times alone: rows of one time are in one session, whichever comes first.
     in_order = Over.partitionBy(*window.by).orderBy(_AT)

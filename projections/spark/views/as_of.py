@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from projections.errors import InvalidDefinition, UnknownColumn
-from projections.spark.views.frames import KEY, TABLE, TIME
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from projections.planning.marks import EVENT_TIME, OF_KEY, OF_TABLE
 
 Taken = Mapping[str, str] | Sequence[str]
 
@@ -40,8 +40,6 @@ def as_of(
     Examples:
         >>> as_of(payments, customers, on="customer_id", take=["credit_score"])
     """
-    from pyspark.sql import functions as F
-
     _require_how(how)
     (table, key), time = _identity(versions), _time_of(stream)
     _require_column(stream, on)
@@ -68,8 +66,8 @@ def _require_how(how: str) -> None:
 def _identity(versions: DataFrame) -> tuple[str, str]:
     """The name by which the view knows the table whose versions these are, and the name of its key."""
     for column in versions.schema.fields:
-        if TABLE in column.metadata:
-            return column.metadata[TABLE], column.metadata[KEY]
+        if OF_TABLE in column.metadata:
+            return column.metadata[OF_TABLE], column.metadata[OF_KEY]
     raise InvalidDefinition(
         f"as_of was given a table without versions. Its columns are: {', '.join(versions.columns)}",
         remedy="declare it with Table.versions_of(…) and pass the view's parameter as it is, choosing columns by take",
@@ -77,7 +75,7 @@ def _identity(versions: DataFrame) -> tuple[str, str]:
 
 
 def _time_of(stream: DataFrame) -> str:
-    times = [column.name for column in stream.schema.fields if TIME in column.metadata]
+    times = [column.name for column in stream.schema.fields if EVENT_TIME in column.metadata]
     if len(times) == 1:
         return times[0]
     raise InvalidDefinition(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from projections.declaring.naming import ALL_ROWS, ROW_KEY_PART
 from projections.planning.plans import Node, java, plan_in_jvm
 from projections.spark.scala import items
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 Change = Callable[[Any], Any]  # another node in the place of one; of `changed`, None to look further in
 Named = tuple[str, Node]  # a column of a frame, and the attribute that it is in a plan
@@ -108,8 +108,6 @@ def relation(spark: SparkSession, frame: DataFrame, columns: Sequence[Named]) ->
 
 
 def _typed(frame: DataFrame, columns: Sequence[Named]) -> Iterator[Column]:
-    from pyspark.sql import functions as F
-
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     for name, attribute in columns:
         column = F.col(f"`{name}`")

@@ -11,7 +11,9 @@ import datetime as dt
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import reduce
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.declaring.columns import ColumnType
@@ -35,9 +37,6 @@ from projections.declaring.predicates import (
     plain,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -52,8 +51,6 @@ def condition(predicate: Predicate, schema: RegisteredSchema, record: Column) ->
 
 def row_condition(predicate: Predicate, columns: Mapping[str, ColumnType]) -> Column:
     """The same for the rows of a table; it is true or false, since a row is there or not."""
-    from pyspark.sql import functions as F
-
     row = F.struct(*(F.col(name) for name in columns))
     return F.coalesce(condition(predicate, row_schema(columns), row), F.lit(False))
 
@@ -64,8 +61,6 @@ class _Compilation:
         self._record = record
 
     def column(self, predicate: Predicate) -> Column:
-        from pyspark.sql import functions as F
-
         match predicate:
             case Both(left, right):
                 return self.column(left) & self.column(right)
@@ -113,8 +108,6 @@ class _Compilation:
 
     def _value(self, path: Path, kind: FieldKind) -> Column:
         """The field's value in the one spelling its kind is compared in; a NaN is no value."""
-        from pyspark.sql import functions as F
-
         value = reduce(lambda record, name: record.getField(name), path, self._record)
         if kind.number == "float":
             wide = value.cast("double")
@@ -125,8 +118,6 @@ class _Compilation:
 
 
 def _unknown() -> Column:
-    from pyspark.sql import functions as F
-
     return F.lit(None).cast("boolean")
 
 
@@ -161,15 +152,11 @@ def _contained(value: Column, kind: FieldKind, constants: tuple[Constant, ...]) 
 
 def _settled(value: Column, *, truth: bool) -> Column:
     """The same answer for every value there is; unknown where there is none."""
-    from pyspark.sql import functions as F
-
     return F.when(value.isNotNull(), F.lit(truth))
 
 
 def _number(value: object, kind: FieldKind) -> Column:
     """A literal of the field's own type: its text says it exactly."""
-    from pyspark.sql import functions as F
-
     if kind.number == "decimal":
         return F.lit(f"{value:f}").cast(f"decimal({kind.precision},{kind.scale})")
     return F.lit(str(value)).cast("bigint" if kind.number == "whole" else "double")
@@ -177,8 +164,6 @@ def _number(value: object, kind: FieldKind) -> Column:
 
 def _literal(constant: Constant) -> Column:
     """A literal as Spark holds it; dates and moments as numbers, which no time zone or calendar of the JVM touches."""
-    from pyspark.sql import functions as F
-
     value = plain(constant)
     match value:
         case dt.datetime():

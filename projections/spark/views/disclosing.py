@@ -20,10 +20,7 @@ from eventstore.fields.upcasting import name_taken
 from eventstore.personal.sealing import SealedField
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
 from projections.declaring.any_table import AnyTable, sealed_parts
-from projections.declaring.event_versions import EventVersions
 from projections.declaring.setters import Setter
-from projections.declaring.streams import EventStream
-from projections.declaring.tables import EventTable
 from projections.errors import keys_missing
 from projections.spark.python_workers import settled
 from projections.spark.reading.records import Rows
@@ -89,8 +86,7 @@ class _Opener:
 
     @staticmethod
     def of(table: AnyTable, registry: Mapping[int, RegisteredSchema]) -> _Opener:
-        setters = _setters(table)
-        return _Opener(table, {c: dict(_ways(setters[c], registry)) for c in table.personal})
+        return _Opener(table, {c: dict(_ways(table.set_by[c], registry)) for c in table.personal})
 
     def open(self, rows: pa.Table, keys: FollowedKeys) -> pa.Table:
         cells = [cell for column in self.table.personal for cell in self._cells(column, rows)]
@@ -111,12 +107,6 @@ class _Opener:
                 if schema_id not in ways:
                     raise unknown_schema(schema_id, place=f"column {column}")
                 yield column, place, ways[schema_id], value
-
-
-def _setters(table: AnyTable) -> Mapping[str, Sequence[Setter]]:
-    if isinstance(table, EventStream):
-        return table.fields
-    return (table.setters or {}) if isinstance(table, EventTable | EventVersions) else {}
 
 
 def _ways(setters: Sequence[Setter], registry: Mapping[int, RegisteredSchema]) -> Iterator[tuple[int, _Way]]:

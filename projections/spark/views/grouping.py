@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from projections.planning.plans import plan_in_jvm
 from projections.spark.scala import items
 from projections.spark.views.catalyst import as_column, as_expression, changed, frame_of, kind_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 _ALIASES = ("SubqueryAlias", "View")  # operators that only name what is below them
 # Each of these operators makes its rows of one row each.
@@ -55,8 +55,6 @@ class Grouping:
 
     def columns_over(self, finals: Mapping[int, Column]) -> dict[str, Column]:
         """What the view returns, over its keys by name and a column for each measure."""
-        from pyspark.sql import functions as F
-
         spark = self.rows.sparkSession
         parts = {canonical: as_expression(spark, finals[m.number]) for canonical, m in self.measures.items()}
         parts |= {key.canonicalized(): as_expression(spark, F.col(name)) for name, key in self.by.items()}
@@ -123,8 +121,6 @@ def _bare(named: Any) -> Any:
 
 
 def _measure(spark: SparkSession, number: int, aggregate: Any) -> Measure:
-    from pyspark.sql import functions as F
-
     function = aggregate.aggregateFunction()
     inputs = [as_column(spark, part) for part in items(function.children())]
     given = items(function.children())[0].dataType().simpleString() if inputs else ""

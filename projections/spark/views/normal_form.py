@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
 
 from projections.planning.plans import plan_in_jvm
 from projections.planning.sessions import MARK
@@ -19,9 +22,6 @@ from projections.spark.views.catalyst import (
     under,
 )
 from projections.spark.views.plain_operators import plain, with_column
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 def normal_form(spark: SparkSession, frame: DataFrame) -> Any:
@@ -87,9 +87,6 @@ def _with_sessions(spark: SparkSession, rows: Any, by: Sequence[Any], start: Any
 
     Spark's operator that merges them is no part of a logical plan, and its condition is the same.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     begins, ends = as_column(spark, start), as_column(spark, end)
     partition = Window.partitionBy(*(as_column(spark, one) for one in by))
     in_order = partition.orderBy(begins)

@@ -10,7 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from projections.declaring.columns import ColumnType
 from projections.declaring.partials import AFTER, BEFORE, GROUPS, LONG, ROWS, WHOLE, hidden
@@ -20,9 +23,6 @@ from projections.spark.exchange import in_table_order
 from projections.spark.views.catalyst import as_column, as_expression
 from projections.spark.views.frames import call
 from projections.spark.views.grouping import Grouping, Measure, taken_apart
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 _ORDERED: Final[Mapping[str, ColumnType]] = {
@@ -49,8 +49,6 @@ class Partial:
 
     def of_row(self) -> Column:
         """What one row comes to."""
-        from pyspark.sql import functions as F
-
         column = self.measure.column
         if self.part == "count":
             return F.when(column.isNotNull(), F.lit(1)).otherwise(F.lit(0))
@@ -60,8 +58,6 @@ class Partial:
 
     def of_rows(self) -> Column:
         """What the rows of a group come to."""
-        from pyspark.sql import functions as F
-
         if self.part in _EXTREMES:
             return (F.min if self.part == "min" else F.max)(self.of_row())
         return F.coalesce(F.sum(self.of_row()), F.lit(0))
@@ -121,8 +117,6 @@ def _digits(given: str) -> ColumnType | None:
 
 def stored_columns(view: View, frames: Mapping[str, DataFrame], columns: Mapping[str, ColumnType]) -> DataFrame:
     """The view's function over the given rows, with the partial aggregates that are among the columns."""
-    from pyspark.sql import functions as F
-
     result = call(view, frames)
     if hidden(columns):
         grouping = _grouping(result)
@@ -149,8 +143,6 @@ def brought_forward(view: View, frames: Mapping[str, DataFrame], columns: Mappin
     ``frames`` holds the changed rows BEFORE and AFTER the batch, and what is stored of their GROUPS.
     Where WHOLE is true, the changes do not tell what becomes of the group, and the rest of the row means nothing.
     """
-    from pyspark.sql import functions as F
-
     lost, gained = (_grouping(call(view, {view.root: frames[side]})) for side in (BEFORE, AFTER))
     keys, names = list(view.key), [*view.key, *hidden(columns)]
     constant = [F.lit(0).alias(name) for name in keys if view.within == "all"]  # the one value of all rows
@@ -173,16 +165,12 @@ def _returned(grouping: Grouping) -> dict[str, Column]:
 
 def _contributions(grouping: Grouping, constant: Sequence[Column]) -> DataFrame:
     """What each row contributes, with the columns of its group."""
-    from pyspark.sql import functions as F
-
     partials = [partial.of_row().cast(partial.kind.ddl).alias(partial.name) for partial in _all_partials(grouping)]
     return grouping.rows.select(*constant, *grouping.keys, F.lit(1).cast(LONG.ddl).alias(ROWS), *partials)
 
 
 def _together(grouping: Grouping) -> list[Column]:
     """The stored parts plus the gained and minus the lost ones, and whether a group must be computed whole."""
-    from pyspark.sql import functions as F
-
     columns, uncertain = [_balance(ROWS).alias(ROWS)], F.lit(False)
     for count, *values in map(_partials, grouping.measures.values()):
         left = _balance(count.name)
@@ -197,29 +185,21 @@ def _together(grouping: Grouping) -> list[Column]:
 
 def _has_rows() -> Column:
     """Whether a group is still there; one of less than no rows is damaged, and stays for ``verify`` to find."""
-    from pyspark.sql import functions as F
-
     return F.col(ROWS) != 0
 
 
 def _balance(name: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.sum(F.when(F.col(_SIGN) < 0, -F.col(name)).otherwise(F.col(name)))
 
 
 def _extreme(value: Partial, *signs: int) -> Column:
     """The least, or greatest, of the stored and the gained parts, or of parts of the given signs."""
-    from pyspark.sql import functions as F
-
     chosen = F.min if value.part == "min" else F.max
     return chosen(F.when(F.col(_SIGN).isin(*(signs or (0, 1))), F.col(value.name)))
 
 
 def _is_lost(value: Partial) -> Column:
     """Whether the stored extreme may have been taken away, and is not made good."""
-    from pyspark.sql import functions as F
-
     stored = _extreme(value, 0)
 
     def reaches(one: Column) -> Column:
@@ -230,8 +210,6 @@ def _is_lost(value: Partial) -> Column:
 
 def _final(measure: Measure, grouping: Grouping) -> Column:
     """The aggregate, out of its parts, as Spark would have it."""
-    from pyspark.sql import functions as F
-
     count, *values = (F.col(partial.name) for partial in _partials(measure))
     result = measure.result.simpleString()
     if not values:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, SparkSession, Window
+from pyspark.sql import functions as F
 
 from projections.planning.plans import plan_in_jvm
 from projections.planning.rows import Untraceable
@@ -17,9 +20,6 @@ from projections.spark.views.catalyst import (
     sequence,
     under,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
 
 
 def plain(spark: SparkSession, plan: Any) -> Any:
@@ -68,9 +68,6 @@ def _in_order(spark: SparkSession, window: Any) -> Any:
 
 def _numbered(spark: SparkSession, sort: Any, by: Sequence[Any]) -> tuple[Any, Any]:
     """The rows below a sort with the place of each in its order."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     partition = Window.partitionBy(*(as_column(spark, one) for one in by))
     order = [_ordering(spark, one) for one in items(sort.order())]
     return with_column(spark, sort.child(), F.row_number().over(partition.orderBy(*order)), "place")
@@ -87,8 +84,6 @@ def _ordering(spark: SparkSession, order: Any) -> Column:
 
 def _copies(spark: SparkSession, plan: Any) -> Any:
     """Rows as often as EXCEPT ALL and INTERSECT ALL count them: once for each number up to that."""
-    from pyspark.sql import functions as F
-
     number, *values = items(plan.generator().children())
     copies = F.explode(F.sequence(F.lit(1).cast("bigint"), as_column(spark, number)))
     rows, _ = with_column(spark, plan.child(), copies, "copy")
@@ -98,8 +93,6 @@ def _copies(spark: SparkSession, plan: Any) -> Any:
 
 def _listed(spark: SparkSession, relation: Any) -> Any:
     """The rows of VALUES as the items of a list in one row: each has a place."""
-    from pyspark.sql import functions as F
-
     given = items(relation.output())
     records = [_record(map(F.lit, row), given) for row in frame_of(spark, relation).collect()]
     rows = spark.sql("SELECT 1 AS one").select(F.posexplode(F.array(*records)))
@@ -110,8 +103,6 @@ def _listed(spark: SparkSession, relation: Any) -> Any:
 
 def _record(values: Iterable[Column], given: Sequence[Any]) -> Column:
     """Values of the types of some attributes as one record."""
-    from pyspark.sql import functions as F
-
     kinds = (one.dataType().sql() for one in given)
     return F.struct(*(v.cast(kind).alias(f"c{n}") for n, (v, kind) in enumerate(zip(values, kinds, strict=True))))
 

@@ -19,7 +19,7 @@ from projections.declaring.group import ProjectionGroup
 from projections.declaring.naming import checked_columns
 from projections.declaring.partials import SCOPE, hidden
 from projections.declaring.timing.promises import require_row_time
-from projections.declaring.views import InferredReferences, Planned, View, ViewTable
+from projections.declaring.views import InferredReferences, Planned, View, view_behind
 from projections.errors import InvalidDefinition, SparkFailed, UnknownColumn
 from projections.planning.conjuncts import require_no_null_answer
 from projections.planning.inference import inferred
@@ -91,7 +91,7 @@ def _planned(spark: SparkSession, group: ProjectionGroup) -> tuple[dict[str, Any
     for view in group.all_views:
         for known, plan in _stages(spark, group, view, columns):
             read = {
-                name: personal[table.view.name] if isinstance(table, ViewTable) else table.personal
+                name: table.personal if (behind := view_behind(table)) is None else personal[behind.name]
                 for name, table in _tables(known).items()
             }
             personal[known.name] = personal_in(plan, read) if any(read.values()) else frozenset()
