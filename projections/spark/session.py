@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from projections.errors import SessionInUse, SparkFailed, SparkStopped
 from projections.spark.failures import described
-from projections.spark.gathering import SORTED_AGGREGATES
 from projections.spark.startup import quiet_start
 
 if TYPE_CHECKING:
@@ -116,49 +115,28 @@ def _tell_errors_once() -> None:
 
 
 LOCAL: Final = "local[*]"
-_LOGGING = Path(__file__).with_name("log4j2.properties")
-# A wide table's decoding becomes one method of more bytecode than HotSpot compiles by default: it would be
-# interpreted, four times slower. Plan after plan compiled fills the JVM's default cache of 240 MB (a session of tests
-# did in minutes), and at a full one the compiler stops for good. Spark's classes take ten times the metaspace at which
-# a JVM collects its whole heap by default. HotSpot's second compiler waits ten times longer than it does
-# by default: most of what Spark plans with is over before that compiler's code would have paid, and what goes through
-# rows reaches any threshold within its first batch.
-_SECOND_COMPILER = (
-    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
-    " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
-)
-_COMPILED = f"-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=256m {_SECOND_COMPILER}"
+_FOLDER = Path(__file__).parent
+_LOGGING = _FOLDER / "log4j2.properties"
+_DEFAULTS = "spark-defaults.conf"
 # In a rebuild, G1 takes a tenth more of the processors than the collector that stops all threads, and pauses do not
 # matter in a batch. A JVM with two collectors does not start: one that the environment names takes precedence.
 _COLLECTOR = "-XX:+UseParallelGC"
 _OPTIONS_OF_OTHERS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _OPTIONS_BEFORE = "spark.driver.defaultJavaOptions"
-# The first leaves out a group by a session if one above reads nothing but its start or end, and with it what merges
-# rows. The second makes one record of two values that subqueries ask for, and with it one stage of both.
-_RULES_LEFT_OUT: Final = {
-    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.RemoveRedundantAggregates,"
-    "org.apache.spark.sql.catalyst.optimizer.MergeSubplans"
-}
-# A batch of some thousand rows is one task: no exchange, hence no second stage, no broadcast job, and expressions that
-# are interpreted, for to compile them takes longer than to go through the rows.
-_SMALL = {
-    **_RULES_LEFT_OUT,
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # Constraints inferred from a join leave out none of so few rows, and are inferred again for each plan.
-    "spark.sql.constraintPropagation.enabled": "false",
-    SORTED_AGGREGATES: "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
-}
+_OPTIONS_OF_EXECUTORS = "spark.executor.extraJavaOptions"
+
+
+def _configured(name: str) -> dict[str, str]:
+    """The settings of a file next to this one, in the form of Spark's own spark-defaults.conf."""
+    lines = (_FOLDER / name).read_text().splitlines()
+    settings = (line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+    return {key: value for key, value in settings}
 
 
 def small_batch_session(session: SparkSession) -> SparkSession:
     """A session of the same Spark for small live batches, whose inputs are coalesced to one partition."""
     small = session.newSession()
-    for key, value in _SMALL.items():
+    for key, value in _configured("small-batches.conf").items():
         small.conf.set(key, value)
     return small
 
@@ -199,7 +177,8 @@ def archive_name(size: int) -> str:
 
 def driver_options(*, mapped: Path | None, before: str = "") -> str:
     """What the driver's JVM is started with, behind a configuration's own; ``mapped`` is an archive of classes."""
-    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", _COMPILED, *_collector(before)]
+    compiled = _configured(_DEFAULTS)[_OPTIONS_OF_EXECUTORS]
+    options = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", compiled, *_collector(before)]
     if mapped is not None:
         # An archive that does not fit is ignored, without a message in the middle of a command's output.
         options += [f"-XX:SharedArchiveFile={mapped}", "-Xshare:auto", "-Xlog:disable -Xlog:all=error:stderr"]
@@ -213,29 +192,11 @@ def _collector(before: str) -> list[str]:
 
 def _defaults(memory: str, given: Mapping[str, str]) -> dict[str, str]:
     return {
+        **_configured(_DEFAULTS),
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": driver_options(mapped=class_archive(), before=given.get(_OPTIONS_BEFORE, "")),
-        "spark.executor.extraJavaOptions": _COMPILED,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-        "spark.sql.artifact.isolation.enabled": "false",
-        # PySpark makes five calls into the JVM to note where each column was written. Factfold does not show it.
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
-        SORTED_AGGREGATES: "true",
-        **_RULES_LEFT_OUT,
-        # What a rebuild keeps is read twice: to look for dictionaries in it takes longer than they spare.
-        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # Workers find the user's aggregates where this process found them.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(_own_paths()),
-        # Consumers stay open between the batches of the live loop, and no longer: each may hold a fetch of 16 MB.
-        "spark.kafka.consumer.cache.capacity": "256",
-        "spark.kafka.consumer.cache.timeout": "30s",
-        "spark.kafka.consumer.cache.evictorThreadRunInterval": "10s",
-        "spark.kafka.consumer.fetchedData.cache.timeout": "30s",
-        "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "10s",
     }
 
 
