@@ -18,8 +18,8 @@ from projections import Environment, ProjectionGroup, open_runner, rebuild, rows
 from projections.declaring.event_versions import FROM
 from projections.errors import EventsMissing, UndecodableRecord
 from projections.lifecycle import building
+from projections.spark.events import versions
 from projections.spark.session import small_batch_session
-from projections.spark.views import frames
 from projections.spark.views.view_functions import view_columns
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.memory_log import MemoryLog
@@ -115,7 +115,7 @@ def _with_deleted_streams(rows, table):
     return STATES(rows.where("NOT _deleted").withColumn("_deleted", F.lit(False)), table)
 
 
-STATES = frames.with_states
+STATES = versions.with_states
 PLANTED = {
     "null keeps the value before": _with_nulls_as_unset,
     "a part of a deleted stream stays": _with_deleted_streams,
@@ -124,7 +124,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_planted_fault_of_the_histories_of_events_shows(spark, store, fault, monkeypatch):
-    monkeypatch.setattr(frames, "with_states", PLANTED[fault])
+    monkeypatch.setattr(versions, "with_states", PLANTED[fault])
     ledger = Ledger(spark, store)
     first, second = (Payment.Received(customer_id=c, amount=Decimal(1), paid_at=None) for c in (1, None))
     ledger.record("p", 0, first, 1)
