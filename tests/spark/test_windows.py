@@ -12,9 +12,10 @@ from zoneinfo import ZoneInfo
 import pytest
 import sqlalchemy as sa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-from projections import ProjectionGroup, Table
+from projections import ProjectionGroup, Table, view
 from projections.declaring.timing.lengths import DAY, Length
 from projections.declaring.timing.windowed import windowed
 from projections.declaring.timing.windows import Grid, cumulative, hopping, session, tumbling
@@ -206,6 +207,25 @@ def test_windows_of_windows_are_views_of_views(small):
     assert list(found["days"]) == ["id", "at", "shop", "window_start", "window_end", "day_start", "day_end"]
     assert [view.key for view in (hours, days, sessions)] == [
         ("id", "window_start"), ("id", "window_start", "day_end"), ("shop", "id")]  # fmt: skip
+
+
+def test_a_view_by_windows_has_a_row_a_window(small):
+    def counted(name, window, *by):
+        def count(visits):
+            return visits.groupBy(*by).agg(F.count("*").alias("visits"))
+
+        count.__name__ = name
+        return view(by=window)(count)
+
+    views = [
+        counted("hourly", hopping("1 hour", "10 minutes", on="at"), "window_start"),
+        counted("so_far", cumulative("1 day", "1 hour", on="at"), "window_end"),
+        counted("stays", session("30 minutes", by="shop", on="at"), "shop", "window_start"),
+    ]
+    found = planned(small, *views)
+    assert [list(found[one.name])[: len(one.key) + 1] for one in views] == [[*one.key, "visits"] for one in views]
+    with pytest.raises(InvalidDefinition, match="does not say of which time"):
+        counted("daily", tumbling("1 day"), "window_start")
 
 
 def test_a_session_of_each_row_of_a_table_is_known_by_the_key_of_the_row(small):

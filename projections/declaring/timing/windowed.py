@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from projections.declaring.any_table import AnyTable
 from projections.declaring.binding import bind
 from projections.declaring.naming import checked_identifier
 from projections.declaring.timing.promises import InWindows
-from projections.declaring.timing.windows import Window, lasts
+from projections.declaring.timing.windows import Cumulative, Session, Window, lasts
 from projections.declaring.view_topics import ViewTopic
 from projections.declaring.views import Input, View
 from projections.errors import InvalidDefinition, UnknownColumn
@@ -63,6 +63,21 @@ def windowed(
     function = Windowing(window, on, chosen, named, _parameter(role))
     windows = InWindows(on, f"{named}_start", f"{named}_end", lasts(window))
     return bind(name, function, {role: table}, key=own, by=by, topic=topic, windows=windows)
+
+
+def by_windows(view: str, window: Window, tables: Mapping[str, Input]) -> tuple[tuple[str, ...], dict[str, Input]]:
+    """The columns of a partition that a window is, and a view's tables, the first of them with its windows."""
+    (first, table), *others = tables.items()
+    if window.on is None:
+        raise InvalidDefinition(
+            f"view {view!r} groups by windows, and does not say of which time",
+            remedy="name the column of a row's time: tumbling('1 day', on='placed_at')",
+            place=f"view {view}",
+        )
+    rows = windowed(f"{view}_windows", table, window, on=window.on)
+    columns = window.by if isinstance(window, Session) else ()
+    edge = "window_end" if isinstance(window, Cumulative) else "window_start"  # which no two windows share
+    return (*columns, edge), {first: rows, **dict(others)}
 
 
 def _require_columns(table: AnyTable, name: str, on: str, columns: Sequence[str]) -> None:

@@ -6,6 +6,10 @@
     def orders_per_day(orders_by_day):
         return orders_by_day.groupBy("window_start").agg(F.count("*").alias("orders"))
 
+    @view(by=tumbling("1 day", zone="Europe/Berlin", on="placed_at"))  # both in one
+    def orders_per_day(orders):
+        return orders.groupBy("window_start").agg(F.count("*").alias("orders"))
+
 A window is a column of a row, computed from its time. Nothing closes it: a row that comes late, changes or goes changes
 what its window shows.
 """
@@ -13,7 +17,7 @@ what its window shows.
 from __future__ import annotations
 
 import zoneinfo
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from projections.declaring.timing.lengths import DAY, Lasting, Length, exact, positive
@@ -42,6 +46,7 @@ class Tumbling:
     """Windows one after the other; see `tumbling`."""
 
     grid: Grid
+    on: str | None = field(default=None, repr=False)
 
     def key(self, table: Input, named: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The columns of partitions, and the columns that tell the rows of one apart."""
@@ -54,6 +59,7 @@ class Hopping:
 
     size: Length
     grid: Grid
+    on: str | None = field(default=None, repr=False)
 
     def key(self, table: Input, named: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """A row is in several windows, which their beginnings tell apart."""
@@ -66,6 +72,7 @@ class Cumulative:
 
     grid: Grid
     step: Length
+    on: str | None = field(default=None, repr=False)
 
     def key(self, table: Input, named: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """A row is in several windows, which their ends tell apart."""
@@ -78,6 +85,7 @@ class Session:
 
     gap: int
     by: tuple[str, ...]
+    on: str | None = field(default=None, repr=False)
 
     def key(self, table: Input, named: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """A session is of rows of one partition."""
@@ -87,13 +95,16 @@ class Session:
 Window = Tumbling | Hopping | Cumulative | Session
 
 
-def tumbling(size: Lasting, *, offset: Lasting = "0 seconds", zone: str | None = None) -> Tumbling:
+def tumbling(
+    size: Lasting, *, offset: Lasting = "0 seconds", zone: str | None = None, on: str | None = None
+) -> Tumbling:
     """Declare windows of one size, one after the other: minutes, hours, days, weeks or months.
 
     Args:
         size: The size.
         offset: Moves all beginnings.
         zone: The time zone in which days begin, such as ``"Europe/Berlin"``. Its days have 23 to 25 hours.
+        on: The column of a row's time, for ``view(by=…)``.
 
     Raises:
         InvalidDefinition: A length or the zone is wrong.
@@ -102,10 +113,12 @@ def tumbling(size: Lasting, *, offset: Lasting = "0 seconds", zone: str | None =
         >>> days = tumbling("1 day", offset="6 hours", zone="Europe/Berlin")
         >>> orders_by_day = windowed("orders_by_day", orders, days, on="placed_at")
     """
-    return Tumbling(_grid(positive(size, what="size"), offset, zone))
+    return Tumbling(_grid(positive(size, what="size"), offset, zone), on)
 
 
-def hopping(size: Lasting, every: Lasting, *, offset: Lasting = "0 seconds", zone: str | None = None) -> Hopping:
+def hopping(
+    size: Lasting, every: Lasting, *, offset: Lasting = "0 seconds", zone: str | None = None, on: str | None = None
+) -> Hopping:
     """Declare windows of one size that begin at a fixed interval. A row may be in several of them, or in none.
 
     A size of days ends at the time of day at which it begins. A size of hours or less lasts exactly so long.
@@ -115,6 +128,7 @@ def hopping(size: Lasting, every: Lasting, *, offset: Lasting = "0 seconds", zon
         every: The interval.
         offset: Moves all beginnings.
         zone: The time zone, as in `tumbling`.
+        on: The column of a row's time, as in `tumbling`.
 
     Raises:
         InvalidDefinition: A length or the zone is wrong.
@@ -122,7 +136,7 @@ def hopping(size: Lasting, every: Lasting, *, offset: Lasting = "0 seconds", zon
     Examples:
         >>> busy_hours = windowed("busy_hours", orders, hopping("1 hour", "10 minutes"), on="placed_at")
     """
-    windows = Hopping(positive(size, what="size"), _grid(positive(every, what="every"), offset, zone))
+    windows = Hopping(positive(size, what="size"), _grid(positive(every, what="every"), offset, zone), on)
     if windows_of(windows) > _MOST_WINDOWS:
         raise InvalidDefinition(
             f"a row would be in {windows_of(windows)} windows of {size}, one every {every}",
@@ -131,7 +145,9 @@ def hopping(size: Lasting, every: Lasting, *, offset: Lasting = "0 seconds", zon
     return windows
 
 
-def cumulative(size: Lasting, step: Lasting, *, offset: Lasting = "0 seconds", zone: str | None = None) -> Cumulative:
+def cumulative(
+    size: Lasting, step: Lasting, *, offset: Lasting = "0 seconds", zone: str | None = None, on: str | None = None
+) -> Cumulative:
     """Declare windows that begin together and end one ``step`` after another, up to ``size``.
 
     Raises InvalidDefinition for a wrong length or zone.
@@ -149,10 +165,10 @@ def cumulative(size: Lasting, step: Lasting, *, offset: Lasting = "0 seconds", z
             f"a row would be in {_longest(grid.step) // each.micros} windows",
             remedy=f"let windows grow by more: a row may be in {_MOST_WINDOWS}",
         )
-    return Cumulative(grid, each)
+    return Cumulative(grid, each, on)
 
 
-def session(gap: Lasting, *, by: Columns) -> Session:
+def session(gap: Lasting, *, by: Columns, on: str | None = None) -> Session:
     """Declare windows of rows that follow each other within ``gap``, for each value of ``by``.
 
     Two rows are in one session if the rows from one to the other are at most ``gap`` apart. A session begins with its
@@ -166,7 +182,7 @@ def session(gap: Lasting, *, by: Columns) -> Session:
     columns = as_columns(by or ())
     if not columns:
         raise InvalidDefinition("session has no columns in by", remedy="name the columns of its key, by='customer_id'")
-    return Session(exact(gap, what="gap"), columns)
+    return Session(exact(gap, what="gap"), columns, on)
 
 
 def lasts(window: Window) -> int | None:
