@@ -50,7 +50,7 @@ from projections.lifecycle.verifying import (
     ViewVerdict as ViewVerdict,
     verify as verify,
 )
-from projections.spark.archive.metrics import ArchiveMetrics as ArchiveMetrics
+from projections.spark.archive.archiver import ArchiveMetrics as ArchiveMetrics
 from projections.lifecycle.follower import Follower as Follower
 from projections.lifecycle.metrics import RunMetrics as RunMetrics
 from projections.lifecycle.restarts import Restarts as Restarts
@@ -76,7 +76,7 @@ from projections.spark.timing.joins import (
     join_within as join_within,
 )
 from projections.spark.timing.matching import match_pattern as match_pattern
-from projections.spark.timing.sliding import sliding as sliding
+from projections.spark.timing.windowing import sliding as sliding
 from projections.spark.views.as_of import as_of as as_of
 from projections.spark_settings import SparkSettings as SparkSettings
 from projections.declaring.sql_views import sql_view as sql_view

@@ -12,7 +12,7 @@ from projections.logs.port import RecordLog
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from projections.declaring.lakes import LakeTables
+    from projections.declaring.view_topics import LakeTables
     from projections.stores.port import TableStore
 
 

@@ -21,7 +21,7 @@ from projections.stores.sqlite import SqliteTableStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from projections.declaring.lakes import LakeTables
+    from projections.declaring.view_topics import LakeTables
     from projections.logs.archive import ArchivableLog
     from projections.spark.keeping import Keeper
     from projections.stores.port import TableStore

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from projections import BatchReport, Environment, ProjectionGroup, Runner, open_runner
-from projections.logs.ranges import reached
+from projections.logs.offsets import reached
 from sample_app.background import Background, wait_until
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from projections.declaring.lakes import named
-from projections.declaring.view_topics import FinalTopic, ViewTopic
+from projections.declaring.view_topics import FinalTopic, ViewTopic, named
 from projections.declaring.views import View
 from projections.errors import InvalidDefinition
 

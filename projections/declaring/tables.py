@@ -23,9 +23,8 @@ from projections.declaring.captured import (
     record_names,
     require_avro_names,
 )
-from projections.declaring.cogrouping import cogrouped
 from projections.declaring.columns import ColumnType
-from projections.declaring.event_tables import folded_columns, require_aggregates, topic_of
+from projections.declaring.event_tables import cogrouped, folded_columns, require_aggregates, topic_of
 from projections.declaring.filtering import check_condition
 from projections.declaring.predicates import Predicate
 from projections.declaring.setters import Declared, Setters, as_setters, placeholders, taken_from_personal

@@ -26,8 +26,7 @@ from projections.environment import Environment
 from projections.faults import FORGOTTEN
 from projections.lifecycle.forgotten import forgotten_by_serving
 from projections.lifecycle.progress import ProgressMeter, counted_once
-from projections.logs.offsets import OffsetRange, Offsets
-from projections.logs.ranges import bounded
+from projections.logs.offsets import OffsetRange, Offsets, bounded
 from projections.logs.set_aside import SetAside
 from projections.logs.unpacking import not_unpacked_in, require_unpacked, still_not_unpacked
 from projections.spark.bulk import WholeTables, whole_tables

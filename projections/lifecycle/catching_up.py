@@ -10,7 +10,7 @@ from eventstore.closing import Closing
 from projections.declaring.group import ProjectionGroup
 from projections.environment import Environment
 from projections.lifecycle.runner import Runner, open_runner
-from projections.logs.ranges import reached
+from projections.logs.offsets import reached
 from projections.stores.runs import Progress, Run, RunState, replaced_topics
 
 

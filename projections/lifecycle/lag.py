@@ -13,9 +13,8 @@ from datetime import datetime
 from typing import Final
 
 from projections.errors import OffsetsLost
-from projections.logs.offsets import OffsetRange, Offsets
+from projections.logs.offsets import OffsetRange, Offsets, filled
 from projections.logs.port import OpenLog
-from projections.logs.ranges import filled
 
 _LOOKS: Final = 600  # a run that is behind for an hour looks some thousand times; half of the looks tell enough
 

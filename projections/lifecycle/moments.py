@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from projections.logs.ranges import reached
+from projections.logs.offsets import reached
 from projections.stores import finals
 from projections.stores.runs import Progress
 

@@ -29,9 +29,8 @@ from projections.lifecycle.standing import Standing
 from projections.logs.batch_size import BatchSize
 from projections.logs.boundaries import Boundaries, open_boundaries
 from projections.logs.deletions import require_deletions
-from projections.logs.offsets import OffsetRange, Offsets
+from projections.logs.offsets import OffsetRange, Offsets, bounded, filled, progress_lost, reached, waiting
 from projections.logs.port import OpenLog
-from projections.logs.ranges import bounded, filled, progress_lost, reached, waiting
 from projections.logs.set_aside import SetAside
 from projections.outputs.publishing import ViewPublisher, opened_publisher
 from projections.spark.live.applying import BatchApplier, opened_letters

@@ -2,7 +2,7 @@
 
 The same chunk is merged into the Delta tables of views, each of which notes the numbers that it has.
 
-Final results are published separately, each exactly once (`projections.outputs.publishing_results`).
+Final results are published separately, each exactly once (`projections.outputs.publishing`).
 
 A chunk is one transaction of Kafka's by the one producer of the group, and is removed from the outbox after it. If
 the producer is killed in between, the next one publishes the chunk again. That changes nothing for a reader: no key is
@@ -21,11 +21,10 @@ from eventstore.errors import TopicMismatch, TopicMissing
 from projections.connections import Connections
 from projections.declaring.filled_topics import lakes_of, results_topics, rows_topics, topics_of
 from projections.declaring.group import ProjectionGroup
-from projections.declaring.lakes import LakeTables, named
-from projections.declaring.view_topics import RowProducer
+from projections.declaring.view_topics import LakeTables, RowProducer, named
 from projections.errors import LakeUnusable
-from projections.outputs.publishing_results import ResultPublisher
-from projections.stores import outbox
+from projections.stores import final_topics, outbox
+from projections.stores.final_topics import Unsent
 
 if TYPE_CHECKING:
     from projections.stores.port import Transactions
@@ -163,3 +162,61 @@ def _require_whole(lost: Sequence[str]) -> None:
             remedy="rebuild the group: the cut-over fills it again",
             place=place,
         )
+
+
+class ResultPublisher:
+    """Publishes the final results of a group's views; a part of its publisher."""
+
+    def __init__(self, store: Transactions, producer: RowProducer, group: str, topics: Sequence[str]) -> None:
+        self._store, self._producer, self._group, self._topics = store, producer, group, topics
+        self._ahead: dict[str, set[str]] = {}  # by topic, keys in it that the database does not know to be there
+
+    def publish(self) -> int:
+        """Publish all that waits, chunk by chunk; returns the number of records.
+
+        Raises TopicMissing for a topic that was deleted since the publisher was opened, and what the broker refuses.
+        """
+        return sum(self._publish(topic) for topic in self._topics)
+
+    def _publish(self, topic: str) -> int:
+        published = 0
+        while unsent := self._next(topic):
+            published += self._send(unsent)
+        return published
+
+    def _next(self, topic: str) -> Unsent | None:
+        with self._store.looking() as connection:
+            return final_topics.first_unsent(connection, self._group, topic)
+
+    def _send(self, unsent: Unsent) -> int:
+        topic, before = unsent.topic, self._ends(unsent.topic)
+        if topic not in self._ahead:
+            self._ahead[topic] = self._unknown(topic, self._producer.keys_between(topic, unsent.ends, before))
+        ahead = self._ahead[topic]
+        rows = [row for row in unsent.rows if row["key"] not in ahead] if ahead else unsent.rows
+        if rows:
+            self._producer.send({topic: rows})
+        ahead.difference_update(row["key"] for row in (unsent.rows if ahead else ()))
+        with self._store.transaction() as connection:
+            # While any is ahead it has to be found again, so the place from which to look stays.
+            noted = final_topics.note_sent(connection, unsent, ends=unsent.ends if ahead else before)
+        if not noted:
+            del self._ahead[topic]  # another one has sent some, or the topic was created again: look again
+        return len(rows)
+
+    def _ends(self, topic: str) -> Mapping[int, int]:
+        try:
+            return self._producer.ends(topic)
+        except TopicMissing as error:
+            raise TopicMissing(
+                f"topic {topic!r} was deleted, and final results wait for it",
+                remedy="start the runner again: it creates the topic, and publishes every result",
+                place=topic,
+            ) from error
+
+    def _unknown(self, topic: str, keys: set[str]) -> set[str]:
+        """Those of the keys that the database does not know: the others are of its last notes, one after the other."""
+        if not keys:
+            return keys
+        with self._store.looking() as connection:
+            return keys - final_topics.last_noted(connection, topic, most=len(keys))

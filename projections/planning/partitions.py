@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Final
 from projections.declaring.event_versions import FROM
 from projections.declaring.timing.lengths import Length
 from projections.planning.aggregates import TellApart, require_right
-from projections.planning.conjuncts import MEETING, Subquery, conditions, false_for_null, subqueries
-from projections.planning.equal_values import require_no_equal_ones
+from projections.planning.conjuncts import (
+    MEETING,
+    Subquery,
+    conditions,
+    false_for_null,
+    require_no_equal_ones,
+    subqueries,
+)
 from projections.planning.marks import ANY_TIME, LOOKS, NUMBERED, PARTITION, ROW_KEY, role
 from projections.planning.partition_joins import Side, equates, joined
 from projections.planning.partition_rows import EQUAL, Ids, LocalRows, attributes

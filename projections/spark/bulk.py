@@ -20,8 +20,7 @@ from projections.declaring.views import View, view_behind
 from projections.logs.offsets import OffsetRange
 from projections.logs.set_aside import SetAside
 from projections.spark.exchange import are_few, few_rows
-from projections.spark.kinds import kind_of
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction, kind_of
 from projections.spark.reading.records import fetched, scanned, without
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.partials import stored_columns

@@ -15,12 +15,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from projections.declaring.lakes import RESET, LakeChange
+from projections.declaring.view_topics import RESET, LakeChange
 from projections.errors import LakeUnusable, RunSuperseded
-from projections.spark.delta_log import DeltaLog
+from projections.spark.delta_log import DeltaLog, spelled
 from projections.spark.exchange import few_rows
 from projections.spark.failures import described
-from projections.spark.hadoop_folders import spelled
 from projections.spark.nesting import opened_up
 from projections.spark.reading.view_records import of_json_text
 from projections.spark.session import has_delta_lake
@@ -39,7 +38,7 @@ _DELETED: Final = "_deleted"
 
 @dataclass(frozen=True)
 class DeltaTables:
-    """A `projections.declaring.lakes.LakeTables`; ``spark`` is a session of its own. Made by ``of``."""
+    """A `projections.declaring.view_topics.LakeTables`; ``spark`` is a session of its own. Made by ``of``."""
 
     spark: SparkSession
 

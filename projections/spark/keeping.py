@@ -15,7 +15,7 @@ from projections.declaring.group import ProjectionGroup
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import OpenLog
 from projections.logs.set_aside import SetAside
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction
 from projections.stores.port import DifferingRow, Laid, StoredTable, TablePlace
 from projections.stores.runs import Progress, Run, RunState
 

@@ -17,7 +17,7 @@ from projections.logs.offsets import OffsetRange
 from projections.logs.set_aside import SetAside
 from projections.spark.bulk import read_whole
 from projections.spark.events.facts import FLOOR
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction
 from projections.spark.reading.records import Rows, without
 
 

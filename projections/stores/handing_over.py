@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
 from projections.declaring.columns import ColumnType
-from projections.declaring.lakes import RESET
+from projections.declaring.view_topics import RESET
 from projections.stores import final_topics, runs
 from projections.stores.json_rows import json_object
 from projections.stores.layout import GenerationLayout, ViewLayout

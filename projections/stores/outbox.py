@@ -9,8 +9,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from eventstore.backends.sql.upserts import upsert
-from projections.declaring.lakes import LakeChange, named
-from projections.declaring.view_topics import Row
+from projections.declaring.view_topics import LakeChange, Row, named
 from projections.errors import InvalidDefinition
 from projections.stores.final_tables import final_tables
 from projections.stores.outbox_tables import columns_of, outbox_tables

@@ -15,7 +15,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from projections.errors import NoServingGeneration, RunSuperseded
-from projections.logs.ranges import filled
+from projections.logs.offsets import filled
 from projections.stores.runs_table import runs_table
 
 Progress = Mapping[str, Mapping[int, int]]

@@ -13,7 +13,7 @@ import pytest
 from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
 from projections import Environment, ProjectionGroup, Table, on, open_runner, rebuild, verify, view
-from projections.declaring import cogrouping
+from projections.declaring import event_tables
 from projections.spark.session import small_batch_session
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.view_oracle import in_order, stored
@@ -150,6 +150,6 @@ def test_a_row_has_the_columns_of_every_aggregate_that_has_its_id(store, spark):
 
 def test_a_planted_fault_shows(store, spark, monkeypatch):
     """Rows of the first aggregate alone. Roots that keep their keys to themselves: tests/conformance/test_joins.py."""
-    monkeypatch.setattr(cogrouping.FullJoin, "__call__", of_the_first)
+    monkeypatch.setattr(event_tables.FullJoin, "__call__", of_the_first)
     with pytest.raises(AssertionError, match="after the rebuild"):
         check_history(store, spark, seed=1)

@@ -16,8 +16,7 @@ from projections import Environment, ProjectionGroup, open_runner, rebuild
 from projections.spark.session import small_batch_session
 from projections.spark.timing import joins
 from projections.spark.timing.closest import Search
-from projections.spark.timing.pairs import Pairs
-from projections.spark.timing.sides import Sides
+from projections.spark.timing.sides import Pairs, Sides
 from projections.spark.views.frames import call
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog

@@ -16,7 +16,7 @@ import pandas as pd
 from eventstore.kafka.admin import end_offsets
 from factfold.stack import LocalStack
 from projections import Environment, ProjectionGroup, open_runner, verify
-from projections.logs.ranges import reached
+from projections.logs.offsets import reached
 from projections.spark.views.view_functions import view_columns
 from projections.stores.arrow import arrow_schema
 from projections.stores.digest import digest_rows

@@ -25,7 +25,7 @@ from eventstore.relay import Relay
 from factfold.watching.looking import Letters, look_at_store, look_at_views
 from factfold.watching.metrics import WatchMetrics
 from projections.lifecycle.freshness import applied_commits
-from projections.logs.ranges import waiting
+from projections.logs.offsets import waiting
 from projections.spark.reading.kafka_source import KafkaLog
 from projections.stores.postgres import PostgresTableStore
 from tests.integration.delivering import deliver

@@ -16,8 +16,7 @@ from projections import ProjectionGroup, Stream, Table, as_of, view
 from projections.errors import InvalidDefinition, UndecodableRecord, UnknownColumn
 from projections.spark.bulk import WholeTables
 from projections.spark.failures import described
-from projections.spark.kinds import kind_of
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction, kind_of
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.view_functions import view_columns
 from tests.integration.payments import CUSTOMERS, Payment, entries_of, micros, moment, received, risk_view

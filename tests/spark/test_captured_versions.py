@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from cdc import capture
 from projections import Table
 from projections.logs.offsets import OffsetRange
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction
 from projections.spark.reading.store_source import StoreLog
 from tests.reference import newest_per_key, valid_at, versions_per_key
 from tests.rows import each_row

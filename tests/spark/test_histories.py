@@ -16,8 +16,7 @@ from projections.errors import UndecodableRecord
 from projections.spark.bulk import WholeTables
 from projections.spark.events import decode
 from projections.spark.failures import described
-from projections.spark.kinds import kind_of
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction, kind_of
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.view_functions import view_columns
 from tests.conformance.history_oracle import event_history_of

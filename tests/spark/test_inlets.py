@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from projections.errors import SparkFailed
 from projections.spark.failures import described
-from projections.spark.live.inlets import Inlet
+from projections.spark.live.prepared import Inlet
 from tests.rows import each_row
 
 SCHEMA = pa.schema({

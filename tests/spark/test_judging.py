@@ -16,7 +16,7 @@ from projections.errors import UndecodableRecord
 from projections.logs.set_aside import SetAside
 from projections.spark.failures import described
 from projections.spark.judging import Judge, behind_gaps
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction
 from projections.spark.reading.records import without
 from tests.integration.bad_records import BAD_EVENTS
 from tests.integration.tickets import CUSTOMERS, DECLARED, REGIONS, Ticket

@@ -7,7 +7,7 @@ from typing import Any
 from projections import Table
 from projections.logs.set_aside import SetAside
 from projections.spark.judging import Judge
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction
 from projections.spark.reading.records import without
 from tests.rows import each_row
 from tests.unit.cdc.malformed_changes import ITEMS, MALFORMED, registered, written

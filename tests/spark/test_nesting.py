@@ -14,7 +14,7 @@ from projections.declaring.columns import ColumnType
 from projections.errors import InvalidDefinition
 from projections.spark import nesting
 from projections.spark.events import fold
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction
 from tests.rows import each_row
 from tests.spark.test_upcasting import raw_frame
 

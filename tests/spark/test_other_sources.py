@@ -10,7 +10,7 @@ from projections import Stream, Table, on
 from projections.errors import UndecodableRecord
 from projections.spark.failures import described
 from projections.spark.judging import Judge
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction
 from tests.rows import each_row
 
 

@@ -19,7 +19,7 @@ from eventstore.fields.upcasting import Cast, Default, Drop, Rename, Retype
 from eventstore.topics import TopicRecord
 from projections import Stream, Table, branches, field, on
 from projections.errors import InvalidDefinition
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction
 from projections.spark.routing import Routing
 from projections.spark.views.disclosing import Disclosure
 from tests.reference import fold_table, route

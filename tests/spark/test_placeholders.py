@@ -22,8 +22,7 @@ from projections import Table
 from projections.logs.port import arrow_record_schema
 from projections.spark.changes.unavailable import is_unavailable
 from projections.spark.failures import FAULT
-from projections.spark.kinds import kind_of
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction, kind_of
 from tests.rows import each_row
 from tests.unit.cdc.missing_values import FORMS, OWN, TABLE
 

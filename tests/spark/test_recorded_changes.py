@@ -37,8 +37,7 @@ from projections.logs.port import arrow_record_schema
 from projections.spark.changes.parsers import parser_of
 from projections.spark.changes.semantic_types import typed
 from projections.spark.failures import FAULT, described
-from projections.spark.kinds import kind_of
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction, kind_of
 from tests.recordings import traps
 from tests.recordings.every_type import CASES, ROWS, TypeCase
 from tests.recordings.reading import Recording, recordings

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eventstore.event_types import event_type_of
 from projections import Table
 from projections.spark.events import decode
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction
 from tests.integration.tickets import CUSTOMERS, DECLARED, Ticket
 from tests.reference import fold_table, newest_per_key
 from tests.unit.eventstore.account import Deposited, Opened, account

@@ -12,7 +12,7 @@ from projections.errors import InvalidDefinition, UndecodableRecord
 from projections.logs.set_aside import SetAside
 from projections.spark.failures import described
 from projections.spark.judging import Judge
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction
 from projections.spark.reading.records import without
 from tests.rows import each_row
 from tests.unit.cdc.schema_changes import BAD, CASES, ITEMS, OLD, SCHEMAS, WHOLE, WRITTEN, Change, flattened, registered

@@ -12,7 +12,7 @@ from projections import ProjectionGroup, Table, view
 from projections.errors import UndecodableRecord
 from projections.logs.port import OffsetRange
 from projections.spark.judging import Judge
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction
 from projections.spark.reading.records import without
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog

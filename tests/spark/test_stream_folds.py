@@ -10,7 +10,7 @@ import pytest
 from eventstore.event_types import event_type_of
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, verify, view
 from projections.errors import EventsMissing, UndecodableRecord
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.memory_log import MemoryLog
 from tests.integration.tickets import DECLARED, Ticket

@@ -11,7 +11,7 @@ from eventstore.event_types import event_type_of
 from projections import Table
 from projections.spark.events import decode
 from projections.spark.events.upcasting import literal
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction
 from tests.reference import fold_table
 from tests.rows import each_row
 from tests.spark.test_upcasting import raw_frame, rows_of

@@ -18,7 +18,7 @@ from projections import Stream, Table, branches, field, on
 from projections.errors import InvalidDefinition
 from projections.spark.events import decode
 from projections.spark.events.upcasting import _cast
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction
 from projections.spark.routing import Routing
 from tests.reference import fold_table, route
 from tests.rows import each_row

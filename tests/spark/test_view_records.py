@@ -13,7 +13,7 @@ from projections import Table
 from projections.errors import UndecodableRecord
 from projections.spark.failures import described
 from projections.spark.judging import Judge
-from projections.spark.reading.inputs import Reduction
+from projections.spark.kinds import Reduction
 
 RAW = "topic string, partition int, offset bigint, key binary, value binary"
 METADATA = sa.MetaData()

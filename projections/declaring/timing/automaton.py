@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from projections.declaring.predicates import Predicate
-from projections.declaring.timing.deciding import Deciding, Partition, States
+from projections.declaring.timing.deciding import Deciding, Partition, States, begun, moved
 from projections.declaring.timing.patterns import Pattern
 from projections.declaring.timing.programs import DONE, Fork, Pass, Program
-from projections.declaring.timing.taken import begun, moved
 from projections.errors import PatternTooWide, pattern_too_wide
 
 MOST_THREADS: Final = 10_000  # before a row: that many different sets of values were seen on the way to it

@@ -8,18 +8,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import structlog
 
 from eventstore.errors import BrokerRefused, BrokerUnreachable
+from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 from eventstore.settings import Settings
 from projections.errors import OffsetsLost, SparkFailed
 from projections.logs.archive import ArchivableLog, Extent, require_same
 from projections.logs.deletions import deletions_lost
-from projections.logs.offsets import OffsetRange
+from projections.logs.offsets import OffsetRange, bounded
 from projections.logs.port import OpenLog
-from projections.logs.ranges import bounded
 from projections.spark.archive.appended import Appended
 from projections.spark.archive.delta_archive import SMALL_BYTES, DeltaArchive
 from projections.spark.archive.table import TopicTable
@@ -28,7 +28,7 @@ from projections.spark.reading.kafka_source import KafkaLog
 from projections.spark.session import end_session, open_session
 
 if TYPE_CHECKING:
-    from projections.spark.archive.metrics import ArchiveMetrics
+    from projections.spark.archive.appended import Appended
 
 # Offsets an append: some ten seconds of reading, so that a kill costs little and a file is worth opening.
 MAX_OFFSETS: Final = 2_000_000
@@ -239,3 +239,44 @@ def require_retained(topic: str, start: Mapping[int, int], begins: Mapping[int, 
                 "(incomplete), from which no view can be rebuilt",
                 place=f"topic {topic}, partition {partition}",
             )
+
+
+OFFSETS: Final = Family("factfold_archive_offsets_total", Kind.COUNTER, "Offsets of a topic archived.", ("topic",))
+SECONDS: Final = Family(
+    "factfold_archive_append_seconds_total", Kind.COUNTER, "Seconds spent in appends of a topic.", ("topic",)
+)
+LAG: Final = Family(
+    "factfold_archive_lag_offsets", Kind.GAUGE, "Offsets of a topic that waited when its last append ended.", ("topic",)
+)
+LAST: Final = Family(
+    "factfold_archive_round_timestamp_seconds",
+    Kind.GAUGE,
+    "When all topics were last archived to their ends.",
+    ("name",),
+)
+
+
+class ArchiveMetrics(RunnerMetrics):
+    """The metrics of one archiver, for `Archiver.run`.
+
+    Examples:
+        >>> metrics = ArchiveMetrics("shop")
+        >>> with serve_metrics(metrics, port=9464):
+        ...     archiver.run(["order"], stop=stop, metrics=metrics)
+    """
+
+    families: ClassVar[tuple[Family, ...]] = (*RUNNER, OFFSETS, SECONDS, LAG, LAST)
+
+    def __init__(self, name: str) -> None:
+        super().__init__("archive", name)
+
+    def appended(self, done: Appended) -> None:
+        """Count an append."""
+        self.count(OFFSETS, done.offsets, topic=done.topic)
+        self.count(SECONDS, done.seconds, topic=done.topic)
+        self.set(LAG, done.waiting, topic=done.topic)
+
+    def caught_up(self, now: float) -> None:
+        """Note, in Unix time, that all topics were archived up to their ends."""
+        self.recovered()
+        self.set(LAST, now)

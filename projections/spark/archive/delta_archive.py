@@ -20,7 +20,7 @@ from projections.logs.archive import ArchivableLog, ArchivedLog, Extent
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import HEADERS, header_text
 from projections.spark.archive.table import TopicTable
-from projections.spark.hadoop_folders import LOCAL, folders_in, spelled
+from projections.spark.delta_log import LOCAL, folders_in, spelled
 from projections.spark.session import has_delta_lake
 
 

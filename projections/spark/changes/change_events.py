@@ -6,6 +6,8 @@ typed ``from_json`` would quietly give null.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -26,7 +28,6 @@ from cdc.changes.rules import (
 )
 from projections.declaring.columns import ColumnType
 from projections.declaring.tables import BELOW_STREAMED, VALID_FROM, CapturedTable
-from projections.spark.changes.absent import ABSENT, absent_columns, listed
 from projections.spark.changes.parsers import RecordParser
 from projections.spark.changes.semantic_types import is_value, typed
 from projections.spark.changes.unavailable import is_unavailable, placeholder
@@ -142,3 +143,27 @@ def is_sent(text: Column, column: ColumnType, mark: Column) -> Column:
     """Whether there is a value: neither null nor unavailable."""
     sent = text.isNotNull() & is_value(text, column)
     return sent & ~is_unavailable(text, column, mark) if column.varies_in_length else sent
+
+
+ABSENT: Final = "_absent"  # the column with their names, and a comma between two
+_WITH_ROW: Final = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT)
+
+
+def absent_columns(table: CapturedTable, parser: RecordParser) -> Column:
+    """Over parsed records: the names of columns that a row must have and lacks, "" where it lacks none."""
+    names = table.never_absent
+    if not names:
+        return F.lit("")
+    row, has_row = F.col("v.after"), F.col("v.op").isin(*_WITH_ROW)
+    some_null = functools.reduce(operator.or_, (row[c].isNull() for c in names))
+    return F.coalesce(F.when(has_row & some_null, parser.absent(names)), F.lit(""))
+
+
+def is_absent(column: str) -> Column:
+    """Whether a column is one of those in `ABSENT`."""
+    return F.find_in_set(F.lit(column), F.col(ABSENT)) > 0
+
+
+def listed(names: Column) -> Column:
+    """The names as text for a message."""
+    return F.replace(names, F.lit(","), F.lit(", "))

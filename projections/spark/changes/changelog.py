@@ -11,8 +11,7 @@ from pyspark.sql import functions as F
 
 from cdc.changes.rules import OP_DELETE, OP_SNAPSHOT
 from projections.declaring.tables import ChangelogTable, set_at
-from projections.spark.changes.absent import ABSENT, is_absent, listed
-from projections.spark.changes.change_events import APPLIED, missing, prepare_changes
+from projections.spark.changes.change_events import ABSENT, APPLIED, is_absent, listed, missing, prepare_changes
 from projections.spark.changes.parsers import parser_of
 from projections.spark.failures import FAULT, PLACE, fault, refuse
 from projections.spark.gathering import gathered

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from eventstore.aggregates.aggregate import Aggregate
-from eventstore.fields.field_types import Avro
+from eventstore.fields.field_types import Avro, Field, FieldType
 from eventstore.personal.sealing import KEY_ID
 from eventstore.schema_registry import RegisteredSchema, is_sealed
 from projections.declaring.any_table import sealed_parts
-from projections.declaring.avro_records import spelled_out
+from projections.declaring.avro_records import spelled_out, value_type
 from projections.declaring.columns import ColumnType, from_avro
 from projections.declaring.event_versions import EventVersions
 from projections.declaring.setters import Setter
@@ -21,7 +22,7 @@ from projections.declaring.streams import EventStream
 from projections.declaring.tables import EventTable, set_at
 from projections.errors import InvalidDefinition
 from projections.spark.events.decode import Decoder
-from projections.spark.events.nested_events import of_today
+from projections.spark.events.upcasting import literal
 from projections.spark.gathering import gathered
 from projections.spark.nesting import as_stored
 from projections.spark.table_kind import Fold, Registry, Step, T, TableKind
@@ -235,3 +236,38 @@ def _require_clear(column: str, held: Iterable[tuple[Setter, Sequence[_Field]]])
                 remedy="leave the field personal for as long as its records are: they open by their keys alone",
                 place=f"column {column}",
             )
+
+
+def of_today(value: Column, written: Avro, today: FieldType, *, place: str) -> Column:
+    """A value of a writer's type as today's has it; InvalidDefinition where that cannot be."""
+    match value_type(written):
+        case {"type": "record", "fields": fields} if today.record is not None:
+            known = {field["name"]: field["type"] for field in fields}
+            parts = (_field(value, known, field, place).alias(field.name) for field in today.fields)
+            return F.when(value.isNotNull(), F.struct(*parts))
+        case {"type": "array", "items": items} if len(today.inner) == 1:
+            return F.transform(value, lambda item: of_today(item, items, today.inner[0], place=f"{place}[]"))
+        case {"type": "map", "values": values} if len(today.inner) == 1:
+            inner = today.inner[0]
+            return F.transform_values(value, lambda _, one: of_today(one, values, inner, place=f"{place}{{}}"))
+    if from_avro(written, place=place) == from_avro(today.avro, place=place):
+        return value
+    raise InvalidDefinition(
+        f"events hold {written!r} where {today.avro!r} is declared",
+        remedy="a part of a record keeps its type: declare a new field with a default next to it",
+        place=place,
+    )
+
+
+def _field(value: Column, written: dict[str, Any], field: Field, place: str) -> Column:
+    if field.name in written:
+        return of_today(value[field.name], written[field.name], field.type, place=f"{place}.{field.name}")
+    if field.default is None:
+        raise InvalidDefinition(
+            f"events were written without {field.name}, which has no default",
+            remedy="give the new field a default: events stored before it existed stay without it",
+            place=f"{place}.{field.name}",
+        )
+    default = field.default()
+    plain = default if field.type.to_plain is None else field.type.to_plain(default)
+    return literal(plain, spelled_out(field.type.avro))

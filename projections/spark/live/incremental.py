@@ -24,10 +24,9 @@ from projections.planning.planner import ViewPlan, plan
 from projections.spark.events.evolve import EvolvedFold
 from projections.spark.exchange import are_few, fetched, few_rows, in_table_order, read, write
 from projections.spark.failures import described
-from projections.spark.kinds import kind_of
+from projections.spark.kinds import Reduction, kind_of
 from projections.spark.late_events import with_floor
 from projections.spark.live.prepared import Build, PreparedQueries
-from projections.spark.reading.inputs import Reduction
 from projections.spark.reading.records import Rows, left_out, read_records
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.partials import brought_forward, stored_columns

@@ -12,8 +12,7 @@ from pyspark.sql.types import DataType
 
 from projections.errors import InvalidDefinition
 from projections.planning.marks import ANY_TIME, LOOKS
-from projections.spark.timing.pairs import Pairs
-from projections.spark.timing.sides import Sides, all_of
+from projections.spark.timing.sides import Pairs, Sides, all_of
 
 Direction = Literal["backward", "forward", "nearest"]
 

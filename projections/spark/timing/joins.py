@@ -13,9 +13,8 @@ from projections.declaring.timing.lengths import Lasting
 from projections.declaring.views import as_columns
 from projections.errors import InvalidDefinition
 from projections.spark.timing.closest import DIRECTIONS, Direction, Search
-from projections.spark.timing.pairs import Pairs
 from projections.spark.timing.row_columns import in_order, key_of, require_columns
-from projections.spark.timing.sides import RIGHT, Columns, Sides, Taken, sides_of
+from projections.spark.timing.sides import RIGHT, Columns, Pairs, Sides, Taken, sides_of
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 

@@ -13,10 +13,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from projections.declaring.timing.automaton import Automaton, Match
-from projections.declaring.timing.deciding import Partition
+from projections.declaring.timing.deciding import Partition, begun, moved, value_of
 from projections.declaring.timing.operands import Taken
 from projections.declaring.timing.patterns import Pattern
-from projections.declaring.timing.taken import begun, moved, value_of
 from projections.errors import UnsupportedValue
 
 NUMBER: Final = "_number"  # of a row in its partition

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from projections.declaring.views import as_columns
 from projections.errors import InvalidDefinition
+from projections.planning.marks import LOOKS
 from projections.spark.timing.row_columns import require_columns, require_time
 
 Columns = str | Sequence[str]
@@ -110,3 +111,52 @@ def _require_taken(taken: Mapping[str, str], left: DataFrame, right: DataFrame) 
                 f"a join by time would give two columns {name!r}: each side has one",
                 remedy=f"name the right's otherwise, take={{'right_{name}': '{source}', …}}, or leave it out",
             )
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Rows of two sides whose times are apart by ``first`` to ``last`` microseconds, of the right under its names."""
+
+    sides: Sides
+    first: int
+    last: int
+
+    def preserving_left(self, right: DataFrame, how: str) -> DataFrame:
+        """Pairs of a join that may preserve the left's rows: an inner, left, semi or anti join."""
+        theirs = self._theirs()
+        ours, others = self._one(self.sides.left, self._ours()), self._several(right, theirs, -self.last, -self.first)
+        return ours.join(others, self._meet(), how).drop(self.sides.own("one"), self.sides.own("several"))
+
+    def preserving_right(self, right: DataFrame, how: str) -> DataFrame:
+        """Pairs of a join that preserves the right's rows: ``right``, or ``left_anti`` for its rows without a match."""
+        ours = self._several(self.sides.left, self._ours(), self.first, self.last)
+        others, meet = self._one(right, self._theirs()), self._meet()
+        joined = ours.join(others, meet, how) if how == "right" else others.join(ours, meet, how)
+        return joined.drop(self.sides.own("one"), self.sides.own("several"))
+
+    def _ours(self) -> Column:
+        return F.unix_micros(self.sides.times[0])
+
+    def _theirs(self) -> Column:
+        return F.unix_micros(self.sides.theirs(self.sides.times[1]))
+
+    def _meet(self) -> Column:
+        one_stretch = F.col(self.sides.own("one")) == F.col(self.sides.own("several"))
+        return all_of([self.sides.equal(), one_stretch, self.sides.apart().between(self.first, self.last)])
+
+    def _one(self, rows: DataFrame, at: Column) -> DataFrame:
+        looks = {LOOKS: max(abs(self.first), abs(self.last))}
+        return rows.select("*", self._stretch(at).alias(self.sides.own("one"), metadata=looks))
+
+    def _several(self, rows: DataFrame, at: Column, first: int, last: int) -> DataFrame:
+        step = F.lit(self._width).cast("bigint")
+        stretches = F.sequence(self._stretch(at + first), self._stretch(at + last), step)
+        return rows.withColumn(self.sides.own("several"), F.explode(stretches))
+
+    @property
+    def _width(self) -> int:
+        return max(self.last - self.first, 1)
+
+    def _stretch(self, at: Column) -> Column:
+        """Where the stretch of a time begins."""
+        return at - F.pmod(at, F.lit(self._width).cast("bigint"))

@@ -7,10 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
 
-from projections.declaring.timing.lengths import DAY
+from projections.declaring.timing import lengths
+from projections.declaring.timing.lengths import DAY, Lasting
 from projections.declaring.timing.windows import Cumulative, Hopping, Session, Tumbling, Window, hop_lasts
+from projections.declaring.views import as_columns
 from projections.errors import InvalidDefinition
 from projections.planning.plans import java
 from projections.spark.timing.boundaries import added, following, latest
@@ -87,8 +91,6 @@ def _cumulative(rows: DataFrame, window: Cumulative, start: str, end: str) -> Da
 
 
 def _session(rows: DataFrame, window: Session, start: str, end: str) -> DataFrame:
-    from pyspark.sql import Window as Over
-
     # By times alone: rows of one time are in one session, whichever comes first.
     in_order = Over.partitionBy(*window.by).orderBy(_AT)
     before = F.max(_AT).over(in_order.rangeBetween(Over.unboundedPreceding, -1))
@@ -102,3 +104,26 @@ def _session(rows: DataFrame, window: Session, start: str, end: str) -> DataFram
 _PLACED: Final[Mapping[type, Callable[[DataFrame, Any, str, str], DataFrame]]] = {
     Tumbling: _tumbling, Hopping: _hopping, Cumulative: _cumulative, Session: _session,
 }  # fmt: skip
+
+
+def sliding(on: str, size: Lasting, *, by: str | Sequence[str]) -> WindowSpec:
+    """Return a window for each row: the rows with equal values in ``by`` that are at most ``size`` earlier, and itself.
+
+    For the function of a view over partitions. Rows of the same time count, to the microsecond. Rows without a time
+    have each other in their windows.
+
+    Args:
+        on: A timestamp column.
+        size: The length of the window.
+        by: The columns of the partition.
+
+    Raises:
+        InvalidDefinition: The size is below zero, or in months.
+
+    Examples:
+        >>> F.count("*").over(sliding("at", "1 hour", by="customer_id"))
+    """
+    micros = lengths.exact(size, what="size")
+    if micros < 0:
+        raise InvalidDefinition(f"size {size!r} is negative", remedy="say how long before its row a window begins")
+    return Over.partitionBy(*as_columns(by)).orderBy(F.unix_micros(on)).rangeBetween(-micros, Over.currentRow)

@@ -17,8 +17,7 @@ from projections.errors import (
     UnknownColumn,
     UnknownSchemaId,
 )
-from projections.logs.offsets import OffsetRange
-from projections.logs.ranges import bounded, reached
+from projections.logs.offsets import OffsetRange, bounded, reached
 from projections.spark.failures import MARK, translate
 from projections.spark.reading.whole_log import from_the_beginning
 from projections.stores.digest import digest_rows
