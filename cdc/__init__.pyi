@@ -85,10 +85,7 @@ from cdc.source.signals import (
 )
 from cdc.source.snapshots import TableRead as TableRead
 from cdc.connect.status import ConnectorStatus as ConnectorStatus
-from cdc.operating.supervisor import (
-    RestartPolicy as RestartPolicy,
-    Supervisor as Supervisor,
-)
+from cdc.operating.supervisor import Supervisor as Supervisor
 from cdc.operating.topics import prepare_topics as prepare_topics
 from cdc.changes.transaction_log import SourceTransactions as SourceTransactions
 from cdc.changes.transactions import (

@@ -14,8 +14,6 @@ from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from eventstore.backends.sql.outbox import BEFORE_ALL, Outbox, OutboxRecord, PartitionEnd
 from eventstore.closing import Closing
 from eventstore.errors import (
@@ -33,7 +31,9 @@ from eventstore.kafka.publisher import Publisher
 from eventstore.kafka.tails import Partition, last_records, wait_for_transactions
 from eventstore.relay_status import RelayReport as RelayReport
 from eventstore.relay_status import RelayStatus as RelayStatus
+from eventstore.restarts import Outwaiting, Restarts
 from eventstore.settings import Settings
+from eventstore.shown_urls import shown_url
 from eventstore.topic_owners import event_id_of, strange_end
 from eventstore.topics import SCHEMAS_TOPIC, TopicRecord, event_topic, schemas_topic
 
@@ -46,14 +46,11 @@ GLANCE_SECONDS: Final = 0.02
 # How soon a standby relay takes over from one that stopped.
 STANDBY_SECONDS: Final = 0.5
 _CONNECTOR_SECONDS: Final = 10.0
-_LONGEST_PAUSE: Final = 30.0
 # Pauses of 1, 2, 4 … 30 seconds: a minute and a half without a broker or a database.
-_MOST_FAILURES: Final = 8
+_RESTARTS: Final = Restarts()
 _PASSING: Final = (BrokerUnreachable, BrokerRefused, ProducerFenced, StoreUnavailable, TopicMissing)
 # Debezium's EventRouter puts this header first, and the fixed layout has none of its name.
 _DEBEZIUM_HEADER: Final = "id"
-
-_LOG = structlog.get_logger(__name__)
 
 
 class Relay:
@@ -86,6 +83,13 @@ class Relay:
         self._metrics = metrics
         self._has_served = False
         self.report = RelayReport()
+        self._outwaiting = Outwaiting(
+            _RESTARTS,
+            what="relay",
+            place=shown_url(store.engine.url),
+            passes=lambda error: self._has_served and isinstance(error, _PASSING),
+            counted_by=metrics,
+        )
 
     def run(
         self, *, stop: Event, once: bool = False, on_state: Callable[[str], None] = lambda state: None
@@ -106,21 +110,7 @@ class Relay:
             ProducerFenced: Another relay took over.
             FactfoldError: The store or the brokers are not ready, not reachable or refuse.
         """
-        failures = 0
-        while not stop.is_set():
-            before = self.report
-            try:
-                self._lead(stop, once, on_state)
-                break
-            except _PASSING as failure:
-                failures = 1 if self.report != before else failures + 1
-                if not self._has_served or failures > _MOST_FAILURES:
-                    raise
-                pause = min(2.0 ** (failures - 1), _LONGEST_PAUSE)
-                if self._metrics is not None:
-                    self._metrics.restarted(failures)
-                _LOG.warning("the relay begins again", cause=failure.message, seconds=pause)
-                stop.wait(pause)
+        self._outwaiting.once(lambda: self._lead(stop, once, on_state), stop=stop)
         return self.report
 
     def _lead(self, stop: Event, once: bool, on_state: Callable[[str], None]) -> None:
@@ -146,7 +136,10 @@ class Relay:
     def _publish(self, term: Term, outbox: Outbox, stop: Event, once: bool) -> None:
         looked_at = time.monotonic()
         while not stop.is_set():
-            self.report, was_busy = term.step(self.report)
+            before = self.report
+            self.report, was_busy = term.step(before)
+            if self.report != before:
+                self._outwaiting.recovered()
             if was_busy and self._metrics is not None:
                 self._metrics.published(self.report)
             if time.monotonic() - looked_at > _CONNECTOR_SECONDS:

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from factfold.stack import ivy
 from factfold.stack.errors import ArtifactError
-from factfold.stack.folders import cache_folder
+from factfold.stack.folders import cache_folder, exclusive
 from factfold.stack.java import require_java
-from factfold.stack.locks import exclusive
 from factfold.stack.versions import Coordinate, versions
 
 # Requests wait on the network more than on the processor: 97 files took 26 s one by one, 10 s four at once.

@@ -19,10 +19,9 @@ from typing import Protocol
 from factfold.stack import connect, kafka, postgres, processes, registry
 from factfold.stack.artifacts import connect_plugins, kafka_jars, registry_folder
 from factfold.stack.errors import StackBusy, StackError, StackNotUp
-from factfold.stack.folders import stacks_folder
+from factfold.stack.folders import exclusive, stacks_folder
 from factfold.stack.health import Wait, until_answering
 from factfold.stack.java import require_java
-from factfold.stack.locks import exclusive
 from factfold.stack.ports import free_ports, is_free, require_free
 from factfold.stack.processes import Launch, RecordedProcess
 from factfold.stack.state import OPTIONAL_SERVERS, SERVERS, StackInfo, load, save, state_file

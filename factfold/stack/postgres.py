@@ -14,8 +14,7 @@ from pathlib import Path
 from factfold.stack import processes
 from factfold.stack.accounts import Account, require_reachable, server_account
 from factfold.stack.errors import ArtifactError, ServerFailed
-from factfold.stack.folders import cache_folder
-from factfold.stack.locks import exclusive
+from factfold.stack.folders import cache_folder, exclusive
 from factfold.stack.ports import LOOPBACK
 from factfold.stack.processes import Launch
 from factfold.stack.state import StackInfo
