@@ -23,7 +23,7 @@ from cdc.connectors.binlog import (
     MariaDbSource as MariaDbSource,
     MySqlSource as MySqlSource,
 )
-from cdc.connectors.custom import CustomSource as CustomSource
+from cdc.connectors.changelog import CustomSource as CustomSource
 from cdc.connectors.encodings import (
     ApicurioAvro as ApicurioAvro,
     Encoding as Encoding,
