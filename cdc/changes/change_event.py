@@ -10,12 +10,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from cdc.changes import rules
-from cdc.changes.absent_columns import CAUSE, nullable_columns, remedy_of
 from cdc.changes.change_records import AVRO_MAGIC, Lookup, RecordReader, fields_of
 from cdc.changes.column_types import Reader, leaves_nulls, reader_for
-from cdc.changes.field_names import avro_names
 from cdc.changes.placeholders import is_unavailable, placeholder_of
 from cdc.changes.positions import SourcePosition, is_number, position_of
+from cdc.changes.record_columns import CAUSE, avro_names, nullable_columns, remedy_of
 from cdc.changes.semantic_types import Form
 from cdc.errors import UndecodableChange, UnsupportedEncoding
 

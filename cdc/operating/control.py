@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc.connect.client import ConnectClient
+    from cdc.connect.status import WorkerHealth
     from eventstore.settings import Settings
 
 # A worker gives a task 5 s to end (task.shutdown.graceful.timeout.ms); a rebalance takes some more.
@@ -260,12 +261,17 @@ def wait_for_worker(client: ConnectClient, *, timeout: float = TIMEOUT) -> None:
             _LOG.info("waiting for the worker", url=client.url, says=health.message, seconds=timeout)
             logged = True
         if time.monotonic() >= end:
-            raise ConnectUnavailable(
-                f"the Kafka Connect worker at {client.url} is not ready: {health.message}",
-                remedy="start the worker, or check the URL (factfold stack status shows the local one)",
-                place=client.url,
-            )
+            raise not_ready(client, health)
         time.sleep(POLL_SECONDS)
+
+
+def not_ready(client: ConnectClient, health: WorkerHealth) -> ConnectUnavailable:
+    """Build the error of a worker that is not healthy."""
+    return ConnectUnavailable(
+        f"the Kafka Connect worker at {client.url} is not ready: {health.message}",
+        remedy="start the worker, or check the URL (factfold stack status shows the local one)",
+        place=client.url,
+    )
 
 
 def _watch(

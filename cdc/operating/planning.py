@@ -14,7 +14,7 @@ from cdc.connectors.catalogue import holds_secret
 from cdc.connectors.encodings import replaces_nulls
 from cdc.connectors.secrets import is_reference
 from cdc.errors import SourceNotReady
-from cdc.source.source_choice import not_of
+from cdc.source.catalogue import not_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

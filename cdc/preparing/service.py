@@ -11,12 +11,11 @@ from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.errors import InvalidConnector
 from cdc.operating.control import TIMEOUT
 from cdc.operating.topics import stores_of
-from cdc.preparing.databases import Database, LoginRole
+from cdc.preparing.databases import Categories, Database, LoginRole, OwnTables, StoreTables
 from cdc.preparing.logins import ConnectorLogin, Password, Rights
 from cdc.preparing.steps import PreparedStep, Step, run_steps
-from cdc.preparing.stores import Categories, OwnTables, StoreTables
 from cdc.preparing.streams import RunningConnector, Topics
-from cdc.source.source_choice import not_of
+from cdc.source.catalogue import not_of
 from eventstore.topics import DEFAULT_PARTITIONS
 
 if TYPE_CHECKING:

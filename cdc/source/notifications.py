@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from eventstore.kafka.admin import OffsetReader
     from eventstore.kafka.consumer import RangeReader
     from eventstore.settings import Settings
+    from eventstore.topics import TopicRecord
 
 # Between two looks for a topic that is not there yet.
 _LOOK_SECONDS: Final = 0.2
@@ -168,18 +169,17 @@ class NotificationReader(Closing):
             self._begin(whole=True)
         if not self._begun:
             time.sleep(min(timeout, _LOOK_SECONDS))
-        records = self._reader.poll(timeout) if self._begun else []
-        notifications = (read_notification(self._values, record.value, record.place) for record in records)
-        return [one for one in notifications if self._connector in (None, one.connector)]
+        return list(self._mine(self._reader.poll(timeout) if self._begun else []))
 
     def up_to_now(self) -> Iterator[Notification]:
         """Yield what the topic holds now and was not read before."""
         if self._begun:
             ends = self._offsets.end_offsets([self._topic])
-            for record in self._reader.read_up_to(ends):
-                notification = read_notification(self._values, record.value, record.place)
-                if self._connector in (None, notification.connector):
-                    yield notification
+            yield from self._mine(self._reader.read_up_to(ends))
+
+    def _mine(self, records: Iterable[TopicRecord]) -> Iterator[Notification]:
+        notifications = (read_notification(self._values, record.value, record.place) for record in records)
+        return (one for one in notifications if self._connector in (None, one.connector))
 
     def close(self) -> None:
         """Close the connections."""

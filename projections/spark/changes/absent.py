@@ -1,4 +1,4 @@
-"""Declared columns that a change event's row does not have, as a Spark column: see `cdc.changes.absent_columns`.
+"""Declared columns that a change event's row does not have, as a Spark column: see `cdc.changes.record_columns`.
 
 A parser gives null for them, as for a NULL that was sent. Which of the two it is, is asked of rows with a null alone:
 a whole row pays a comparison for it.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cdc.changes.change_records import fields_of, without_logical_types
-from cdc.changes.field_names import avro_name
+from cdc.changes.record_columns import avro_name
 from cdc.changes.rules import (
     FIELD_AFTER,
     FIELD_BEFORE,
