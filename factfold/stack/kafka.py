@@ -11,6 +11,7 @@ import uuid
 from importlib.resources import files
 from pathlib import Path
 
+from cdc.connectors.secrets import ascii_of
 from factfold.stack.artifacts import kafka_jars
 from factfold.stack.errors import ServerFailed
 from factfold.stack.java import require_java, server_options
@@ -46,12 +47,7 @@ def prepare(info: StackInfo) -> None:
 def launch(info: StackInfo) -> Launch:
     """Say how to start the broker."""
     command = java_command(info, server="kafka", heap="1g", main="kafka.Kafka")
-    return Launch(
-        argv=[*command, str(_properties_file(info))],
-        environment={},
-        cwd=info.folder,
-        log=info.log("kafka"),
-    )
+    return Launch([*command, str(_properties_file(info))], cwd=info.folder, log=info.log("kafka"))
 
 
 def answers(info: StackInfo) -> bool:
@@ -129,10 +125,4 @@ def _properties_file(info: StackInfo) -> Path:
 
 
 def _escaped(value: object) -> str:
-    text = str(value).replace("\\", "\\\\")
-    return "".join(sign if sign.isascii() else _unicode_escape(sign) for sign in text)
-
-
-def _unicode_escape(sign: str) -> str:
-    units = sign.encode("utf-16-be").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    return "".join(map(ascii_of, str(value).replace("\\", "\\\\")))

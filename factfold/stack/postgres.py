@@ -78,15 +78,12 @@ def launch(info: StackInfo) -> Launch:
     """Say how to start the server."""
     pairs = {**SETTINGS, **_LOCAL_SETTINGS}.items()
     settings = [word for name, value in pairs for word in ("-c", f"{name}={value}")]
+    address = ("-D", info.data("postgres"), "-p", str(info.ports["postgres"]))
     return Launch(
-        argv=[
-            *(install_tree() / "bin" / "postgres", "-D", info.data("postgres")),
-            *("-p", str(info.ports["postgres"])),
-            *settings,
-        ],
-        environment={"LC_ALL": "C", "TZ": "UTC"},
+        [install_tree() / "bin" / "postgres", *address, *settings],
         cwd=info.data("postgres"),
         log=info.log("postgres"),
+        environment={"LC_ALL": "C", "TZ": "UTC"},
         account=server_account(),
     )
 

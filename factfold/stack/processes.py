@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -48,9 +48,9 @@ class Launch:
     """How to start one server: command line, environment additions, folder, account (None: our own)."""
 
     argv: Sequence[str | Path]
-    environment: Mapping[str, str]
     cwd: Path
     log: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
     account: Account | None = None
 
 
