@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from cdc.connectors.outbox import OutboxSource
 from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.errors import InvalidConnector
 from cdc.operating.control import TIMEOUT
+from cdc.operating.rotation import first_of_each
 from cdc.operating.topics import stores_of
 from cdc.preparing.databases import Categories, Database, LoginRole, OwnTables, StoreTables
 from cdc.preparing.logins import ConnectorLogin, Password, Rights
@@ -19,7 +20,7 @@ from cdc.source.catalogue import not_of
 from eventstore.topics import DEFAULT_PARTITIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pydantic import SecretStr
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from cdc.connectors.base import Connector
     from eventstore import Aggregate, SqlEventStore
     from eventstore.settings import Settings
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +105,7 @@ def _steps(service: Service, opened: ExitStack) -> Iterator[Step]:
     yield from _of_store(service, [one for one in own if isinstance(one, OutboxSource)])
     logins = [ConnectorLogin(one, service.source, service.secrets_dir, service.password) for one in own]
     # The connectors of a service share a role, and with it the place of its password.
-    yield from map(Password, _first_of_each(logins, lambda login: login.file or login.connector.name))
+    yield from map(Password, first_of_each(logins, lambda login: login.file or login.connector.name))
     by = _as_admin(service, opened)
     yield from (Rights(login, by=by) for login in logins)
     for one in service.connectors:
@@ -120,9 +119,9 @@ def _steps(service: Service, opened: ExitStack) -> Iterator[Step]:
 def _of_databases(service: Service) -> Iterator[Step]:
     engines = (service.source, *service.databases)
     if service.admin is not None:
-        for engine in _first_of_each(engines, lambda one: one.url.username):
+        for engine in first_of_each(engines, lambda one: one.url.username):
             yield LoginRole(engine.url, admin=service.admin)
-    for engine in _first_of_each(engines, lambda one: one.url.database):
+    for engine in first_of_each(engines, lambda one: one.url.database):
         yield Database(engine, admin=service.admin)
 
 
@@ -147,14 +146,6 @@ def _require_outbox(stores: Sequence[SqlEventStore]) -> None:
 
 def _reads(connector: PostgresConnector, source: Engine) -> bool:
     return not_of(source, connector.config()) is None
-
-
-def _first_of_each(items: Iterable[T], key: Callable[[T], object]) -> list[T]:
-    """The first item of each key, in their order."""
-    firsts: dict[object, T] = {}
-    for item in items:
-        firsts.setdefault(key(item), item)
-    return list(firsts.values())
 
 
 def _as_admin(service: Service, opened: ExitStack) -> Engine:
