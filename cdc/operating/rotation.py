@@ -103,9 +103,9 @@ def rotate_password(
         >>> statuses = rotate_password(client, rows, source=engine)
     """
     logins = _sharing(client, [connector, *others])
-    references = tuple(dict.fromkeys(login.reference for login in logins))
-    _refuse_several(write, references)
     tried = first_of_each(logins, lambda login: login.reference)
+    references = tuple(login.reference for login in tried)
+    _refuse_several(write, references)
     for login in tried:
         _check(client, login)
     secret = SecretStr(secrets.token_urlsafe(_BYTES)) if password is None else SecretStr(revealed(password))
@@ -118,12 +118,9 @@ def rotate_password(
             write(secret)
     for login in tried:
         _try(client, login)
-    return tuple(
-        # No connector waits for a mark in the log of another database.
-        _use(client, login, source=source if login.config.get(_DATABASE) == database else None, timeout=timeout)
-        for login in logins
-        if login.state is not None
-    )
+    # No connector waits for a mark in the log of another database.
+    own = [(login, source if login.config.get(_DATABASE) == database else None) for login in logins]
+    return tuple(_use(client, one, source=of, timeout=timeout) for one, of in own if one.state is not None)
 
 
 def _sharing(client: ConnectClient, declared: list[PostgresConnector]) -> list[_Login]:
