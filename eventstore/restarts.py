@@ -137,7 +137,8 @@ class Outwaiting:
         if self._counted_by is not None:
             self._counted_by.restarted(self.failures)
         delay = self._policy.delay(self.failures)
-        log.warning(f"{self._what} failed", place=self._place, cause=error.message, restart_in=delay)
+        cause, remedy = error.message, error.remedy
+        log.warning(f"{self._what} failed", place=self._place, cause=cause, remedy=remedy, restart_in=delay)
         return delay
 
     def recovered(self) -> None:

@@ -209,7 +209,9 @@ class ChangeDecoder:
         return {name: reader_for(column, forms[name]) for name, column in self._columns.items()}
 
     def _row(self, body: Mapping[str, Any], part: str, value: bytes, place: str) -> Row | None:
-        row = _row(body, part, place)
+        row = body.get(part)
+        if row is not None and not isinstance(row, dict):
+            raise _undecodable(f"the record's `{part}` is no row", "check which writer fills this topic", place)
         return None if row is None else self._named(row, value)
 
     def _named(self, row: Row, data: bytes) -> Row:
@@ -325,13 +327,6 @@ def _content(content: Any, place: str) -> bytes:
 
 
 _OPS = {op.value: op for op in Op if op is not Op.TOMBSTONE}
-
-
-def _row(body: Mapping[str, Any], part: str, place: str) -> Row | None:
-    row = body.get(part)
-    if row is not None and not isinstance(row, dict):
-        raise _undecodable(f"the record's `{part}` is no row", "check which writer fills this topic", place)
-    return row
 
 
 def _op(body: Mapping[str, Any], has_after: bool, place: str) -> Op:

@@ -6,17 +6,15 @@ import base64
 import shutil
 import socket
 import struct
-import subprocess
 import uuid
 from importlib.resources import files
 from pathlib import Path
 
 from cdc.connectors.secrets import ascii_of
 from factfold.stack.artifacts import kafka_jars
-from factfold.stack.errors import ServerFailed
 from factfold.stack.java import require_java, server_options
 from factfold.stack.ports import LOOPBACK
-from factfold.stack.processes import Launch
+from factfold.stack.processes import Launch, run_tool
 from factfold.stack.state import StackInfo
 
 # Broker, Connect's producers and consumers take messages this long: a row with its before image, both wide.
@@ -34,14 +32,11 @@ def prepare(info: StackInfo) -> None:
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
     command = java_command(info, server="format", heap="128m", main="kafka.tools.StorageTool")
     arguments = ["format", f"--cluster-id={cluster}", f"--config={_properties_file(info)}"]
-    ran = subprocess.run([*command, *arguments], check=False, capture_output=True, text=True)  # noqa: S603
-    if ran.returncode != 0:
-        raise ServerFailed(
-            "Kafka's log folder could not be formatted",
-            remedy="see the tool's words below. Free disk is the usual need",
-            place=str(data),
-            log_tail=(ran.stdout + ran.stderr)[-2000:],
-        )
+    failed, remedy = (
+        "Kafka's log folder could not be formatted",
+        "see the tool's words below. Free disk is the usual need",
+    )
+    run_tool([*command, *arguments], failed, remedy=remedy, place=data)
 
 
 def launch(info: StackInfo) -> Launch:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from factfold.stack import processes
-from factfold.stack.accounts import Account, require_reachable, server_account
+from factfold.stack.accounts import Account, dropped_to, require_reachable, server_account
 from factfold.stack.errors import ArtifactError, ServerFailed
 from factfold.stack.folders import cache_folder, exclusive
 from factfold.stack.ports import LOOPBACK
@@ -100,8 +100,7 @@ def create_database(info: StackInfo, name: str) -> bool:
 
     Its URL is `info.postgres.url(name)`.
     """
-    binary, postgres = install_tree() / "bin" / "createdb", info.postgres
-    command: list[str | Path] = [binary, "-h", postgres.host, "-p", str(postgres.port), "-U", postgres.superuser]
+    command: list[str | Path] = [install_tree() / "bin" / "createdb", *_login(info)]
     ran = subprocess.run(  # noqa: S603 - our own binary, and a name behind --
         [*command, "--", name],
         env={**os.environ, "PGPASSWORD": info.postgres.password, "LC_MESSAGES": "C"},
@@ -131,9 +130,12 @@ def psql_command(info: StackInfo, database: str, arguments: Sequence[str]) -> tu
             f"the wheel {pinned.postgres_wheel} {pinned.postgres_wheel_version} has no psql, and PATH has none",
             remedy="install the PostgreSQL client of your system, such as the package postgresql-client",
         )
+    return [binary, *_login(info), "-d", database, *arguments], {"PGPASSWORD": info.password}
+
+
+def _login(info: StackInfo) -> list[str]:
     postgres = info.postgres
-    address = ["-h", postgres.host, "-p", str(postgres.port), "-U", postgres.superuser, "-d", database]
-    return [binary, *address, *arguments], {"PGPASSWORD": postgres.password}
+    return ["-h", postgres.host, "-p", str(postgres.port), "-U", postgres.superuser]
 
 
 def _clear_after_kill(data: Path) -> None:
@@ -160,19 +162,15 @@ def _initdb(data: Path, *, password: str, account: Account | None) -> None:
         # The builtin provider sorts the same on every machine, whatever its locales.
         *("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
     ]
-    drop = account.drop() if account else {}
+    failed = "PostgreSQL's data folder could not be created"
+    remedy = "see initdb's words below. Free disk and a readable cache folder are the usual needs"
     try:
-        ran = subprocess.run(command, check=False, capture_output=True, text=True, cwd=data, **drop)  # noqa: S603
+        processes.run_tool(command, failed, remedy=remedy, place=data, cwd=data, **dropped_to(account))
+    except ServerFailed:
+        shutil.rmtree(data, ignore_errors=True)
+        raise
     finally:
         Path(password_file).unlink()
-    if ran.returncode != 0:
-        shutil.rmtree(data, ignore_errors=True)
-        raise ServerFailed(
-            "PostgreSQL's data folder could not be created",
-            remedy="see initdb's words below. Free disk and a readable cache folder are the usual needs",
-            place=str(data),
-            log_tail=(ran.stdout + ran.stderr)[-2000:],
-        )
 
 
 def installed_wheel() -> Path:
