@@ -64,6 +64,7 @@ from cdc.source.notifications import (
     NotificationReader as NotificationReader,
     SnapshotKind as SnapshotKind,
     Stage as Stage,
+    TableRead as TableRead,
 )
 from cdc.operating.planning import (
     Plan as Plan,
@@ -83,7 +84,6 @@ from cdc.source.signals import (
     Signalled as Signalled,
     Signals as Signals,
 )
-from cdc.source.snapshots import TableRead as TableRead
 from cdc.connect.status import ConnectorStatus as ConnectorStatus
 from cdc.operating.supervisor import Supervisor as Supervisor
 from cdc.operating.topics import prepare_topics as prepare_topics

@@ -24,9 +24,8 @@ from cdc.errors import (
     UnsupportedEncoding,
 )
 from cdc.identifiers import TableName, check_identifier
-from cdc.source.notifications import Notification, NotificationReader, SnapshotKind, Stage
+from cdc.source.notifications import AwaitedSnapshot, Notification, NotificationReader, SnapshotKind, Stage, TableRead
 from cdc.source.signal_table import declared_signal_table, not_declared
-from cdc.source.snapshots import AwaitedSnapshot, TableRead
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
