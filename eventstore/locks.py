@@ -13,7 +13,7 @@ from typing import IO, Final
 
 from eventstore.errors import FactfoldError
 
-_LOOK_SECONDS: Final = 0.05
+_LOOK_SECONDS: Final = 0.02
 
 
 @contextmanager

@@ -83,13 +83,6 @@ class Relay:
         self._metrics = metrics
         self._has_served = False
         self.report = RelayReport()
-        self._outwaiting = Outwaiting(
-            _RESTARTS,
-            what="relay",
-            place=shown_url(store.engine.url),
-            passes=lambda error: self._has_served and isinstance(error, _PASSING),
-            counted_by=metrics,
-        )
 
     def run(
         self, *, stop: Event, once: bool = False, on_state: Callable[[str], None] = lambda state: None
@@ -110,10 +103,17 @@ class Relay:
             ProducerFenced: Another relay took over.
             FactfoldError: The store or the brokers are not ready, not reachable or refuse.
         """
-        self._outwaiting.once(lambda: self._lead(stop, once, on_state), stop=stop)
+        outwaiting = Outwaiting(
+            _RESTARTS,
+            what="relay",
+            place=shown_url(self._store.engine.url),
+            passes=lambda error: self._has_served and isinstance(error, _PASSING),
+            counted_by=self._metrics,
+        )
+        outwaiting.once(lambda: self._lead(stop, once, on_state, outwaiting), stop=stop)
         return self.report
 
-    def _lead(self, stop: Event, once: bool, on_state: Callable[[str], None]) -> None:
+    def _lead(self, stop: Event, once: bool, on_state: Callable[[str], None], outwaiting: Outwaiting) -> None:
         """Stand by for the lock, then publish for as long as its connection lives."""
         with Outbox(self._store.engine, self._store.tables) as outbox:
             outbox.check_publishable(self._ignored_slots)
@@ -126,20 +126,20 @@ class Relay:
             with Term(self._store, outbox, self._settings) as term:
                 self._has_served = True
                 self._tell("leading", on_state)
-                self._publish(term, outbox, stop, once)
+                self._publish(term, outbox, stop, once, outwaiting)
 
     def _tell(self, state: str, on_state: Callable[[str], None]) -> None:
         if self._metrics is not None:
             self._metrics.state(state)
         on_state(state)
 
-    def _publish(self, term: Term, outbox: Outbox, stop: Event, once: bool) -> None:
+    def _publish(self, term: Term, outbox: Outbox, stop: Event, once: bool, outwaiting: Outwaiting) -> None:
         looked_at = time.monotonic()
         while not stop.is_set():
             before = self.report
             self.report, was_busy = term.step(before)
             if self.report != before:
-                self._outwaiting.recovered()
+                outwaiting.recovered()
             if was_busy and self._metrics is not None:
                 self._metrics.published(self.report)
             if time.monotonic() - looked_at > _CONNECTOR_SECONDS:
