@@ -23,7 +23,7 @@ from cdc.connectors.binlog import (
     MariaDbSource as MariaDbSource,
     MySqlSource as MySqlSource,
 )
-from cdc.connectors.custom import CustomSource as CustomSource
+from cdc.connectors.changelog import CustomSource as CustomSource
 from cdc.connectors.encodings import (
     ApicurioAvro as ApicurioAvro,
     Encoding as Encoding,
@@ -64,6 +64,7 @@ from cdc.source.notifications import (
     NotificationReader as NotificationReader,
     SnapshotKind as SnapshotKind,
     Stage as Stage,
+    TableRead as TableRead,
 )
 from cdc.operating.planning import (
     Plan as Plan,
@@ -83,12 +84,8 @@ from cdc.source.signals import (
     Signalled as Signalled,
     Signals as Signals,
 )
-from cdc.source.snapshots import TableRead as TableRead
 from cdc.connect.status import ConnectorStatus as ConnectorStatus
-from cdc.operating.supervisor import (
-    RestartPolicy as RestartPolicy,
-    Supervisor as Supervisor,
-)
+from cdc.operating.supervisor import Supervisor as Supervisor
 from cdc.operating.topics import prepare_topics as prepare_topics
 from cdc.changes.transaction_log import SourceTransactions as SourceTransactions
 from cdc.changes.transactions import (

@@ -25,26 +25,6 @@ from collections.abc import Mapping
 
 from eventstore.errors import FactfoldError
 
-__all__ = [
-    "CdcError",
-    "ConnectRejected",
-    "ConnectUnavailable",
-    "ConnectorFailed",
-    "ConnectorTimeout",
-    "InvalidConnector",
-    "LiteralSecret",
-    "RestartsExhausted",
-    "SignalNotAnswered",
-    "SnapshotAborted",
-    "SnapshotFailed",
-    "SnapshotUnfinished",
-    "SourceNotReady",
-    "StateBehind",
-    "UndecodableChange",
-    "UnknownConnector",
-    "UnsupportedEncoding",
-]
-
 
 class CdcError(FactfoldError):
     """A failure on the way from a row change to its changelog topic."""

@@ -34,11 +34,7 @@ def check_name(name: str, kind: str, *, place: str | None = None) -> str:
     fits = 0 < len(name.encode(errors="replace")) <= MAX_IDENTIFIER
     if fits and name.isprintable() and "%" not in name and "${" not in name:
         return name
-    raise InvalidIdentifier(
-        f"{kind} {name[:80]!r} is not a valid name",
-        remedy=f"use 1 to {MAX_IDENTIFIER} bytes of printable text, without % and ${{",
-        place=place,
-    )
+    raise _refused(name, kind, f"use 1 to {MAX_IDENTIFIER} bytes of printable text, without % and ${{", place)
 
 
 def check_slot(name: str) -> str:
@@ -83,11 +79,11 @@ def _checked(
 ) -> str:
     if pattern.fullmatch(name) and len(name) <= longest:
         return name
-    raise InvalidIdentifier(
-        f"{kind} {name[:80]!r} is not a valid name",
-        remedy=f"use {allowed}, at most {longest} characters",
-        place=place,
-    )
+    raise _refused(name, kind, f"use {allowed}, at most {longest} characters", place)
+
+
+def _refused(name: str, kind: str, remedy: str, place: str | None) -> InvalidIdentifier:
+    return InvalidIdentifier(f"{kind} {name[:80]!r} is not a valid name", remedy=remedy, place=place)
 
 
 def quoted(identifier: str) -> str:
@@ -117,10 +113,7 @@ class TableName:
                 remedy="write tables as schema.table, for example public.customers",
                 place=place,
             )
-        return cls(
-            check_identifier(schema, "schema", place=place),
-            check_identifier(table, "table", place=place),
-        )
+        return cls(check_identifier(schema, "schema", place=place), check_identifier(table, "table", place=place))
 
     @property
     def quoted(self) -> str:

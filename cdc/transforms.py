@@ -16,10 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal
 
-from cdc.connectors.base import masked_repr, setting
+from cdc.connectors.base import check_sequences, masked_repr, setting
 from cdc.connectors.catalogue import holds_secret
 from cdc.connectors.secrets import refuse_literal
-from cdc.connectors.sequences import check_sequences
 from cdc.errors import InvalidConnector
 
 _KAFKA: Final = "org.apache.kafka.connect.transforms"

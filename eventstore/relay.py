@@ -14,8 +14,6 @@ from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from eventstore.backends.sql.outbox import BEFORE_ALL, Outbox, OutboxRecord, PartitionEnd
 from eventstore.closing import Closing
 from eventstore.errors import (
@@ -33,7 +31,9 @@ from eventstore.kafka.publisher import Publisher
 from eventstore.kafka.tails import Partition, last_records, wait_for_transactions
 from eventstore.relay_status import RelayReport as RelayReport
 from eventstore.relay_status import RelayStatus as RelayStatus
+from eventstore.restarts import Outwaiting, Restarts
 from eventstore.settings import Settings
+from eventstore.shown_urls import shown_url
 from eventstore.topic_owners import event_id_of, strange_end
 from eventstore.topics import SCHEMAS_TOPIC, TopicRecord, event_topic, schemas_topic
 
@@ -46,14 +46,11 @@ GLANCE_SECONDS: Final = 0.02
 # How soon a standby relay takes over from one that stopped.
 STANDBY_SECONDS: Final = 0.5
 _CONNECTOR_SECONDS: Final = 10.0
-_LONGEST_PAUSE: Final = 30.0
 # Pauses of 1, 2, 4 … 30 seconds: a minute and a half without a broker or a database.
-_MOST_FAILURES: Final = 8
+_RESTARTS: Final = Restarts()
 _PASSING: Final = (BrokerUnreachable, BrokerRefused, ProducerFenced, StoreUnavailable, TopicMissing)
 # Debezium's EventRouter puts this header first, and the fixed layout has none of its name.
 _DEBEZIUM_HEADER: Final = "id"
-
-_LOG = structlog.get_logger(__name__)
 
 
 class Relay:
@@ -106,24 +103,17 @@ class Relay:
             ProducerFenced: Another relay took over.
             FactfoldError: The store or the brokers are not ready, not reachable or refuse.
         """
-        failures = 0
-        while not stop.is_set():
-            before = self.report
-            try:
-                self._lead(stop, once, on_state)
-                break
-            except _PASSING as failure:
-                failures = 1 if self.report != before else failures + 1
-                if not self._has_served or failures > _MOST_FAILURES:
-                    raise
-                pause = min(2.0 ** (failures - 1), _LONGEST_PAUSE)
-                if self._metrics is not None:
-                    self._metrics.restarted(failures)
-                _LOG.warning("the relay begins again", cause=failure.message, seconds=pause)
-                stop.wait(pause)
+        outwaiting = Outwaiting(
+            _RESTARTS,
+            what="relay",
+            place=shown_url(self._store.engine.url),
+            passes=lambda error: self._has_served and isinstance(error, _PASSING),
+            counted_by=self._metrics,
+        )
+        outwaiting.once(lambda: self._lead(stop, once, on_state, outwaiting), stop=stop)
         return self.report
 
-    def _lead(self, stop: Event, once: bool, on_state: Callable[[str], None]) -> None:
+    def _lead(self, stop: Event, once: bool, on_state: Callable[[str], None], outwaiting: Outwaiting) -> None:
         """Stand by for the lock, then publish for as long as its connection lives."""
         with Outbox(self._store.engine, self._store.tables) as outbox:
             outbox.check_publishable(self._ignored_slots)
@@ -136,17 +126,20 @@ class Relay:
             with Term(self._store, outbox, self._settings) as term:
                 self._has_served = True
                 self._tell("leading", on_state)
-                self._publish(term, outbox, stop, once)
+                self._publish(term, outbox, stop, once, outwaiting)
 
     def _tell(self, state: str, on_state: Callable[[str], None]) -> None:
         if self._metrics is not None:
             self._metrics.state(state)
         on_state(state)
 
-    def _publish(self, term: Term, outbox: Outbox, stop: Event, once: bool) -> None:
+    def _publish(self, term: Term, outbox: Outbox, stop: Event, once: bool, outwaiting: Outwaiting) -> None:
         looked_at = time.monotonic()
         while not stop.is_set():
-            self.report, was_busy = term.step(self.report)
+            before = self.report
+            self.report, was_busy = term.step(before)
+            if self.report != before:
+                outwaiting.recovered()
             if was_busy and self._metrics is not None:
                 self._metrics.published(self.report)
             if time.monotonic() - looked_at > _CONNECTOR_SECONDS:

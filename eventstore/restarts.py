@@ -6,6 +6,7 @@ that is doubled each time, and given up after too many failures in a row.
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 import time
@@ -29,6 +30,7 @@ HEALTHY_SECONDS: Final = 60.0  # an attempt that lived this long has recovered, 
 _ADDRESS: Final = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):(\d{1,5})\b")
 _ANSWER_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.5
+_MOST_DOUBLINGS: Final = 30  # more fit no float in the end
 
 log = structlog.get_logger()
 
@@ -52,7 +54,7 @@ class Restarts:
 
     def delay(self, failures: int) -> float:
         """Seconds to wait after so many failures in a row."""
-        return float(min(self.longest, self.first * 2 ** (failures - 1)))
+        return min(self.longest, math.ldexp(self.first, min(failures - 1, _MOST_DOUBLINGS)))
 
 
 def passes(error: FactfoldError) -> bool:
@@ -73,8 +75,8 @@ class RestartCount(Protocol):
 class Outwaiting:
     """Tries again what fails: `failures` counts those in a row, `restarts` all of them.
 
-    `what` fails and `place` says where; `gave_up` is the error after too many in a row. `passes` decides whether an
-    error passes, and `counted_by` counts for others.
+    `what` fails and `place` says where; `gave_up` is the error after too many in a row, by default the last one itself.
+    `passes` decides whether an error passes, and `counted_by` counts for others.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class Outwaiting:
         *,
         what: str,
         place: str,
-        gave_up: type[FactfoldError],
+        gave_up: type[FactfoldError] | None = None,
         goes_on: str = "it goes on where it stood",
         passes: Callable[[FactfoldError], bool] = passes,
         counted_by: RestartCount | None = None,
@@ -124,6 +126,8 @@ class Outwaiting:
             self.recovered()
         self.failures += 1
         if self.failures > self._policy.limit:
+            if self._gave_up is None:
+                raise error
             raise self._gave_up(
                 f"the {self._what} failed {self.failures} times in a row, at last: {error.message}",
                 remedy=f"{error.remedy}. Then start it again: {self._goes_on}",
@@ -133,7 +137,8 @@ class Outwaiting:
         if self._counted_by is not None:
             self._counted_by.restarted(self.failures)
         delay = self._policy.delay(self.failures)
-        log.warning(f"{self._what} failed", place=self._place, cause=error.message, restart_in=delay)
+        cause, remedy = error.message, error.remedy
+        log.warning(f"{self._what} failed", place=self._place, cause=cause, remedy=remedy, restart_in=delay)
         return delay
 
     def recovered(self) -> None:

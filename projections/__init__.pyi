@@ -53,7 +53,6 @@ from projections.lifecycle.verifying import (
 from projections.spark.archive.archiver import ArchiveMetrics as ArchiveMetrics
 from projections.lifecycle.follower import Follower as Follower
 from projections.lifecycle.metrics import RunMetrics as RunMetrics
-from projections.lifecycle.restarts import Restarts as Restarts
 from projections.lifecycle.runner import (
     Runner as Runner,
     RunnerOptions as RunnerOptions,

@@ -10,12 +10,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from cdc.changes import rules
-from cdc.changes.absent_columns import CAUSE, nullable_columns, remedy_of
 from cdc.changes.change_records import AVRO_MAGIC, Lookup, RecordReader, fields_of
 from cdc.changes.column_types import Reader, leaves_nulls, reader_for
-from cdc.changes.field_names import avro_names
 from cdc.changes.placeholders import is_unavailable, placeholder_of
 from cdc.changes.positions import SourcePosition, is_number, position_of
+from cdc.changes.record_columns import CAUSE, avro_names, nullable_columns, remedy_of
 from cdc.changes.semantic_types import Form
 from cdc.errors import UndecodableChange, UnsupportedEncoding
 
@@ -210,7 +209,9 @@ class ChangeDecoder:
         return {name: reader_for(column, forms[name]) for name, column in self._columns.items()}
 
     def _row(self, body: Mapping[str, Any], part: str, value: bytes, place: str) -> Row | None:
-        row = _row(body, part, place)
+        row = body.get(part)
+        if row is not None and not isinstance(row, dict):
+            raise _undecodable(f"the record's `{part}` is no row", "check which writer fills this topic", place)
         return None if row is None else self._named(row, value)
 
     def _named(self, row: Row, data: bytes) -> Row:
@@ -326,13 +327,6 @@ def _content(content: Any, place: str) -> bytes:
 
 
 _OPS = {op.value: op for op in Op if op is not Op.TOMBSTONE}
-
-
-def _row(body: Mapping[str, Any], part: str, place: str) -> Row | None:
-    row = body.get(part)
-    if row is not None and not isinstance(row, dict):
-        raise _undecodable(f"the record's `{part}` is no row", "check which writer fills this topic", place)
-    return row
 
 
 def _op(body: Mapping[str, Any], has_after: bool, place: str) -> Op:

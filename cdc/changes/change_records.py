@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from cdc.changes.semantic_types import Form
@@ -112,3 +113,22 @@ def fields_of(form: Form | None, name: str | None = None) -> Mapping[str, Form]:
         return {}
     fields = dict(form.fields)
     return fields if name is None else dict(fields[name].fields) if name in fields else {}
+
+
+def commit_time(value: bytes, place: str, *, schemas: Lookup | None = None) -> datetime | None:
+    """Return when a change event's transaction was committed by its source's clock, None if the record does not say.
+
+    A row of a snapshot has the snapshot's time.
+
+    Args:
+        value: The value of a changelog topic's record.
+        place: The record's address for messages.
+        schemas: Finds the schema of an id, for records in Avro.
+
+    Raises:
+        UndecodableChange: The value is no change event.
+    """
+    body, _ = RecordReader("value", schemas).read(value, place)
+    source = body.get("source")
+    moment = source.get("ts_ms") if isinstance(source, dict) else None
+    return datetime.fromtimestamp(moment / 1000, UTC) if isinstance(moment, int) else None

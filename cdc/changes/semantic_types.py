@@ -22,7 +22,6 @@ _DEBEZIUM = "io.debezium.time."
 
 DECIMAL: Final = f"{_CONNECT}Decimal"
 VARIABLE_SCALE: Final = "io.debezium.data.VariableScaleDecimal"
-BITS: Final = "io.debezium.data.Bits"
 DURATION: Final = f"{_DEBEZIUM}MicroDuration"
 DAYS: Final = frozenset({f"{_CONNECT}Date", f"{_DEBEZIUM}Date"})
 # How many of its units a second has, by the semantic type of a time of day or of a time without zone.

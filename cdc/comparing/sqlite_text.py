@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from cdc.comparing.canonical import ColumnForm, Kind
+from cdc.embedded.sqlite_values import dashed
 
 _TEXT: Final = "CAST({0} AS TEXT)"
 _ZEROS: Final = "'000000'"
@@ -29,11 +30,7 @@ def _decimal(column: str, form: ColumnForm) -> str:
 
 
 def _uuid(column: str, _: ColumnForm) -> str:
-    parts = " || '-' || ".join(f"substr({column}, {start}, {length})" for start, length in _UUID_PARTS)
-    return f"CASE WHEN length({column}) = 32 THEN lower({parts}) ELSE {_TEXT.format(column)} END"
-
-
-_UUID_PARTS: Final = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+    return f"CASE WHEN length({column}) = 32 THEN {dashed(column)} ELSE {_TEXT.format(column)} END"
 
 
 def _moment(column: str, _: ColumnForm) -> str:

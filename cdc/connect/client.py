@@ -286,30 +286,31 @@ class ConnectClient:
         try:
             return of(response.json())
         except requests.JSONDecodeError as error:
-            raise self._stranger(response, f"{method} {path}", "no JSON") from error
+            raise self._stranger(response, "sent no JSON") from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise self._stranger(response, f"{method} {path}", "JSON of another kind") from error
+            raise self._stranger(response, "sent JSON of another kind") from error
 
-    def _stranger(self, response: requests.Response, place: str, sent: str) -> ConnectRejected:
+    def _stranger(
+        self,
+        response: requests.Response,
+        does: str,
+        remedy: str = "check the host and port of the Connect worker",
+    ) -> ConnectRejected:
         return ConnectRejected(
-            f"what answers at {self.url} is not Kafka Connect: it sent {sent}",
-            remedy="check the host and port of the Connect worker",
-            place=place,
+            f"what answers at {self.url} is not Kafka Connect: it {does}",
+            remedy=remedy,
+            place=_place(response),
             status=response.status_code,
         )
 
-    def _redirected(self, response: requests.Response, place: str) -> ConnectRejected:
+    def _redirected(self, response: requests.Response) -> ConnectRejected:
         try:
             target = urlsplit(urljoin(self.url, response.headers.get("Location", "")))
             host = f"{target.scheme}://{target.netloc.rpartition('@')[2]}"
         except ValueError:
             host = "an address that is none"
-        return ConnectRejected(
-            f"what answers at {self.url} is not Kafka Connect: it redirects to {host}, which is not followed",
-            remedy="give the URL of the Connect worker itself, with the scheme and host that it is reached by",
-            place=place,
-            status=response.status_code,
-        )
+        remedy = "give the URL of the Connect worker itself, with the scheme and host that it is reached by"
+        return self._stranger(response, f"redirects to {host}, which is not followed", remedy)
 
     def _call(self, method: str, path: str, *, params: Params | None = None, body: object = None) -> requests.Response:
         deadline = time.monotonic() + self.patience
@@ -369,7 +370,7 @@ class ConnectClient:
                 place=self.url,
             ) from error
         if HTTPStatus.MULTIPLE_CHOICES <= response.status_code < HTTPStatus.BAD_REQUEST:
-            raise self._redirected(response, f"{method} {path}")
+            raise self._redirected(response)
         return response
 
     def _unavailable(self, method: str, path: str) -> ConnectUnavailable:
@@ -400,7 +401,7 @@ class ConnectClient:
         if response.ok and (response.content or b"{")[:1] in b'{["':
             return response
         if response.ok:
-            raise self._stranger(response, f"{response.request.method} {response.request.path_url}", "no JSON")
+            raise self._stranger(response, "sent no JSON")
         error = _rejection(response)
         raise _Again(error) if _is_transient(response) else error
 
@@ -444,9 +445,13 @@ def _rejection(response: requests.Response) -> ConnectRejected:
     return kind(
         f"Kafka Connect refused: {message}",
         remedy=remedy_for(message),
-        place=f"{response.request.method} {response.request.path_url}",
+        place=_place(response),
         status=response.status_code,
     )
+
+
+def _place(response: requests.Response) -> str:
+    return f"{response.request.method} {response.request.path_url}"
 
 
 def without_password(url: str) -> tuple[str, tuple[str, str] | None]:

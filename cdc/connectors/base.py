@@ -158,3 +158,23 @@ def masked_repr(connector: Any) -> str:
 
 def _shown(value: object) -> str:
     return repr(sorted(value)) if isinstance(value, Mapping) else repr(value)
+
+
+def check_sequences(declaration: Any) -> None:
+    """Refuse a single value for a field that is declared as a tuple; InvalidConnector."""
+    for field in fields(declaration):
+        if str(field.type).startswith("tuple["):
+            check_sequence(declaration, field.name)
+
+
+def check_sequence(declaration: Any, attribute: str) -> None:
+    """Refuse a single value for one field; InvalidConnector."""
+    value = getattr(declaration, attribute)
+    if isinstance(value, tuple | list):
+        return
+    single = repr(value) if isinstance(value, str) else f"{type(value).__name__}(…)"
+    raise InvalidConnector(
+        f"{attribute} of {type(declaration).__name__} is {single}, and takes several values",
+        remedy=f"write a tuple: {attribute}=({single},)",
+        place=attribute,
+    )

@@ -29,7 +29,7 @@ from eventstore.errors import FactfoldError
 from eventstore.given_values import require_type
 
 _CONNECTORS: Final = {
-    "custom": "cdc.connectors.custom:CustomSource",
+    "custom": "cdc.connectors.changelog:CustomSource",
     "mariadb": "cdc.connectors.binlog:MariaDbSource",
     "mirror-checkpoint": "cdc.connectors.mirror:MirrorCheckpoint",
     "mirror-heartbeat": "cdc.connectors.mirror:MirrorHeartbeat",

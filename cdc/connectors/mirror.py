@@ -7,21 +7,16 @@ the offsets of consumer groups, the heartbeat connector shows that the way is op
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from cdc.connectors.base import Owned, Value, check_extra, check_unchecked, masked_repr, texts
+from cdc.connectors.base import Owned
 from cdc.connectors.debezium import BROKERS_DEFAULT
-from cdc.connectors.sequences import check_sequences
+from cdc.connectors.declared import DeclaredConnector
 from cdc.errors import InvalidConnector
-from cdc.identifiers import check_connector_name
-from cdc.transforms import Transform, compiled
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
-
-    from eventstore.topics import TopicSpec
 
 _MIRROR: Final = "org.apache.kafka.connect.mirror"
 _BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
@@ -29,7 +24,7 @@ _ALIAS = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class MirrorConnector:
+class MirrorConnector(DeclaredConnector):
     """What MirrorMaker's connectors say; use MirrorSource, MirrorCheckpoint and MirrorHeartbeat.
 
     The two clusters, by an alias of one's choice and their bootstrap servers as the worker sees them; their security
@@ -39,21 +34,6 @@ class MirrorConnector:
     all connectors of one pair. Topics that MirrorMaker makes have the brokers' default of replicas, or `replicas`.
     """
 
-    JAVA_CLASS: ClassVar[str]
-    CATALOGUE: ClassVar[str]
-    OWNED: ClassVar[frozenset[str]] = frozenset(
-        {
-            "name",
-            "connector.class",
-            "source.cluster.alias",
-            "target.cluster.alias",
-            "source.cluster.bootstrap.servers",
-            "target.cluster.bootstrap.servers",
-            "replication.policy.class",
-        }
-    )
-
-    name: str
     source_alias: str
     target_alias: str
     source_bootstrap_servers: str
@@ -61,52 +41,33 @@ class MirrorConnector:
     rename: bool = True
     replicas: int = int(BROKERS_DEFAULT)
     tasks: int = 1
-    transforms: tuple[Transform, ...] = ()
-    extra: Mapping[str, Value] = field(default_factory=dict)
-    unchecked: Mapping[str, Value] = field(default_factory=dict)
-    allow_literal_secrets: bool = False
 
     def __post_init__(self) -> None:
-        check_sequences(self)
-        check_connector_name(self.name)
+        super().__post_init__()
         self._check_aliases()
-        if self.tasks < 1:
-            raise InvalidConnector(
-                f"connector {self.name!r} has tasks={self.tasks}", remedy="set tasks to 1 or more", place="tasks"
-            )
-        owned = Owned(self.OWNED | compiled(self.transforms).keys())
-        words: Any = {"owned": owned, "connector": self.name, "allow_literal": self.allow_literal_secrets}
-        check_extra(self.extra, catalogue=self.CATALOGUE, **words)
-        check_unchecked(self.unchecked, **words)
+        self._at_least("tasks", 1)
 
-    @property
-    def has_heartbeats(self) -> bool:
-        """Whether it shows that it works though nothing happens at its source: there may be nothing to copy."""
-        return False
+    def _settings(self) -> dict[str, str]:
+        return {
+            "tasks.max": str(self.tasks),
+            # Records are bytes; a worker's own converters would write base64 of them.
+            **{f"{part}.converter": _BYTES for part in ("key", "value", "header")},
+            **self._of_fields(),
+        }
 
-    @property
-    def topic_specs(self) -> tuple[TopicSpec, ...]:
-        """None: MirrorMaker makes its topics after those of the source."""
-        return ()
-
-    def config(self) -> dict[str, str]:
-        """Return the configuration for Kafka Connect, all values as text."""
+    def _of_fields(self) -> dict[str, str]:
         policy = "DefaultReplicationPolicy" if self.rename else "IdentityReplicationPolicy"
         return {
-            "connector.class": self.JAVA_CLASS,
-            "tasks.max": str(self.tasks),
             "source.cluster.alias": self.source_alias,
             "target.cluster.alias": self.target_alias,
             "source.cluster.bootstrap.servers": self.source_bootstrap_servers,
             "target.cluster.bootstrap.servers": self.target_bootstrap_servers,
             "replication.policy.class": f"{_MIRROR}.{policy}",
-            # Records are bytes; a worker's own converters would write base64 of them.
-            **{f"{part}.converter": _BYTES for part in ("key", "value", "header")},
-            **self._work(),
-            **compiled(self.transforms),
-            **texts(self.extra),
-            **texts(self.unchecked),
         }
+
+    def _owned(self) -> Owned:
+        owned = super()._owned()
+        return Owned(owned.keys | self._of_fields().keys(), owned.beginnings)
 
     def check_source(self, engine: Engine) -> None:
         """Refuse: there is no database to look into."""
@@ -115,9 +76,6 @@ class MirrorConnector:
             remedy="apply it without source",
             place=self.name,
         )
-
-    def _work(self) -> dict[str, str]:
-        raise NotImplementedError
 
     def _check_aliases(self) -> None:
         for alias in (self.source_alias, self.target_alias):
@@ -128,9 +86,6 @@ class MirrorConnector:
                     remedy="use two different names of letters, digits, dashes and underscores",
                     place=self.name,
                 )
-
-    def __repr__(self) -> str:
-        return masked_repr(self)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -151,15 +106,6 @@ class MirrorSource(MirrorConnector):
 
     JAVA_CLASS = f"{_MIRROR}.MirrorSourceConnector"
     CATALOGUE = "mirror_source_keys.tsv"
-    OWNED = MirrorConnector.OWNED | {
-        "topics",
-        "replication.factor",
-        "exactly.once.support",
-        "source.consumer.isolation.level",
-        "refresh.topics.interval.seconds",
-        "offset.lag.max",
-        "offset-syncs.topic.replication.factor",
-    }
 
     topics: tuple[str, ...]
     exactly_once: bool = True
@@ -170,19 +116,22 @@ class MirrorSource(MirrorConnector):
         super().__post_init__()
         _check_patterns(self.topics, "topics", self.name)
 
-    def _work(self) -> dict[str, str]:
+    def _of_fields(self) -> dict[str, str]:
         return {
+            **super()._of_fields(),
             "topics": ",".join(self.topics),
             "replication.factor": str(self.replicas),
             "offset-syncs.topic.replication.factor": str(self.replicas),
             "refresh.topics.interval.seconds": str(self.refresh_seconds),
             "offset.lag.max": str(self.offset_lag),
-            # Rights are each cluster's own affair; where there are none, copying them fills the log with errors.
-            "sync.topic.acls.enabled": "false",
             "exactly.once.support": "required" if self.exactly_once else "requested",
             # Asked for by exactly-once, and right without: an aborted record is none.
             "source.consumer.isolation.level": "read_committed",
         }
+
+    def _settings(self) -> dict[str, str]:
+        # Rights are each cluster's own affair; where there are none, copying them fills the log with errors.
+        return {**super()._settings(), "sync.topic.acls.enabled": "false"}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -205,14 +154,6 @@ class MirrorCheckpoint(MirrorConnector):
 
     JAVA_CLASS = f"{_MIRROR}.MirrorCheckpointConnector"
     CATALOGUE = "mirror_checkpoint_keys.tsv"
-    OWNED = MirrorConnector.OWNED | {
-        "groups",
-        "checkpoints.topic.replication.factor",
-        "sync.group.offsets.enabled",
-        "sync.group.offsets.interval.seconds",
-        "emit.checkpoints.interval.seconds",
-        "refresh.groups.interval.seconds",
-    }
 
     groups: tuple[str, ...]
     interval_seconds: int = 5
@@ -222,8 +163,9 @@ class MirrorCheckpoint(MirrorConnector):
         super().__post_init__()
         _check_patterns(self.groups, "groups", self.name)
 
-    def _work(self) -> dict[str, str]:
+    def _of_fields(self) -> dict[str, str]:
         return {
+            **super()._of_fields(),
             "groups": ",".join(self.groups),
             "checkpoints.topic.replication.factor": str(self.replicas),
             # Off by default: then there are only checkpoints to read, and groups begin from the start.
@@ -245,12 +187,12 @@ class MirrorHeartbeat(MirrorConnector):
 
     JAVA_CLASS = f"{_MIRROR}.MirrorHeartbeatConnector"
     CATALOGUE = "mirror_heartbeat_keys.tsv"
-    OWNED = MirrorConnector.OWNED | {"emit.heartbeats.interval.seconds", "heartbeats.topic.replication.factor"}
 
     interval_seconds: int = 1
 
-    def _work(self) -> dict[str, str]:
+    def _of_fields(self) -> dict[str, str]:
         return {
+            **super()._of_fields(),
             "emit.heartbeats.interval.seconds": str(self.interval_seconds),
             "heartbeats.topic.replication.factor": str(self.replicas),
         }

@@ -234,10 +234,11 @@ def _written(path: Path, text: str, *, like: os.stat_result | None = None) -> It
 
 
 def _escape(value: str) -> str:
-    return "".join(_ESCAPED.get(character) or _ascii(character) for character in value)
+    return "".join(_ESCAPED.get(character) or ascii_of(character) for character in value)
 
 
-def _ascii(character: str) -> str:
+def ascii_of(character: str) -> str:
+    """Return a character as a java properties file writes it, whatever its encoding."""
     if " " <= character <= "~":
         return character
     units = character.encode("utf-16-be")

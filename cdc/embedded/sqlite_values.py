@@ -133,9 +133,13 @@ def _day(x: str) -> str:
 
 
 def _uuid(x: str) -> str:
-    """SQLAlchemy writes 32 digits."""
+    return f"CASE WHEN length({x}) = 32 THEN json_quote({dashed(x)}) ELSE {_text(x)} END"
+
+
+def dashed(x: str) -> str:
+    """Return SQL of the text of a UUID, of which SQLAlchemy writes the 32 digits."""
     parts = " || '-' || ".join(f"substr({x}, {start}, {length})" for start, length in _UUID_PARTS)
-    return f"CASE WHEN length({x}) = 32 THEN json_quote(lower({parts})) ELSE {_text(x)} END"
+    return f"lower({parts})"
 
 
 _UUID_PARTS: Final = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))

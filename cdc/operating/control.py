@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, get_args
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc.connect.client import ConnectClient
+    from cdc.connect.status import WorkerHealth
     from eventstore.settings import Settings
 
 # A worker gives a task 5 s to end (task.shutdown.graceful.timeout.ms); a rebalance takes some more.
@@ -186,18 +187,21 @@ def move(client: ConnectClient, name: str, state: State, *, timeout: float = TIM
         return stop(client, name, deadline)
     if state == PAUSED:
         client.pause(name)
-        return deadline.wait(lambda: _paused(client, name, deadline), goal="paused")
+        return deadline.wait(lambda: _seen(client, name, deadline, _is_paused), goal="paused")
     watch = _watch(client, name, client.config(name), until=Until.RUNNING, source=None, timeout=timeout)
     client.resume(name)
     return watch.until_there((), content_after=0.0)
 
 
-def _paused(client: ConnectClient, name: str, deadline: Deadline) -> ConnectorStatus | None:
+def _seen(
+    client: ConnectClient, name: str, deadline: Deadline, is_there: Callable[[ConnectorStatus], bool]
+) -> ConnectorStatus | None:
     status = status_of(client, name)
-    if status is None:
-        return None
-    deadline.saw(status)
-    return status if {status.state, *(task.state for task in status.tasks)} == {PAUSED} else None
+    return status if status is not None and is_there(deadline.saw(status)) else None
+
+
+def _is_paused(status: ConnectorStatus) -> bool:
+    return {status.state, *(task.state for task in status.tasks)} == {PAUSED}
 
 
 def reset_offsets(client: ConnectClient, name: str, *, timeout: float = TIMEOUT) -> None:
@@ -260,12 +264,17 @@ def wait_for_worker(client: ConnectClient, *, timeout: float = TIMEOUT) -> None:
             _LOG.info("waiting for the worker", url=client.url, says=health.message, seconds=timeout)
             logged = True
         if time.monotonic() >= end:
-            raise ConnectUnavailable(
-                f"the Kafka Connect worker at {client.url} is not ready: {health.message}",
-                remedy="start the worker, or check the URL (factfold stack status shows the local one)",
-                place=client.url,
-            )
+            raise not_ready(client, health)
         time.sleep(POLL_SECONDS)
+
+
+def not_ready(client: ConnectClient, health: WorkerHealth) -> ConnectUnavailable:
+    """Build the error of a worker that is not healthy."""
+    return ConnectUnavailable(
+        f"the Kafka Connect worker at {client.url} is not ready: {health.message}",
+        remedy="start the worker, or check the URL (factfold stack status shows the local one)",
+        place=client.url,
+    )
 
 
 def _watch(
@@ -286,7 +295,7 @@ def _create(client: ConnectClient, connector: Connector, watch: Watch, source: E
     name, slot = connector.name, connector.config().get("slot.name")
     had_slot = source is None or slot is None or _has_slot(source, slot)
     client.create(name, connector.config(), state="STOPPED")
-    watch.deadline.wait(lambda: _is_stopped(client, name, watch.deadline), goal="made")
+    watch.deadline.wait(lambda: _seen(client, name, watch.deadline, lambda made: made.stopped), goal="made")
     before = client.offsets(name)
     if source is not None:
         check_life(source, name, before)
@@ -336,11 +345,6 @@ def _config(client: ConnectClient, name: str) -> dict[str, str] | None:
 def _has_failed(client: ConnectClient, name: str) -> bool:
     status = status_of(client, name)
     return status is not None and status.failure is not None
-
-
-def _is_stopped(client: ConnectClient, name: str, deadline: Deadline) -> bool | None:
-    status = status_of(client, name)
-    return True if status is not None and deadline.saw(status).stopped else None
 
 
 def _forget(client: ConnectClient, name: str, deadline: Deadline) -> None:

@@ -12,9 +12,10 @@ from cdc.connectors.base import Connector
 from cdc.connectors.outbox import OutboxSource
 from cdc.connectors.postgres import PostgresSource
 from cdc.connectors.postgres_connector import PostgresConnector
-from cdc.errors import CdcError, ConnectUnavailable, UnknownConnector
+from cdc.errors import CdcError, UnknownConnector
 from cdc.findings import Finding
 from cdc.operating.connector_health import committed_offsets
+from cdc.operating.control import not_ready
 from cdc.operating.planning import differences
 from cdc.operating.topics import stores_of
 from cdc.operating.watch import failure_of
@@ -104,11 +105,7 @@ def _read_to(client: ConnectClient, name: str) -> int:
 def _worker_findings(client: ConnectClient, connector: Connector) -> Iterator[Finding]:
     health = client.health()
     if not health.healthy:
-        raise ConnectUnavailable(
-            f"the Kafka Connect worker at {client.url} is not ready: {health.message}",
-            remedy="start the worker, or check the URL (factfold stack status shows the local one)",
-            place=client.url,
-        )
+        raise not_ready(client, health)
     yield Finding.ok("worker", f"{client.url} is healthy, version {client.root().version}")
     config = connector.config()
     plugin = config["connector.class"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
@@ -14,7 +13,8 @@ from cdc.connectors.catalogue import holds_secret
 from cdc.connectors.encodings import replaces_nulls
 from cdc.connectors.secrets import is_reference
 from cdc.errors import SourceNotReady
-from cdc.source.source_choice import not_of
+from cdc.source.catalogue import not_of
+from cdc.source.oversized_rows import tables_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 MASK: Final = "**********"
 Action = Literal["create", "change", "restart", "resume", "keep", "undeclared"]
-_TABLES: Final = "table.include.list"
 # Modes that read the rows of a connector's tables once, at its very first start.
 _ONCE: Final = frozenset({"initial", "initial_only", "when_needed"})
 
@@ -151,8 +150,8 @@ def _misread(running: Mapping[str, str], declared: Mapping[str, str]) -> Iterato
 def _added(running: Mapping[str, str], declared: Mapping[str, str]) -> tuple[str, ...]:
     if declared.get("snapshot.mode", "initial") not in _ONCE:
         return ()
-    known, signals = _tables(running), declared.get("signal.data.collection")
-    added = [table for table in _tables(declared) if table not in known and table != signals]
+    known = tables_of(running)
+    added = [table for table in tables_of(declared) if table not in known]
     if not added or not known:
         return ()
     chosen = "".join(f" --table {table}" for table in added)
@@ -160,12 +159,6 @@ def _added(running: Mapping[str, str], declared: Mapping[str, str]) -> tuple[str
         f"rows already in {', '.join(added)} are not read: factfold cdc snapshot take …{chosen} reads them, "
         "of a source with a signal table",
     )
-
-
-def _tables(config: Mapping[str, str]) -> tuple[str, ...]:
-    """The tables of a list of patterns, as we write them: names in which what is special stands behind a backslash."""
-    patterns = config.get(_TABLES, "").split(",")
-    return tuple(re.sub(r"\\(.)", r"\1", pattern.strip()) for pattern in patterns if pattern.strip())
 
 
 def differences(running: Mapping[str, str], declared: Mapping[str, str]) -> tuple[SettingChange, ...]:

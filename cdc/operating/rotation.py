@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import SecretStr
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cdc.connect.client import ConnectClient
     from cdc.connect.status import ConfigProblem
 
+T = TypeVar("T")
 _KEY: Final = "database.password"
 _DATABASE: Final = "database.dbname"
 # One role on one server has one password.
@@ -102,9 +103,10 @@ def rotate_password(
         >>> statuses = rotate_password(client, rows, source=engine)
     """
     logins = _sharing(client, [connector, *others])
-    references = tuple(dict.fromkeys(login.reference for login in logins))
+    tried = first_of_each(logins, lambda login: login.reference)
+    references = tuple(login.reference for login in tried)
     _refuse_several(write, references)
-    for login in _one_of_each_reference(logins):
+    for login in tried:
         _check(client, login)
     secret = SecretStr(secrets.token_urlsafe(_BYTES)) if password is None else SecretStr(revealed(password))
     with typed_errors(source), source.begin() as connection:
@@ -114,14 +116,11 @@ def rotate_password(
             replace_secrets(references, secret)
         else:
             write(secret)
-    for login in _one_of_each_reference(logins):
+    for login in tried:
         _try(client, login)
-    return tuple(
-        # No connector waits for a mark in the log of another database.
-        _use(client, login, source=source if login.config.get(_DATABASE) == database else None, timeout=timeout)
-        for login in logins
-        if login.state is not None
-    )
+    # No connector waits for a mark in the log of another database.
+    own = [(login, source if login.config.get(_DATABASE) == database else None) for login in logins]
+    return tuple(_use(client, one, source=of, timeout=timeout) for one, of in own if one.state is not None)
 
 
 def _sharing(client: ConnectClient, declared: list[PostgresConnector]) -> list[_Login]:
@@ -186,10 +185,11 @@ def _refuse_several(write: Callable[[SecretStr], None] | None, references: tuple
         )
 
 
-def _one_of_each_reference(logins: Iterable[_Login]) -> list[_Login]:
-    firsts: dict[str, _Login] = {}
-    for login in logins:
-        firsts.setdefault(login.reference, login)
+def first_of_each(items: Iterable[T], key: Callable[[T], object]) -> list[T]:
+    """Return the first item of each key, in their order."""
+    firsts: dict[object, T] = {}
+    for item in items:
+        firsts.setdefault(key(item), item)
     return list(firsts.values())
 
 

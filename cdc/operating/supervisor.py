@@ -6,7 +6,6 @@ and a restart in vain costs nothing. The log has the cause and the remedy each t
 
 from __future__ import annotations
 
-import math
 import random
 import threading
 import time
@@ -19,45 +18,15 @@ import structlog
 from cdc.connect.status import PAUSED, RUNNING, STOPPED, ConnectorInfo, ConnectorStatus, is_well, may_be_idle
 from cdc.errors import CdcError, ConnectorFailed, RestartsExhausted, UnknownConnector
 from cdc.operating.watch import TASKLESS_SECONDS, failure_of
+from eventstore.restarts import Restarts
 
 if TYPE_CHECKING:
     from cdc.connect.client import ConnectClient
     from cdc.operating.connector_metrics import ConnectorMetrics
 
 _LOG = structlog.get_logger(__name__)
-# More would say nothing, and no longer fit a float in the end.
-_MOST_DOUBLINGS: Final = 30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartPolicy:
-    """When failed connectors are restarted. Times are in seconds.
-
-    With the defaults, ten restarts take five minutes: a database that fails over is then back.
-
-    Attributes:
-        attempts: The number of restarts in a row.
-        first_wait: The wait before the first restart. Each further one is twice as long. Up to half of it is
-            left out at random, so that connectors that failed together start at different times.
-        longest_wait: The longest wait.
-        healthy_after: How long a connector must run before counting begins again.
-        poll: The time between two checks.
-
-    Examples:
-        >>> policy = RestartPolicy(attempts=20, healthy_after=300)
-        >>> Supervisor(client, policy=policy).run(stop)
-    """
-
-    attempts: int = 10
-    first_wait: float = 1.0
-    longest_wait: float = 60.0
-    healthy_after: float = 120.0
-    poll: float = 2.0
-
-    def wait(self, restarts: int, *, chance: float) -> float:
-        """Return how long to wait after so many restarts. `chance` is between 0 and 1."""
-        whole = min(self.longest_wait, math.ldexp(self.first_wait, min(restarts, _MOST_DOUBLINGS)))
-        return whole * (0.5 + chance / 2)
+# With up to half of each wait left out at random, ten restarts take five minutes: a database that fails over is back.
+RESTARTS: Final = Restarts(limit=10, longest=60.0)
 
 
 @dataclass(slots=True)
@@ -80,13 +49,16 @@ class Supervisor:
     Args:
         client: The worker.
         names: The connectors, by default all of the cluster.
-        policy: When they are restarted.
+        policy: How often in a row a connector is restarted, and after which waits. Up to half of each is left out at
+            random: connectors that failed together start at different times.
+        healthy_after: How many seconds a connector must run before counting begins again.
+        poll: The seconds between two checks.
         clock: Gives seconds.
         chance: Gives numbers between 0 and 1.
         metrics: Counts for Prometheus.
 
     Examples:
-        >>> Supervisor(client, [rows.name]).run(stop)
+        >>> Supervisor(client, [rows.name], policy=Restarts(limit=20, longest=60.0), healthy_after=300).run(stop)
     """
 
     def __init__(
@@ -94,13 +66,15 @@ class Supervisor:
         client: ConnectClient,
         names: Iterable[str] | None = None,
         *,
-        policy: RestartPolicy | None = None,
+        policy: Restarts = RESTARTS,
+        healthy_after: float = 120.0,
+        poll: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
         metrics: ConnectorMetrics | None = None,
     ) -> None:
         self._metrics = metrics
-        self.policy = policy or RestartPolicy()
+        self._policy, self._healthy_after, self._poll = policy, healthy_after, poll
         self._client = client
         self._names = None if names is None else tuple(names)
         self._clock = clock
@@ -120,7 +94,7 @@ class Supervisor:
         """
         while not stop.is_set() and not self._is_hopeless():
             self.look()
-            stop.wait(self.policy.poll)
+            stop.wait(self._poll)
         if self.given_up:
             raise _exhausted(self.given_up)
 
@@ -170,7 +144,7 @@ class Supervisor:
             self._settle(one, status, now, well=is_well(status, info.config))
         elif one.given_up is not None:
             one.running_since = None
-        elif one.restarts >= self.policy.attempts:
+        elif one.restarts >= self._policy.limit:
             self._give_up(one, status, failure)
         elif one.due is None:
             self._schedule(one, status, failure, now)
@@ -199,12 +173,12 @@ class Supervisor:
             return
         if one.running_since is None:
             one.running_since = now
-        if now - one.running_since >= self.policy.healthy_after and (one.restarts or one.given_up):
+        if now - one.running_since >= self._healthy_after and (one.restarts or one.given_up):
             _LOG.info("connector recovered", connector=status.name, restarts=one.restarts)
             one.restarts, one.given_up = 0, None
 
     def _schedule(self, one: _Watched, status: ConnectorStatus, failure: ConnectorFailed, now: float) -> None:
-        wait = self.policy.wait(one.restarts, chance=self._chance())
+        wait = self._policy.delay(one.restarts + 1) * (1 + self._chance()) / 2
         one.due, one.running_since = now + wait, None
         _LOG.warning(
             "connector failed",
@@ -212,7 +186,7 @@ class Supervisor:
             cause=failure.message,
             remedy=failure.remedy,
             restart=one.restarts + 1,
-            of=self.policy.attempts,
+            of=self._policy.limit,
             wait_seconds=round(wait, 1),
         )
 

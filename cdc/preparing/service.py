@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from cdc.connectors.outbox import OutboxSource
 from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.errors import InvalidConnector
-from cdc.operating.control import TIMEOUT
-from cdc.operating.topics import stores_of
-from cdc.preparing.databases import Database, LoginRole
+from cdc.operating.control import TIMEOUT, apply, wait_for_worker
+from cdc.operating.planning import plan
+from cdc.operating.rotation import first_of_each
+from cdc.operating.topics import require_own_topics, stores_of, topic_specs
+from cdc.preparing.databases import Categories, Database, LoginRole, OwnTables, StoreTables
 from cdc.preparing.logins import ConnectorLogin, Password, Rights
 from cdc.preparing.steps import PreparedStep, Step, run_steps
-from cdc.preparing.stores import Categories, OwnTables, StoreTables
-from cdc.preparing.streams import RunningConnector, Topics
-from cdc.source.source_choice import not_of
+from cdc.source.catalogue import not_of
 from eventstore.topics import DEFAULT_PARTITIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pydantic import SecretStr
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from cdc.connectors.base import Connector
     from eventstore import Aggregate, SqlEventStore
     from eventstore.settings import Settings
-
-T = TypeVar("T")
+    from eventstore.topics import TopicSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +106,7 @@ def _steps(service: Service, opened: ExitStack) -> Iterator[Step]:
     yield from _of_store(service, [one for one in own if isinstance(one, OutboxSource)])
     logins = [ConnectorLogin(one, service.source, service.secrets_dir, service.password) for one in own]
     # The connectors of a service share a role, and with it the place of its password.
-    yield from map(Password, _first_of_each(logins, lambda login: login.file or login.connector.name))
+    yield from map(Password, first_of_each(logins, lambda login: login.file or login.connector.name))
     by = _as_admin(service, opened)
     yield from (Rights(login, by=by) for login in logins)
     for one in service.connectors:
@@ -121,9 +120,9 @@ def _steps(service: Service, opened: ExitStack) -> Iterator[Step]:
 def _of_databases(service: Service) -> Iterator[Step]:
     engines = (service.source, *service.databases)
     if service.admin is not None:
-        for engine in _first_of_each(engines, lambda one: one.url.username):
+        for engine in first_of_each(engines, lambda one: one.url.username):
             yield LoginRole(engine.url, admin=service.admin)
-    for engine in _first_of_each(engines, lambda one: one.url.database):
+    for engine in first_of_each(engines, lambda one: one.url.database):
         yield Database(engine, admin=service.admin)
 
 
@@ -150,14 +149,6 @@ def _reads(connector: PostgresConnector, source: Engine) -> bool:
     return not_of(source, connector.config()) is None
 
 
-def _first_of_each(items: Iterable[T], key: Callable[[T], object]) -> list[T]:
-    """The first item of each key, in their order."""
-    firsts: dict[object, T] = {}
-    for item in items:
-        firsts.setdefault(key(item), item)
-    return list(firsts.values())
-
-
 def _as_admin(service: Service, opened: ExitStack) -> Engine:
     """The administrator in the service's database; the service itself without one."""
     if service.admin is None:
@@ -167,3 +158,73 @@ def _as_admin(service: Service, opened: ExitStack) -> Engine:
     engine = engine_for(service.admin.url.set(database=service.source.url.database))
     opened.callback(engine.dispose)
     return engine
+
+
+class Topics(Step):
+    """The topics of a connector: those it names, and for an outbox those of the store's categories."""
+
+    name = "topics"
+
+    def __init__(self, connector: Connector, *, settings: Settings, source: Engine | None) -> None:
+        self.target = connector.name
+        self._connector, self._settings, self._source = connector, settings, source
+
+    def look(self) -> str:
+        """See `Step`."""
+        from eventstore.kafka.admin import compare_topics  # needs the extra kafka
+
+        if self._source is not None:
+            require_own_topics(self._settings, self._connector, self._source)
+        compared = compare_topics(self._settings, self._specs())
+        for mismatch in compared.mismatches:
+            raise mismatch
+        return ", ".join(compared.missing)
+
+    def make(self) -> None:
+        """See `Step`."""
+        from eventstore.kafka.admin import ensure_topics  # needs the extra kafka
+
+        ensure_topics(self._settings, self._specs())
+
+    def _specs(self) -> list[TopicSpec]:
+        if self._source is None or not isinstance(self._connector, OutboxSource):
+            return list(self._connector.topic_specs)
+        categories = (one for store in stores_of(self._source, self._connector) for one in store.categories())
+        return topic_specs((one.topic, one.partitions) for one in categories)
+
+
+class RunningConnector(Step):
+    """A connector as it is declared, running and streaming."""
+
+    name = "connector"
+
+    def __init__(
+        self,
+        connector: Connector,
+        *,
+        worker: ConnectClient,
+        settings: Settings,
+        source: Engine | None,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        self.target = connector.name
+        self._connector, self._worker, self._settings = connector, worker, settings
+        self._source, self._timeout = source, timeout
+
+    def look(self) -> str:
+        """See `Step`."""
+        wait_for_worker(self._worker, timeout=self._timeout)
+        planned, *_ = plan(self._worker, [self._connector])
+        return "" if planned.is_no_op else _ACTIONS[planned.action]
+
+    def make(self) -> None:
+        """See `Step`."""
+        apply(self._worker, self._connector, source=self._source, settings=self._settings, timeout=self._timeout)
+
+
+_ACTIONS = {
+    "create": "a new connector",
+    "change": "another configuration",
+    "restart": "a restart, because it FAILED",
+    "resume": "to go on, because it is paused or stopped",
+}

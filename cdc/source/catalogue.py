@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cdc.connect.failures import remedy_for, short_message
+from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.errors import SourceNotReady
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _LEFT_OUT: Final = (
     "regconfig", "regdictionary", "regnamespace", "regoper", "regoperator", "regproc", "regprocedure", "regrole",
     "regtype", "tid", "tsquery", "txid_snapshot", "xid", "xid8",
 )  # fmt: skip
+T = TypeVar("T")
 _INSUFFICIENT_PRIVILEGE: Final = "42501"
 # These have a form, and arrays of them have none.
 _ITEMS_LEFT_OUT: Final = ("interval", "money", "name", "point", "varbit", "xml")
@@ -152,16 +154,23 @@ def server_facts(connection: Connection) -> ServerFacts:
 
 def role_facts(connection: Connection, role: str) -> RoleFacts | None:
     """Read a role; None where there is none."""
-    row = connection.exec_driver_sql(
+    return _found(
+        RoleFacts,
+        connection,
         "SELECT rolcanlogin, rolreplication OR rolsuper"
         # Managed servers (Amazon's) keep the attribute to themselves, and let members of this role replicate.
         " OR EXISTS (SELECT FROM pg_roles m WHERE rolname = 'rds_replication' AND pg_has_role(r.oid, m.oid, 'MEMBER')),"
         " coalesce(rolvaliduntil <= now(), false),"
         " has_database_privilege(oid, current_database(), 'CONNECT')"
         " FROM pg_roles r WHERE rolname = %s",
-        (role,),
-    ).first()
-    return None if row is None else RoleFacts(*row)
+        role,
+    )
+
+
+def _found(kind: Callable[..., T], connection: Connection, query: str, *values: object) -> T | None:
+    """Make facts of the first row of a query; None without one."""
+    row = connection.exec_driver_sql(query, values).first()
+    return None if row is None else kind(*row)
 
 
 _KEY_COLUMNS: Final = """ARRAY(
@@ -201,12 +210,12 @@ FROM pg_class c LEFT JOIN pg_roles r ON r.rolname = %s WHERE c.oid = to_regclass
 
 def table_facts(connection: Connection, table: TableName, *, role: str) -> TableFacts | None:
     """Read a table, and what a role may with it; None where there is none."""
-    values = (list(_LEFT_OUT), list(_ITEMS_LEFT_OUT), role, table.quoted)
-    row = connection.exec_driver_sql(_TABLE, values).first()
-    if row is None:
-        return None
-    facts: list[Any] = [tuple(value) if isinstance(value, list) else value for value in row]
-    return TableFacts(*facts)
+
+    def facts(*row: Any) -> TableFacts:
+        columns: list[Any] = [tuple(value) if isinstance(value, list) else value for value in row]
+        return TableFacts(*columns)
+
+    return _found(facts, connection, _TABLE, list(_LEFT_OUT), list(_ITEMS_LEFT_OUT), role, table.quoted)
 
 
 _COLUMNS: Final = """
@@ -281,14 +290,15 @@ def _members(connection: Connection, name: str) -> Sequence[Any]:
 
 def slot_facts(connection: Connection, name: str) -> ReplicationSlot | None:
     """Read a replication slot; None where there is none. On a standby, log counts up to what was replayed."""
-    row = connection.exec_driver_sql(
+    return _found(
+        ReplicationSlot,
+        connection,
         "SELECT slot_name, plugin, database, active, wal_status, (here - confirmed_flush_lsn)::bigint,"
         " (here - restart_lsn)::bigint, safe_wal_size FROM pg_replication_slots, LATERAL (SELECT CASE"
         " WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END AS here) AS log"
         " WHERE slot_name = %s",
-        (name,),
-    ).first()
-    return None if row is None else ReplicationSlot(*row)
+        name,
+    )
 
 
 def clock(connection: Connection) -> datetime:
@@ -316,3 +326,21 @@ def typed_errors(engine: Engine, *, denied: str | None = None) -> Iterator[None]
             remedy=denied if denied and lacks_a_right else remedy_for(message),
             place=f"{engine.url.host}:{engine.url.port}/{engine.url.database}",
         ) from error
+
+
+def not_of(source: Engine, config: Mapping[str, str]) -> str | None:
+    """Say why a database is not the source of a connector with such a configuration; None where it may be.
+
+    The database's name tells, and the port where the host is the same. Hosts are not compared: worker and caller may
+    know one server by different names.
+    """
+    if config.get("connector.class") != PostgresConnector.JAVA_CLASS:
+        return "it does not read PostgreSQL"
+    url, reads = source.url, config.get("database.dbname", "")
+    given = url.database or url.username
+    if given != reads:
+        return f"it reads database {reads}, and the one given is {given}"
+    port = str(url.port or PostgresConnector.port)
+    if url.host == config.get("database.hostname") and port != config.get("database.port", port):
+        return f"it reads the server at port {config['database.port']}, and the one given is at {port}"
+    return None

@@ -1,26 +1,37 @@
-"""What a Debezium connector says about its snapshots: records of its notification topic, typed."""
+"""Notifications of a Debezium connector about its snapshots, typed, and one requested snapshot as they report it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc.changes.change_records import Lookup, RecordReader
-from cdc.errors import UndecodableChange
+from cdc.errors import SnapshotAborted, SnapshotFailed, UndecodableChange
 from eventstore.closing import Closing
 
 if TYPE_CHECKING:
     from eventstore.kafka.admin import OffsetReader
     from eventstore.kafka.consumer import RangeReader
     from eventstore.settings import Settings
+    from eventstore.topics import TopicRecord
 
 # Between two looks for a topic that is not there yet.
 _LOOK_SECONDS: Final = 0.2
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_READ: Final = frozenset({"SUCCEEDED", "EMPTY"})
+_NOT_CAPTURED: Final = "UNKNOWN_SCHEMA"
+_STOPPED: Final = "STOPPED"
+_REMEDIES: Final = {
+    _NOT_CAPTURED: "capture the table in the running connector too: factfold cdc apply, then ask again",
+    "NO_PRIMARY_KEY": "name a surrogate key, or take a blocking snapshot",
+    "SQL_EXCEPTION": "check the condition, and that the role may SELECT; the worker's log has the database's words",
+    _STOPPED: "ask for the snapshot again",
+}
+_DEFAULT_REMEDY: Final = "read the worker's log, then ask for the snapshot again"
 
 
 class Stage(StrEnum):
@@ -168,18 +179,17 @@ class NotificationReader(Closing):
             self._begin(whole=True)
         if not self._begun:
             time.sleep(min(timeout, _LOOK_SECONDS))
-        records = self._reader.poll(timeout) if self._begun else []
-        notifications = (read_notification(self._values, record.value, record.place) for record in records)
-        return [one for one in notifications if self._connector in (None, one.connector)]
+        return list(self._mine(self._reader.poll(timeout) if self._begun else []))
 
     def up_to_now(self) -> Iterator[Notification]:
         """Yield what the topic holds now and was not read before."""
         if self._begun:
             ends = self._offsets.end_offsets([self._topic])
-            for record in self._reader.read_up_to(ends):
-                notification = read_notification(self._values, record.value, record.place)
-                if self._connector in (None, notification.connector):
-                    yield notification
+            yield from self._mine(self._reader.read_up_to(ends))
+
+    def _mine(self, records: Iterable[TopicRecord]) -> Iterator[Notification]:
+        notifications = (read_notification(self._values, record.value, record.place) for record in records)
+        return (one for one in notifications if self._connector in (None, one.connector))
 
     def close(self) -> None:
         """Close the connections."""
@@ -190,3 +200,90 @@ class NotificationReader(Closing):
         ask = self._offsets.beginning_offsets if whole else self._offsets.end_offsets
         self._reader.seek(ask([self._topic]))
         self._begun = True
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """A table that a snapshot has read, with the number of rows.
+
+    Examples:
+        >>> for read in signals.snapshot(["public.orders"]).wait():
+        ...     print(read.table, read.rows)
+        public.orders 200
+    """
+
+    table: str
+    rows: int
+
+
+class AwaitedSnapshot:
+    """The notifications of one snapshot so far.
+
+    A signal that arrives while an incremental snapshot runs is put behind it, and from then on Debezium tells of both
+    by the new signal's id: so the end of all that wait is the end of each. After a stop it says COMPLETED first and
+    ABORTED then; tables without a scan show the difference. A blocking snapshot goes by random ids, so the first
+    that starts after the signal is taken for it.
+    """
+
+    def __init__(self, signal: str, kind: SnapshotKind, tables: Sequence[str]) -> None:
+        self.taken = False
+        self.ended = False
+        self._signal, self._kind, self._tables = signal, kind, tables
+        self._status: dict[str, str] = {}
+        self._rows: dict[str, int] = {}
+        self._last: Notification | None = None
+
+    def hear(self, notification: Notification) -> bool:
+        """Take one notification in; whether it is of this snapshot."""
+        if notification.kind != self._kind or notification.stage == Stage.SKIPPED:
+            return False
+        if not self.taken and not self._is_first(notification):
+            return False
+        self.taken, self._last = True, notification
+        if notification.stage == Stage.TABLE_SCAN_COMPLETED and notification.table is not None:
+            self._status[notification.table], self._rows[notification.table] = (
+                notification.status or "",
+                notification.rows or 0,
+            )
+        elif notification.stage == Stage.RESOLVED and self._kind is SnapshotKind.INITIAL:
+            self._status |= {table: _NOT_CAPTURED for table in self._tables if table not in notification.tables}
+        elif notification.stage in (Stage.COMPLETED, Stage.ABORTED):
+            self._end(notification)
+        return True
+
+    def result(self, connector: str) -> tuple[TableRead, ...]:
+        """Return what was read; SnapshotAborted, SnapshotFailed where a table was not."""
+        wrong = {t: s for t in self._tables if (s := self._status.get(t, _STOPPED)) not in _READ}
+        if not wrong:
+            return tuple(TableRead(table, self._rows[table]) for table in self._tables)
+        unread = ", ".join(f"{table} {status}" for table, status in wrong.items())
+        worst = next((s for s in wrong.values() if s != _STOPPED), _STOPPED)
+        raise (SnapshotAborted if worst == _STOPPED else SnapshotFailed)(
+            f"connector {connector!r} ended the snapshot without {len(wrong)} of {len(self._tables)} tables: {unread}",
+            remedy=_REMEDIES.get(worst, _DEFAULT_REMEDY),
+            place=f"signal {self._signal}",
+            tables=wrong,
+        )
+
+    def summary(self) -> str:
+        """One phrase: how many tables are read, and where it stands."""
+        last = self._last
+        at = "" if last is None or last.table is None else f", {last.table}"
+        chunks = "" if last is None or last.chunks is None else f", chunk {last.chunk} of {last.chunks}"
+        read = sum(table in self._status for table in self._tables)
+        return f"{read} of {len(self._tables)} tables read{at}{chunks}"
+
+    def _is_first(self, notification: Notification) -> bool:
+        return (
+            notification.stage == Stage.STARTED
+            if self._kind is SnapshotKind.INITIAL
+            else notification.id == self._signal
+        )
+
+    def _end(self, notification: Notification) -> None:
+        if notification.stage == Stage.ABORTED and notification.tables:
+            # Some tables were left out, and it goes on with the others.
+            self._status |= {t: _STOPPED for t in self._tables if t in notification.tables and t not in self._status}
+            self.ended = all(table in self._status for table in self._tables)
+        else:
+            self.ended = True

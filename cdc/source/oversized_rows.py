@@ -67,15 +67,15 @@ def advice_on(trace: str, config: Mapping[str, str]) -> tuple[str, ...]:
     row = OversizedRow.of(trace)
     if row is None:
         return ()
-    tables = _captured(config)
+    tables = tables_of(config)
     searches = _searches(tables) if config.get("connector.class") == _POSTGRES else ()
     return (row.message(tables), *searches, f"remedy: {row.remedy}")
 
 
-def _captured(config: Mapping[str, str]) -> list[str]:
-    """The tables of a connector, without the backslashes that make them patterns."""
-    patterns = [one for name in _INCLUDED for one in config.get(name, "").split(",") if one]
-    names = [re.sub(r"\\(.)", r"\1", one.strip()) for one in patterns]
+def tables_of(config: Mapping[str, str]) -> list[str]:
+    """Return the tables that a configuration captures, without the backslashes that make them patterns."""
+    patterns = [one.strip() for name in _INCLUDED for one in config.get(name, "").split(",")]
+    names = [re.sub(r"\\(.)", r"\1", one) for one in patterns if one]
     return [name for name in names if name != config.get(_SIGNALS)]
 
 

@@ -34,6 +34,14 @@ def signal_table_of(connector: PostgresConnector) -> TableName | None:
     return TableName.parse(declared) if declared else None
 
 
+def declared_signal_table(connector: PostgresConnector) -> TableName:
+    """Return the signal table that a connector declares; InvalidConnector without one."""
+    table = signal_table_of(connector)
+    if table is None:
+        raise not_declared(connector.name, "signal_table")
+    return table
+
+
 def signal_statements(connector: PostgresConnector) -> Iterator[str]:
     """Yield the SQL that makes the signal table, to be run by hand; nothing where none is declared."""
     if table := signal_table_of(connector):
@@ -59,9 +67,7 @@ def prepare_signals(engine: Engine, connector: PostgresConnector) -> bool:
         >>> prepare_signals(engine, rows)
         True
     """
-    table = signal_table_of(connector)
-    if table is None:
-        raise not_declared(connector.name, "signal_table")
+    table = declared_signal_table(connector)
     with typed_errors(engine), engine.begin() as connection:
         changed = [ensure_signal_table(connection, connector), _publish(connection, connector, table)]
         if not _may_insert(connection, connector.user, table):
@@ -109,9 +115,7 @@ def clear_signals(engine: Engine, connector: PostgresConnector) -> int:
     Examples:
         >>> clear_signals(engine, rows)
     """
-    table = signal_table_of(connector)
-    if table is None:
-        raise not_declared(connector.name, "signal_table")
+    table = declared_signal_table(connector)
     with typed_errors(engine), engine.begin() as connection:
         return connection.exec_driver_sql(f"DELETE FROM {table.quoted}").rowcount  # noqa: S608 - quoted by TableName
 

@@ -24,9 +24,8 @@ from cdc.errors import (
     UnsupportedEncoding,
 )
 from cdc.identifiers import TableName, check_identifier
-from cdc.source.notifications import Notification, NotificationReader, SnapshotKind, Stage
-from cdc.source.signal_table import not_declared, signal_table_of
-from cdc.source.snapshots import AwaitedSnapshot, TableRead
+from cdc.source.notifications import AwaitedSnapshot, Notification, NotificationReader, SnapshotKind, Stage, TableRead
+from cdc.source.signal_table import declared_signal_table, not_declared
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -169,8 +168,7 @@ class Signals:
     def _send(self, kind: str, data: Mapping[str, Any]) -> str:
         from cdc.source.catalogue import typed_errors  # SQLAlchemy is loaded when it is first used
 
-        table, signal = signal_table_of(self.source), str(uuid.uuid4())
-        assert table is not None  # noqa: S101 - for the type checker
+        table, signal = declared_signal_table(self.source), str(uuid.uuid4())
         with typed_errors(self.engine), self.engine.begin() as connection:
             statement = f"INSERT INTO {table.quoted} (id, type, data) VALUES (%s, %s, %s)"  # noqa: S608 - quoted
             connection.exec_driver_sql(statement, (signal, kind, json.dumps(data)))

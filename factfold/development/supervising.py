@@ -16,15 +16,13 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
+from eventstore.restarts import HEALTHY_SECONDS, Restarts
 from factfold.cli.shown_values import escaped
 from factfold.development.ending import end
 from factfold.development.parts import Part
 
 LOG_BYTES: Final = 2_000_000
 _FIRST_WAIT: Final = 0.5
-_LONGEST_WAIT: Final = 30.0
-# A process that has run for so long was well: its next failure is the first one again.
-_WELL_SECONDS: Final = 60.0
 _END_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.1
 # How the commands say that they have opened what they need.
@@ -75,7 +73,8 @@ class Supervisor:
     def __init__(self, parts: Sequence[Part], logs: Path, *, limit: int, on_state: OnState, on_line: OnLine) -> None:
         logs.mkdir(parents=True, exist_ok=True)
         self.running = [Running(part, logs / f"{_file_name(part)}.log") for part in parts]
-        self._limit, self._on_state, self._on_line = limit, on_state, on_line
+        self._policy = Restarts(limit=limit, first=_FIRST_WAIT)
+        self._on_state, self._on_line = on_state, on_line
 
     @property
     def failed(self) -> list[Running]:
@@ -98,12 +97,12 @@ class Supervisor:
                 code = self._run_once(one, log, stop)
                 if stop.is_set() or code == 0:
                     break
-                one.failures = 1 if time.monotonic() - begun > _WELL_SECONDS else one.failures + 1
-                if one.failures > self._limit:
+                one.failures = 1 if time.monotonic() - begun > HEALTHY_SECONDS else one.failures + 1
+                if one.failures > self._policy.limit:
                     self._change(one, State.FAILED)
                     return
                 self._change(one, State.WAITING)
-                stop.wait(min(_FIRST_WAIT * 2 ** (one.failures - 1), _LONGEST_WAIT))
+                stop.wait(self._policy.delay(one.failures))
                 one.restarts += 1
             self._change(one, State.ENDED)
         finally:

@@ -1,6 +1,6 @@
 from cdc.connectors.postgres_connector import PostgresConnector as PostgresConnector
 from cdc.source.grants import grant_notes as grant_notes
-from cdc.source.source_choice import not_of as not_of
+from cdc.source.catalogue import not_of as not_of
 from eventstore.asyncapi import (
     Routed as Routed,
     Service as Service,

@@ -22,13 +22,14 @@ class Account:
     uid: int
     gid: int
 
-    def drop(self) -> dict[str, Any]:
-        """Return the arguments that make `subprocess` run a program under this account alone."""
-        return {"user": self.uid, "group": self.gid, "extra_groups": []}
-
     def own(self, path: Path) -> None:
         """Give one file or folder to this account."""
         os.chown(path, self.uid, self.gid)
+
+
+def dropped_to(account: Account | None) -> dict[str, Any]:
+    """Return the arguments that make `subprocess` run a program under an account alone, none for our own."""
+    return {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
 
 
 def server_account() -> Account | None:

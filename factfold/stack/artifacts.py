@@ -14,9 +14,8 @@ from pathlib import Path
 
 from factfold.stack import ivy
 from factfold.stack.errors import ArtifactError
-from factfold.stack.folders import cache_folder
+from factfold.stack.folders import cache_folder, exclusive
 from factfold.stack.java import require_java
-from factfold.stack.locks import exclusive
 from factfold.stack.versions import Coordinate, versions
 
 # Requests wait on the network more than on the processor: 97 files took 26 s one by one, 10 s four at once.
@@ -62,19 +61,15 @@ def registry_folder() -> Path:
 
 def _converter(version: str) -> Path:
     """Return a folder whose only subfolder is the Avro converter's class path: a worker loads each subfolder apart."""
-    folder = cache_folder() / "plugins" / f"apicurio-converter-{version}"
     jars = fetch(versions().converter_jars)
-    if folder.exists():
-        return folder
-    with exclusive(cache_folder() / "fetch.lock"), _workshop() as workshop:
-        if not folder.exists():
-            classes = workshop / "plugin" / "avro-converter"
-            classes.mkdir(parents=True)
-            for jar in jars:
-                os.link(jar, classes / jar.name)
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(workshop / "plugin", folder)
-    return folder
+
+    def link(plugin: Path) -> None:
+        classes = plugin / "avro-converter"
+        classes.mkdir(parents=True)
+        for jar in jars:
+            os.link(jar, classes / jar.name)
+
+    return _plugin(f"apicurio-converter-{version}", link)
 
 
 def fetch(coordinates: Sequence[Coordinate]) -> list[Path]:
@@ -145,23 +140,27 @@ def _admit(coordinate: Coordinate, downloaded: Path) -> None:
 
 
 def _unpacked(archive: Path) -> Path:
-    folder = cache_folder() / "plugins" / archive.name.removesuffix(".tar.gz")
+    def extract(plugin: Path) -> None:
+        with tarfile.open(archive) as tar:
+            # Python 3.11.2, Debian 12's, has no filters yet; the archive is what its checksum says either way.
+            if hasattr(tarfile, "data_filter"):
+                tar.extraction_filter = tarfile.data_filter
+            tar.extractall(plugin)  # noqa: S202
+
+    return _plugin(archive.name.removesuffix(".tar.gz"), extract)
+
+
+def _plugin(name: str, fill: Callable[[Path], None]) -> Path:
+    """Return the folder of a plugin; `fill` makes it the first time, and it appears when it is whole."""
+    folder = cache_folder() / "plugins" / name
     if folder.exists():
         return folder
     with exclusive(cache_folder() / "fetch.lock"), _workshop() as workshop:
         if not folder.exists():
-            with tarfile.open(archive) as tar:
-                _extract(tar, workshop / "plugin")
+            fill(workshop / "plugin")
             folder.parent.mkdir(parents=True, exist_ok=True)
             os.replace(workshop / "plugin", folder)
     return folder
-
-
-def _extract(tar: tarfile.TarFile, folder: Path) -> None:
-    # Python 3.11.2, Debian 12's, has no filters yet; the archive is what its checksum says either way.
-    if hasattr(tarfile, "data_filter"):
-        tar.extraction_filter = tarfile.data_filter
-    tar.extractall(folder)  # noqa: S202
 
 
 @contextmanager

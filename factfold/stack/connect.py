@@ -21,12 +21,9 @@ def launch(info: StackInfo) -> Launch:
     """Say how to start the worker."""
     main = "org.apache.kafka.connect.cli.ConnectDistributed"
     command = java_command(info, server="connect", heap="768m", main=main)
-    return Launch(
-        argv=[*command, str(info.folder / "connect.properties")],
-        environment={"TZ": "UTC"},  # in another zone an hour is missing from a `timestamp[]` each spring
-        cwd=info.folder,
-        log=info.log("connect"),
-    )
+    argv = [*command, str(info.folder / "connect.properties")]
+    # In another zone an hour is missing from a `timestamp[]` each spring.
+    return Launch(argv, cwd=info.folder, log=info.log("connect"), environment={"TZ": "UTC"})
 
 
 def answers(info: StackInfo) -> bool:

@@ -25,13 +25,13 @@ def rendered() -> dict[str, str]:
     return {
         ".env": _environment(),
         "kafka/ivy.xml": ivy.module_description(servers),
-        "kafka/ivysettings.xml": ivy.settings(),
+        "kafka/ivysettings.xml": ivy.SETTINGS,
         "kafka/jars.sha256": _checksums(servers),
         "kafka/kafka.properties": kafka.properties_text(_kafka()),
         "kafka/connect.properties": kafka.properties_text(_connect()),
         "kafka/log4j2.xml": (files("factfold.stack") / "log4j2.xml").read_text("utf-8"),
         "registry/ivy.xml": ivy.module_description([pinned.registry_archive]),
-        "registry/ivysettings.xml": ivy.settings(),
+        "registry/ivysettings.xml": ivy.SETTINGS,
         "registry/jars.sha256": _checksums([pinned.registry_archive]),
         "registry/registry.properties": kafka.properties_text(_registry()),
     }

@@ -14,7 +14,7 @@ from factfold.stack.java import Java
 from factfold.stack.versions import Coordinate
 
 # Our lists are complete, so the poms, half of all requests, are not read.
-_SETTINGS = """<ivysettings>
+SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
   <resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers>
 </ivysettings>
@@ -35,16 +35,11 @@ def module_description(coordinates: Iterable[Coordinate]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def settings() -> str:
-    """Write the ivysettings.xml that goes with `module_description`."""
-    return _SETTINGS
-
-
 def retrieve(coordinates: Sequence[Coordinate], *, into: Path, java: Java, on_file: Callable[[], None]) -> None:
     """Download files into `into/files`, calling `on_file` after each; raises ArtifactError."""
     into.mkdir(parents=True, exist_ok=True)
     (into / "ivy.xml").write_text(module_description(coordinates), "utf-8")
-    (into / "ivysettings.xml").write_text(_SETTINGS, "utf-8")
+    (into / "ivysettings.xml").write_text(SETTINGS, "utf-8")
     output: list[str] = []
     with subprocess.Popen(  # noqa: S603
         _command(into, java=java),

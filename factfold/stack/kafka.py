@@ -6,16 +6,15 @@ import base64
 import shutil
 import socket
 import struct
-import subprocess
 import uuid
 from importlib.resources import files
 from pathlib import Path
 
+from cdc.connectors.secrets import ascii_of
 from factfold.stack.artifacts import kafka_jars
-from factfold.stack.errors import ServerFailed
 from factfold.stack.java import require_java, server_options
 from factfold.stack.ports import LOOPBACK
-from factfold.stack.processes import Launch
+from factfold.stack.processes import Launch, run_tool
 from factfold.stack.state import StackInfo
 
 # Broker, Connect's producers and consumers take messages this long: a row with its before image, both wide.
@@ -33,25 +32,17 @@ def prepare(info: StackInfo) -> None:
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
     command = java_command(info, server="format", heap="128m", main="kafka.tools.StorageTool")
     arguments = ["format", f"--cluster-id={cluster}", f"--config={_properties_file(info)}"]
-    ran = subprocess.run([*command, *arguments], check=False, capture_output=True, text=True)  # noqa: S603
-    if ran.returncode != 0:
-        raise ServerFailed(
-            "Kafka's log folder could not be formatted",
-            remedy="see the tool's words below. Free disk is the usual need",
-            place=str(data),
-            log_tail=(ran.stdout + ran.stderr)[-2000:],
-        )
+    failed, remedy = (
+        "Kafka's log folder could not be formatted",
+        "see the tool's words below. Free disk is the usual need",
+    )
+    run_tool([*command, *arguments], failed, remedy=remedy, place=data)
 
 
 def launch(info: StackInfo) -> Launch:
     """Say how to start the broker."""
     command = java_command(info, server="kafka", heap="1g", main="kafka.Kafka")
-    return Launch(
-        argv=[*command, str(_properties_file(info))],
-        environment={},
-        cwd=info.folder,
-        log=info.log("kafka"),
-    )
+    return Launch([*command, str(_properties_file(info))], cwd=info.folder, log=info.log("kafka"))
 
 
 def answers(info: StackInfo) -> bool:
@@ -129,10 +120,4 @@ def _properties_file(info: StackInfo) -> Path:
 
 
 def _escaped(value: object) -> str:
-    text = str(value).replace("\\", "\\\\")
-    return "".join(sign if sign.isascii() else _unicode_escape(sign) for sign in text)
-
-
-def _unicode_escape(sign: str) -> str:
-    units = sign.encode("utf-16-be").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    return "".join(map(ascii_of, str(value).replace("\\", "\\\\")))

@@ -19,10 +19,9 @@ from typing import Protocol
 from factfold.stack import connect, kafka, postgres, processes, registry
 from factfold.stack.artifacts import connect_plugins, kafka_jars, registry_folder
 from factfold.stack.errors import StackBusy, StackError, StackNotUp
-from factfold.stack.folders import stacks_folder
+from factfold.stack.folders import exclusive, stacks_folder
 from factfold.stack.health import Wait, until_answering
 from factfold.stack.java import require_java
-from factfold.stack.locks import exclusive
 from factfold.stack.ports import free_ports, is_free, require_free
 from factfold.stack.processes import Launch, RecordedProcess
 from factfold.stack.state import OPTIONAL_SERVERS, SERVERS, StackInfo, load, save, state_file
@@ -267,18 +266,11 @@ class LocalStack:
             self._stop(server)
 
     def _stop(self, server: str) -> None:
-        info = load(self.folder)
-        recorded = info.processes.get(server) if info else None
-        if recorded is not None:
-            processes.stop(recorded, with_signal=_STOP.get(server, signal.SIGTERM), within=30)
-        self._forget(server)
+        with_signal = _STOP.get(server, signal.SIGTERM)
+        self._end(server, lambda recorded: processes.stop(recorded, with_signal=with_signal, within=30))
 
     def _kill(self, server: str) -> None:
-        info = load(self.folder)
-        recorded = info.processes.get(server) if info else None
-        if recorded is not None:
-            processes.kill(recorded)
-        self._forget(server)
+        self._end(server, processes.kill)
 
     def _remove(self) -> None:
         """End the servers at once, for what they would save is removed next, and remove the folder."""
@@ -286,7 +278,11 @@ class LocalStack:
             self._kill(server)
         shutil.rmtree(self.folder)
 
-    def _forget(self, server: str) -> None:
+    def _end(self, server: str, end: Callable[[RecordedProcess], object]) -> None:
+        info = load(self.folder)
+        recorded = info.processes.get(server) if info else None
+        if recorded is not None:
+            end(recorded)
         with self._recording:
             info = load(self.folder)
             if info is not None and server in info.processes:

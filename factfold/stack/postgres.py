@@ -12,10 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from factfold.stack import processes
-from factfold.stack.accounts import Account, require_reachable, server_account
+from factfold.stack.accounts import Account, dropped_to, require_reachable, server_account
 from factfold.stack.errors import ArtifactError, ServerFailed
-from factfold.stack.folders import cache_folder
-from factfold.stack.locks import exclusive
+from factfold.stack.folders import cache_folder, exclusive
 from factfold.stack.ports import LOOPBACK
 from factfold.stack.processes import Launch
 from factfold.stack.state import StackInfo
@@ -79,15 +78,12 @@ def launch(info: StackInfo) -> Launch:
     """Say how to start the server."""
     pairs = {**SETTINGS, **_LOCAL_SETTINGS}.items()
     settings = [word for name, value in pairs for word in ("-c", f"{name}={value}")]
+    address = ("-D", info.data("postgres"), "-p", str(info.ports["postgres"]))
     return Launch(
-        argv=[
-            *(install_tree() / "bin" / "postgres", "-D", info.data("postgres")),
-            *("-p", str(info.ports["postgres"])),
-            *settings,
-        ],
-        environment={"LC_ALL": "C", "TZ": "UTC"},
+        [install_tree() / "bin" / "postgres", *address, *settings],
         cwd=info.data("postgres"),
         log=info.log("postgres"),
+        environment={"LC_ALL": "C", "TZ": "UTC"},
         account=server_account(),
     )
 
@@ -104,8 +100,7 @@ def create_database(info: StackInfo, name: str) -> bool:
 
     Its URL is `info.postgres.url(name)`.
     """
-    binary, postgres = install_tree() / "bin" / "createdb", info.postgres
-    command: list[str | Path] = [binary, "-h", postgres.host, "-p", str(postgres.port), "-U", postgres.superuser]
+    command: list[str | Path] = [install_tree() / "bin" / "createdb", *_login(info)]
     ran = subprocess.run(  # noqa: S603 - our own binary, and a name behind --
         [*command, "--", name],
         env={**os.environ, "PGPASSWORD": info.postgres.password, "LC_MESSAGES": "C"},
@@ -135,9 +130,12 @@ def psql_command(info: StackInfo, database: str, arguments: Sequence[str]) -> tu
             f"the wheel {pinned.postgres_wheel} {pinned.postgres_wheel_version} has no psql, and PATH has none",
             remedy="install the PostgreSQL client of your system, such as the package postgresql-client",
         )
+    return [binary, *_login(info), "-d", database, *arguments], {"PGPASSWORD": info.password}
+
+
+def _login(info: StackInfo) -> list[str]:
     postgres = info.postgres
-    address = ["-h", postgres.host, "-p", str(postgres.port), "-U", postgres.superuser, "-d", database]
-    return [binary, *address, *arguments], {"PGPASSWORD": postgres.password}
+    return ["-h", postgres.host, "-p", str(postgres.port), "-U", postgres.superuser]
 
 
 def _clear_after_kill(data: Path) -> None:
@@ -164,19 +162,15 @@ def _initdb(data: Path, *, password: str, account: Account | None) -> None:
         # The builtin provider sorts the same on every machine, whatever its locales.
         *("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
     ]
-    drop = account.drop() if account else {}
+    failed = "PostgreSQL's data folder could not be created"
+    remedy = "see initdb's words below. Free disk and a readable cache folder are the usual needs"
     try:
-        ran = subprocess.run(command, check=False, capture_output=True, text=True, cwd=data, **drop)  # noqa: S603
+        processes.run_tool(command, failed, remedy=remedy, place=data, cwd=data, **dropped_to(account))
+    except ServerFailed:
+        shutil.rmtree(data, ignore_errors=True)
+        raise
     finally:
         Path(password_file).unlink()
-    if ran.returncode != 0:
-        shutil.rmtree(data, ignore_errors=True)
-        raise ServerFailed(
-            "PostgreSQL's data folder could not be created",
-            remedy="see initdb's words below. Free disk and a readable cache folder are the usual needs",
-            place=str(data),
-            log_tail=(ran.stdout + ran.stderr)[-2000:],
-        )
 
 
 def installed_wheel() -> Path:

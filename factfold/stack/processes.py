@@ -8,13 +8,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from factfold.stack.accounts import Account
-from factfold.stack.errors import StackError
+from factfold.stack.accounts import Account, dropped_to
+from factfold.stack.errors import ServerFailed, StackError
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,9 @@ class Launch:
     """How to start one server: command line, environment additions, folder, account (None: our own)."""
 
     argv: Sequence[str | Path]
-    environment: Mapping[str, str]
     cwd: Path
     log: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
     account: Account | None = None
 
 
@@ -64,7 +65,6 @@ def launch(how: Launch) -> RecordedProcess:
     program = Path(how.argv[0])
     if not os.access(program, os.X_OK):
         raise _unusable(program, "it is not there, or may not be run")
-    drop = how.account.drop() if how.account else {}
     with how.log.open("ab") as log:
         started = subprocess.run(  # noqa: S603
             [*_DETACH, *map(str, how.argv)],
@@ -75,12 +75,20 @@ def launch(how: Launch) -> RecordedProcess:
             cwd=how.cwd,
             env={**os.environ, **how.environment},
             start_new_session=True,
-            **drop,
+            **dropped_to(how.account),
         )
     try:
         return RecordedProcess.of(int(started.stdout))
     except psutil.NoSuchProcess:
         raise _unusable(program, f"it ended at once, see {how.log}") from None
+
+
+def run_tool(command: Sequence[str | Path], failed: str, *, remedy: str, place: Path, **how: Any) -> None:
+    """Run a server's tool to its end; raises ServerFailed with the tool's words if it fails."""
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, **how)  # noqa: S603
+    if ran.returncode != 0:
+        words = (ran.stdout + ran.stderr)[-2000:]
+        raise ServerFailed(failed, remedy=remedy, place=str(place), log_tail=words)
 
 
 def _unusable(program: Path, cause: str) -> StackError:

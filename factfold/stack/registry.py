@@ -20,17 +20,13 @@ def prepare(info: StackInfo) -> None:
 
 def launch(info: StackInfo) -> Launch:
     """Say how to start the registry."""
-    return Launch(
-        argv=[
-            *(str(require_java().executable), "-Xmx512m", "-XX:+ExitOnOutOfMemoryError", *server_options()),
-            *("-Djava.awt.headless=true", f"-Dfactfold.server={info.name}-registry"),
-            f"-Dquarkus.config.locations={info.folder / 'registry.properties'}",
-            *("-jar", str(registry_folder() / f"apicurio-registry-app-{versions().registry}-runner.jar")),
-        ],
-        environment={},
-        cwd=info.folder,
-        log=info.log("registry"),
-    )
+    argv = [
+        *(str(require_java().executable), "-Xmx512m", "-XX:+ExitOnOutOfMemoryError", *server_options()),
+        *("-Djava.awt.headless=true", f"-Dfactfold.server={info.name}-registry"),
+        f"-Dquarkus.config.locations={info.folder / 'registry.properties'}",
+        *("-jar", str(registry_folder() / f"apicurio-registry-app-{versions().registry}-runner.jar")),
+    ]
+    return Launch(argv, cwd=info.folder, log=info.log("registry"))
 
 
 def answers(info: StackInfo) -> bool:

@@ -7,7 +7,6 @@ and one by the new.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import stat
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eventstore.locks import locked
 from projections.declaring.branches import Branches
 from projections.errors import CheckpointUnusable, DefinitionChanged, RunAlreadyActive
 
@@ -49,13 +49,9 @@ class RouterCheckpoint:
         DefinitionChanged where it belongs to other branches.
         """
         self._make()
-        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            self._lock(lock)
+        with locked(self.folder / "lock", within=0, held=self._held):
             self._compare(branches)
             yield
-        finally:
-            os.close(lock)
 
     def _make(self) -> None:
         try:
@@ -66,15 +62,12 @@ class RouterCheckpoint:
         if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
             raise _unusable("can be entered by others than its owner", self.folder)
 
-    def _lock(self, lock: int) -> None:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise RunAlreadyActive(
-                f"another router holds the checkpoint of {self.folder.name}",
-                remedy="stop it first. The lock of a killed process goes with it",
-                place=str(self.folder),
-            ) from error
+    def _held(self) -> RunAlreadyActive:
+        return RunAlreadyActive(
+            f"another router holds the checkpoint of {self.folder.name}",
+            remedy="stop it first. The lock of a killed process goes with it",
+            place=str(self.folder),
+        )
 
     def _compare(self, branches: Branches) -> None:
         if not self._definition.exists() and not self.spark.exists():

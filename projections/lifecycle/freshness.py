@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from cdc.changes.commit_times import commit_time
+from cdc.changes.change_records import commit_time
 from cdc.errors import CdcError
 from projections.declaring.group import ERASURES
 from projections.logs.offsets import OffsetRange, Offsets

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from eventstore import restarts
-from eventstore.restarts import Restarts as Restarts  # as the policy is given here, and public by this name
 from projections.errors import CodeFailed, SparkFailed, SparkStopped, StagingLost, TableStoreUnavailable
 
 # What Spark says of a database or a broker in its own words is SparkFailed.

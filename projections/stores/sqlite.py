@@ -8,21 +8,19 @@ writer that meets a long one waits for its readers, for a second at most. New re
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import re
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from eventstore.backends.sql.engines import engine_for
 from eventstore.delivery.masking import masked_message
+from eventstore.locks import is_locked, locked
 from projections.errors import TableStoreUnavailable, UnsupportedMaster
 from projections.stores.dialects import SQLITE
 from projections.stores.embedded_rows import LOCK_SECONDS, SqliteTarget, unavailable
@@ -32,9 +30,8 @@ from projections.stores.port import already_active, runner_of
 from projections.stores.runs import Run
 from projections.stores.sql import SqlTableStore
 
-# A look whether a role is held takes its lock for some microseconds: a process tries several times before it gives up.
-_LOOKS: Final = 3
-_LOOK_SECONDS: Final = 0.01
+# A look whether a role is held takes its lock for some microseconds: a process tries again before it gives up.
+_ROLE_SECONDS: Final = 0.03
 
 LONG: Final = 64 * 1024 * 1024  # bytes; the first batch of a rebuild writes as much
 _PATIENCE: Final = 1_000  # milliseconds
@@ -97,7 +94,6 @@ class SqliteTableStore(SqlTableStore):
     def __init__(self, path: str | Path) -> None:
         self.path = str(Path(path).absolute())
         super().__init__(_engine(self.path))
-        self._roles = RoleFiles(self.path)
         self._log = WriteAheadLog(self.path)
 
     @property
@@ -130,11 +126,14 @@ class SqliteTableStore(SqlTableStore):
 
     def exclusive(self, group: str, *, role: str) -> contextlib.AbstractContextManager[None]:
         """Hold a role of a group, by a file next to the database; raises RunAlreadyActive."""
-        return self._roles.exclusive(group, role=role)
+        return locked(self._lock(group, role), within=_ROLE_SECONDS, held=partial(already_active, group, role))
 
     def is_held(self, group: str, *, role: str) -> bool:
         """Whether any process holds a role of a group."""
-        return self._roles.is_held(group, role=role)
+        return is_locked(self._lock(group, role))
+
+    def _lock(self, group: str, role: str) -> Path:
+        return Path(f"{self.path}-{group}-{role}.lock")
 
     def snapshot(self) -> contextlib.AbstractContextManager[sa.Connection]:
         """Any transaction: it holds the write lock."""
@@ -200,7 +199,7 @@ class SqliteTableStore(SqlTableStore):
         for name in tables:
             if name.startswith(prefix):
                 connection.execute(sa.schema.DropTable(sa.Table(name, sa.MetaData())))
-        Path(self._roles.file(run.group, runner_of(run))).unlink(missing_ok=True)
+        self._lock(run.group, runner_of(run)).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _reachable(self) -> Iterator[None]:
@@ -231,41 +230,3 @@ def _engine(path: str) -> sa.Engine:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
-
-
-@dataclass(frozen=True)
-class RoleFiles:
-    """The locks of one store, in files whose names begin with ``prefix``."""
-
-    prefix: str
-
-    def file(self, group: str, role: str) -> str:
-        """The file whose lock is a role."""
-        return f"{self.prefix}-{group}-{role}.lock"
-
-    @contextlib.contextmanager
-    def exclusive(self, group: str, *, role: str) -> Iterator[None]:
-        """Hold a role of a group for the length of the block; raises RunAlreadyActive."""
-        with open(self.file(group, role), "ab") as held:
-            for _ in range(_LOOKS):
-                if _locked(held, fcntl.LOCK_EX):
-                    break
-                time.sleep(_LOOK_SECONDS)
-            else:
-                raise already_active(group, role)
-            yield
-
-    def is_held(self, group: str, *, role: str) -> bool:
-        """Whether any process holds a role of a group: tried by a lock that others may share, and let go at once."""
-        if not os.path.exists(self.file(group, role)):
-            return False
-        with open(self.file(group, role), "rb") as looked_at:
-            return not _locked(looked_at, fcntl.LOCK_SH)
-
-
-def _locked(opened: IO[bytes], kind: int) -> bool:
-    try:
-        fcntl.flock(opened, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -357,7 +357,7 @@ def test_an_import_that_breaks_off_leaves_whole_batches_and_goes_on_when_repeate
     source, target = opened(), opened()
     source.append("visit-1", [Visit.Begun(number=n) for n in range(12_000)], expected=ANY)
     path, batches = _exported(source, tmp_path / "all.jsonl"), list[int]()
-    insert = Importer.insert
+    insert = Importer._insert
 
     def cut_off(self: Importer, values: Any, batch: Any) -> None:
         batches.append(len(batch))
@@ -365,7 +365,7 @@ def test_an_import_that_breaks_off_leaves_whole_batches_and_goes_on_when_repeate
             raise StoreUnavailable("cut off", remedy="repeat")
         insert(self, values, batch)
 
-    monkeypatch.setattr(Importer, "insert", cut_off)
+    monkeypatch.setattr(Importer, "_insert", cut_off)
     with pytest.raises(StoreUnavailable):
         target.import_file(path)
     assert target.head("visit-1") == 9_999

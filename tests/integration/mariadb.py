@@ -77,7 +77,7 @@ def mariadb(folder: Path) -> Iterator[MariaDb]:
     )
     server, log = MariaDb(folder, port), folder / "mariadb.log"
     program = shutil.which("mariadbd", path=_SERVERS) or "mariadbd"
-    process = launch(Launch([program, *common, *options], {}, folder, log))
+    process = launch(Launch([program, *common, *options], folder, log))
     try:
         until_answering(Wait("mariadb", process, lambda: _answers(server), log, 60), given_up=lambda: False)
         yield server
@@ -93,7 +93,7 @@ def mysql_worker(info: StackInfo, folder: Path) -> Iterator[str]:
     properties.write_text(kafka.properties_text(_properties(info, f"http://{LOOPBACK}:{port}")), "ascii")
     main = "org.apache.kafka.connect.cli.ConnectDistributed"
     command = kafka.java_command(info, server="connect-mysql", heap="512m", main=main)
-    process = launch(Launch([*command, properties], {}, folder, log))
+    process = launch(Launch([*command, properties], folder, log))
     try:
         healthy = Wait("connect", process, lambda: says_it_is_well(port, "/health"), log, 180)
         until_answering(healthy, given_up=lambda: False)

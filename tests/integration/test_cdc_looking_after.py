@@ -18,10 +18,11 @@ from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
 import cdc
-from cdc import ConnectClient, RestartPolicy, Severity, Supervisor, diagnose
+from cdc import ConnectClient, Severity, Supervisor, diagnose
 from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED
 from cdc.connectors.secrets import replace_secret
 from cdc.errors import ConnectRejected, RestartsExhausted, SourceNotReady
+from eventstore import Restarts
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.settings import Settings
@@ -153,18 +154,18 @@ def failed(connect: ConnectClient, shop: Any, source: Any) -> Iterator[None]:
 def test_a_supervisor_gives_up_loudly_and_brings_back_what_was_repaired(
     connect: ConnectClient, shop: Any, source: Any, settings: Settings
 ) -> None:
-    hasty = RestartPolicy(attempts=1, first_wait=0.1, poll=0.1)
+    hasty = Restarts(limit=1, first=0.1)
     with capture_logs() as logs, pytest.raises(RestartsExhausted, match="Publication autocreation") as exhausted:
-        Supervisor(connect, [shop.name], policy=hasty).run(threading.Event())
+        Supervisor(connect, [shop.name], policy=hasty, poll=0.1).run(threading.Event())
     assert [log["event"] for log in logs] == ["connector failed", "connector restarted", "connector given up"]
     assert "factfold cdc prepare" in exhausted.value.remedy
     (*_, (severity, found, remedy)) = errors_of(source, client=connect)
     assert (severity, "Publication autocreation is disabled" in found) == ("error", True)
     assert f"factfold cdc restart --failed {shop.name}" in remedy
 
-    stop, patient = threading.Event(), RestartPolicy(attempts=100, first_wait=0.2, longest_wait=0.2, poll=0.1)
+    stop, patient = threading.Event(), Restarts(limit=100, first=0.2, longest=0.2)
     with ThreadPoolExecutor(1) as pool:
-        supervision = pool.submit(Supervisor(connect, [shop.name], policy=patient).run, stop)
+        supervision = pool.submit(Supervisor(connect, [shop.name], policy=patient, poll=0.1).run, stop)
         shop.prepared(source)
         wait_until(lambda: connect.status(shop.name).running and streams(connect, shop), what="a stream again")
         stop.set()

@@ -19,7 +19,8 @@ from sqlalchemy import create_engine
 from typer.testing import CliRunner
 
 import cdc
-from cdc import ConnectClient, RestartPolicy, Supervisor
+from cdc import ConnectClient, Supervisor
+from eventstore import Restarts
 from factfold.cli.cdc import operate as cdc_operate
 from tests.connectors import heartbeats
 from tests.waiting import wait_until
@@ -244,8 +245,8 @@ def test_a_connector_s_whole_life_tells_no_secret(
         overheard.says("rotated", cdc.rotate_password(client, source, source=shop.engine, password=f"{SENTINEL}-new"))
         shop.run(f"DROP PUBLICATION {source.publication}")
         overheard.fails("a restart", lambda: cdc.restart(client, shop.name, source=shop.engine))
-        policy = RestartPolicy(attempts=1, first_wait=0.1, poll=0.1)
-        supervisor = Supervisor(client, [shop.name], policy=policy)
+        policy = Restarts(limit=1, first=0.1)
+        supervisor = Supervisor(client, [shop.name], policy=policy, poll=0.1)
         overheard.fails("supervision", lambda: supervisor.run(threading.Event()))
         runs("status", "--json", code=3)
         runs("doctor", "secretly_here:source", code=3)

@@ -11,10 +11,9 @@ import pytest
 
 from cdc import ConnectClient, PostgresSource, apply, prepare_source
 from cdc.errors import SnapshotAborted, SnapshotFailed, SourceNotReady
-from cdc.source.notifications import Notification, Stage
+from cdc.source.notifications import Notification, Stage, TableRead
 from cdc.source.signal_table import clear_signals, prepare_signals
 from cdc.source.signals import Signals
-from cdc.source.snapshots import TableRead
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 from tests.integration.conftest import Captured

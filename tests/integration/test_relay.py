@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eventstore import ANY, SqlEventStore
+from eventstore import ANY, Restarts, SqlEventStore
 from eventstore.backends.sql import outbox as outbox_module
 from eventstore.backends.sql.outbox import BEFORE_ALL, Outbox
 from eventstore.errors import (
@@ -251,7 +251,7 @@ def test_a_broker_that_is_away_is_named():
 def test_an_event_longer_than_its_topic_takes_ends_the_relay_after_what_came_before(
     store, settings, relay_once, monkeypatch
 ):
-    monkeypatch.setattr("eventstore.relay._MOST_FAILURES", 0)
+    monkeypatch.setattr("eventstore.relay._RESTARTS", Restarts(limit=0))
     small = event_topic(topic_of(store), partitions=3)
     ensure_topics(settings, [type(small)(small.name, 3, {**small.config, "max.message.bytes": "1000"})])
     fill(store, 1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
+from eventstore import Restarts
 from projections import rebuild
-from projections.lifecycle.restarts import Restarts
 from tests.integration.following import followed
 from tests.integration.log_writer import LogWriter
 from tests.integration.ticket_history import TicketHistory, view_rows

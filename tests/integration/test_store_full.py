@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from eventstore import Restarts
 from factfold.stack.accounts import server_account
 from projections import Environment, Follower, ProjectionGroup, Table, rebuild, verify, view
-from projections.lifecycle.restarts import Restarts
 from projections.spark.session import small_batch_session
 from projections.stores.postgres import PostgresTableStore
 from projections.stores.sqlite import SqliteTableStore

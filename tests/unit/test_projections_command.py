@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 import sample_app.views
-from eventstore import NO_STREAM, SqlEventStore
+from eventstore import NO_STREAM, Restarts, SqlEventStore
 from eventstore.errors import BrokerUnreachable
 from factfold.cli.views import generations as cli_generations
 from factfold.cli.views import projections as cli_projections
@@ -30,7 +30,6 @@ from projections.errors import (
 from projections.lifecycle.follower import Follower
 from projections.lifecycle.progress import ProgressMeter, RebuildProgress, counted_once
 from projections.lifecycle.rebuild import RebuildReport
-from projections.lifecycle.restarts import Restarts
 from projections.stores.port import runner_of
 from projections.stores.sqlite import SqliteTableStore
 from tests.commands import factfold

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cdc import ConnectorHealth, ConnectorMetrics, RestartPolicy, Supervisor, TableComparison
+from cdc import ConnectorHealth, ConnectorMetrics, Supervisor, TableComparison
 from cdc.connect.status import ConnectorStatus, TaskStatus
 from cdc.source.catalogue import ReplicationSlot
+from eventstore import Restarts
 from eventstore.store import Category, FenceStatus
 from factfold.watching.metrics import WatchMetrics
 from factfold.watching.results import write_compared, write_verified
@@ -85,7 +86,7 @@ def test_a_slot_that_is_about_to_be_lost_counts_as_lost(status, lost):
 
 def test_a_supervisor_counts_restarts_and_shows_what_it_gave_up():
     cluster, metrics = Cluster({"good": 0, "hopeless": 10**9}), ConnectorMetrics()
-    policy = RestartPolicy(attempts=2, first_wait=1.0, longest_wait=1.0)
+    policy = Restarts(limit=2, longest=1.0)
     supervisor = Supervisor(
         cluster, policy=policy, clock=lambda: cluster.now, chance=lambda: 0.0, metrics=metrics
     )  # fmt: skip

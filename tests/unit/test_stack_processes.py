@@ -32,7 +32,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     def begin(program: str) -> RecordedProcess:
         log = tmp_path / f"{len(started)}.log"
-        started.append(processes.launch(Launch([sys.executable, "-c", program], {}, tmp_path, log)))
+        started.append(processes.launch(Launch([sys.executable, "-c", program], tmp_path, log)))
         wait_until(lambda: b"ready" in log.read_bytes(), what=log.read_text)
         return started[-1]
 
@@ -105,5 +105,5 @@ def test_what_a_process_prints_goes_to_its_log(start: Start, tmp_path: Path) -> 
 def test_a_program_that_cannot_be_started_is_an_error_with_its_place(tmp_path: Path) -> None:
     absent = tmp_path / "absent"
     with pytest.raises(StackError, match="absent cannot be started: it is not there") as failure:
-        processes.launch(Launch([absent], {}, tmp_path, tmp_path / "log"))
+        processes.launch(Launch([absent], tmp_path, tmp_path / "log"))
     assert failure.value.place == str(absent)

@@ -14,9 +14,9 @@ import pytest
 from factfold.stack import LocalStack, StackInfo, folders
 from factfold.stack.accounts import Account, require_reachable
 from factfold.stack.errors import PortRefused, StackBusy, StackError, StackNotUp
+from factfold.stack.folders import exclusive
 from factfold.stack.health import tail
 from factfold.stack.kafka import properties_text
-from factfold.stack.locks import exclusive
 from factfold.stack.ports import RANGE, free_ports, require_free
 from factfold.stack.processes import RecordedProcess
 from factfold.stack.state import load, save, state_file

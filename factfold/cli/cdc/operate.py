@@ -11,6 +11,7 @@ import typer
 
 import cdc
 from cdc.findings import size
+from eventstore import Restarts
 from factfold import on_demand
 from factfold.cli.cdc.apply import app
 from factfold.cli.cdc.connectors import (
@@ -197,14 +198,14 @@ def supervise(
     With --metrics-port, connectors are shown to Prometheus, and with --source-url their replication slots.
     """
     log_to_stderr(as_json=as_json)
-    policy = cdc.RestartPolicy(attempts=attempts, healthy_after=healthy_after)
+    policy = Restarts(limit=attempts, longest=60.0)
     stop = stop_on_signal()
     with (
         worker(connect_url) as client,
         maybe_database(source_url) as source,
         _served(connect_url, names or None, source, metrics_port, metrics_host) as metrics,
     ):
-        cdc.Supervisor(client, names or None, policy=policy, metrics=metrics).run(stop)
+        cdc.Supervisor(client, names or None, policy=policy, healthy_after=healthy_after, metrics=metrics).run(stop)
 
 
 def _served(

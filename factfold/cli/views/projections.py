@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import projections
+from eventstore import Restarts
 from eventstore.errors import DeclarationError
 from factfold import on_demand
 from factfold.cli.brokers import reached_settings
@@ -33,7 +34,6 @@ from factfold.cli.views.rebuild_display import shown
 from factfold.stack import delta_jars, spark_jars
 from factfold.stack.java import require_java
 from projections import NoServingGeneration
-from projections.lifecycle.restarts import Restarts
 
 if TYPE_CHECKING:
     from projections import Environment, ProjectionGroup, RebuildReport

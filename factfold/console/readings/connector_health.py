@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdc import health
 from cdc.operating.connector_health import committed_offsets
-from cdc.source.catalogue import slot_facts, typed_errors
+from cdc.source.catalogue import not_of, slot_facts, typed_errors
 from cdc.source.notifications import NotificationReader
-from cdc.source.source_choice import not_of
 from factfold.cli.cdc.connectors import of_its_own
 from factfold.console.sources import Clients, Reading
 

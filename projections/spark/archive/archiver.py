@@ -14,6 +14,7 @@ import structlog
 
 from eventstore.errors import BrokerRefused, BrokerUnreachable
 from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
+from eventstore.restarts import Outwaiting, Restarts
 from eventstore.settings import Settings
 from projections.errors import OffsetsLost, SparkFailed
 from projections.logs.archive import ArchivableLog, Extent, require_same
@@ -36,7 +37,6 @@ MAX_OFFSETS: Final = 2_000_000
 EVERY_SECONDS: Final = 10.0
 # A table is compacted if it has more files than this, apart from those of full size.
 MOST_SMALL_FILES: Final = 64
-_MOST_FAILURES: Final = 8
 _PASSING: Final = (BrokerUnreachable, BrokerRefused, SparkFailed)
 
 log = structlog.get_logger()
@@ -118,21 +118,20 @@ class Archiver:
         A broker or file system that does not answer is tried again, eight times in a row. ``metrics`` counts for
         Prometheus.
         """
-        failures = 0
+        outwaiting = Outwaiting(
+            Restarts(first=every, longest=every),
+            what="archive",
+            place=self.archive.folder.uri,
+            passes=lambda error: isinstance(error, _PASSING),
+            counted_by=metrics,
+        )
         while not stop.is_set():
-            try:
+            with outwaiting.over(stop):
                 self.catch_up(topics, on_append=_counted(on_append, metrics), stop=stop)
-                failures = 0
+                outwaiting.recovered()
                 if metrics is not None:
                     metrics.caught_up(time.time())
-            except _PASSING as error:
-                failures += 1
-                if failures == _MOST_FAILURES:
-                    raise
-                if metrics is not None:
-                    metrics.restarted(failures)
-                log.warning("the archive waits", cause=error.message, remedy=error.remedy, failures=failures)
-            stop.wait(every)
+                stop.wait(every)
 
     def _made(self, table: TopicTable) -> Extent:
         topic_id = self.log.topic_ids([table.topic])[table.topic]

@@ -10,7 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cdc.changes.change_records import fields_of, without_logical_types
-from cdc.changes.field_names import avro_name
+from cdc.changes.record_columns import avro_name
 from cdc.changes.rules import (
     FIELD_AFTER,
     FIELD_BEFORE,

@@ -77,7 +77,7 @@ def test_every_key_of_every_field_is_one_somebody_reads(declare: Any) -> None:
     known = known_keys(declared.CATALOGUE)
 
     assert [key for key in declared.config() if kind_of(key, known) is None] == []
-    assert [key for key in declared.OWNED if kind_of(key, known) is None] == []
+    assert [key for key in declared._owned().keys if kind_of(key, known) is None] == []
 
 
 def test_keys_of_the_list_that_stand_for_many_match_names_and_no_more() -> None:

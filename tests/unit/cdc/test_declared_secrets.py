@@ -38,7 +38,7 @@ def told(error: BaseException) -> str:
 def secrets_of(declared: Any) -> Iterator[str]:
     """Every key of type PASSWORD that a connector reads and has no field for, and those behind what it passes on."""
     listed = keys_of(declared.CATALOGUE).items()
-    yield from (key for key, kind in listed if kind == "PASSWORD" and key not in declared.OWNED)
+    yield from (key for key, kind in listed if kind == "PASSWORD" and key not in declared._owned().keys)
     passed_on = [key.removesuffix("*") for key, _ in listed if key.endswith(("producer.*", "consumer.*", "cluster.*"))]
     yield from (f"{prefix}{key}" for prefix in ("producer.override.", *passed_on) for key in OF_CLIENTS)
     yield from (f"{part}.converter.{key}" for part in ("key", "value") for key in OF_CONVERTERS)

@@ -12,7 +12,7 @@ from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorInfo, 
 from cdc.errors import SourceNotReady
 from cdc.operating.planning import MASK, SettingChange, differences, unread
 from cdc.preparing.steps import PreparedStep, Step, run_steps
-from cdc.source.source_choice import not_of
+from cdc.source.catalogue import not_of
 from tests.unit.cdc.declared import heartbeat, postgres
 
 HEARTS = heartbeat(name="hearts")

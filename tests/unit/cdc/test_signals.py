@@ -16,10 +16,9 @@ import pytest
 from cdc import ApicurioAvro, JsonWithSchemas, grant_statements
 from cdc.connect.status import ConnectorStatus, TaskStatus
 from cdc.errors import InvalidConnector, SignalNotAnswered, SnapshotUnfinished, UnknownConnector, UnsupportedEncoding
-from cdc.source.notifications import Notification, SnapshotKind, Stage
+from cdc.source.notifications import AwaitedSnapshot, Notification, SnapshotKind, Stage
 from cdc.source.signal_table import signal_rights, signal_statements
 from cdc.source.signals import Signalled, Signals
-from cdc.source.snapshots import AwaitedSnapshot
 from eventstore.errors import InvalidIdentifier
 from eventstore.settings import Settings
 from tests.unit.cdc.declared import postgres

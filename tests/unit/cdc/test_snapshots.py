@@ -10,8 +10,7 @@ import pytest
 
 from cdc.changes.change_records import RecordReader
 from cdc.errors import SnapshotAborted, SnapshotFailed, UndecodableChange
-from cdc.source.notifications import Notification, SnapshotKind, Stage, read_notification
-from cdc.source.snapshots import AwaitedSnapshot, TableRead
+from cdc.source.notifications import AwaitedSnapshot, Notification, SnapshotKind, Stage, TableRead, read_notification
 from tests.unit.cdc.avro_records import NOTIFICATION, framed, schema_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

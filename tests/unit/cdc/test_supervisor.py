@@ -9,13 +9,16 @@ from itertools import pairwise
 import pytest
 from structlog.testing import capture_logs
 
-from cdc import MirrorCheckpoint, RestartPolicy, Supervisor
+from cdc import MirrorCheckpoint, Supervisor
 from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorInfo, ConnectorStatus, TaskStatus
 from cdc.errors import ConnectUnavailable, RestartsExhausted, UnknownConnector
+from cdc.operating.supervisor import RESTARTS
 from cdc.operating.watch import TASKLESS_SECONDS
+from eventstore import Restarts
 
 TRACE = "java.lang.Exception: Tolerance exceeded\nCaused by: java.lang.Exception: Publication autocreation is disabled"
-POLICY = RestartPolicy(attempts=4, first_wait=1.0, longest_wait=4.0, healthy_after=30.0, poll=0.5)
+POLICY = Restarts(limit=4, longest=4.0)
+HEALTHY_AFTER = 30.0
 
 
 @dataclass
@@ -71,7 +74,15 @@ class Ends(threading.Event):
 
 
 def supervised(cluster, names=None, *, after=600.0, happen=None):
-    supervisor = Supervisor(cluster, names, policy=POLICY, clock=lambda: cluster.now, chance=lambda: 1.0)
+    supervisor = Supervisor(
+        cluster,
+        names,
+        policy=POLICY,
+        healthy_after=HEALTHY_AFTER,
+        poll=0.5,
+        clock=lambda: cluster.now,
+        chance=lambda: 1.0,
+    )
     with capture_logs() as logs:
         try:
             supervisor.run(Ends(cluster, after=after, happen=happen))
@@ -98,7 +109,7 @@ def test_a_failed_task_is_restarted_until_it_runs_and_the_waits_double_up_to_the
 def test_what_no_restart_cures_is_given_up_with_its_causes_and_its_remedy():
     cluster = Cluster({"shop": 100})
     logs, exhausted = supervised(cluster)
-    assert len(cluster.restarts) == POLICY.attempts
+    assert len(cluster.restarts) == POLICY.limit
     assert (logs[-1]["event"], logs[-1]["log_level"]) == ("connector given up", "error")
     assert [failure.trace[-1] for failure in exhausted.failures] == ["Exception: Publication autocreation is disabled"]
     assert "Publication autocreation is disabled" in exhausted.message
@@ -118,17 +129,17 @@ def test_one_that_was_given_up_and_repaired_by_hand_is_supervised_again():
     repaired = {100.0: lambda: cluster.cures.update(shop=0), 200.0: lambda: cluster.cures.update(shop=1)}
     logs, exhausted = supervised(cluster, happen=repaired)
     assert exhausted is None
-    assert len(cluster.restarts) == POLICY.attempts + 1
+    assert len(cluster.restarts) == POLICY.limit + 1
     assert events(logs).count("connector recovered") == 2
 
 
-@pytest.mark.parametrize(("share", "restarts"), [(1.5, 10), (0.5, POLICY.attempts)])
+@pytest.mark.parametrize(("share", "restarts"), [(1.5, 10), (0.5, POLICY.limit)])
 def test_restarts_are_counted_anew_after_a_healthy_while_and_not_before(share, restarts):
     cluster = Cluster({"shop": 1})
-    every = POLICY.healthy_after * share
+    every = HEALTHY_AFTER * share
     again = {every * n: lambda: cluster.cures.update(shop=1) for n in range(1, 10)}
     _, exhausted = supervised(cluster, happen=again)
-    assert (len(cluster.restarts), exhausted is None) == (restarts, restarts > POLICY.attempts)
+    assert (len(cluster.restarts), exhausted is None) == (restarts, restarts > POLICY.limit)
 
 
 def test_a_restart_that_the_worker_refuses_is_tried_again(monkeypatch):
@@ -201,8 +212,13 @@ def test_one_that_comes_later_is_watched_too_where_all_are():
 
 
 def test_connectors_that_fail_together_do_not_start_together():
-    assert POLICY.wait(0, chance=0.0) == 0.5
-    assert POLICY.wait(0, chance=1.0) == 1.0
-    assert POLICY.wait(10_000, chance=0.0) == 2.0
-    waits = [RestartPolicy().wait(n, chance=1.0) for n in range(RestartPolicy().attempts)]
-    assert 250 < sum(waits) < 350  # five minutes, as its docstring says
+    assert [first_wait(chance) for chance in (0.0, 0.5, 1.0)] == [0.5, 0.75, 1.0]
+    waits = [RESTARTS.delay(n + 1) for n in range(RESTARTS.limit)]
+    assert 250 < sum(waits) < 350  # five minutes, as its comment says
+
+
+def first_wait(chance):
+    supervisor = Supervisor(Cluster({"shop": 1}), policy=POLICY, clock=lambda: 0.0, chance=lambda: chance)
+    with capture_logs():
+        supervisor.look()
+    return supervisor._watched["shop"].due

@@ -10,11 +10,11 @@ from decimal import Decimal
 
 import pytest
 
-from eventstore import Metadata, Position, RecordedEvent
+from eventstore import Metadata, Position, RecordedEvent, Restarts
 from eventstore.errors import InvalidIdentifier, UnknownEventType
 from projections import branches, field, of_type
 from projections.branching.checkpoint import RouterCheckpoint
-from projections.branching.router import Restarts, local_slots, require_slots
+from projections.branching.router import local_slots, require_slots
 from projections.errors import (
     CheckpointUnusable,
     DefinitionChanged,

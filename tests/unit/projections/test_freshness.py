@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cdc.changes.commit_times import commit_time
+from cdc.changes.change_records import commit_time
 from cdc.errors import UndecodableChange
 from projections.declaring.group import ERASURES
 from projections.lifecycle.freshness import applied_commits

@@ -6,12 +6,13 @@ from threading import Event
 
 import pytest
 
+from eventstore import Restarts
 from eventstore.errors import BrokerUnreachable, TopicMismatch, TopicMissing
 from eventstore.settings import Settings
 from projections import branches, field
 from projections.branching import router as module
 from projections.branching.checkpoint import RouterCheckpoint
-from projections.branching.router import Restarts, Router, RouterOptions
+from projections.branching.router import Router, RouterOptions
 from projections.errors import OffsetsLost, RealTimeRefused, RouterGaveUp, SparkFailed, SparkStopped, UnknownSchemaId
 from tests.integration.payments_of_every_kind import Payment
 

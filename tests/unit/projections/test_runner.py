@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from eventstore import Restarts
 from eventstore.errors import BrokerUnreachable, TopicMissing
 from projections.errors import (
     DefinitionChanged,
@@ -24,7 +25,6 @@ from projections.lifecycle import follower as module
 from projections.lifecycle.follower import Follower
 from projections.lifecycle.lag import LagClock, waited_seconds
 from projections.lifecycle.metrics import RunMetrics
-from projections.lifecycle.restarts import Restarts
 from projections.lifecycle.runner import Runner
 from projections.logs.batch_size import BatchSize
 from projections.logs.boundaries import Boundaries

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from eventstore.backends.sql.transfer.keys import WrappedKey
@@ -80,27 +80,6 @@ class EventRow:
     source: str
     metadata: Metadata
     archived: datetime | None = None
-
-
-class ExportWriter(Protocol):
-    """A file being written."""
-
-    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add events, as columns by name; `data` holds their fields as Avro gives them."""
-
-    def close(self) -> None:
-        """Write what tells a whole file from one that ends early."""
-
-
-class ExportReader(Protocol):
-    """A file being read."""
-
-    @property
-    def head(self) -> Head:
-        """What stands in front."""
-
-    def batches(self, on_progress: Progress) -> Iterator[list[EventRow]]:
-        """Yield the events, so many at a time; InvalidExport."""
 
 
 def format_of(path: Path, requested: Format | None) -> Format:

@@ -7,19 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Row, Select, exists, func, or_, select, tuple_
 
 from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.transfer.contents import BATCH, ExportWriter, Format, Head, Progress, format_of
+from eventstore.backends.sql.transfer.contents import BATCH, Format, Head, Progress, format_of
 from eventstore.backends.sql.transfer.jsonl import JsonLinesWriter
 from eventstore.backends.sql.transfer.keys import KeyTransfer
-from eventstore.backends.sql.transfer.marks import archived_at, as_utc
+from eventstore.backends.sql.transfer.marks import archived_at
+from eventstore.backends.sql.utc_times import in_utc
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import Position, check_category
 from eventstore.schema_registry import RegisteredSchema
+
+if TYPE_CHECKING:
+    from eventstore.backends.sql.transfer.parquet import ParquetWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,7 @@ class Exporter:
             "traceparent": row.traceparent,
             "data": data,
             "payload": row.payload,
-            "archived": as_utc(row.archived),
+            "archived": None if row.archived is None else in_utc(row.archived),
         }
 
 
@@ -146,7 +150,7 @@ def _private(path: Path) -> Path:
     return path
 
 
-def _writer(path: Path, head: Head, form: Format) -> ExportWriter:
+def _writer(path: Path, head: Head, form: Format) -> JsonLinesWriter | ParquetWriter:
     if form == "jsonl":
         return JsonLinesWriter(path, head)
     from eventstore.backends.sql.transfer.parquet import ParquetWriter  # needs the extra parquet

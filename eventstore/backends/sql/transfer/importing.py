@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError
@@ -20,7 +20,7 @@ from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.keys import SqlKeys
 from eventstore.backends.sql.transfer.checking import FileEvents, check_head
 from eventstore.backends.sql.transfer.conflicts import Conflicts, Ends
-from eventstore.backends.sql.transfer.contents import EventRow, ExportReader, Format, Head, Progress, format_of
+from eventstore.backends.sql.transfer.contents import EventRow, Format, Head, Progress, format_of
 from eventstore.backends.sql.transfer.jsonl import JsonLinesReader
 from eventstore.backends.sql.transfer.keys import KeyTransfer, WrappedKey
 from eventstore.backends.sql.transfer.marks import MarkTransfer
@@ -30,6 +30,11 @@ from eventstore.fields.serialization import schema_id_of
 from eventstore.schema_registry import check_same
 from eventstore.store import Category
 from eventstore.topics import message_key, partition_of
+
+if TYPE_CHECKING:
+    from eventstore.backends.sql.transfer.parquet import ParquetReader
+
+    Reader = JsonLinesReader | ParquetReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +77,23 @@ class Importer:
         coming = self._check(_reader(path, form), path, taken)
         reader = _reader(path, form)
         added = 0 if taken.keys is None else self._transfer.take(coming, taken.keys, erasures=taken.erasures)
-        step, marks = _Batches(self, reader.head, path), MarkTransfer(self._database)
+        events, marks, categories = FileEvents(reader.head, path), MarkTransfer(self._database), self._made(reader.head)
         imported = present = archived = 0
         for batch in reader.batches(on_progress):
-            new = step.store(batch)
+            self._subjects.note(events.subjects(batch))
+            new = self._conflicts.new_of(batch)
+            if new:
+                self._insert([_values(row, categories[row.stream.category]) for row in new], new)
             imported, present = imported + len(new), present + len(batch) - len(new)
             archived += marks.take(batch, new)
         return ImportReport(imported, present, added, archived)
 
-    def _check(self, reader: ExportReader, path: Path, taken: Taken) -> Sequence[WrappedKey]:
+    def _made(self, head: Head) -> dict[str, Category]:
+        """Make the categories and schemas of a file; a category that is there keeps its topic and partitions."""
+        self._catalogue.register(head.schemas.values())
+        return {one.name: self._catalogue.adopt(one) for one in head.categories}
+
+    def _check(self, reader: Reader, path: Path, taken: Taken) -> Sequence[WrappedKey]:
         """Read the whole file and compare it with the store; returns the keys that come along."""
         check_head(reader.head, path)
         self._check_catalogue(reader.head, taken)
@@ -114,24 +127,11 @@ class Importer:
                 place=offered.name,
             )
 
-    def note(self, pairs: set[tuple[str, str]]) -> None:
-        """Remember which subjects stand in which streams: an erasure asks for it."""
-        self._subjects.note(pairs)
-
     def _known(self, ids: Collection[UUID]) -> Mapping[UUID, str | None]:
         """Return those ids that are keys here, with their subjects where the keys are the store's own."""
         return self._subjects.known(ids) if self._keys is None else dict.fromkeys(self._keys.keys(ids))
 
-    def categories(self, head: Head) -> dict[str, Category]:
-        """Make the categories and schemas of a file; a category that is there keeps its topic and partitions."""
-        self._catalogue.register(head.schemas.values())
-        return {one.name: self._catalogue.adopt(one) for one in head.categories}
-
-    def new_of(self, batch: Sequence[EventRow]) -> list[EventRow]:
-        """Return the events of a batch that the store does not hold; ImportConflict."""
-        return self._conflicts.new_of(batch)
-
-    def insert(self, rows: list[dict[str, Any]], batch: Sequence[EventRow]) -> None:
+    def _insert(self, rows: list[dict[str, Any]], batch: Sequence[EventRow]) -> None:
         """Store a batch, or nothing of it; ImportConflict."""
         try:
             with self._database.writing() as connection:
@@ -143,46 +143,29 @@ class Importer:
             raise self._conflicts.taken(batch) from error
 
 
-class _Batches:
-    """What a file's batches share: its decoder and its categories."""
-
-    def __init__(self, importer: Importer, head: Head, path: Path) -> None:
-        self._importer = importer
-        self._events = FileEvents(head, path)
-        self._categories = importer.categories(head)
-
-    def store(self, batch: list[EventRow]) -> list[EventRow]:
-        """Store those events that are not there yet, and return them."""
-        self._importer.note(self._events.subjects(batch))
-        new = self._importer.new_of(batch)
-        if new:
-            self._importer.insert([self._values(row) for row in new], new)
-        return new
-
-    def _values(self, row: EventRow) -> dict[str, Any]:
-        stream = str(row.stream)
-        category = self._categories[row.stream.category]
-        return {
-            "id": row.id,
-            "stream": stream,
-            "version": row.version,
-            "category": category.name,
-            "type": row.type,
-            "schema_id": 0 if row.payload is None else schema_id_of(row.payload),
-            "payload": row.payload,
-            "message_key": message_key(stream, row.version),
-            "partition": partition_of(stream, category.partitions),
-            "topic": category.topic,
-            "ce_source": row.source,
-            "time": row.time,
-            "ce_time": rfc3339(row.time),
-            "correlation_id": row.metadata.correlation_id,
-            "causation_id": row.metadata.causation_id,
-            "traceparent": row.metadata.traceparent,
-        }
+def _values(row: EventRow, category: Category) -> dict[str, Any]:
+    stream = str(row.stream)
+    return {
+        "id": row.id,
+        "stream": stream,
+        "version": row.version,
+        "category": category.name,
+        "type": row.type,
+        "schema_id": 0 if row.payload is None else schema_id_of(row.payload),
+        "payload": row.payload,
+        "message_key": message_key(stream, row.version),
+        "partition": partition_of(stream, category.partitions),
+        "topic": category.topic,
+        "ce_source": row.source,
+        "time": row.time,
+        "ce_time": rfc3339(row.time),
+        "correlation_id": row.metadata.correlation_id,
+        "causation_id": row.metadata.causation_id,
+        "traceparent": row.metadata.traceparent,
+    }
 
 
-def _keys_in(reader: ExportReader, path: Path) -> Sequence[WrappedKey]:
+def _keys_in(reader: Reader, path: Path) -> Sequence[WrappedKey]:
     if reader.head.keys is not None:
         return reader.head.keys
     raise KeysMissing(
@@ -192,7 +175,7 @@ def _keys_in(reader: ExportReader, path: Path) -> Sequence[WrappedKey]:
     )
 
 
-def _reader(path: Path, form: Format) -> ExportReader:
+def _reader(path: Path, form: Format) -> Reader:
     if not path.is_file():
         raise InvalidExport("there is no such file", remedy="check the path", place=str(path))
     if form == "jsonl":

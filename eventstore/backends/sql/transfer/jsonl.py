@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import date, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,12 +42,9 @@ class JsonLinesWriter:
         self._file = path.open("w", encoding="utf-8", newline="\n")
         self._count = 0
         self._line({"kind": "export", "format": FORMAT, **({} if head.keys is None else {"keys": len(head.keys)})})
-        for category in head.categories:
-            self._line({"kind": "category", **_category_values(category)})
-        for schema in head.schemas.values():
-            self._line({"kind": "schema", **json.loads(schema.to_json())})
-        for key in head.keys or ():
-            self._line({"kind": "key", **key.to_json()})
+        for kind, members in _members(head).items():
+            for values in members:
+                self._line({"kind": kind, **values})
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add a line an event; metadata that is not there is left out."""
@@ -71,15 +70,14 @@ class JsonLinesReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._size = path.stat().st_size
-        self._lines = self._parsed()
-        self._next: tuple[int, int, dict[str, Any]] | None = None
+        self._lines: Iterator[tuple[int, int, dict[str, Any]]] = self._parsed()
         self.head = self._read_head()
 
     def batches(self, on_progress: Progress) -> Iterator[list[EventRow]]:
         """Yield events, a batch at a time; InvalidExport names the line."""
         batch: list[EventRow] = []
         count = 0
-        for number, read, values in self._rest():
+        for number, read, values in self._lines:
             if values["kind"] == "end":
                 self._check_end(values, count, number)
                 yield batch
@@ -97,30 +95,19 @@ class JsonLinesReader:
         number, _, first = next(self._lines, (1, 0, {"kind": ""}))
         if first["kind"] != "export" or first.get("format") != FORMAT:
             raise damaged("this is no export of events that this release can read", self._place(number))
-        categories: list[Category] = []
-        schemas: list[RegisteredSchema] = []
-        keys: list[WrappedKey] = []
+        made: dict[str, list[Any]] = {kind: [] for kind in _MEMBERS}
         for number, read, values in self._lines:
-            if values["kind"] not in ("category", "schema", "key"):
-                self._next = (number, read, values)
+            if (kind := values["kind"]) not in made:
+                self._lines = chain([(number, read, values)], self._lines)
                 break
             try:
-                if values["kind"] == "category":
-                    categories.append(_category(values))
-                elif values["kind"] == "key":
-                    keys.append(WrappedKey.from_json(values))
-                else:
-                    schemas.append(RegisteredSchema.from_values(values))
-            except (*MALFORMED, NotFramedAvro, InvalidIdentifier) as error:
-                raise damaged(f"this is no {values['kind']}", self._place(number)) from error
-        if first.get("keys", 0) != len(keys):
-            raise damaged(f"the file has {len(keys)} keys, its head says {first.get('keys', 0)}", self._place(number))
-        return _head(categories, schemas, keys if "keys" in first else None, str(self._path))
-
-    def _rest(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        if self._next is not None:
-            yield self._next
-            yield from self._lines
+                made[kind].append(_MEMBERS[kind](values))
+            except _NO_MEMBER as error:
+                raise damaged(f"this is no {kind}", self._place(number)) from error
+        if first.get("keys", 0) != len(made["key"]):
+            says = first.get("keys", 0)
+            raise damaged(f"the file has {len(made['key'])} keys, its head says {says}", self._place(number))
+        return _head(made, with_keys="keys" in first, place=str(self._path))
 
     def _parsed(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Yield number, bytes read so far, and values of every line."""
@@ -157,15 +144,6 @@ class JsonLinesReader:
         return f"{self._path}, line {number}"
 
 
-def _category_values(category: Category) -> dict[str, Any]:
-    return {
-        "name": category.name,
-        "topic": category.topic,
-        "partitions": category.partitions,
-        "generation": category.generation,
-    }
-
-
 def _category(values: Mapping[str, Any]) -> Category:
     numbers = values["partitions"], values["generation"]
     if any(type(number) is not int or number not in _NUMBERS for number in numbers):
@@ -173,19 +151,32 @@ def _category(values: Mapping[str, Any]) -> Category:
     return Category(check_category(values["name"]), check_topic(values["topic"]), *numbers)
 
 
-def _head(
-    categories: Sequence[Category], schemas: Sequence[RegisteredSchema], keys: Sequence[WrappedKey] | None, place: str
-) -> Head:
+_MEMBERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
+    "category": _category,
+    "schema": RegisteredSchema.from_values,
+    "key": WrappedKey.from_json,
+}
+"""What a head has, by the kinds of its lines, and how each is read."""
+_PLURALS: Final = {"category": "categories", "schema": "schemas", "key": "keys"}
+_NO_MEMBER: Final = (*MALFORMED, NotFramedAvro, InvalidIdentifier)
+
+
+def _members(head: Head) -> dict[str, list[dict[str, Any]]]:
+    """What a head has, by the kinds of its lines, as values of JSON."""
+    return {
+        "category": [asdict(category) for category in head.categories],
+        "schema": [json.loads(schema.to_json()) for schema in head.schemas.values()],
+        "key": [key.to_json() for key in head.keys or ()],
+    }
+
+
+def _head(made: Mapping[str, Sequence[Any]], *, with_keys: bool, place: str) -> Head:
     """Put a head together; InvalidExport where it says two things of one name or id."""
-    names: list[list[object]] = [
-        [one.name for one in categories],
-        [schema.id for schema in schemas],
-        [key.id for key in keys or ()],
-    ]
-    for identifiers in names:
+    categories, schemas, keys = made["category"], made["schema"], made["key"]
+    for identifiers in ([one.name for one in categories], [one.id for one in schemas], [one.id for one in keys]):
         if len(set(identifiers)) < len(identifiers):
             raise damaged("its head has a category, a schema or a key twice", place)
-    return Head(categories, {schema.id: schema for schema in schemas}, keys)
+    return Head(categories, {schema.id: schema for schema in schemas}, keys if with_keys else None)
 
 
 def _text(value: object) -> str:
@@ -204,10 +195,10 @@ def data_json(data: Mapping[str, Any]) -> str:
 
 def head_json(head: Head) -> str:
     """Return the head as one JSON text."""
-    schemas = [json.loads(schema.to_json()) for schema in head.schemas.values()]
-    categories = [_category_values(category) for category in head.categories]
-    keys = {} if head.keys is None else {"keys": [key.to_json() for key in head.keys]}
-    return json.dumps({"format": FORMAT, "categories": categories, "schemas": schemas, **keys}, ensure_ascii=False)
+    members = {_PLURALS[kind]: values for kind, values in _members(head).items()}
+    if head.keys is None:
+        del members["keys"]
+    return json.dumps({"format": FORMAT, **members}, ensure_ascii=False)
 
 
 def head_of_json(text: str | bytes, place: str) -> Head:
@@ -216,9 +207,8 @@ def head_of_json(text: str | bytes, place: str) -> Head:
         head = json.loads(text)
         if head["format"] != FORMAT:
             raise ValueError("another format")
-        schemas = [RegisteredSchema.from_values(one) for one in head["schemas"]]
-        keys = [WrappedKey.from_json(one) for one in head["keys"]] if "keys" in head else None
-        categories = [_category(one) for one in head["categories"]]
-    except (*MALFORMED, NotFramedAvro, InvalidIdentifier) as error:
+        members = {"keys": [], **head}
+        made = {kind: [read(one) for one in members[_PLURALS[kind]]] for kind, read in _MEMBERS.items()}
+    except _NO_MEMBER as error:
         raise damaged("this is no export of events that this release can read", place) from error
-    return _head(categories, schemas, keys, place)
+    return _head(made, with_keys="keys" in head, place=place)
