@@ -11,8 +11,8 @@ from projections.declaring.group import ERASURES, ProjectionGroup
 from projections.environment import Environment
 from projections.errors import NotComparable
 from projections.lifecycle.catching_up import CatchUp, was_recreated
-from projections.spark.keeping import Comparison
 from projections.spark.views.view_functions import view_columns
+from projections.stores.comparison import Copies
 from projections.stores.generations import newest, rebuilding
 from projections.stores.port import DifferingRow, Generation, TableStore, runner_of
 from projections.stores.runs import BUILT, SERVING, Progress, Run, is_ahead
@@ -89,13 +89,13 @@ def compare(
     serving = state.run
     if recreated := was_recreated(environment, group, state):
         raise _not_comparable(f"{', '.join(recreated)}: the topic was created again since it was served", serving)
-    with environment.keeper.comparison(serving, catch_up.run, layout) as comparison:
-        if not comparison.columns:
+    with environment.keeper.copies(serving, layout) as copies:
+        if not copies.columns:
             raise _not_comparable("no view of the new generation has its key in the serving one", serving)
         _wait_for_serving(store, serving, catch_up.progress)
-        if not catch_up.bring_to(comparison.take()):
+        if not catch_up.bring_to(copies.take()):
             raise _not_comparable("whole transactions end before where the serving generation stands", serving)
-        return {name: _compare(comparison, name) for name in comparison.columns}
+        return {name: _compare(copies, name) for name in copies.columns}
 
 
 def _wait_for_serving(store: TableStore[Any], serving: Run, target: Progress) -> None:
@@ -120,9 +120,7 @@ def _not_comparable(cause: str, serving: Run) -> NotComparable:
     return NotComparable(cause, remedy=remedy, place=serving.place)
 
 
-def _compare(comparison: Comparison, view: str) -> ViewComparison:
-    result = comparison.compared(view)
-    serving, new = result.one, result.other
-    return ViewComparison(
-        comparison.columns[view], serving.count, new.count, serving.digest, new.digest, result.differing
-    )
+def _compare(copies: Copies, view: str) -> ViewComparison:
+    result = copies.against_stored(view)
+    serving, new, columns = result.one, result.other, tuple(copies.columns[view])
+    return ViewComparison(columns, serving.count, new.count, serving.digest, new.digest, result.differing)

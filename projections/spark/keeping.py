@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
 
 from eventstore.schema_registry import RegisteredSchema
@@ -16,8 +15,9 @@ from projections.logs.offsets import OffsetRange
 from projections.logs.port import OpenLog
 from projections.logs.set_aside import SetAside
 from projections.spark.reading.inputs import Reduction
-from projections.stores.port import DifferingRow, Laid, StoredTable, TablePlace
-from projections.stores.runs import Progress, Run, RunState
+from projections.stores.comparison import Copies
+from projections.stores.port import Laid, StoredTable, TablePlace
+from projections.stores.runs import Run, RunState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,51 +64,6 @@ class Batches(Protocol):
 
     def streams_with_gaps(self, place: Any) -> list[tuple[str, int]]:
         """The keys of streams of which the attempt that failed last lacks a version, and what each stands at."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """What a comparison says of one of its sides: the digest, None where a column has none, and how many rows."""
-
-    digest: str | None
-    count: int
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Two sides of a comparison, and some rows that differ: at most five of each side."""
-
-    one: Rows
-    other: Rows
-    differing: tuple[DifferingRow, ...]
-
-
-class Verification(Protocol):
-    """The views of a run as of one moment, to be compared with a recomputation."""
-
-    @property
-    def progress(self) -> Progress:
-        """How far the run had come at that moment."""
-
-    def set_aside(self) -> SetAside:
-        """The records that its views were made without."""
-
-    def compared(self, view: str, again: DataFrame, *, rows: int) -> Difference:
-        """The view compared with what is computed again from so many rows."""
-
-
-class Comparison(Protocol):
-    """The serving generation's views, to be compared with those of another one."""
-
-    @property
-    def columns(self) -> Mapping[str, tuple[str, ...]]:
-        """The columns, by view, that both have of the same types; views of which both have the key."""
-
-    def take(self) -> Progress:
-        """Keep the serving views as of one moment, and return the progress of that moment."""
-
-    def compared(self, view: str) -> Difference:
-        """The taken views compared with the other generation's current rows."""
 
 
 class Keeper(ABC, Generic[Laid]):
@@ -161,9 +116,5 @@ class Keeper(ABC, Generic[Laid]):
         """The records that a generation was made without so far, under any holder."""
 
     @abstractmethod
-    def verification(self, run: Run, layout: Laid) -> AbstractContextManager[Verification]:
-        """Keep the views as of one moment for the length of the block."""
-
-    @abstractmethod
-    def comparison(self, serving: Run, run: Run, layout: Laid) -> AbstractContextManager[Comparison]:
-        """Compare the generation of ``run`` with the serving one within the block."""
+    def copies(self, run: Run, layout: Laid) -> AbstractContextManager[Copies]:
+        """Compare views of a run within the block: with their recomputation, or with another generation's layout."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from projections.connections import Connections
@@ -15,14 +14,13 @@ from projections.declaring.group import ProjectionGroup
 from projections.logs.port import OpenLog
 from projections.logs.set_aside import SetAside
 from projections.spark.exchange import fetched, few_rows, in_table_order, read, write
-from projections.spark.keeping import Comparison, Difference, Keeper, Rows, Verification
+from projections.spark.keeping import Keeper
 from projections.spark.live.incremental import LiveBatches
-from projections.stores import comparison, dialects, horizon, retained, runs, verification
+from projections.stores import dialects, horizon, runs
 from projections.stores.aside import ensure_set_aside, note_late, note_set_aside, read_set_aside
-from projections.stores.digest import digest_rows
-from projections.stores.layout import GenerationLayout, ViewLayout
-from projections.stores.port import DifferingRow
-from projections.stores.runs import BUILT, Progress, Run, RunState
+from projections.stores.comparison import Copies, common_columns
+from projections.stores.layout import GenerationLayout, generation_name
+from projections.stores.runs import BUILT, Run, RunState
 from projections.stores.sql import SqlTableStore
 
 if TYPE_CHECKING:
@@ -104,68 +102,12 @@ class SqlKeeper(Keeper[GenerationLayout]):
             return read_set_aside(connection, layout, before=state.progress)
 
     @contextmanager
-    def verification(self, run: Run, layout: GenerationLayout) -> Iterator[Verification]:
-        """Copies that are taken in one snapshot."""
-        progress = verification.take_snapshot(self._store, layout, run)
+    def copies(self, run: Run, layout: GenerationLayout) -> Iterator[Copies]:
+        """Copies that are taken in one snapshot. Of another generation's views they have the common columns."""
+        is_own = layout.name == generation_name(run.group, run.generation)
+        columns = {name: tuple(view.stored_columns) for name, view in layout.views.items()}
+        copies = Copies(self._store, run, layout, columns if is_own else common_columns(self._store, run, layout))
         try:
-            yield _Snapshot(self._store, layout, progress)
+            yield copies
         finally:
-            verification.drop_snapshot(self._store, layout)
-
-    @contextmanager
-    def comparison(self, serving: Run, run: Run, layout: GenerationLayout) -> Iterator[Comparison]:
-        """Copies of the serving views, which are taken in one snapshot."""
-        try:
-            yield _ServingCopies(self._store, serving, layout, comparison.common_columns(self._store, serving, layout))
-        finally:
-            comparison.drop_copies(self._store, layout)
-
-
-@dataclass(frozen=True)
-class _Snapshot:
-    store: SqlTableStore
-    layout: GenerationLayout
-    progress: Progress
-
-    def set_aside(self) -> SetAside:
-        with self.store.transaction() as connection:
-            return read_set_aside(connection, self.layout, before=self.progress)
-
-    def compared(self, view: str, again: DataFrame, *, rows: int) -> Difference:
-        place = self.layout.views[view]
-        write(again, self.store.target(place.recomputed_copy), rows=rows)
-        with self.store.transaction() as connection:
-            retained.leave_out_of_copies(connection, self.layout, place)
-        return _difference(self.store, place, place.recomputed_copy, list(place.stored_columns))
-
-
-@dataclass(frozen=True)
-class _ServingCopies:
-    store: SqlTableStore
-    serving: Run
-    layout: GenerationLayout
-    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def take(self) -> Progress:
-        return comparison.copy_serving(self.store, self.serving, self.layout, self.columns)
-
-    def compared(self, view: str) -> Difference:
-        place = self.layout.views[view]
-        return _difference(self.store, place, place.view, self.columns[view])
-
-
-def _difference(store: SqlTableStore, view: ViewLayout, other: sa.Table, columns: Sequence[str]) -> Difference:
-    """The copied rows compared with another table of the view."""
-    differing: tuple[DifferingRow, ...] = comparison.differing_rows(
-        store, view.live_copy, other, key=view.definition.key, columns=columns
-    )
-    shown_columns = [column for column in columns if column in view.columns]  # a digest is of what is shown
-    live, rest = (_digested(store, view, table, shown_columns) for table in (view.live_copy, other))
-    return Difference(live, rest, differing)
-
-
-def _digested(store: SqlTableStore, view: ViewLayout, table: sa.Table, columns: Sequence[str]) -> Rows:
-    kinds = {column: view.columns[column] for column in columns}
-    if any(kind.kind == "double" for kind in kinds.values()):
-        return Rows(None, comparison.count(store, table))
-    return Rows(*digest_rows(store.target(table).fetch(kinds, order_by=view.definition.key)))
+            copies.drop()

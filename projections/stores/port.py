@@ -96,6 +96,23 @@ class DifferingRow:
     other: Mapping[str, Any] | None
 
 
+@dataclass(frozen=True)
+class Rows:
+    """What a comparison says of one of its sides: the digest, None where a column has none, and how many rows."""
+
+    digest: str | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two sides of a comparison, and some rows that differ: at most five of each side."""
+
+    one: Rows
+    other: Rows
+    differing: tuple[DifferingRow, ...]
+
+
 Laid = TypeVar("Laid", bound=Generation)
 
 
