@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eventstore.closing import Closing
 from eventstore.erasure import FollowedKeys
@@ -22,7 +22,7 @@ class Connections(Closing):
 
     spark: SparkSession
     small: SparkSession
-    store: TableStore[Any]
+    store: TableStore
     log: RecordLog
     keys: FollowedKeys | None = None
 

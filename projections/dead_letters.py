@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eventstore.backends.sql.letters import SqlLetters
 from eventstore.errors import WrongType
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def letters(
-    at: Settings | SqlEventStore | TableStore[Any],
+    at: Settings | SqlEventStore | TableStore,
     topic: str | Branches,
     *,
     group: str | None = None,

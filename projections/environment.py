@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eventstore.erasure import FollowedKeys
 from eventstore.settings import Settings
@@ -108,7 +108,7 @@ class Environment(Connections):
     def of(
         spark: SparkSession,
         small: SparkSession,
-        store: TableStore[Any],
+        store: TableStore,
         log: RecordLog,
         keys: FollowedKeys | None = None,
     ) -> Environment:
@@ -130,15 +130,15 @@ class Environment(Connections):
         return DeltaTables.of(self.spark)
 
     @cached_property
-    def keeper(self) -> Keeper[Any]:
+    def keeper(self) -> Keeper:
         """The operations of Spark on the tables of the store."""
-        from projections.spark.sql_keeping import SqlKeeper  # needs the extra spark
+        from projections.spark.keeping import Keeper  # needs the extra spark
 
         assert isinstance(self.store, SqlTableStore)  # noqa: S101 - there is no other kind
-        return SqlKeeper(self, self.store)
+        return Keeper(self, self.store)
 
 
-def _prepared(views_url: str) -> TableStore[Any]:
+def _prepared(views_url: str) -> TableStore:
     store = open_table_store(views_url)
     store.prepare()
     return store

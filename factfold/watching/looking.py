@@ -84,7 +84,7 @@ def _topic_and_group(name: str, names: Collection[str]) -> tuple[str, str]:
 
 def look_at_views(
     metrics: WatchMetrics,
-    store: TableStore[Any],
+    store: TableStore,
     open_log: Callable[[], Any] | None,
     *,
     schemas: Lookup | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from projections.declaring.group import ERASURES, ProjectionGroup
 from projections.environment import Environment
@@ -14,7 +14,8 @@ from projections.lifecycle.catching_up import CatchUp, was_recreated
 from projections.spark.views.view_functions import view_columns
 from projections.stores.comparison import Copies
 from projections.stores.generations import newest, rebuilding
-from projections.stores.port import DifferingRow, Generation, TableStore, runner_of
+from projections.stores.layout import GenerationLayout
+from projections.stores.port import DifferingRow, TableStore, runner_of
 from projections.stores.runs import BUILT, SERVING, Progress, Run, is_ahead
 
 _STILL_SECONDS: Final = 60.0  # a runner that has not moved for so long will not come to where the new generation is
@@ -71,7 +72,7 @@ def diff(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewC
             return compare(environment, group, catch_up, layout)
 
 
-def _require_serving(store: TableStore[Any], group: ProjectionGroup) -> None:
+def _require_serving(store: TableStore, group: ProjectionGroup) -> None:
     if not store.states(group.name, SERVING) and store.states(group.name, BUILT):
         raise NotComparable(
             f"no generation of projection group {group.name!r} serves yet, and there is nothing to compare with",
@@ -81,7 +82,7 @@ def _require_serving(store: TableStore[Any], group: ProjectionGroup) -> None:
 
 
 def compare(
-    environment: Environment, group: ProjectionGroup, catch_up: CatchUp, layout: Generation
+    environment: Environment, group: ProjectionGroup, catch_up: CatchUp, layout: GenerationLayout
 ) -> Mapping[str, ViewComparison]:
     """Copy the serving views as of one moment, bring the new generation to exactly there, and compare the two."""
     store = environment.store
@@ -98,7 +99,7 @@ def compare(
         return {name: _compare(copies, name) for name in copies.columns}
 
 
-def _wait_for_serving(store: TableStore[Any], serving: Run, target: Progress) -> None:
+def _wait_for_serving(store: TableStore, serving: Run, target: Progress) -> None:
     """Wait while the serving run is behind the new one and moves on; raise NotComparable where it does not."""
     target = {topic: parts for topic, parts in target.items() if topic != ERASURES}
     seen, since = store.progress(serving), time.monotonic()
@@ -110,7 +111,7 @@ def _wait_for_serving(store: TableStore[Any], serving: Run, target: Progress) ->
         seen, since = (progress, time.monotonic()) if progress != seen else (seen, since)
 
 
-def _moves(store: TableStore[Any], serving: Run) -> bool:
+def _moves(store: TableStore, serving: Run) -> bool:
     state = store.state(serving)
     return store.is_held(serving.group, role=runner_of(serving)) and state is not None and not state.paused
 

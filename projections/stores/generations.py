@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import stamina
 
@@ -13,7 +12,7 @@ from projections.errors import GenerationMissing, RunAlreadyActive
 from projections.stores.port import REBUILDER, TableStore, ViewColumns, require_unchanged, runner_of
 from projections.stores.runs import BUILDING, BUILT, RETIRED, SERVING, Run
 
-Store = TableStore[Any]
+Store = TableStore
 
 
 def newest(store: Store, group: ProjectionGroup, status: str, *, remedy: str) -> Run:

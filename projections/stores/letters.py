@@ -34,7 +34,7 @@ def set_aside_topics(store: SqlTableStore, group: str) -> list[str]:
 class SetAsideLetters(Letters):
     """The records of one topic that a group has set aside. Raises NoServingGeneration, TableStoreUnavailable."""
 
-    def __init__(self, store: TableStore[Any], topic: str, *, group: str) -> None:
+    def __init__(self, store: TableStore, topic: str, *, group: str) -> None:
         assert isinstance(store, SqlTableStore)  # noqa: S101 - there is no other kind
         self._store, self._topic, self._group = store, topic, group
         self._run = store.serving_state(group).run

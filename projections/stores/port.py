@@ -1,6 +1,6 @@
 """The port of a table store: runs and generations of projection groups, and which of them serves.
 
-The form of its rows is a store's own. The work of Spark on them is behind another port, `projections.spark.keeping`.
+The form of its rows is a store's own. The work of Spark on them is in `projections.spark.keeping`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from projections.declaring.columns import ColumnType
 from projections.declaring.group import ProjectionGroup
-from projections.declaring.tables import Table
-from projections.declaring.views import View
 from projections.errors import DefinitionChanged, GenerationMissing, RunAlreadyActive
+from projections.stores.layout import GenerationLayout
 from projections.stores.runs import SERVING, Progress, Run, RunState, serving_of, superseded
 
 if TYPE_CHECKING:
@@ -25,66 +24,6 @@ ViewColumns = Mapping[str, Mapping[str, ColumnType]]
 
 REBUILDER: Final = "rebuild"  # makes, compares, switches and drops generations: one at a time
 VERIFIER: Final = "verify"
-
-
-class StoredTable(Protocol):
-    """A table of a generation: its name in the store."""
-
-    @property
-    def name(self) -> str:
-        """``state_*``, ``view_*``, with whatever the store puts before it."""
-
-
-class TablePlace(Protocol):
-    """Where the state of one table of a group is stored."""
-
-    @property
-    def table(self) -> Table:
-        """The table as it was declared."""
-
-    @property
-    def state(self) -> StoredTable:
-        """Its current rows."""
-
-
-class ViewPlace(Protocol):
-    """Where one view is stored."""
-
-    @property
-    def name(self) -> str:
-        """The view's name."""
-
-    @property
-    def definition(self) -> View:
-        """The view, its inputs resolved."""
-
-    @property
-    def columns(self) -> Mapping[str, ColumnType]:
-        """What its function returns."""
-
-    @property
-    def stored_columns(self) -> Mapping[str, ColumnType]:
-        """What is stored of it: its columns, and what changes are added to."""
-
-    @property
-    def view(self) -> StoredTable:
-        """Its rows."""
-
-
-class Generation(Protocol):
-    """The tables of one generation; views that others read come before these."""
-
-    @property
-    def name(self) -> str:
-        """How the store calls it."""
-
-    @property
-    def tables(self) -> Mapping[str, TablePlace]:
-        """The state, by the names of the group's tables."""
-
-    @property
-    def views(self) -> Mapping[str, ViewPlace]:
-        """The views, by their names."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +52,6 @@ class Difference:
     differing: tuple[DifferingRow, ...]
 
 
-Laid = TypeVar("Laid", bound=Generation)
-
-
 class Transactions(Protocol):
     """A database that is spoken to by SQL."""
 
@@ -126,7 +62,7 @@ class Transactions(Protocol):
         """A look, each query by itself, waiting for no writer."""
 
 
-class TableStore(ABC, Generic[Laid]):
+class TableStore(ABC):
     """State and views of projection groups, generation by generation, and the runs that keep them."""
 
     @property
@@ -189,15 +125,17 @@ class TableStore(ABC, Generic[Laid]):
         """Ask a run's runner to wait for a cut-over; it counts only while the group has a rebuilder."""
 
     @abstractmethod
-    def layout(self, group: ProjectionGroup, run: Run, view_columns: ViewColumns) -> Laid:
+    def layout(self, group: ProjectionGroup, run: Run, view_columns: ViewColumns) -> GenerationLayout:
         """The tables of a generation."""
 
     @abstractmethod
-    def begin_generation(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, Laid]:
+    def begin_generation(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
         """Make a new generation, without rows; those that never served are removed."""
 
     @abstractmethod
-    def switch(self, group: ProjectionGroup, run: Run, layout: Laid, *, recreated: Progress | None = None) -> bool:
+    def switch(
+        self, group: ProjectionGroup, run: Run, layout: GenerationLayout, *, recreated: Progress | None = None
+    ) -> bool:
         """Let a generation serve in one commit, unless readers would go back in time.
 
         Returns False, and changes nothing, where the serving run is ahead in any partition; those ``recreated`` do not
@@ -208,7 +146,7 @@ class TableStore(ABC, Generic[Laid]):
     def drop(self, run: Run) -> None:
         """Drop a generation's tables and its row."""
 
-    def let_go(self, run: Run, layout: Laid, *, before: int, most: int) -> Mapping[str, int]:
+    def let_go(self, run: Run, layout: GenerationLayout, *, before: int, most: int) -> Mapping[str, int]:
         """Let go of deleted rows that were deleted up to ``before``, in seconds since 1970, of a run we hold.
 
         At most so many of each table, in a short transaction, where there are such; returns how many deletions were
@@ -216,7 +154,7 @@ class TableStore(ABC, Generic[Laid]):
         """
         return {}
 
-    def forget(self, run: Run, layout: Laid, *, upto: int | None, most: int) -> Mapping[str, int]:
+    def forget(self, run: Run, layout: GenerationLayout, *, upto: int | None, most: int) -> Mapping[str, int]:
         """Forget rows of streams with a promise, and what was made of them; returns how many, by table.
 
         The run is one that we hold. ``upto`` is where the floor is from now on, None where it stays. At most so many
@@ -254,11 +192,13 @@ class TableStore(ABC, Generic[Laid]):
         """The row of the serving generation; raises NoServingGeneration."""
         return serving_of(self.states(group, SERVING), group)
 
-    def serving(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, Laid]:
+    def serving(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
         """The serving run of a group; raises NoServingGeneration or DefinitionChanged."""
         return self._unchanged(group, self.serving_state(group.name), view_columns)
 
-    def generation(self, group: ProjectionGroup, number: int, view_columns: ViewColumns) -> tuple[Run, Laid]:
+    def generation(
+        self, group: ProjectionGroup, number: int, view_columns: ViewColumns
+    ) -> tuple[Run, GenerationLayout]:
         """A generation of the group's present definition; raises GenerationMissing or DefinitionChanged."""
         state = self.state(Run(group.name, number, ""))
         if state is None:
@@ -269,11 +209,13 @@ class TableStore(ABC, Generic[Laid]):
             )
         return self._unchanged(group, state, view_columns)
 
-    def _unchanged(self, group: ProjectionGroup, state: RunState, view_columns: ViewColumns) -> tuple[Run, Laid]:
+    def _unchanged(
+        self, group: ProjectionGroup, state: RunState, view_columns: ViewColumns
+    ) -> tuple[Run, GenerationLayout]:
         require_unchanged(group, state, view_columns)
         return state.run, self.layout(group, state.run, view_columns)
 
-    def serve(self, group: ProjectionGroup, run: Run, layout: Laid, progress: Progress) -> None:
+    def serve(self, group: ProjectionGroup, run: Run, layout: GenerationLayout, progress: Progress) -> None:
         """Let a generation serve that is built up to ``progress``; raises RunSuperseded where it is behind."""
         self.record(run, progress=progress)
         if not self.switch(group, run, layout):

@@ -46,7 +46,7 @@ _TRIES = 12
 _LONGEST_NAME = 63  # of PostgreSQL's names, in bytes; ours are ASCII
 
 
-class SqlTableStore(TableStore[GenerationLayout]):
+class SqlTableStore(TableStore):
     """State and views of projection groups in one database."""
 
     dialect: ClassVar[Dialect]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -110,7 +110,7 @@ def opened_letters(home: Home, branches: str | None = None) -> Iterator[Letters]
         yield stack.enter_context(projections.letters(at, topic, group=home.group, engine=engine))
 
 
-def _place(home: Home, stack: ExitStack) -> tuple[Settings | SqlEventStore | TableStore[Any], Engine | None]:
+def _place(home: Home, stack: ExitStack) -> tuple[Settings | SqlEventStore | TableStore, Engine | None]:
     """Open what has the letters, and the database of the handler that gave them up."""
     if home.home is HomeKind.VIEWS:
         return stack.enter_context(closing(on_demand.open_table_store(_url(home.views_url, "--views-url")))), None
