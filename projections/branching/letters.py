@@ -13,8 +13,8 @@ from eventstore.deadletters.roads import Chosen, Road, to_topic
 from eventstore.deadletters.topic import TopicLetters
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import FactfoldError, ForeignRecord, ReplayRefused, SchemaError, UnknownEventType
-from eventstore.topics import BRANCH_HEADER, require_source
-from projections.declaring.branches import DEAD_LETTER, Branches
+from eventstore.topics import BRANCH_HEADER, DEAD_LETTERS, require_source
+from projections.declaring.branches import Branches
 from projections.errors import InvalidPredicate
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class BranchLetters(TopicLetters):
 
     def __init__(self, settings: Settings, branches: Branches | str) -> None:
         topic = branches if isinstance(branches, str) else branches.topic
-        super().__init__(settings, topic, f"{topic}.{DEAD_LETTER}")
+        super().__init__(settings, topic, f"{topic}.{DEAD_LETTERS}")
         self._branches = branches
 
     def _road(self, target: Target, chosen: Chosen) -> Road:
