@@ -15,20 +15,18 @@ if TYPE_CHECKING:
 _QUICK_SECONDS: Final = 2.0
 _LINE_SECONDS: Final = 10.0
 
-_LINE: Final = "{what}: {done:,} of {total:,}"
-
-Tell: TypeAlias = "Callable[..., None]"
-"""Called with what is done, the whole of it (0 if unknown), and what the work is at, if that changes."""
+Tell: TypeAlias = "Callable[[int, int], None]"
+"""Called with what is done and the whole of it."""
 
 
 @contextmanager
-def shown_progress(what: str, *, line: str = _LINE) -> Iterator[Tell]:
+def shown_progress(what: str) -> Iterator[Tell]:
     """A bar on stderr once something takes longer than two seconds, in a log a line every ten seconds."""
     if sys.stderr.isatty():
         with late_bar(what) as tell:
             yield tell
     else:
-        yield _lines(what, line)
+        yield _lines(what)
 
 
 @contextmanager
@@ -41,27 +39,26 @@ def late_bar(what: str) -> Iterator[Tell]:
     with ExitStack() as stack:
         bars: list[tuple[Progress, TaskID]] = []
 
-        def tell(done: int, total: int, at: str = what) -> None:
+        def tell(done: int, total: int) -> None:
             if _now() - begun < _QUICK_SECONDS:
                 return
             if not bars:
                 bar = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
                 bars.append((bar, bar.add_task(what)))
             for bar, task in bars:
-                bar.update(task, description=at, completed=done, total=total or None, refresh=True)
+                bar.update(task, completed=done, total=total, refresh=True)
 
         yield tell
 
 
-def _lines(what: str, line: str) -> Tell:
+def _lines(what: str) -> Tell:
     written_at = _now()
 
-    def tell(done: int, total: int, at: str = what) -> None:
+    def tell(done: int, total: int) -> None:
         nonlocal written_at
         if (now := _now()) - written_at > _LINE_SECONDS:
             written_at = now
-            sys.stderr.write(f"{line.format(what=at, done=done, total=total)}\n")
-            sys.stderr.flush()
+            sys.stderr.write(f"{what}: {done:,} of {total:,}\n")
 
     return tell
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from cdc import ComparisonProgress, PostgresSource, TableComparison
+from cdc import PostgresSource, TableComparison
 from cdc.errors import InvalidConnector
 from eventstore.errors import DeclarationError
-from factfold.cli import progress
 from factfold.cli.cdc import compare as command_line
-from factfold.cli.cdc.comparison_display import as_plain, tell, watched
+from factfold.cli.cdc.comparison_display import as_plain, tell
 from tests.commands import factfold
 
 FOUND = TableComparison(
@@ -77,16 +76,6 @@ def test_only_what_was_compared_and_is_the_same_is_equal(
 ) -> None:
     tell([found], show=1)
     assert capsys.readouterr().out.splitlines()[1].endswith(result)
-
-
-def test_a_line_says_which_table_is_compared_and_how_far(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = iter([0.0, 11.0])
-    monkeypatch.setattr(progress, "_now", lambda: next(now))
-    with watched() as on_progress:
-        on_progress(ComparisonProgress("public.items", "comparing", 1_000, 20_000))
-    assert capsys.readouterr().err == "public.items: comparing, 1,000 of about 20,000 rows\n"
 
 
 def test_json_has_all_counts_and_the_keys_that_are_shown() -> None:

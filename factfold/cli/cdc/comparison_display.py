@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from factfold.cli.progress import shown_progress
 from factfold.cli.shown_values import echo
 
 if TYPE_CHECKING:
-    from cdc import TableComparison
+    from cdc import ComparisonProgress, TableComparison
     from cdc.comparing.report import OnProgress
 
+_QUIET_SECONDS: Final = 2.0  # a bar that comes and goes at once is no help
+_LINE_SECONDS: Final = 10.0
 _KINDS: Final = {
     "missing": "in the source alone",
     "extra": "in the state alone",
@@ -24,8 +27,47 @@ _KINDS: Final = {
 @contextmanager
 def watched() -> Iterator[OnProgress]:
     """Show progress on stderr: a bar on a terminal after two seconds, else a line every ten."""
-    with shown_progress("comparing", line="{what}, {done:,} of about {total:,} rows") as on_progress:
-        yield lambda now: on_progress(now.rows, now.total, f"{now.table}: {now.step}")
+    if sys.stderr.isatty():
+        with _bar() as on_progress:
+            yield on_progress
+    else:
+        yield _lines()
+
+
+@contextmanager
+def _bar() -> Iterator[OnProgress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    begun, started = time.monotonic(), False
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("comparing", total=None)
+
+    def on_progress(now: ComparisonProgress) -> None:
+        nonlocal started
+        if not started and time.monotonic() - begun > _QUIET_SECONDS:
+            bar.start()
+            started = True
+        bar.update(task, description=f"{now.table}: {now.step}", completed=now.rows, total=now.total or None)
+
+    try:
+        yield on_progress
+    finally:
+        bar.stop()
+
+
+def _lines() -> OnProgress:
+    written_at = time.monotonic()
+
+    def on_progress(now: ComparisonProgress) -> None:
+        nonlocal written_at
+        if time.monotonic() - written_at >= _LINE_SECONDS:
+            written_at = time.monotonic()
+            sys.stderr.write(f"{now.table}: {now.step}, {now.rows:,} of about {now.total:,} rows\n")
+            sys.stderr.flush()
+
+    return on_progress
 
 
 def as_plain(comparison: TableComparison, *, show: int) -> dict[str, Any]:
