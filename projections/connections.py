@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from projections.declaring.lakes import LakeTables
-    from projections.stores.port import TableStore
+    from projections.stores.sql import TableStore
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eventstore.backends.sql.letters import SqlLetters
+from eventstore.backends.sql.store import SqlEventStore
 from eventstore.errors import WrongType
 from eventstore.extras import require_extra
 from eventstore.given_values import require_like, require_type
 from eventstore.settings import Settings
 from projections.declaring.branches import Branches
-from projections.stores.port import TableStore
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from eventstore import SqlEventStore
     from eventstore.deadletters import Letters
+    from projections.stores.sql import TableStore
 
 
 def letters(
@@ -67,9 +67,9 @@ def letters(
         from eventstore.deadletters.topic import GroupLetters  # needs the extra kafka
 
         return GroupLetters(at, topic, group)
-    if isinstance(at, TableStore):
-        from projections.stores.letters import SetAsideLetters  # needs the extra spark
+    if isinstance(at, SqlEventStore):
+        return SqlLetters(at, topic, group=group, engine=engine)
+    require_like(at, "serving_state", "at", takes="settings of Kafka, an event store or a store of views")
+    from projections.stores.letters import SetAsideLetters  # needs the extra spark, as its store does
 
-        return SetAsideLetters(at, topic, group=group)
-    require_like(at, "engine", "at", takes="settings of Kafka, an event store or a store of views")
-    return SqlLetters(at, topic, group=group, engine=engine)
+    return SetAsideLetters(at, topic, group=group)

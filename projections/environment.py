@@ -15,7 +15,7 @@ from projections.logs.erasures import LogWithErasures
 from projections.logs.port import RecordLog
 from projections.spark_settings import SparkSettings
 from projections.stores.opening import open_table_store
-from projections.stores.sql import SqlTableStore
+from projections.stores.sql import TableStore
 from projections.stores.sqlite import SqliteTableStore
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from projections.declaring.lakes import LakeTables
     from projections.logs.archive import ArchivableLog
     from projections.spark.keeping import Keeper
-    from projections.stores.port import TableStore
+    from projections.stores.sql import TableStore
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,6 @@ class Environment(Connections):
         """The operations of Spark on the tables of the store."""
         from projections.spark.keeping import Keeper  # needs the extra spark
 
-        assert isinstance(self.store, SqlTableStore)  # noqa: S101 - there is no other kind
         return Keeper(self, self.store)
 
 

@@ -32,7 +32,7 @@ from projections.errors import DefinitionChanged
 
 if TYPE_CHECKING:
     from projections import BatchReport, Environment, ProjectionGroup
-    from projections.stores.port import TableStore
+    from projections.stores.sql import TableStore
 
 SIGNATURES: Final = "FACTFOLD_DEV_SIGNATURES"
 """The variable that names the file in which one turn leaves the views' signatures for the next."""

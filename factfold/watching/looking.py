@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cdc.changes.change_records import Lookup
     from eventstore import Settings, SqlEventStore
     from projections.logs.port import OpenLog
-    from projections.stores.port import TableStore
     from projections.stores.runs import RunState
+    from projections.stores.sql import TableStore
 
 
 def look_at_store(metrics: WatchMetrics, store: SqlEventStore) -> None:

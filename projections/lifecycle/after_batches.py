@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from projections.environment import Environment
     from projections.lifecycle.metrics import RunMetrics
     from projections.outputs.publishing import ViewPublisher
-    from projections.stores.port import TableStore, Transactions
+    from projections.stores.port import Transactions
+    from projections.stores.sql import TableStore
 
 _MOST_SECONDS: Final = 0.1  # at a time: a batch on a quiet topic takes two tenths
 # Of a table, in a transaction: so few are looked up by their keys; of 5,000 PostgreSQL reads a state of a million rows.

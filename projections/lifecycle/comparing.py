@@ -15,8 +15,9 @@ from projections.spark.views.view_functions import view_columns
 from projections.stores.comparison import Copies
 from projections.stores.generations import newest, rebuilding
 from projections.stores.layout import GenerationLayout
-from projections.stores.port import DifferingRow, TableStore, runner_of
+from projections.stores.port import DifferingRow, runner_of
 from projections.stores.runs import BUILT, SERVING, Progress, Run, is_ahead
+from projections.stores.sql import TableStore
 
 _STILL_SECONDS: Final = 60.0  # a runner that has not moved for so long will not come to where the new generation is
 _LOOK_SECONDS: Final = 0.1

@@ -11,7 +11,7 @@ from projections.stores.port import REBUILDER
 from projections.stores.runs import SERVING, Run
 
 if TYPE_CHECKING:
-    from projections.stores.port import TableStore
+    from projections.stores.sql import TableStore
 
 log = structlog.get_logger()
 

@@ -20,7 +20,7 @@ from projections.stores.aside import ensure_set_aside, note_late, note_set_aside
 from projections.stores.comparison import Copies, common_columns
 from projections.stores.layout import GenerationLayout, generation_name
 from projections.stores.runs import BUILT, Run, RunState
-from projections.stores.sql import SqlTableStore
+from projections.stores.sql import TableStore
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class Keeper:
     """Loads, keeps and compares the tables of a store by Spark."""
 
-    def __init__(self, environment: Connections, store: SqlTableStore) -> None:
+    def __init__(self, environment: Connections, store: TableStore) -> None:
         self._environment = environment
         self._store = store
 

@@ -16,7 +16,7 @@ from projections.stores.digest import digest_rows
 from projections.stores.layout import GenerationLayout, ViewLayout, generation_name
 from projections.stores.port import Difference, DifferingRow, Rows
 from projections.stores.runs import Progress, Run
-from projections.stores.sql import SqlTableStore
+from projections.stores.sql import TableStore
 
 _SAMPLE: Final = 5  # of each side: enough to see what is wrong
 
@@ -25,7 +25,7 @@ _SAMPLE: Final = 5  # of each side: enough to see what is wrong
 class Copies:
     """Views of a run as of one moment, in the copies of a layout, with the columns that are compared of each view."""
 
-    store: SqlTableStore
+    store: TableStore
     run: Run
     layout: GenerationLayout
     columns: Mapping[str, Sequence[str]]
@@ -75,7 +75,7 @@ class Copies:
 
 
 def compared(
-    store: SqlTableStore,
+    store: TableStore,
     one: sa.Table,
     other: sa.Table,
     *,
@@ -88,14 +88,14 @@ def compared(
     return Difference(_digested(store, one, key, shown), _digested(store, other, key, shown), differing)
 
 
-def _digested(store: SqlTableStore, table: sa.Table, key: Sequence[str], shown: Mapping[str, ColumnType]) -> Rows:
+def _digested(store: TableStore, table: sa.Table, key: Sequence[str], shown: Mapping[str, ColumnType]) -> Rows:
     if all(kind.kind != "double" for kind in shown.values()):
         return Rows(*digest_rows(store.target(table).fetch(shown, order_by=key)))
     with store.looking() as connection:
         return Rows(None, int(connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0))
 
 
-def common_columns(store: SqlTableStore, serving: Run, layout: GenerationLayout) -> dict[str, tuple[str, ...]]:
+def common_columns(store: TableStore, serving: Run, layout: GenerationLayout) -> dict[str, tuple[str, ...]]:
     """The columns, by view, that the serving generation has of the same types; views of which it has the key.
 
     Its definition may no longer exist: its tables have the columns. Views that forget rows are left out, as incomplete.
@@ -131,7 +131,7 @@ def _columns(connection: sa.Connection, table: sa.Table) -> dict[str, str]:
 
 
 def differing_rows(
-    store: SqlTableStore, one: sa.Table, other: sa.Table, *, key: Sequence[str], columns: Sequence[str]
+    store: TableStore, one: sa.Table, other: sa.Table, *, key: Sequence[str], columns: Sequence[str]
 ) -> tuple[DifferingRow, ...]:
     """Some rows that only one of two tables has, or that differ: at most five found from each side."""
     with store.looking() as connection:
@@ -145,7 +145,7 @@ def differing_rows(
 
 
 def _only_left(
-    store: SqlTableStore, left: sa.Table, right: sa.Table, key: Sequence[str], columns: Sequence[str]
+    store: TableStore, left: sa.Table, right: sa.Table, key: Sequence[str], columns: Sequence[str]
 ) -> sa.Select[Any]:
     rest = store.minus(*(sa.select(*(table.c[c] for c in columns)) for table in (left, right))).subquery()
     return sa.select(*(rest.c[c] for c in key)).limit(_SAMPLE)

@@ -17,11 +17,10 @@ from eventstore.backends.sql.utc_times import in_utc
 from eventstore.deadletters.letters import Action, Contents, Deed, Letter, Letters, OnProgress, Settled, Target
 from eventstore.errors import ReplayRefused
 from projections.stores.layout import aside_table, generation_name
-from projections.stores.port import TableStore
-from projections.stores.sql import SqlTableStore
+from projections.stores.sql import TableStore
 
 
-def set_aside_topics(store: SqlTableStore, group: str) -> list[str]:
+def set_aside_topics(store: TableStore, group: str) -> list[str]:
     """Return the topics whose records the serving generation of a group has set aside. Raises NoServingGeneration."""
     run = store.serving_state(group).run
     aside = aside_table(store.dialect.name_space(generation_name(group, run.generation)))
@@ -35,7 +34,6 @@ class SetAsideLetters(Letters):
     """The records of one topic that a group has set aside. Raises NoServingGeneration, TableStoreUnavailable."""
 
     def __init__(self, store: TableStore, topic: str, *, group: str) -> None:
-        assert isinstance(store, SqlTableStore)  # noqa: S101 - there is no other kind
         self._store, self._topic, self._group = store, topic, group
         self._run = store.serving_state(group).run
         self._aside = aside_table(store.dialect.name_space(generation_name(group, self._run.generation)))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from eventstore import Settings, SqlEventStore
     from eventstore.deadletters import Letters
-    from projections.stores.port import TableStore
+    from projections.stores.sql import TableStore
 
 Topic = Annotated[str, typer.Argument(help="The topic whose records were given up.")]
 Group = Annotated[

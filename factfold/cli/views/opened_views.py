@@ -12,7 +12,7 @@ from projections.errors import TableStoreUnavailable
 
 if TYPE_CHECKING:
     from projections import ProjectionGroup
-    from projections.stores.port import TableStore
+    from projections.stores.sql import TableStore
 
 
 @contextmanager
