@@ -3,7 +3,6 @@ from projections.declaring.branches import (
     Branches as Branches,
     branches as branches,
 )
-from projections.branching.letters import branch_letters as branch_letters
 from projections.branching.metrics import RouterMetrics as RouterMetrics
 from projections.branching.router import (
     Router as Router,
@@ -14,6 +13,7 @@ from projections.branching.router import (
 )
 from projections.branching.status import BranchesStatus as BranchesStatus
 from projections.branching.store_branches import branch_source as branch_source
+from projections.dead_letters import letters as letters
 from projections.declaring.setters import on as on
 from projections.environment import Environment as Environment
 from projections.errors import (
@@ -84,7 +84,6 @@ from projections.declaring.tables import Table as Table
 from projections.stores.compared import ComparedGroup as ComparedGroup
 from projections.stores.explaining import explain as explain
 from projections.stores.histories import rows_as_of as rows_as_of
-from projections.stores.letters import set_aside_letters as set_aside_letters
 from projections.declaring.timing.histories import history as history
 from projections.declaring.timing.operands import (
     previous as previous,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eventstore.closing import Closing
 from eventstore.erasure import FollowedKeys
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from projections.declaring.view_topics import LakeTables
-    from projections.stores.port import TableStore
+    from projections.stores.sql import TableStore
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Connections(Closing):
 
     spark: SparkSession
     small: SparkSession
-    store: TableStore[Any]
+    store: TableStore
     log: RecordLog
     keys: FollowedKeys | None = None
 

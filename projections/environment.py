@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eventstore.erasure import FollowedKeys
 from eventstore.settings import Settings
@@ -15,7 +15,7 @@ from projections.logs.erasures import LogWithErasures
 from projections.logs.port import RecordLog
 from projections.spark_settings import SparkSettings
 from projections.stores.opening import open_table_store
-from projections.stores.sql import SqlTableStore
+from projections.stores.sql import TableStore
 from projections.stores.sqlite import SqliteTableStore
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from projections.declaring.view_topics import LakeTables
     from projections.logs.archive import ArchivableLog
     from projections.spark.keeping import Keeper
-    from projections.stores.port import TableStore
+    from projections.stores.sql import TableStore
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Environment(Connections):
     def of(
         spark: SparkSession,
         small: SparkSession,
-        store: TableStore[Any],
+        store: TableStore,
         log: RecordLog,
         keys: FollowedKeys | None = None,
     ) -> Environment:
@@ -130,15 +130,14 @@ class Environment(Connections):
         return DeltaTables.of(self.spark)
 
     @cached_property
-    def keeper(self) -> Keeper[Any]:
+    def keeper(self) -> Keeper:
         """The operations of Spark on the tables of the store."""
-        from projections.spark.sql_keeping import SqlKeeper  # needs the extra spark
+        from projections.spark.keeping import Keeper  # needs the extra spark
 
-        assert isinstance(self.store, SqlTableStore)  # noqa: S101 - there is no other kind
-        return SqlKeeper(self, self.store)
+        return Keeper(self, self.store)
 
 
-def _prepared(views_url: str) -> TableStore[Any]:
+def _prepared(views_url: str) -> TableStore:
     store = open_table_store(views_url)
     store.prepare()
     return store

@@ -9,9 +9,10 @@ import sqlalchemy as sa
 
 from eventstore import RecordedEvent
 from eventstore.backends.sql.reactions import SqlInboxes
-from eventstore.deadletters import by_cause, group_letters
+from eventstore.deadletters import by_cause
 from eventstore.inspection.store_log import StoreLog
 from eventstore.inspection.tracing import Step, trace
+from projections import letters
 from sample_app.background import wait_until
 from sample_app.fulfilment import Books
 from sample_app.fulfilment.running import RunningFulfilment
@@ -40,13 +41,13 @@ def end_orders(story: Story, road: Road, running: RunningFulfilment, *, placed: 
 
 def replay_dead_letters(story: Story, road: Road, receipts: Receipts, *, payments: int) -> None:
     """List the payments whose receipts were not printed, repair the printer, and send them back."""
-    with group_letters(road.settings, TOPIC, group=GROUP) as letters:
+    with letters(road.settings, TOPIC, group=GROUP) as opened:
         with story.step("dead letters of the receipts listed, and replayed after the repair"):
-            causes = by_cause(letters.open())
+            causes = by_cause(opened.open())
             receipts.repair()
-            replayed = letters.replay(by="demo")
+            replayed = opened.replay(by="demo")
             wait_until(lambda: receipts.printed() == payments, deadline=60, what="every receipt printed")
-            left = len(list(letters.open()))
+            left = len(list(opened.open()))
     story.facts["dead_letters"] = {
         "causes": [{"error": one.error, "pattern": one.pattern, "count": one.count} for one in causes],
         "replayed": replayed.count,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cdc import ConnectClient
     from factfold.stack import LocalStack
     from projections import Environment
-    from projections.stores.sql import SqlTableStore
+    from projections.stores.sql import TableStore
 
 
 _COMPLAINS = re.compile(r"\b(WARN|ERROR|FATAL|PANIC)\b")
@@ -199,9 +199,9 @@ def environment(
     from projections.spark.session import small_batch_session
     from projections.stores.postgres import PostgresTableStore
 
-    opened: list[SqlTableStore] = []
+    opened: list[TableStore] = []
 
-    def create(store: SqlTableStore | None = None) -> Environment:
+    def create(store: TableStore | None = None) -> Environment:
         store = store or PostgresTableStore(database())
         opened.append(store)
         store.prepare()

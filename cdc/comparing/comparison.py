@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from cdc.comparing.chunks import CHUNK_ROWS, FirstLook, look
 from cdc.comparing.passage import Passage
 from cdc.comparing.repairing import Repair
-from cdc.comparing.report import ComparisonProgress, OnProgress, TableComparison
-from cdc.comparing.rows import Key, Rows, ordered
+from cdc.comparing.report import OnProgress, TableComparison
+from cdc.comparing.rows import Key, Rows
 from cdc.comparing.settling import Settled, settle
 from cdc.comparing.source_table import (
     ORDERS_BY_BYTES,
@@ -29,6 +29,7 @@ from cdc.comparing.source_table import (
     source_table,
 )
 from cdc.comparing.state import StateTable
+from cdc.comparing.walk import PATIENCE, Walk
 from cdc.errors import InvalidConnector
 from cdc.identifiers import TableName
 
@@ -39,13 +40,11 @@ if TYPE_CHECKING:
     from cdc.source.signals import Signals
     from eventstore.settings import Settings
 
-PATIENCE: Final = 120.0
 _STILL: Final = (
     "the rows were read again, and still differ: look for transforms of the connector that change or drop rows, and "
     "for records that the group has set aside, then rebuild the group"
 )
 _STATELESS: Final = "not compared: no state of the groups is made from it"
-_SHOWN: Final = 20  # differing keys whose columns are named
 
 
 def compare(
@@ -90,7 +89,10 @@ def compare(
         for table in source.tables if tables is None else tables:
             topic = source.topic(table)
             ours = [one for one in states if one.topic == topic]
-            comparisons += [_Look(engine, passage, table, one, chunk, on_progress, repair).compared() for one in ours]
+            for one in ours:
+                comparisons.append(
+                    _compared(engine, passage, table, one, chunk=chunk, repair=repair, on_progress=on_progress)
+                )
             comparisons += [] if ours else [TableComparison(table, "", (), notes=(_STATELESS,))]
     return tuple(comparisons)
 
@@ -105,124 +107,83 @@ def _require_servers(states: Sequence[StateTable]) -> None:
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Look:
-    """The comparison of one table with one state."""
-
-    engine: Engine
-    passage: Passage
-    table: str
-    state: StateTable
-    chunk: int
-    on_progress: OnProgress
-    signals: Signals | None
-
-    def compared(self) -> TableComparison:
-        """Look at all rows, and again at those that differ."""
-        with reading(self.engine) as ours, self.state.connect() as theirs:
-            table = source_table(ours, TableName.parse(self.table))
-            fit = comparable(table, self.state)
-            report = TableComparison(
-                self.table,
-                self.state.name,
-                self.state.key,
-                faults=fit.faults,
-                notes=fit.notes,
-                not_compared=fit.not_compared,
-            )
-            if fit.why_not is not None:
-                return dataclasses.replace(report, faults=(*fit.faults, fit.why_not))
-            by_bytes = bool(theirs.exec_driver_sql(ORDERS_BY_BYTES).scalar_one())
-            sides = _Sides(
-                table,
-                source_rows(ours, table, self.state, fit.columns),
-                self.state.rows(theirs, fit.columns, orders_by_bytes=by_bytes),
-            )
-            return self._rows_compared(report, sides)
-
-    def _rows_compared(self, report: TableComparison, sides: _Sides) -> TableComparison:
-        first = self._look(sides)
+def _compared(
+    engine: Engine,
+    passage: Passage,
+    name: str,
+    state: StateTable,
+    *,
+    chunk: int,
+    repair: Signals | None,
+    on_progress: OnProgress,
+) -> TableComparison:
+    """Look at all rows, and again at those that differ."""
+    with reading(engine) as ours, state.connect() as theirs:
+        table = source_table(ours, TableName.parse(name))
+        fit = comparable(table, state)
+        report = TableComparison(
+            name, state.name, state.key, faults=fit.faults, notes=fit.notes, not_compared=fit.not_compared
+        )
+        if fit.why_not is not None:
+            return dataclasses.replace(report, faults=(*fit.faults, fit.why_not))
+        by_bytes = bool(theirs.exec_driver_sql(ORDERS_BY_BYTES).scalar_one())
+        rows = source_rows(ours, table, state, fit.columns)
+        stored = state.rows(theirs, fit.columns, orders_by_bytes=by_bytes)
+        sides = _Sides(name, state, on_progress, table, rows, stored, passage, repair)
+        first = sides.look(chunk)
         report = dataclasses.replace(
             report, source_rows=first.source_rows, state_rows=first.state_rows, chunks=first.chunks
         )
-        settled = self._settled(sides, first.suspects)
-        if self.signals is None or not settled.wrong:
-            return self._reported(report, sides, settled)
-        unrepaired = self._repair(self.signals, sides, settled)
-        left = self._settled(sides, settled.wrong)
-        repaired = len(settled.wrong) - len(left.wrong) - len(left.changing)
-        left.changing += settled.changing
-        report = self._reported(report, sides, left)
-        return dataclasses.replace(report, repaired=repaired, unrepaired=(unrepaired or _STILL) if left.wrong else None)
-
-    def _look(self, sides: _Sides) -> FirstLook:
-        kinds = tuple(self.state.forms[name].kind for name in self.state.key)
-        total = max(sides.source.estimate, 0)
-        self._report_progress("comparing", 0, total)
-        return look(
-            sides.source,
-            sides.state,
-            orders=kinds,
-            chunk=self.chunk,
-            on_compared=lambda rows: self._report_progress("comparing", rows, total),
-        )
-
-    def _settled(self, sides: _Sides, suspects: Sequence[Key]) -> Settled:
-        """Look at some keys again until what they show is certain."""
-        self._report_progress("settling", 0, len(suspects))
-        return settle(
-            sides.source,
-            sides.state,
-            suspects,
-            here=self.passage.here,
-            wait=lambda place: self.passage.wait(self.state, place),
-        )
-
-    def _repair(self, signals: Signals, sides: _Sides, settled: Settled) -> str | None:
-        self._report_progress("repairing", 0, len(settled.wrong))
-        repair = Repair(
-            signals,
-            self.table,
-            self.state,
-            lambda ranges: condition(sides.source.connection, sides.table, self.state, ranges),
-        )
-        return repair.run(settled, before=self.passage.ends(self.state.topic))
-
-    def _reported(self, report: TableComparison, sides: _Sides, settled: Settled) -> TableComparison:
-        kinds = [self.state.forms[name].kind for name in self.state.key]
-
-        def in_order(keys: Sequence[Key]) -> tuple[Key, ...]:
-            return tuple(sorted(keys, key=lambda key: ordered(key, kinds)))
-
-        differing = in_order(settled.differing)
-        return dataclasses.replace(
-            report,
-            missing=in_order(settled.missing),
-            extra=in_order(settled.extra),
-            differing=differing,
-            changing=in_order(settled.changing),
-            differing_columns=_columns(sides, differing[:_SHOWN]),
-        )
-
-    def _report_progress(self, step: str, rows: int, total: int) -> None:
-        self.on_progress(ComparisonProgress(self.table, step, rows, total))
+        return sides.compared(report, first.suspects, repairs=repair is not None)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Sides:
+class _Sides(Walk):
     """The rows of a table in both databases."""
 
-    table: SourceTable
+    declared: SourceTable
     source: Rows
-    state: Rows
+    stored: Rows
+    passage: Passage
+    signals: Signals | None
 
+    def look(self, chunk: int) -> FirstLook:
+        """Compare all rows, chunk by chunk."""
+        kinds = tuple(self.state.forms[name].kind for name in self.state.key)
+        total = max(self.source.estimate, 0)
+        self.tell("comparing", 0, total)
+        return look(
+            self.source,
+            self.stored,
+            orders=kinds,
+            chunk=chunk,
+            on_compared=lambda rows: self.tell("comparing", rows, total),
+        )
 
-def _columns(sides: _Sides, keys: Sequence[Key]) -> dict[Key, tuple[str, ...]]:
-    """The names of the columns in which some rows differ."""
-    if not keys:
-        return {}
-    names = tuple(sides.source.columns)
-    ours, theirs = sides.source.columns_of(keys), sides.state.columns_of(keys)
-    nothing = (None,) * len(names)
-    pairs = {key: zip(names, ours.get(key, nothing), theirs.get(key, nothing), strict=True) for key in keys}
-    return {key: tuple(name for name, one, other in columns if one != other) for key, columns in pairs.items()}
+    def settle(self, suspects: Sequence[Key]) -> Settled:
+        """Wait for the state to pass the source's place in its log, and look again."""
+        self.tell("settling", 0, len(suspects))
+        passage = self.passage
+        return settle(
+            self.source, self.stored, suspects, here=passage.here, wait=lambda place: passage.wait(self.state, place)
+        )
+
+    def repair(self, settled: Settled) -> str | None:
+        """Let the connector read rows again."""
+        assert self.signals is not None  # noqa: S101 - repairs are asked for by signals
+        self.tell("repairing", 0, len(settled.wrong))
+        repair = Repair(
+            self.signals,
+            self.table,
+            self.state,
+            lambda ranges: condition(self.source.connection, self.declared, self.state, ranges),
+        )
+        return repair.run(settled, before=self.passage.ends(self.state.topic)) or _STILL
+
+    def columns(self, keys: Sequence[Key]) -> dict[Key, tuple[str, ...]]:
+        """Compare a digest of each column."""
+        names = tuple(self.source.columns)
+        ours, theirs = self.source.columns_of(keys), self.stored.columns_of(keys)
+        nothing = (None,) * len(names)
+        pairs = {key: zip(names, ours.get(key, nothing), theirs.get(key, nothing), strict=True) for key in keys}
+        return {key: tuple(name for name, one, other in columns if one != other) for key, columns in pairs.items()}

@@ -17,9 +17,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc.comparing.report import ComparisonProgress, OnProgress, TableComparison
-from cdc.comparing.rows import Key, ordered
+from cdc.comparing.rows import Key
+from cdc.comparing.settling import Settled
+from cdc.comparing.source_table import unmatched
 from cdc.comparing.sqlite_text import source_text, state_text
 from cdc.comparing.state import StateTable
+from cdc.comparing.walk import PATIENCE, Walk
 from cdc.embedded.triggers import delete_again, read_again
 from cdc.errors import InvalidConnector, SourceNotReady, StateBehind
 from cdc.identifiers import quoted
@@ -27,11 +30,8 @@ from cdc.identifiers import quoted
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-PATIENCE: Final = 120.0
 _LOOK_SECONDS: Final = 0.2
-_SHOWN: Final = 20
 _PENDING: Final = "SELECT DISTINCT message_key FROM factfold_changes WHERE topic = ? AND position >= ?"
-_ABSENT: Final = "remove it from the model, or give it its new name, and rebuild the group"
 
 
 def compare_embedded(
@@ -68,7 +68,7 @@ def compare_embedded(
             table = _table_of(connection, state)
         if tables is None or table in tables:
             on_progress(ComparisonProgress(table, "comparing", 0, 0))
-            comparisons.append(_Look(state, table, patience).compared(repair=repair))
+            comparisons.append(_compared(state, table, patience=patience, repair=repair, tell=on_progress))
     missing = set(tables or ()) - {one.table for one in comparisons}
     if missing:
         raise InvalidConnector(
@@ -78,82 +78,35 @@ def compare_embedded(
     return tuple(comparisons)
 
 
-@dataclasses.dataclass
-class _Differences:
-    """Keys that differ and have no change on its way, and those that have."""
-
-    rows: int = 0
-    stored: int = 0
-    missing: set[Key] = dataclasses.field(default_factory=set)
-    extra: set[Key] = dataclasses.field(default_factory=set)
-    differing: set[Key] = dataclasses.field(default_factory=set)
-    pending: set[Key] = dataclasses.field(default_factory=set)
-
-
 @dataclasses.dataclass(frozen=True)
-class _Look:
-    """The comparison of one table with one state."""
+class _File(Walk):
+    """A table and a state in one file, with the texts of the columns that can be compared, on both sides."""
 
-    state: StateTable
-    table: str
+    texts: Mapping[str, tuple[str, str]]
     patience: float
 
-    def compared(self, *, repair: bool) -> TableComparison:
-        """Compare, repair what differs, and compare again."""
-        report, columns = self._report()
-        if any(name not in columns for name in self.state.key):
-            return dataclasses.replace(report, faults=(*report.faults, "a key column cannot be compared"))
-        differences = self._settled(columns)
-        wrong = differences.missing | differences.extra | differences.differing
-        if not (repair and wrong):
-            return self._reported(report, differences, columns)
-        self._repair(differences, columns)
-        left = self._settled(columns)
-        repaired = len(wrong - left.missing - left.extra - left.differing)
-        return dataclasses.replace(self._reported(report, left, columns), repaired=repaired)
+    def settle(self, suspects: Sequence[Key]) -> Settled:
+        """Look again, at the keys whose changes were on their way, until they are applied; StateBehind.
 
-    def _report(self) -> tuple[TableComparison, dict[str, tuple[str, str]]]:
-        """What is known of the columns, and the texts of those that can be compared, on both sides."""
-        with _reading(self.state) as connection:
-            there = _columns(connection, self.table)
-        known = {name: self.state.fields.get(name, name) for name in self.state.forms}
-        present = {name: form for name, form in self.state.forms.items() if known[name] in there}
-        texts = {
-            name: (text, state_text(form, quoted(name)))
-            for name, form in present.items()
-            if (text := source_text(form, quoted(known[name]))) is not None
-        }
-        kinds = {name: form.kind for name, form in present.items() if name not in texts}
-        report = TableComparison(
-            self.table,
-            self.state.name,
-            self.state.key,
-            chunks=1,
-            faults=tuple(f"column {n} is not in the source; {_ABSENT}" for n in known.values() if n not in there),
-            notes=tuple(
-                f"column {n} of the source is not declared in the model" for n in there if n not in known.values()
-            ),
-            not_compared={name: f"{kind} has no common form in SQLite" for name, kind in kinds.items()},
-        )
-        return report, texts
-
-    def _settled(self, columns: Mapping[str, tuple[str, str]]) -> _Differences:
-        """Look again, at the keys whose changes were on their way, until they are applied; StateBehind."""
-        until, differences = time.monotonic() + self.patience, self._look(columns)
-        while differences.pending:
+        One query sees all rows: the suspects are among them.
+        """
+        until, (settled, pending) = time.monotonic() + self.patience, self._look()
+        while pending:
             if time.monotonic() > until:
                 raise self._behind()
             time.sleep(_LOOK_SECONDS)
-            again = self._look(columns)
-            for kind in ("missing", "extra", "differing"):
-                getattr(differences, kind).update(getattr(again, kind) & differences.pending)
-            differences.pending &= again.pending
-        return differences
+            again, still = self._look()
+            settled.missing += pending.intersection(again.missing)
+            settled.extra += pending.intersection(again.extra)
+            settled.differing += pending.intersection(again.differing)
+            pending &= still
+        return settled
 
-    def _look(self, columns: Mapping[str, tuple[str, str]]) -> _Differences:
+    def _look(self) -> tuple[Settled, set[Key]]:
+        """Return the keys that differ and have no change on its way, and those that have."""
         # Asked for first: what the state has applied since only seems to be on its way.
         progress = self.state.progress().get(0, 0)
-        ours, theirs = self._selects(columns)
+        ours, theirs = self._selects()
         keys = ", ".join(f"k{n}" for n in range(len(self.state.key)))
         with _reading(self.state) as connection:
             one, other = (
@@ -165,29 +118,30 @@ class _Look:
                 int(connection.exec_driver_sql(f"SELECT count(*) FROM ({each})").scalar_one())  # noqa: S608
                 for each in (ours, theirs)
             )
-        missing, extra, differing = (kind - pending for kind in (one - other, other - one, one & other))
-        return _Differences(rows, stored, missing, extra, differing, pending)
+        missing, extra, differing = (list(kind - pending) for kind in (one - other, other - one, one & other))
+        return Settled(missing, extra, differing, source_rows=rows, state_rows=stored), pending
 
     def _pending(self, connection: Connection, progress: int) -> set[Key]:
         keys = connection.exec_driver_sql(_PENDING, (self.state.topic, progress)).scalars()
         return {self.state.decode_key(key.encode(), self.state.topic) for key in keys}
 
-    def _selects(self, columns: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
+    def _selects(self) -> tuple[str, str]:
         """The rows of both sides as texts, the key first."""
         sides = []
         for side, relation in ((0, quoted(self.table)), (1, f"{self.state.relation} WHERE NOT _deleted")):
-            key = [f"{columns[name][side]} AS k{n}" for n, name in enumerate(self.state.key)]
-            rest = [f"{texts[side]} AS c{n}" for n, texts in enumerate(columns.values())]
+            key = [f"{self.texts[name][side]} AS k{n}" for n, name in enumerate(self.state.key)]
+            rest = [f"{texts[side]} AS c{n}" for n, texts in enumerate(self.texts.values())]
             sides.append(f"SELECT {', '.join([*key, *rest])} FROM {relation}")  # noqa: S608
         return sides[0], sides[1]
 
-    def _repair(self, differences: _Differences, columns: Mapping[str, tuple[str, str]]) -> None:
-        texts = [columns[name][0] for name in self.state.key]
+    def repair(self, settled: Settled) -> str | None:
+        """Write new change records."""
+        texts = [self.texts[name][0] for name in self.state.key]
         with self.state.writing() as connection:
-            again = differences.missing | differences.differing
-            if again:
+            if again := {*settled.missing, *settled.differing}:
                 read_again(connection, self.table, where=f"({', '.join(texts)}) IN ({_listed(texts)})", values=again)
-            delete_again(connection, self.table, self.state.topic, self._message_keys(connection, differences.extra))
+            delete_again(connection, self.table, self.state.topic, self._message_keys(connection, settled.extra))
+        return None
 
     def _message_keys(self, connection: Connection, keys: Collection[Key]) -> list[str]:
         if not keys:
@@ -196,36 +150,15 @@ class _Look:
         known = connection.exec_driver_sql(query, (self.state.topic,)).scalars().all()
         return [key for key in known if self.state.decode_key(key.encode(), self.state.topic) in keys]
 
-    def _reported(
-        self, report: TableComparison, differences: _Differences, columns: Mapping[str, tuple[str, str]]
-    ) -> TableComparison:
-        kinds = [self.state.forms[name].kind for name in self.state.key]
-
-        def in_order(keys: Collection[Key]) -> tuple[Key, ...]:
-            return tuple(sorted(keys, key=lambda key: ordered(key, kinds)))
-
-        differing = in_order(differences.differing)
-        return dataclasses.replace(
-            report,
-            source_rows=differences.rows,
-            state_rows=differences.stored,
-            missing=in_order(differences.missing),
-            extra=in_order(differences.extra),
-            differing=differing,
-            differing_columns=dict(self._columns_of(differing[:_SHOWN], columns)),
-        )
-
-    def _columns_of(
-        self, keys: Sequence[Key], columns: Mapping[str, tuple[str, str]]
-    ) -> Iterator[tuple[Key, tuple[str, ...]]]:
-        ours, theirs = self._selects(columns)
+    def columns(self, keys: Sequence[Key]) -> dict[Key, tuple[str, ...]]:
+        """Hold the texts of each row against each other."""
+        ours, theirs = self._selects()
         same = " AND ".join(f"a.k{n} = b.k{n} AND a.k{n} = ?" for n in range(len(self.state.key)))
-        differ = ", ".join(f"a.c{n} IS NOT b.c{n}" for n in range(len(columns)))
+        differ = ", ".join(f"a.c{n} IS NOT b.c{n}" for n in range(len(self.texts)))
+        query = f"SELECT {differ} FROM ({ours}) a JOIN ({theirs}) b ON {same}"  # noqa: S608
         with _reading(self.state) as connection:
-            for key in keys:
-                query = f"SELECT {differ} FROM ({ours}) a JOIN ({theirs}) b ON {same}"  # noqa: S608
-                for row in connection.exec_driver_sql(query, key):
-                    yield key, tuple(name for name, differs in zip(columns, row, strict=True) if differs)
+            rows = [(key, row) for key in keys for row in connection.exec_driver_sql(query, key)]
+        return {key: tuple(n for n, differs in zip(self.texts, row, strict=True) if differs) for key, row in rows}
 
     def _behind(self) -> StateBehind:
         return StateBehind(
@@ -233,6 +166,26 @@ class _Look:
             remedy="let the group's runner run (factfold projections run), or wait longer: --timeout",
             place=self.state.place,
         )
+
+
+def _compared(state: StateTable, table: str, *, patience: float, repair: bool, tell: OnProgress) -> TableComparison:
+    """Compare, repair what differs, and compare again."""
+    with _reading(state) as connection:
+        there = _columns(connection, table)
+    known = {name: state.fields.get(name, name) for name in state.forms}
+    present = {name: form for name, form in state.forms.items() if known[name] in there}
+    texts = {
+        name: (text, state_text(form, quoted(name)))
+        for name, form in present.items()
+        if (text := source_text(form, quoted(known[name]))) is not None
+    }
+    faults, notes = unmatched(known, there)
+    kinds = {name: form.kind for name, form in present.items() if name not in texts}
+    left_out = {name: f"{kind} has no common form in SQLite" for name, kind in kinds.items()}
+    report = TableComparison(table, state.name, state.key, chunks=1, faults=faults, notes=notes, not_compared=left_out)
+    if any(name not in texts for name in state.key):
+        return dataclasses.replace(report, faults=(*faults, "a key column cannot be compared"))
+    return _File(table, state, tell, texts, patience).compared(report, (), repairs=repair)
 
 
 def _listed(texts: Sequence[str]) -> str:

@@ -22,13 +22,18 @@ _IN_MEMORY: Final = 100_000  # keys of one wait; half a kilobyte each
 
 @dataclass
 class Settled:
-    """What is certain of the suspects: keys by kind of difference, and the state's rows at extra and other keys."""
+    """What is certain of the suspects: keys by kind of difference, and the state's rows at extra and other keys.
+
+    The counts are those of a look at all rows.
+    """
 
     missing: list[Key] = field(default_factory=list)
     extra: list[Key] = field(default_factory=list)
     differing: list[Key] = field(default_factory=list)
     changing: list[Key] = field(default_factory=list)
     stored: dict[Key, SeenRow] = field(default_factory=dict)
+    source_rows: int = 0
+    state_rows: int = 0
 
     @property
     def wrong(self) -> list[Key]:

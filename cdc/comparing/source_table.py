@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
@@ -135,10 +135,14 @@ def comparable(table: SourceTable, state: Declared) -> Comparable:
             not_compared[name] = f"{column.declared} in the source, {form.kind} in the state"
         else:
             columns[name] = text
-    faults = tuple(f"column {field} is not in the source; {_ABSENT}" for n, field in known.items() if n not in present)
-    more = [field for field in table.columns if field not in known.values()]
-    notes = tuple(f"column {field} of the source is not declared in the model" for field in more)
-    return Comparable(columns, not_compared, faults, notes, _why_not(table, state, columns))
+    return Comparable(columns, not_compared, *unmatched(known, table.columns), _why_not(table, state, columns))
+
+
+def unmatched(known: Mapping[str, str], there: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the faults of columns that the source lacks, and notes on those that the model does not declare."""
+    faults = (f"column {field} is not in the source; {_ABSENT}" for field in known.values() if field not in there)
+    undeclared = (field for field in there if field not in known.values())
+    return tuple(faults), tuple(f"column {field} of the source is not declared in the model" for field in undeclared)
 
 
 _ABSENT: Final = "remove it from the model, or give it its new name, and rebuild the group"

@@ -1,12 +1,12 @@
-"""The port of the homes of dead letters: what is open there, what a letter holds, what you do with it.
+"""Dead letters, whatever their home: choose open letters, act on them, and note each action.
 
-    with group_letters(settings, "payment.suspicious", group="fraud") as letters:
-        for cause in by_cause(letters.open()):
+    with letters(settings, "payment.suspicious", group="fraud") as opened:
+        for cause in by_cause(opened.open()):
             print(cause.error, cause.count)
-        letters.replay(to="group")
+        opened.replay(to="group")
 
 A letter is open until an action settles it. The action is written down with the letter's own change, in one
-transaction of its home: no letter is lost, and none is settled twice.
+transaction of its home: no letter is lost, and none is settled twice. A home fetches letters and settles them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ import socket
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Literal, TypeVar
+from datetime import UTC, datetime
+from typing import Any, Literal
 
 from eventstore.closing import Closing
 from eventstore.errors import FactfoldError, LetterMissing, ReplayRefused
 
-L = TypeVar("L")
 Target = Literal["group", "topic", "branch"]
 OnProgress = Callable[[int, int], None]
 """Called with the letters that are done, or the records that are read, and with all of them."""
@@ -90,28 +89,52 @@ class Settled:
     left: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deed:
+    """An action that an operator asks for, before it is done with each chosen letter. `result` follows from the home.
+
+    A replay says in `to` where it sends letters, a discard has none.
+    """
+
+    action: Literal["replay", "discard"]
+    result: str
+    by: str
+    to: Target | None = None
+    edit: Mapping[str, Any] | None = None
+    why: str | None = None
+
+    def note(self, letter: Letter) -> Action:
+        """Return the record of what is done with a letter now."""
+        return Action(
+            letter=letter.id, origin=letter.origin, event_id=letter.event_id, action=self.action, by=self.by,
+            time=datetime.now(UTC), result=self.result, to=self.to, edited=self.edit is not None, why=self.why,
+        )  # fmt: skip
+
+
 class Letters(Closing):
     """The dead letters of one group of one topic, or of one topic's branches. Use it in `with`.
 
     Examples:
-        >>> with group_letters(settings, "payment.suspicious", group="fraud") as letters:
-        ...     letters.replay(to="group")
+        >>> with letters(settings, "payment.suspicious", group="fraud") as opened:
+        ...     opened.replay(to="group")
     """
+
+    _replayed = "sent"  # the result of a replay
 
     @property
     @abstractmethod
     def place(self) -> str:
         """The name of the letters' topic or table in messages."""
 
-    @abstractmethod
     def open(self, *, on_progress: OnProgress = lambda done, total: None) -> Iterator[Letter]:
         """Yield the letters that no action has settled, the oldest first."""
+        return iter(self._fetch(on_progress).values())
 
-    @abstractmethod
     def show(self, letter_id: str) -> Contents:
         """Return the contents of a letter, personal values masked. Raises LetterMissing for an unknown id."""
+        (letter,) = self._chosen([letter_id])
+        return self._contents(letter)
 
-    @abstractmethod
     def replay(
         self,
         ids: Collection[str] | None = None,
@@ -135,8 +158,12 @@ class Letters(Closing):
             ReplayRefused: A letter cannot be sent there.
             InvalidEventData: The edited payload does not fit the event.
         """
+        target = self._target(to)
+        if edit is not None:
+            self._require_single(ids)
+        deed = Deed(action="replay", result=self._replayed, by=by or operator(), to=target, edit=edit)
+        return self._settle(ids, deed, on_progress)
 
-    @abstractmethod
     def discard(
         self,
         ids: Collection[str] | None = None,
@@ -145,7 +172,9 @@ class Letters(Closing):
         by: str | None = None,
         on_progress: OnProgress = lambda done, total: None,
     ) -> Settled:
-        """Settle letters without handling them.
+        """Settle letters without handling them. Their records stay where they are.
+
+        A replay that waits for its subscriber is withdrawn, if its letter is named.
 
         Args:
             ids: The letters, by default all that are open.
@@ -156,10 +185,44 @@ class Letters(Closing):
         Raises:
             LetterMissing: No open letter has one of the ids.
         """
+        deed = Deed(action="discard", result="discarded", by=by or operator(), why=why)
+        return self._settle(ids, deed, on_progress)
 
     @abstractmethod
     def actions(self) -> Iterator[Action]:
         """Yield what was done with letters, the oldest first."""
+
+    @abstractmethod
+    def _fetch(self, on_progress: OnProgress = lambda done, total: None) -> Mapping[str, Letter]:
+        """Return the open letters by their ids, the oldest first."""
+
+    @abstractmethod
+    def _contents(self, letter: Letter) -> Contents:
+        """Return what the record of an open letter holds."""
+
+    @abstractmethod
+    def _target(self, to: Target | None) -> Target:
+        """Return where a replay sends letters. Raises ReplayRefused for a place that this home does not reach."""
+
+    @abstractmethod
+    def _settle(self, ids: Collection[str] | None, deed: Deed, on_progress: OnProgress) -> Settled:
+        """Do a deed with the letters that `_chosen` returns, and note it, in transactions of the home."""
+
+    def _chosen(self, ids: Collection[str] | None) -> list[Letter]:
+        """Return the open letters of some ids, the oldest first, all without `ids`. Raises LetterMissing."""
+        letters = self._fetch()
+        require_open(ids or (), letters, self.place)
+        wanted = letters.keys() if ids is None else set(ids)
+        return [letter for letter_id, letter in letters.items() if letter_id in wanted]
+
+    def _require_single(self, ids: Collection[str] | None) -> None:
+        """Raise ReplayRefused unless an edit has the one letter that it belongs to."""
+        if ids is None or len(ids) != 1:
+            raise ReplayRefused(
+                f"an edit is of one letter, and {'all' if ids is None else len(ids)} are asked for",
+                remedy="name the one letter that the edited payload belongs to",
+                place=self.place,
+            )
 
 
 def operator() -> str:
@@ -180,24 +243,6 @@ def require_open(asked: Collection[str], open_ids: Collection[str], place: str) 
                 remedy="list the open ones (factfold dlq list), or what was done with others (factfold dlq actions)",
                 place=place,
             )
-
-
-def chosen(letters: Mapping[str, L], ids: Collection[str] | None, place: str) -> list[L]:
-    """Return the open letters of some ids in the order of `letters`, all without `ids`. Raises LetterMissing."""
-    require_open(ids or (), letters, place)
-    selected = letters.keys() if ids is None else set(ids)
-    return [one for letter_id, one in letters.items() if letter_id in selected]
-
-
-def require_single(asked: Collection[str] | None, place: str) -> str:
-    """Return the only id that is asked for, as an edit needs it. Raises ReplayRefused."""
-    if asked is None or len(asked) != 1:
-        raise ReplayRefused(
-            f"an edit is of one letter, and {'all' if asked is None else len(asked)} are asked for",
-            remedy="name the one letter that the edited payload belongs to",
-            place=place,
-        )
-    return next(iter(asked))
 
 
 def reason(problem: FactfoldError) -> str:

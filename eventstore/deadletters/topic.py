@@ -8,23 +8,12 @@ point is simply run again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, Final
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import ClassVar, Final
 
 from eventstore.deadletters.decoding import Decoding
-from eventstore.deadletters.letters import (
-    Action,
-    Contents,
-    Letter,
-    Letters,
-    OnProgress,
-    Settled,
-    Target,
-    chosen,
-    operator,
-    require_single,
-)
+from eventstore.deadletters.letters import Action, Contents, Deed, Letter, Letters, OnProgress, Settled, Target
 from eventstore.deadletters.records import (
     ListedLetter,
     Place,
@@ -35,7 +24,6 @@ from eventstore.deadletters.records import (
 )
 from eventstore.deadletters.roads import Chosen, Road, to_group, to_topic
 from eventstore.errors import LetterMissing, ReplayRefused
-from eventstore.fields.serialization import AvroDecoder
 from eventstore.kafka.admin import OffsetReader, ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.publisher import Publisher
@@ -48,61 +36,24 @@ _LETTERS: Final = 500
 _BYTES: Final = 8 << 20
 
 Part = list[tuple[ListedLetter, TopicRecord]]
-Act = Callable[[ListedLetter, TopicRecord], SentRecord | None]
-"""Returns what to send for a letter, None for nothing. ReplayRefused leaves the letter open."""
-
-
-def group_letters(
-    settings: Settings, topic: str, *, group: str, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-) -> TopicLetters:
-    """Return the dead letters of a group of a topic: those of a subscription or of a projection.
-
-    Args:
-        settings: The settings of Kafka.
-        topic: The topic that the group reads.
-        group: The group.
-        clock: Gives the times of actions.
-
-    Raises:
-        LetterMissing: The group has no dead-letter topic.
-
-    Examples:
-        >>> with group_letters(Settings(), "payment.suspicious", group="fraud") as letters:
-        ...     letters.replay()
-    """
-    return TopicLetters(
-        settings,
-        dead_letter_topic_of(topic, group),
-        roads={
-            "group": lambda chosen: to_group(settings, topic, group),
-            "topic": lambda chosen: to_topic(settings, topic, chosen, group=group),
-        },
-        default="group",
-        clock=clock,
-    )
 
 
 class TopicLetters(Letters):
-    """The letters of a dead-letter topic: `roads` are where they may be sent, and `default` is one of them.
+    """The letters of a dead-letter topic. `targets` are where they may be sent, the default first.
 
     Raises LetterMissing if the topic does not exist, BrokerUnreachable, BrokerRefused.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        name: str,
-        *,
-        roads: Mapping[Target, Callable[[Chosen], Road]],
-        default: Target,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._settings, self._name = settings, name
-        self._roads, self._default = roads, default
-        self._clock = clock
+    targets: ClassVar[tuple[Target, ...]]
+
+    def __init__(self, settings: Settings, topic: str, name: str) -> None:
+        self._settings, self._topic, self._name = settings, topic, name
         self._offsets = OffsetReader(settings)
         self._settled = settled_topic(name)
         self._decoding = Decoding(settings)
+        # The id of the topic: one that was deleted and made again has other letters at the same places.
+        self._home = ""
+        self._listed: Mapping[str, ListedLetter] = {}
         _require_home(self._offsets, name)
 
     @property
@@ -110,133 +61,76 @@ class TopicLetters(Letters):
         """The dead-letter topic."""
         return self._name
 
-    def open(self, *, on_progress: OnProgress = lambda done, total: None) -> Iterator[Letter]:
-        """Read the whole topic, keeping of each letter what its headers say."""
-        return (listed.letter for listed in self._open(self._home(), on_progress).values())
-
-    def show(self, letter_id: str) -> Contents:
-        """Decode the record of a letter by the registered schemas."""
-        letters = chosen(self._open(self._home()), [letter_id], self._name)
-        ((listed, record),) = next(self._parts(letters))
-        return self._decoding.contents(listed.letter, record)
-
-    def replay(
-        self,
-        ids: Collection[str] | None = None,
-        *,
-        to: Target | None = None,
-        edit: Mapping[str, Any] | None = None,
-        by: str | None = None,
-        on_progress: OnProgress = lambda done, total: None,
-    ) -> Settled:
-        """Publish the untouched records, or the edited one, and settle their letters, as `Letters.replay` says."""
-        target = to or self._default
-        if edit is not None:
-            require_single(ids, self._name)
-        self._require_road(target)
-
-        def acting(letters: Sequence[ListedLetter]) -> Act:
-            road = self._roads[target](Chosen(letters, edited=edit is not None))
-
-            def act(listed: ListedLetter, record: TopicRecord) -> SentRecord:
-                _require_record(listed.letter, self._name)
-                sent = road(record)
-                return sent if edit is None else sent._replace(value=self._decoding.edited(record, edit))
-
-            return act
-
-        action = self._action("replay", by, result="sent", to=target, edited=edit is not None)
-        return self._settle(ids, acting, action, on_progress)
-
-    def discard(
-        self,
-        ids: Collection[str] | None = None,
-        *,
-        why: str | None = None,
-        by: str | None = None,
-        on_progress: OnProgress = lambda done, total: None,
-    ) -> Settled:
-        """Settle letters. Their records stay in the dead-letter topic."""
-        action = self._action("discard", by, result="discarded", why=why)
-        return self._settle(ids, lambda letters: lambda listed, record: None, action, on_progress)
-
     def actions(self) -> Iterator[Action]:
         """Read the topic of settled letters."""
         return (action for action, _, _ in self._settlements())
 
-    @property
-    def decoder(self) -> AvroDecoder:
-        """Decodes records by the schemas topic. Raises TopicMissing, BrokerUnreachable."""
-        return self._decoding.decoder
+    @abstractmethod
+    def _road(self, target: Target, chosen: Chosen) -> Road:
+        """Return the road to one of the targets."""
+
+    def _fetch(self, on_progress: OnProgress = lambda done, total: None) -> Mapping[str, Letter]:
+        """Read the whole topic, keeping of each letter what its headers say."""
+        self._home = topic_ids(self._settings, [self._name])[self._name]
+        settled = {place for _, of, places in self._settlements() if of == self._home for place in places}
+        self._listed = open_letters(self._read(on_progress), settled)
+        return {name: listed.letter for name, listed in self._listed.items()}
+
+    def _contents(self, letter: Letter) -> Contents:
+        """Decode the record of a letter by the registered schemas."""
+        ((_, record),) = next(self._parts([self._listed[letter.id]]))
+        return self._decoding.contents(letter, record)
+
+    def _target(self, to: Target | None) -> Target:
+        target = to or self.targets[0]
+        if target not in self.targets:
+            raise ReplayRefused(
+                f"letters of {self._name!r} cannot be sent to a {target}",
+                remedy=f"send them to one of: {', '.join(self.targets)}",
+                place=self._name,
+            )
+        return target
+
+    def _settle(self, ids: Collection[str] | None, deed: Deed, on_progress: OnProgress) -> Settled:
+        """Publish the untouched records of a replay, or the edited one. Those of discarded letters stay."""
+        if not self._offsets.existing([self._settled.name]):
+            ensure_topics(self._settings, [self._settled])
+        left: dict[str, str] = {}
+        with Publisher(self._settings, f"factfold-letters-{self._name}") as publisher:
+            # Chosen now that no other command can settle any of them.
+            letters, done = [self._listed[letter.id] for letter in self._chosen(ids)], 0
+            road = None if deed.to is None else self._road(deed.to, Chosen(letters, edited=deed.edit is not None))
+            for part in self._parts(letters):
+                self._publish(publisher, part, deed, road, left)
+                done += len(part)
+                on_progress(done, len(letters))
+        return Settled(len(letters) - len(left), left)
+
+    def _publish(self, publisher: Publisher, part: Part, deed: Deed, road: Road | None, left: dict[str, str]) -> None:
+        """Send records and settle their letters in one transaction: all of it is there afterwards, or nothing."""
+        sent: list[SentRecord] = []
+        for listed, record in part:
+            try:
+                sent += [] if road is None else [self._sent(listed.letter, record, road, deed)]
+            except ReplayRefused as refused:
+                left[listed.letter.id] = refused.message
+                continue
+            sent.append(settlement(deed.note(listed.letter), listed.places, self._settled.name, home=self._home))
+        if sent:
+            publisher.send(sent)
+            publisher.commit()
+
+    def _sent(self, letter: Letter, record: TopicRecord, road: Road, deed: Deed) -> SentRecord:
+        if letter.why_not is not None:
+            remedy = "read the record at its place, then discard the letter"
+            raise ReplayRefused(letter.why_not, remedy=remedy, place=self._name)
+        sent = road(record)
+        return sent if deed.edit is None else sent._replace(value=self._decoding.edited(record, deed.edit))
 
     def close(self) -> None:
         """Let the connections go."""
         self._offsets.close()
         self._decoding.close()
-
-    def _require_road(self, target: Target) -> None:
-        if target not in self._roads:
-            raise ReplayRefused(
-                f"letters of {self._name!r} cannot be sent to a {target}",
-                remedy=f"send them to one of: {', '.join(self._roads)}",
-                place=self._name,
-            )
-
-    def _action(self, action: Any, by: str | None, **fields: Any) -> Callable[[Letter], Action]:
-        actor = by or operator()
-
-        def of(letter: Letter) -> Action:
-            return Action(
-                letter=letter.id, origin=letter.origin, event_id=letter.event_id, action=action, by=actor,
-                time=self._clock(), **fields,
-            )  # fmt: skip
-
-        return of
-
-    def _settle(
-        self,
-        ids: Collection[str] | None,
-        acting: Callable[[Sequence[ListedLetter]], Act],
-        action: Callable[[Letter], Action],
-        on_progress: OnProgress,
-    ) -> Settled:
-        self._ensure_settled()
-        left: dict[str, str] = {}
-        with Publisher(self._settings, f"factfold-letters-{self._name}") as publisher:
-            home = self._home()
-            letters = chosen(self._open(home), ids, self._name)  # now that no other command can settle any of them
-            act, done = acting(letters), 0
-            for part in self._parts(letters):
-                self._publish(publisher, part, act, lambda listed: self._mark(listed, action, home), left)
-                done += len(part)
-                on_progress(done, len(letters))
-        return Settled(len(letters) - len(left), left)
-
-    def _publish(
-        self,
-        publisher: Publisher,
-        part: Part,
-        act: Act,
-        mark: Callable[[ListedLetter], SentRecord],
-        left: dict[str, str],
-    ) -> None:
-        """Send records and settle their letters in one transaction: all of it is there afterwards, or nothing."""
-        sent: list[SentRecord] = []
-        for listed, record in part:
-            try:
-                back = act(listed, record)
-            except ReplayRefused as refused:
-                left[listed.letter.id] = refused.message
-                continue
-            sent += [] if back is None else [back]
-            sent.append(mark(listed))
-        if sent:
-            publisher.send(sent)
-            publisher.commit()
-
-    def _open(self, home: str, on_progress: OnProgress = lambda done, total: None) -> dict[str, ListedLetter]:
-        settled = {place for _, of, places in self._settlements() if of == home for place in places}
-        return open_letters(self._read(on_progress), settled)
 
     def _read(self, on_progress: OnProgress) -> Iterator[TopicRecord]:
         start = self._offsets.beginning_offsets([self._name])[self._name]
@@ -246,13 +140,6 @@ class TopicLetters(Letters):
             if number % _LETTERS == 0:
                 on_progress(number, total)
             yield record
-
-    def _home(self) -> str:
-        """The id of the topic: one that was deleted and made again has other letters at the same places."""
-        return topic_ids(self._settings, [self._name])[self._name]
-
-    def _mark(self, listed: ListedLetter, action: Callable[[Letter], Action], home: str) -> SentRecord:
-        return settlement(action(listed.letter), listed.places, self._settled.name, home=home)
 
     def _settlements(self) -> Iterator[tuple[Action, str, list[Place]]]:
         if self._offsets.existing([self._settled.name]):
@@ -282,14 +169,20 @@ class TopicLetters(Letters):
             if (record.partition, record.offset) in places:
                 yield record
 
-    def _ensure_settled(self) -> None:
-        if not self._offsets.existing([self._settled.name]):
-            ensure_topics(self._settings, [self._settled])
 
+class GroupLetters(TopicLetters):
+    """The letters of a group of a topic: those of a subscription or of a projection."""
 
-def _require_record(letter: Letter, place: str) -> None:
-    if letter.why_not is not None:
-        raise ReplayRefused(letter.why_not, remedy="read the record at its place, then discard the letter", place=place)
+    targets = ("group", "topic")
+
+    def __init__(self, settings: Settings, topic: str, group: str) -> None:
+        super().__init__(settings, topic, dead_letter_topic_of(topic, group))
+        self._group = group
+
+    def _road(self, target: Target, chosen: Chosen) -> Road:
+        if target == "group":
+            return to_group(self._settings, self._topic, self._group)
+        return to_topic(self._settings, self._topic, chosen, group=self._group)
 
 
 def _require_home(offsets: OffsetReader, name: str) -> None:

@@ -177,11 +177,8 @@ class Processes:
         with self._database.writing() as tx:
             row, now = self._locked(tx, key), self._clock()
             if not self._rows.again(tx, key, now=now) and not row.problem:
-                raise ProcessError(
-                    f"{key[0]} {instance!r} has nothing to repeat: it is {row.status} without a problem",
-                    remedy="list those that need a retry: factfold processes list --stuck 0s",
-                    place="-".join(key),
-                )
+                cause = f"has nothing to repeat: it is {row.status} without a problem"
+                raise _refused(key, cause, "list those that need a retry: factfold processes list --stuck 0s")
             self._engine.take(tx, [self._wish(key, "retry", now)], now=now)
         return self.show(*key)
 
@@ -201,17 +198,10 @@ class Processes:
         with self._database.writing() as tx:
             row = self._locked(tx, key)
             if row.status in ENDED:
-                raise ProcessError(
-                    f"{key[0]} {instance!r} has ended: it is {row.status}",
-                    remedy="send the missing commands by hand",
-                    place="-".join(key),
-                )
+                raise _refused(key, f"has ended: it is {row.status}", "send the missing commands by hand")
             if row.status == COMPENSATING and compensate:
-                raise ProcessError(
-                    f"{key[0]} {instance!r} is compensating already",
-                    remedy="wait for its compensations, or leave the rest as it is: --no-compensate",
-                    place="-".join(key),
-                )
+                remedy = "wait for its compensations, or leave the rest as it is: --no-compensate"
+                raise _refused(key, "is compensating already", remedy)
             now = self._clock()
             self._engine.take(tx, [self._wish(key, "compensate" if compensate else "cancel", now)], now=now)
         return self.show(*key)
@@ -229,11 +219,8 @@ class Processes:
         with self._database.writing() as tx:
             row = self._locked(tx, key)
             if row.status not in (UNSTARTED, RUNNING):
-                raise ProcessError(
-                    f"{key[0]} {instance!r} is {row.status}, and goes on by the code it began with",
-                    remedy="migrate instances that run",
-                    place="-".join(key),
-                )
+                cause = f"is {row.status}, and goes on by the code it began with"
+                raise _refused(key, cause, "migrate instances that run")
             self._engine.move(tx, row, self._kind(key[0]), self.steps(*key), now=self._clock())
         return self.show(*key)
 
@@ -315,6 +302,10 @@ def _what(one: Scheduled, now: datetime) -> str:
     if one.due is None:
         return f"{what}, which was set aside"
     return f"{what}, due {'now' if one.due <= now else f'{one.due:%Y-%m-%d %H:%M:%S} UTC'}"
+
+
+def _refused(key: Key, cause: str, remedy: str) -> ProcessError:
+    return ProcessError(f"{key[0]} {key[1]!r} {cause}", remedy=remedy, place="-".join(key))
 
 
 def _unknown(key: Key) -> ProcessUnknown:

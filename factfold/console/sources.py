@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from eventstore.kafka.admin import OffsetReader
     from projections.spark.reading.kafka_source import OpenKafkaLog
     from projections.spark.reading.store_source import OpenStoreLog
-    from projections.stores.sql import SqlTableStore
+    from projections.stores.sql import TableStore
 
 
 _READ_BY: Final = (
@@ -97,7 +97,7 @@ class Clients(Closing):
         return self._hold("store", lambda: self._opened.enter_context(existing_store(url, self.places.store_schema)))
 
     @property
-    def views(self) -> SqlTableStore:
+    def views(self) -> TableStore:
         """The database of the views."""
         url = _required(self.places.views_url, "the views", "views_url", "FACTFOLD_VIEWS_URL")
         return self._hold("views", lambda: _opened_views(self._opened, url))
@@ -170,8 +170,8 @@ class Clients(Closing):
             return client
 
 
-def _opened_views(opened: ExitStack, url: str) -> SqlTableStore:
-    store: SqlTableStore = opened.enter_context(opened_views(url))  # type: ignore[assignment]  # of a database
+def _opened_views(opened: ExitStack, url: str) -> TableStore:
+    store = opened.enter_context(opened_views(url))
     store.prepare()
     return store
 

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import projections
 from eventstore.errors import FactfoldError
@@ -32,7 +32,7 @@ from projections.errors import DefinitionChanged
 
 if TYPE_CHECKING:
     from projections import BatchReport, Environment, ProjectionGroup
-    from projections.stores.port import TableStore
+    from projections.stores.sql import TableStore
 
 SIGNATURES: Final = "FACTFOLD_DEV_SIGNATURES"
 """The variable that names the file in which one turn leaves the views' signatures for the next."""
@@ -46,7 +46,7 @@ class Turn:
     serves: bool
 
     @staticmethod
-    def of(store: TableStore[Any], group: ProjectionGroup) -> Turn:
+    def of(store: TableStore, group: ProjectionGroup) -> Turn:
         """The group as the serving generation has it, or under a version that no generation has."""
         states = store.states(group.name)
         serving = next((state for state in states if state.status == "serving"), None)

@@ -16,11 +16,6 @@ from eventstore.backends.sql.replaying import (
     Replay as Replay,
     parse_position as parse_position,
 )
-from eventstore.deadletters import (
-    group_letters as group_letters,
-    store_letters as store_letters,
-)
-from eventstore.deadletters.topic import TopicLetters as TopicLetters
 from eventstore.inbox import Inbox as Inbox
 from eventstore.inspection.selection import Selection as Selection
 from eventstore.inspection.store_log import StoreLog as StoreLog

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+import projections
 from eventstore.backends.sql.watching import newest_events, scheduled_standing, stored_letters
 from eventstore.processes.administration import Processes
 from eventstore.topics import DEAD_LETTERS, settled_topic
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from cdc.changes.change_records import Lookup
     from eventstore import Settings, SqlEventStore
     from projections.logs.port import OpenLog
-    from projections.stores.port import TableStore
     from projections.stores.runs import RunState
+    from projections.stores.sql import TableStore
 
 
 def look_at_store(metrics: WatchMetrics, store: SqlEventStore) -> None:
@@ -60,13 +61,13 @@ class Letters:
         for name in homes:
             standing = ends[name], ends.get(settled[name])
             if name not in self._read or self._read[name][0] != standing:
-                self._read[name] = standing, _open_letters(self._settings, name)
+                self._read[name] = standing, _open_letters(self._settings, *_topic_and_group(name, names))
             counts[(name, *_topic_and_group(name, names))] = self._read[name][1]
         return counts
 
 
-def _open_letters(settings: Settings, name: str) -> int:
-    with on_demand.TopicLetters(settings, name, roads={}, default="topic") as letters:
+def _open_letters(settings: Settings, topic: str, group: str) -> int:
+    with projections.letters(settings, topic, group=group or None) as letters:
         return sum(1 for _ in letters.open())
 
 
@@ -83,7 +84,7 @@ def _topic_and_group(name: str, names: Collection[str]) -> tuple[str, str]:
 
 def look_at_views(
     metrics: WatchMetrics,
-    store: TableStore[Any],
+    store: TableStore,
     open_log: Callable[[], Any] | None,
     *,
     schemas: Lookup | None = None,

@@ -6,21 +6,19 @@ source topic stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from eventstore.deadletters.records import SentRecord, origin_partition, own_headers
-from eventstore.deadletters.roads import Road, to_topic
+from eventstore.deadletters.roads import Chosen, Road, to_topic
 from eventstore.deadletters.topic import TopicLetters
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import FactfoldError, ForeignRecord, ReplayRefused, SchemaError, UnknownEventType
-from eventstore.identifiers import check_topic
-from eventstore.topics import BRANCH_HEADER, require_source
-from projections.declaring.branches import DEAD_LETTER, Branches
+from eventstore.topics import BRANCH_HEADER, DEAD_LETTERS, require_source
+from projections.declaring.branches import Branches
 from projections.errors import InvalidPredicate
 
 if TYPE_CHECKING:
+    from eventstore.deadletters.letters import Target
     from eventstore.fields.serialization import AvroDecoder
     from eventstore.settings import Settings
     from eventstore.topics import TopicRecord
@@ -31,47 +29,31 @@ _KEYLESS: Final = PersonalData(None)
 _DEADLY: Final[tuple[type[FactfoldError], ...]] = (SchemaError, ForeignRecord, UnknownEventType, InvalidPredicate)
 
 
-def branch_letters(
-    settings: Settings,
-    branches: Branches | str,
-    *,
-    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-) -> TopicLetters:
-    """Return the dead letters of branches. Raises LetterMissing if there is no dead-letter topic.
+class BranchLetters(TopicLetters):
+    """The dead letters of branches, given as their definition or as the name of their topic.
 
-    Given only the name of their topic, letters can be listed, shown, discarded, and sent to a topic without compaction.
-    To send them to their branches, give the definition.
-
-    Examples:
-        >>> with branch_letters(Settings(), payment_branches) as letters:
-        ...     settled = letters.replay(to="branch")
+    By the name alone, letters can be listed, shown, discarded, and sent to a topic without compaction.
     """
-    return _BranchLetters(settings, branches, clock)
 
+    targets = ("branch", "topic")
 
-class _BranchLetters(TopicLetters):
-    def __init__(self, settings: Settings, branches: Branches | str, clock: Callable[[], datetime]) -> None:
-        topic = check_topic(branches) if isinstance(branches, str) else branches.topic
-        super().__init__(
-            settings,
-            f"{topic}.{DEAD_LETTER}",
-            roads={
-                "branch": lambda chosen: self._to_branch(branches),
-                "topic": lambda chosen: to_topic(settings, topic, chosen, group=None),
-            },
-            default="branch",
-            clock=clock,
-        )
+    def __init__(self, settings: Settings, branches: Branches | str) -> None:
+        topic = branches if isinstance(branches, str) else branches.topic
+        super().__init__(settings, topic, f"{topic}.{DEAD_LETTERS}")
+        self._branches = branches
 
-    def _to_branch(self, branches: Branches | str) -> Road:
+    def _road(self, target: Target, chosen: Chosen) -> Road:
+        branches = self._branches
+        if target == "topic":
+            return to_topic(self._settings, self._topic, chosen, group=None)
         if isinstance(branches, str):
             raise ReplayRefused(
                 f"the branch of a letter of {branches!r} follows from the definition of the branches",
-                remedy="give it: --branches MODULE:NAME, in Python branch_letters(settings, branches)",
+                remedy="give it: --branches MODULE:NAME, in Python letters(settings, branches)",
                 place=self.place,
             )
         self._offsets.partitions(branches.topics.values())  # TopicMissing: the router makes them
-        return lambda record: routed_again(record, branches, self.decoder)
+        return lambda record: routed_again(record, branches, self._decoding.decoder)
 
 
 def routed_again(record: TopicRecord, branches: Branches, decoder: AvroDecoder) -> SentRecord:

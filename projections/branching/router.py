@@ -24,10 +24,10 @@ from eventstore.kafka.schemas import read_schemas
 from eventstore.kafka.waiting import offsets_behind
 from eventstore.restarts import HEALTHY_SECONDS, Outwaiting, Restarts
 from eventstore.settings import Settings
-from eventstore.topics import branch_topic, dead_letter_topic
+from eventstore.topics import DEAD_LETTERS, branch_topic, dead_letter_topic
 from projections.branching.checkpoint import RouterCheckpoint
 from projections.branching.status import BranchesStatus
-from projections.declaring.branches import DEAD_LETTER, Branches
+from projections.declaring.branches import Branches
 from projections.errors import (
     ProjectionError,
     RealTimeRefused,
@@ -343,7 +343,7 @@ def branch_counts(settings: Settings, branches: Branches, *, deadline: float = D
         >>> branch_counts(Settings(), payment_branches)
         {'suspicious': 12, 'validated': 488, 'dead-letter': 0}
     """
-    topics = {**branches.topics, DEAD_LETTER: branches.dead_letter_topic}
+    topics = {**branches.topics, DEAD_LETTERS: branches.dead_letter_topic}
     with OffsetReader(settings, deadline=deadline) as reader:
         ends = reader.end_offsets(topics.values())
     return {name: sum(ends[topic].values()) for name, topic in topics.items()}

@@ -15,6 +15,7 @@ from eventstore.fields.upcasting import FIRST
 from eventstore.identifiers import check_source, check_topic
 from eventstore.messages import RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.topics import DEAD_LETTERS
 from projections.declaring.event_fields import check_against, check_predicate
 from projections.declaring.event_tables import topic_of
 from projections.declaring.matching import Matcher, matcher
@@ -22,7 +23,6 @@ from projections.declaring.naming import listed
 from projections.declaring.predicates import Predicate
 from projections.errors import InvalidDefinition
 
-DEAD_LETTER: Final = "dead-letter"
 _BRANCH_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 
@@ -66,7 +66,7 @@ class Branches:
     @property
     def dead_letter_topic(self) -> str:
         """The topic of records that cannot be decoded or tested."""
-        return f"{self.topic}.{DEAD_LETTER}"
+        return f"{self.topic}.{DEAD_LETTERS}"
 
     def branch_of(self, event: RecordedEvent, *, schema: RegisteredSchema | None = None) -> str:
         """Return the branch of one event, computed in plain Python.
@@ -196,11 +196,11 @@ def _check_upcasters(declared: Branches) -> None:
 
 
 def _check_name(name: str, place: str) -> None:
-    if not isinstance(name, str) or not _BRANCH_NAME.fullmatch(name) or name == DEAD_LETTER:
+    if not isinstance(name, str) or not _BRANCH_NAME.fullmatch(name) or name == DEAD_LETTERS:
         raise InvalidDefinition(
             f"{name!r} cannot be a branch",
             remedy="use a lower-case word such as suspicious, at most 40 letters, digits, dashes and underscores. "
-            f"{DEAD_LETTER} is taken",
+            f"{DEAD_LETTERS} is taken",
             place=place,
         )
 

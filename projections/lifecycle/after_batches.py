@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from projections.environment import Environment
     from projections.lifecycle.metrics import RunMetrics
     from projections.outputs.publishing import ViewPublisher
-    from projections.stores.port import TableStore, Transactions
+    from projections.stores.port import Transactions
+    from projections.stores.sql import TableStore
 
 _MOST_SECONDS: Final = 0.1  # at a time: a batch on a quiet topic takes two tenths
 # Of a table, in a transaction: so few are looked up by their keys; of 5,000 PostgreSQL reads a state of a million rows.
@@ -83,7 +84,7 @@ def _uncounted(rows: Rows) -> None:
 class Horizon:
     """The deleted rows of one run; ``keep`` is how long they are known to be deleted."""
 
-    def __init__(self, store: TableStore[Any], run: Run, layout: Any, *, keep: timedelta) -> None:
+    def __init__(self, store: TableStore, run: Run, layout: Any, *, keep: timedelta) -> None:
         self._store = store
         self._run = run
         self._layout = layout
@@ -109,7 +110,7 @@ class Horizon:
 class Retaining:
     """The rows of one serving run whose streams promise how late events may be."""
 
-    def __init__(self, store: TableStore[Any], run: Run, layout: Any, group: ProjectionGroup) -> None:
+    def __init__(self, store: TableStore, run: Run, layout: Any, group: ProjectionGroup) -> None:
         assert group.retention is not None  # noqa: S101 - asked before
         self._store, self._behind = store, group.retention.behind
         self._run, self._layout = run, layout

@@ -39,7 +39,7 @@ from projections.spark.live.prepared import PreparedQueries
 from projections.spark.log_faults import bad_records
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.view_functions import personal_columns
-from projections.stores.port import Generation, TablePlace, ViewPlace
+from projections.stores.layout import GenerationLayout, TableLayout, ViewLayout
 from projections.stores.runs import BUILDING, BUILT, SERVING, Run, decode_progress, encode_progress
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from eventstore.schema_registry import RegisteredSchema
 
 
-def load_state(environment: Environment, frame: DataFrame, place: TablePlace, *, rows: int) -> int:
+def load_state(environment: Environment, frame: DataFrame, place: TableLayout, *, rows: int) -> int:
     """Load a table's rows into a generation that has no readers yet; returns how many there were."""
     return environment.keeper.load(frame, place.state, rows=rows)
 
@@ -56,7 +56,7 @@ def load_state(environment: Environment, frame: DataFrame, place: TablePlace, *,
 def stored_tables(
     environment: Environment,
     group: ProjectionGroup,
-    layout: Generation,
+    layout: GenerationLayout,
     registry: Mapping[int, RegisteredSchema],
     *,
     records: int,
@@ -117,7 +117,7 @@ class Build:
     """
 
     run: Run
-    layout: Generation
+    layout: GenerationLayout
     state: BuildState
     known: SetAside
     resumed: bool = False
@@ -336,7 +336,7 @@ class Builder:
                     written = self._keeper.load(result, view.view, rows=rows)
                 self._note(dataclasses.replace(self.state, views={**self.state.views, view.name: written}))
 
-    def _require_few(self, view: ViewPlace) -> None:
+    def _require_few(self, view: ViewLayout) -> None:
         """Refuse now what the first batch would be refused for."""
         if hidden(view.stored_columns):  # which are brought forward
             return

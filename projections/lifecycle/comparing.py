@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from projections.declaring.group import ERASURES, ProjectionGroup
 from projections.environment import Environment
 from projections.errors import NotComparable
 from projections.lifecycle.catching_up import CatchUp, was_recreated
-from projections.spark.keeping import Comparison
 from projections.spark.views.view_functions import view_columns
+from projections.stores.comparison import Copies
 from projections.stores.generations import newest, rebuilding
-from projections.stores.port import DifferingRow, Generation, TableStore, runner_of
+from projections.stores.layout import GenerationLayout
+from projections.stores.port import DifferingRow, runner_of
 from projections.stores.runs import BUILT, SERVING, Progress, Run, is_ahead
+from projections.stores.sql import TableStore
 
 _STILL_SECONDS: Final = 60.0  # a runner that has not moved for so long will not come to where the new generation is
 _LOOK_SECONDS: Final = 0.1
@@ -71,7 +73,7 @@ def diff(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewC
             return compare(environment, group, catch_up, layout)
 
 
-def _require_serving(store: TableStore[Any], group: ProjectionGroup) -> None:
+def _require_serving(store: TableStore, group: ProjectionGroup) -> None:
     if not store.states(group.name, SERVING) and store.states(group.name, BUILT):
         raise NotComparable(
             f"no generation of projection group {group.name!r} serves yet, and there is nothing to compare with",
@@ -81,7 +83,7 @@ def _require_serving(store: TableStore[Any], group: ProjectionGroup) -> None:
 
 
 def compare(
-    environment: Environment, group: ProjectionGroup, catch_up: CatchUp, layout: Generation
+    environment: Environment, group: ProjectionGroup, catch_up: CatchUp, layout: GenerationLayout
 ) -> Mapping[str, ViewComparison]:
     """Copy the serving views as of one moment, bring the new generation to exactly there, and compare the two."""
     store = environment.store
@@ -89,16 +91,16 @@ def compare(
     serving = state.run
     if recreated := was_recreated(environment, group, state):
         raise _not_comparable(f"{', '.join(recreated)}: the topic was created again since it was served", serving)
-    with environment.keeper.comparison(serving, catch_up.run, layout) as comparison:
-        if not comparison.columns:
+    with environment.keeper.copies(serving, layout) as copies:
+        if not copies.columns:
             raise _not_comparable("no view of the new generation has its key in the serving one", serving)
         _wait_for_serving(store, serving, catch_up.progress)
-        if not catch_up.bring_to(comparison.take()):
+        if not catch_up.bring_to(copies.take()):
             raise _not_comparable("whole transactions end before where the serving generation stands", serving)
-        return {name: _compare(comparison, name) for name in comparison.columns}
+        return {name: _compare(copies, name) for name in copies.columns}
 
 
-def _wait_for_serving(store: TableStore[Any], serving: Run, target: Progress) -> None:
+def _wait_for_serving(store: TableStore, serving: Run, target: Progress) -> None:
     """Wait while the serving run is behind the new one and moves on; raise NotComparable where it does not."""
     target = {topic: parts for topic, parts in target.items() if topic != ERASURES}
     seen, since = store.progress(serving), time.monotonic()
@@ -110,7 +112,7 @@ def _wait_for_serving(store: TableStore[Any], serving: Run, target: Progress) ->
         seen, since = (progress, time.monotonic()) if progress != seen else (seen, since)
 
 
-def _moves(store: TableStore[Any], serving: Run) -> bool:
+def _moves(store: TableStore, serving: Run) -> bool:
     state = store.state(serving)
     return store.is_held(serving.group, role=runner_of(serving)) and state is not None and not state.paused
 
@@ -120,9 +122,7 @@ def _not_comparable(cause: str, serving: Run) -> NotComparable:
     return NotComparable(cause, remedy=remedy, place=serving.place)
 
 
-def _compare(comparison: Comparison, view: str) -> ViewComparison:
-    result = comparison.compared(view)
-    serving, new = result.one, result.other
-    return ViewComparison(
-        comparison.columns[view], serving.count, new.count, serving.digest, new.digest, result.differing
-    )
+def _compare(copies: Copies, view: str) -> ViewComparison:
+    result = copies.against_stored(view)
+    serving, new, columns = result.one, result.other, tuple(copies.columns[view])
+    return ViewComparison(columns, serving.count, new.count, serving.digest, new.digest, result.differing)

@@ -16,7 +16,7 @@ from projections.logs.offsets import Offsets
 from projections.outputs.publishing import prepare_topics
 from projections.spark.views.view_functions import view_columns
 from projections.stores.generations import drop_with_patience, hold, newest, rebuilding
-from projections.stores.port import Generation
+from projections.stores.layout import GenerationLayout
 from projections.stores.runs import BUILT, RETIRED, SERVING, Progress, Run
 
 _LET_GO_SECONDS: Final = 60.0  # for the runner of the generation that was retired to see it, after its batch
@@ -65,7 +65,7 @@ def switch_to(
     environment: Environment,
     group: ProjectionGroup,
     catch_up: CatchUp,
-    layout: Generation,
+    layout: GenerationLayout,
     *,
     at_least: Offsets | None = None,
 ) -> None:
@@ -90,7 +90,11 @@ def switch_to(
 
 
 def _is_switched(
-    environment: Environment, group: ProjectionGroup, catch_up: CatchUp, layout: Generation, ids: Mapping[str, str]
+    environment: Environment,
+    group: ProjectionGroup,
+    catch_up: CatchUp,
+    layout: GenerationLayout,
+    ids: Mapping[str, str],
 ) -> bool:
     served = environment.store.serving_state(group.name)
     recreated = was_recreated(environment, group, served, ids)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -11,7 +11,7 @@ from projections.stores.port import REBUILDER
 from projections.stores.runs import SERVING, Run
 
 if TYPE_CHECKING:
-    from projections.stores.port import TableStore
+    from projections.stores.sql import TableStore
 
 log = structlog.get_logger()
 
@@ -19,7 +19,7 @@ log = structlog.get_logger()
 class Standing:
     """The standing of one serving run; a runner asks before each batch, and goes on holding the run meanwhile."""
 
-    def __init__(self, store: TableStore[Any], run: Run) -> None:
+    def __init__(self, store: TableStore, run: Run) -> None:
         self._store = store
         self._run = run
         self.paused = False

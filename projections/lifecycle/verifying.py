@@ -10,12 +10,11 @@ from projections.declaring.group import ERASURES, ProjectionGroup
 from projections.environment import Environment
 from projections.errors import ErasureWaiting
 from projections.logs.offsets import OffsetRange
-from projections.spark.bulk import WholeTables, whole_tables
+from projections.spark.bulk import whole_tables
 from projections.spark.failures import described
-from projections.spark.keeping import Verification
 from projections.spark.reading.whole_log import from_the_beginning, require_inputs
 from projections.spark.views.view_functions import view_columns
-from projections.stores.port import VERIFIER, DifferingRow, ViewPlace
+from projections.stores.port import VERIFIER, Difference, DifferingRow
 from projections.stores.runs import Progress
 
 
@@ -68,14 +67,18 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
     store = environment.store
     require_inputs(environment, group)
     run, layout = store.serving(group, view_columns(environment.spark, group))
-    with store.exclusive(group.name, role=VERIFIER), environment.keeper.verification(run, layout) as live:
-        offsets = _log_up_to(environment, group, live.progress)
+    with store.exclusive(group.name, role=VERIFIER), environment.keeper.copies(run, layout) as live:
+        progress = live.take()
+        offsets = _log_up_to(environment, group, progress)
         schemas = environment.log.schemas(group.avro_changelogs)
-        reduced = whole_tables(environment, group, offsets, schemas, aside=live.set_aside())
+        reduced = whole_tables(environment, group, offsets, schemas, aside=live.set_aside(progress))
         with described(f"projection group {group.name}"), reduced as tables:
             rows = sum(tables.frame(name).count() for name in tables.group.tables)
-            verdicts = {view.name: _compare(live, view, tables, rows=rows) for view in layout.views.values()}
-    _require_none_waiting(environment, group, live.progress, verdicts)
+            for view in layout.views.values():
+                again = tables.apply(view.definition, view.stored_columns)
+                environment.keeper.load(again, view.recomputed_copy, rows=rows)
+            verdicts = {name: _verdict(live.against_recomputed(name)) for name in layout.views}
+    _require_none_waiting(environment, group, progress, verdicts)
     return verdicts
 
 
@@ -98,8 +101,7 @@ def _log_up_to(environment: Environment, group: ProjectionGroup, progress: Progr
         return from_the_beginning(reader.beginning_offsets(list(group.inputs)), progress)
 
 
-def _compare(live: Verification, view: ViewPlace, whole: WholeTables, *, rows: int) -> ViewVerdict:
-    result = live.compared(view.name, whole.apply(view.definition, view.stored_columns), rows=rows)
+def _verdict(result: Difference) -> ViewVerdict:
     keys = tuple(_bare(row) for row in result.differing)
     one, other = result.one, result.other
     return ViewVerdict(one.count, other.count, one.digest, other.digest, keys, result.differing)

@@ -11,22 +11,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from eventstore.closing import Closing
+from eventstore.deadletters.records import own_headers
 from eventstore.errors import RecordsUnreadable
 from eventstore.kafka.admin import OffsetReader, ensure_topics
 from eventstore.kafka.consumer import RangeReader, end_of_batch
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.settings import Settings
-from eventstore.topics import DEAD_LETTER_PREFIX, TopicRecord, dead_letter_headers, dead_letter_topic
+from eventstore.topics import TopicRecord, dead_letter_headers, dead_letter_topic, dead_letter_topic_of
 from projections.faults import NOT_UNPACKED
 
 if TYPE_CHECKING:
     from projections.faults import Fault
     from projections.logs.set_aside import SetAside
-
-
-def dead_letters_of(topic: str, *, group: str) -> str:
-    """The topic that a group's dead letters of a topic go to."""
-    return f"{topic}.{group}.dead-letter"
 
 
 class KafkaDeadLetters(Closing):
@@ -37,7 +33,7 @@ class KafkaDeadLetters(Closing):
 
     def __init__(self, settings: Settings, topics: Sequence[str], *, group: str) -> None:
         self._group, self._settings = group, settings
-        names = [dead_letters_of(topic, group=group) for topic in topics]
+        names = [dead_letter_topic_of(topic, group) for topic in topics]
         with OffsetReader(settings) as offsets:
             there = offsets.existing(names)
         # One that is there may be as its owner wants it.
@@ -83,12 +79,11 @@ class KafkaDeadLetters(Closing):
     ) -> OutgoingRecord:
         error = fault.error
         headers = dead_letter_headers(place, group=self._group, error=error, attempts=attempts, time=datetime.now(UTC))
-        topic = dead_letters_of(place[0], group=self._group)
+        topic = dead_letter_topic_of(place[0], self._group)
         if record is None:
             return OutgoingRecord(topic=topic, key=None, value=None, headers=headers)
         # A dead letter that was sent back and failed again has the headers of its last failure only.
-        own = tuple(pair for pair in record.headers if not pair[0].startswith(DEAD_LETTER_PREFIX))
-        return OutgoingRecord(topic=topic, key=record.key, value=record.value, headers=own + headers)
+        return OutgoingRecord(topic=topic, key=record.key, value=record.value, headers=(*own_headers(record), *headers))
 
 
 def _firsts(aside: SetAside) -> Iterator[tuple[str, int, int]]:

@@ -1,169 +1,115 @@
-"""What Spark does with the tables of a store: the port. Each kind of store brings its own keeper."""
+"""The tables of a SQL database, written by its own statements; Spark folds records and runs view functions."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from eventstore.schema_registry import RegisteredSchema
 from projections.connections import Connections
 from projections.declaring.columns import ColumnType
 from projections.declaring.group import ProjectionGroup
-from projections.logs.offsets import OffsetRange
 from projections.logs.port import OpenLog
 from projections.logs.set_aside import SetAside
-from projections.spark.kinds import Reduction
-from projections.stores.port import DifferingRow, Laid, StoredTable, TablePlace
-from projections.stores.runs import Progress, Run, RunState
+from projections.spark.exchange import fetched, few_rows, in_table_order, read, write
+from projections.spark.live.incremental import LiveBatches
+from projections.stores import dialects, horizon, runs
+from projections.stores.aside import ensure_set_aside, note_late, note_set_aside, read_set_aside
+from projections.stores.comparison import Copies, common_columns
+from projections.stores.layout import GenerationLayout, generation_name
+from projections.stores.runs import BUILT, Run, RunState
+from projections.stores.sql import TableStore
 
 if TYPE_CHECKING:
+    import sqlalchemy as sa
     from pyspark.sql import DataFrame
 
-    from projections.spark.live.incremental import BatchReport
     from projections.spark.live.prepared import PreparedQueries
+    from projections.stores.layout import TableLayout
 
 
-class Batches(Protocol):
-    """The live batches of one run."""
+class Keeper:
+    """Loads, keeps and compares the tables of a store by Spark."""
 
-    @property
-    def environment(self) -> Connections:
-        """What they work with."""
+    def __init__(self, environment: Connections, store: TableStore) -> None:
+        self._environment = environment
+        self._store = store
 
-    @property
-    def log(self) -> OpenLog:
-        """What they read."""
-
-    @property
-    def group(self) -> ProjectionGroup:
-        """Whose views they keep."""
-
-    @property
-    def run(self) -> Run:
-        """The run, with our token on it."""
-
-    @property
-    def reduction(self) -> Reduction:
-        """How they make rows of records, by the schemas known."""
-
-    @property
-    def tables(self) -> Sequence[Any]:
-        """The places of the tables they keep."""
-
-    def without(self, aside: SetAside) -> Self:
-        """The same batches without records that are set aside; what they are is committed with the progress."""
-
-    def with_schemas(self, registry: Mapping[int, RegisteredSchema]) -> Self:
-        """The same batches; everything that depends on the known schemas is planned again."""
-
-    def apply(self, offsets: OffsetRange) -> BatchReport:
-        """Carry one range into the views, or raise and leave everything as it was."""
-
-    def streams_with_gaps(self, place: Any) -> list[tuple[str, int]]:
-        """The keys of streams of which the attempt that failed last lacks a version, and what each stands at."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """What a comparison says of one of its sides: the digest, None where a column has none, and how many rows."""
-
-    digest: str | None
-    count: int
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Two sides of a comparison, and some rows that differ: at most five of each side."""
-
-    one: Rows
-    other: Rows
-    differing: tuple[DifferingRow, ...]
-
-
-class Verification(Protocol):
-    """The views of a run as of one moment, to be compared with a recomputation."""
-
-    @property
-    def progress(self) -> Progress:
-        """How far the run had come at that moment."""
-
-    def set_aside(self) -> SetAside:
-        """The records that its views were made without."""
-
-    def compared(self, view: str, again: DataFrame, *, rows: int) -> Difference:
-        """The view compared with what is computed again from so many rows."""
-
-
-class Comparison(Protocol):
-    """The serving generation's views, to be compared with those of another one."""
-
-    @property
-    def columns(self) -> Mapping[str, tuple[str, ...]]:
-        """The columns, by view, that both have of the same types; views of which both have the key."""
-
-    def take(self) -> Progress:
-        """Keep the serving views as of one moment, and return the progress of that moment."""
-
-    def compared(self, view: str) -> Difference:
-        """The taken views compared with the other generation's current rows."""
-
-
-class Keeper(ABC, Generic[Laid]):
-    """Loads, keeps and compares the tables of one store by Spark."""
-
-    @abstractmethod
     def batches(
         self,
         log: OpenLog,
         group: ProjectionGroup,
         run: Run,
-        layout: Laid,
+        layout: GenerationLayout,
         queries: PreparedQueries,
         *,
         views: bool = True,
-    ) -> Batches:
-        """The live batches of a run we hold, those of its tables alone without ``views``.
+    ) -> LiveBatches:
+        """Return the live batches of a run that we hold, those of its tables alone without ``views``.
 
         ``log`` and ``queries`` are the caller's to close.
         """
+        layout = layout if views else dataclasses.replace(layout, views={})
+        with self._store.transaction() as connection:
+            ensure_set_aside(connection, layout)
+            horizon.ensure(connection, layout, now=int(time.time()))
+        return LiveBatches.of(self._environment, log, group, run, layout, queries)
 
-    @abstractmethod
-    def load(self, frame: DataFrame, table: StoredTable, *, rows: int) -> int:
-        """Load rows into a table that has no readers yet; returns how many, of at most ``rows``."""
+    def load(self, frame: DataFrame, table: sa.Table, *, rows: int) -> int:
+        """Load rows into a table that has no readers yet, and return how many, of at most ``rows``."""
+        return write(frame, self._store.target(table), rows=rows)
 
-    @abstractmethod
-    def empty(self, table: StoredTable) -> None:
+    def empty(self, table: sa.Table) -> None:
         """Remove what a killed process loaded into a table."""
+        with self._store.transaction() as connection:
+            dialects.empty(connection, [table])
 
-    @abstractmethod
-    def stored(self, place: TablePlace, columns: Mapping[str, ColumnType], *, few: bool) -> DataFrame:
-        """The rows of a table's state; ``few``, where the driver may have them all."""
+    def stored(self, place: TableLayout, columns: Mapping[str, ColumnType], *, few: bool) -> DataFrame:
+        """Return the rows of a table's state: ``few`` by the driver, many by the executors."""
+        target = self._store.target(place.state)
+        if few:
+            return in_table_order(few_rows(self._environment.small, fetched(target, columns)), columns)
+        return read(self._environment.spark, target, columns)
 
-    @abstractmethod
-    def index(self, run: Run, layout: Laid, what: str, *, built: Mapping[str, Any]) -> None:
-        """Give the loaded "tables" or "views" what batches find their rows by, and note it; KeyNotUnique."""
+    def index(self, run: Run, layout: GenerationLayout, what: str, *, built: Mapping[str, Any]) -> None:
+        """Give the loaded "tables" or "views" keys and indexes, and note it, in one transaction; KeyNotUnique."""
+        add = self._store.index_tables if what == "tables" else self._store.index_views
+        with self._store.transaction() as connection:
+            add(connection, layout)
+            self._store.note(connection, run, built=built)
 
-    @abstractmethod
-    def finish(self, run: Run, layout: Laid) -> None:
-        """Note that a generation is complete."""
+    def finish(self, run: Run, layout: GenerationLayout) -> None:
+        """Let the database's planner know what was loaded, and note that a generation is complete."""
+        self._store.analyze(layout)
+        self._store.record(run, status=BUILT)
 
-    @abstractmethod
     def set_aside(
-        self, run: Run, layout: Laid, aside: SetAside, *, late: DataFrame | None = None, rows: int = 0
+        self, run: Run, layout: GenerationLayout, aside: SetAside, *, late: DataFrame | None = None, rows: int = 0
     ) -> None:
         """Note the records that the first chunk of a build, of ``rows`` records, is folded without, late ones too."""
+        if late is not None and layout.retained is not None:
+            self.empty(layout.retained.late)
+            self.load(late, layout.retained.late, rows=rows)
+        with self._store.transaction() as connection:
+            runs.require_token(connection, run)
+            ensure_set_aside(connection, layout)
+            note_set_aside(connection, layout, aside)
+            note_late(connection, layout)
 
-    @abstractmethod
-    def noted(self, state: RunState, layout: Laid) -> SetAside:
-        """The records that a generation was made without so far, under any holder."""
+    def noted(self, state: RunState, layout: GenerationLayout) -> SetAside:
+        """Return the records that a generation was made without until now, under any holder."""
+        with self._store.transaction() as connection:
+            return read_set_aside(connection, layout, before=state.progress)
 
-    @abstractmethod
-    def verification(self, run: Run, layout: Laid) -> AbstractContextManager[Verification]:
-        """Keep the views as of one moment for the length of the block."""
-
-    @abstractmethod
-    def comparison(self, serving: Run, run: Run, layout: Laid) -> AbstractContextManager[Comparison]:
-        """Compare the generation of ``run`` with the serving one within the block."""
+    @contextmanager
+    def copies(self, run: Run, layout: GenerationLayout) -> Iterator[Copies]:
+        """Copies that are taken in one snapshot. Of another generation's views they have the common columns."""
+        is_own = layout.name == generation_name(run.group, run.generation)
+        columns = {name: tuple(view.stored_columns) for name, view in layout.views.items()}
+        copies = Copies(self._store, run, layout, columns if is_own else common_columns(self._store, run, layout))
+        try:
+            yield copies
+        finally:
+            copies.drop()

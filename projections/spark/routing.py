@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX, MAX_ROUTED_BYTES
-from projections.declaring.branches import DEAD_LETTER, Branches
+from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX, DEAD_LETTERS, MAX_ROUTED_BYTES
+from projections.declaring.branches import Branches
 from projections.errors import InvalidPredicate, ProjectionError
 from projections.faults import MESSAGES
 from projections.spark.events.decode import Decoder, column_of
@@ -79,7 +79,7 @@ class Routing:
         columns = ["topic", "partition", "offset", "key", "value", "headers"]
         judged = decoder.judged(good=self._branch, fault=self._fault)
         outcome = decoder.unless_foreign(judged, fault=_fault).alias("_outcome")
-        branch = F.coalesce(F.col("_outcome.branch"), F.lit(DEAD_LETTER))
+        branch = F.coalesce(F.col("_outcome.branch"), F.lit(DEAD_LETTERS))
         own = F.coalesce("headers", F.array().cast("array<struct<key:string,value:binary>>"))
         dead = F.concat(_without_death(own), _dead_letter_headers())
         headers = F.when(F.col("_outcome.branch").isNull(), dead).otherwise(F.concat(own, _branch_header()))

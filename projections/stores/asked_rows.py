@@ -23,7 +23,7 @@ from projections.errors import ProjectionError
 from projections.stores.behind_rows import ViewRows, personal_of
 from projections.stores.layout import generation_name, view_table
 from projections.stores.runs import Run
-from projections.stores.sql import SqlTableStore
+from projections.stores.sql import TableStore
 
 _SECONDS: Final = 5.0
 _STEPS: Final = 10_000  # of SQLite's machine, between two looks at the clock: about a millisecond
@@ -54,7 +54,7 @@ class QueryRefused(ProjectionError):
 
 
 def query_rows(
-    store: SqlTableStore, group: str, generation: int, text: str, *, views: Sequence[str], limit: int = 200
+    store: TableStore, group: str, generation: int, text: str, *, views: Sequence[str], limit: int = 200
 ) -> ViewRows:
     """Return the first rows of a query over views of a generation; `total` is one more if there are more.
 

@@ -24,7 +24,7 @@ from projections.planning.planner import plan
 from projections.stores.dialects import NameSpace
 from projections.stores.layout import generation_name, state_table, view_table
 from projections.stores.runs import Run, RunState
-from projections.stores.sql import SqlTableStore
+from projections.stores.sql import TableStore
 
 Kinds = Literal["views", "tables"]
 COUNTED: Final = 100_000
@@ -72,7 +72,7 @@ class SourceRow:
     personal: tuple[str, ...] = ()
 
 
-def view_rows(store: SqlTableStore, group: str, generation: int, view: str, *, limit: int = _LIMIT) -> ViewRows:
+def view_rows(store: TableStore, group: str, generation: int, view: str, *, limit: int = _LIMIT) -> ViewRows:
     """Return the first rows of a view of a generation, in no order, and how many there are."""
     table = view_table(store.dialect.name_space(generation_name(group, generation)), view, {})
     every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(table)
@@ -100,7 +100,7 @@ def personal_of(
 
 
 def rows_behind(
-    store: SqlTableStore, group: ProjectionGroup, generation: int, view: str, key: Mapping[str, str]
+    store: TableStore, group: ProjectionGroup, generation: int, view: str, key: Mapping[str, str]
 ) -> list[SourceRow]:
     """Return the row of a key with the rows that it was made of; nothing if the view has no such row.
 
@@ -124,7 +124,7 @@ def _as_built(view: View, state: RunState | None) -> View:
 
 @dataclass(frozen=True)
 class _Search:
-    store: SqlTableStore
+    store: TableStore
     connection: sa.Connection
     group: ProjectionGroup
     generation: int
@@ -216,7 +216,7 @@ class _Search:
         return self.store.dialect.name_space(generation_name(self.group.name, self.generation))
 
 
-def _equal(store: SqlTableStore, view: View, key: Mapping[str, Any]) -> Iterator[sa.ColumnElement[bool]]:
+def _equal(store: TableStore, view: View, key: Mapping[str, Any]) -> Iterator[sa.ColumnElement[bool]]:
     """Compare each column as the database types it, and one whose type is unknown as text."""
     for column, value in key.items():
         kind, name = _column_of(view, column), sa.quoted_name(column, quote=True)

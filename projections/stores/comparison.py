@@ -1,22 +1,101 @@
-"""What a comparison of two generations asks of the database: common columns, a copy of one moment, differing rows."""
+"""Views of a generation compared with other rows of the same keys: copies of one moment, digests, differing rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
 
+from projections.declaring.columns import ColumnType
+from projections.logs.set_aside import SetAside
 from projections.stores import retained, runs
-from projections.stores.layout import GenerationLayout, generation_name
-from projections.stores.port import DifferingRow
+from projections.stores.aside import read_set_aside
+from projections.stores.digest import digest_rows
+from projections.stores.layout import GenerationLayout, ViewLayout, generation_name
+from projections.stores.port import Difference, DifferingRow, Rows
 from projections.stores.runs import Progress, Run
-from projections.stores.sql import SqlTableStore
+from projections.stores.sql import TableStore
 
 _SAMPLE: Final = 5  # of each side: enough to see what is wrong
 
 
-def common_columns(store: SqlTableStore, serving: Run, layout: GenerationLayout) -> dict[str, tuple[str, ...]]:
+@dataclass(frozen=True)
+class Copies:
+    """Views of a run as of one moment, in the copies of a layout, with the columns that are compared of each view."""
+
+    store: TableStore
+    run: Run
+    layout: GenerationLayout
+    columns: Mapping[str, Sequence[str]]
+
+    def take(self) -> Progress:
+        """Copy the views, and return the progress of that moment."""
+        self.drop()
+        with self.store.snapshot() as connection:
+            for name, columns in self.columns.items():
+                view = self.layout.views[name]
+                view.live_copy.create(connection)
+                view.recomputed_copy.create(connection)
+                source = of_generation(self.run, self.layout, view.view)
+                selected: list[sa.ColumnElement[Any]] = [sa.column(c) for c in columns]
+                rows = sa.select(*selected).select_from(source)
+                connection.execute(sa.insert(view.live_copy).from_select(list(columns), rows))
+            return runs.read_progress(connection, self.run)
+
+    def set_aside(self, progress: Progress) -> SetAside:
+        """Return the records that the views were made without at the moment of a progress."""
+        with self.store.transaction() as connection:
+            return read_set_aside(connection, self.layout, before=progress)
+
+    def against_recomputed(self, name: str) -> Difference:
+        """Compare a view with the rows that were loaded into its recomputed copy."""
+        view = self.layout.views[name]
+        with self.store.transaction() as connection:
+            retained.leave_out_of_copies(connection, self.layout, view)
+        return self._compared(view, view.recomputed_copy)
+
+    def against_stored(self, name: str) -> Difference:
+        """Compare a view of another generation with the present rows of this layout."""
+        return self._compared(self.layout.views[name], self.layout.views[name].view)
+
+    def drop(self) -> None:
+        """Remove what `take` made, or what a killed comparison left."""
+        with self.store.transaction() as connection:
+            for view in self.layout.views.values():
+                for copy in (view.live_copy, view.recomputed_copy):
+                    connection.execute(sa.schema.DropTable(copy, if_exists=True))
+
+    def _compared(self, view: ViewLayout, other: sa.Table) -> Difference:
+        columns = self.columns[view.name]
+        shown = {column: view.columns[column] for column in columns if column in view.columns}
+        key = view.definition.key
+        return compared(self.store, view.live_copy, other, key=key, columns=columns, shown=shown)
+
+
+def compared(
+    store: TableStore,
+    one: sa.Table,
+    other: sa.Table,
+    *,
+    key: Sequence[str],
+    columns: Sequence[str],
+    shown: Mapping[str, ColumnType],
+) -> Difference:
+    """Compare two tables of one database: digests of the columns that are shown, and rows that differ in any column."""
+    differing = differing_rows(store, one, other, key=key, columns=columns)
+    return Difference(_digested(store, one, key, shown), _digested(store, other, key, shown), differing)
+
+
+def _digested(store: TableStore, table: sa.Table, key: Sequence[str], shown: Mapping[str, ColumnType]) -> Rows:
+    if all(kind.kind != "double" for kind in shown.values()):
+        return Rows(*digest_rows(store.target(table).fetch(shown, order_by=key)))
+    with store.looking() as connection:
+        return Rows(None, int(connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0))
+
+
+def common_columns(store: TableStore, serving: Run, layout: GenerationLayout) -> dict[str, tuple[str, ...]]:
     """The columns, by view, that the serving generation has of the same types; views of which it has the key.
 
     Its definition may no longer exist: its tables have the columns. Views that forget rows are left out, as incomplete.
@@ -51,31 +130,8 @@ def _columns(connection: sa.Connection, table: sa.Table) -> dict[str, str]:
     return {column["name"]: column["type"].compile(dialect=connection.dialect) for column in columns}
 
 
-def copy_serving(
-    store: SqlTableStore, serving: Run, layout: GenerationLayout, common: Mapping[str, Sequence[str]]
-) -> Progress:
-    """Copy the serving generation's views into those of ``live_copy``, and return its progress, as of one moment."""
-    drop_copies(store, layout)
-    with store.snapshot() as connection:
-        for name, columns in common.items():
-            view = layout.views[name]
-            view.live_copy.create(connection)
-            source = of_generation(serving, layout, view.view)
-            selected: list[sa.ColumnElement[Any]] = [sa.column(c) for c in columns]
-            rows = sa.select(*selected).select_from(source)
-            connection.execute(sa.insert(view.live_copy).from_select(list(columns), rows))
-        return runs.read_progress(connection, serving)
-
-
-def drop_copies(store: SqlTableStore, layout: GenerationLayout) -> None:
-    """Remove what ``copy_serving`` made, or what a killed comparison left."""
-    with store.transaction() as connection:
-        for view in layout.views.values():
-            connection.execute(sa.schema.DropTable(view.live_copy, if_exists=True))
-
-
 def differing_rows(
-    store: SqlTableStore, one: sa.Table, other: sa.Table, *, key: Sequence[str], columns: Sequence[str]
+    store: TableStore, one: sa.Table, other: sa.Table, *, key: Sequence[str], columns: Sequence[str]
 ) -> tuple[DifferingRow, ...]:
     """Some rows that only one of two tables has, or that differ: at most five found from each side."""
     with store.looking() as connection:
@@ -89,7 +145,7 @@ def differing_rows(
 
 
 def _only_left(
-    store: SqlTableStore, left: sa.Table, right: sa.Table, key: Sequence[str], columns: Sequence[str]
+    store: TableStore, left: sa.Table, right: sa.Table, key: Sequence[str], columns: Sequence[str]
 ) -> sa.Select[Any]:
     rest = store.minus(*(sa.select(*(table.c[c] for c in columns)) for table in (left, right))).subquery()
     return sa.select(*(rest.c[c] for c in key)).limit(_SAMPLE)
@@ -108,9 +164,3 @@ def _rows_at(
     ]
     rows = connection.execute(sa.select(*(table.c[c] for c in columns)).where(sa.or_(sa.false(), *conditions)))
     return {tuple(row[c] for c in key): dict(row) for row in rows.mappings()}
-
-
-def count(store: SqlTableStore, table: sa.Table) -> int:
-    """The rows of a table."""
-    with store.looking() as connection:
-        return int(connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0)

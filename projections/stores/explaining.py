@@ -15,7 +15,7 @@ from projections.declaring.views import View, view_behind, with_noted
 from projections.stores.dialects import NameSpace
 from projections.stores.layout import generation_name
 from projections.stores.opening import opened
-from projections.stores.sql import SqlTableStore
+from projections.stores.sql import TableStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Stage:
     changed: int
 
 
-def explain(views: str | SqlTableStore, group: ProjectionGroup, view: str | View) -> tuple[Stage, ...]:
+def explain(views: str | TableStore, group: ProjectionGroup, view: str | View) -> tuple[Stage, ...]:
     """Return the stages of a view, each after those that it reads. A view that is not cut is its only stage.
 
     Args:

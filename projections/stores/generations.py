@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import stamina
 
 from projections.declaring.group import ProjectionGroup
 from projections.errors import GenerationMissing, RunAlreadyActive
-from projections.stores.port import REBUILDER, TableStore, ViewColumns, require_unchanged, runner_of
+from projections.stores.port import REBUILDER, ViewColumns, require_unchanged, runner_of
 from projections.stores.runs import BUILDING, BUILT, RETIRED, SERVING, Run
+from projections.stores.sql import TableStore
 
-Store = TableStore[Any]
 
-
-def newest(store: Store, group: ProjectionGroup, status: str, *, remedy: str) -> Run:
+def newest(store: TableStore, group: ProjectionGroup, status: str, *, remedy: str) -> Run:
     """The newest generation in a status that was built by the given definition; raises GenerationMissing."""
     candidates = [state.run for state in store.states(group.name, status)]
     ours = [run for run in candidates if run.fingerprint == group.fingerprint()]
@@ -26,25 +24,25 @@ def newest(store: Store, group: ProjectionGroup, status: str, *, remedy: str) ->
     return ours[-1]
 
 
-def refuse_changed(store: Store, group: ProjectionGroup, view_columns: ViewColumns) -> None:
+def refuse_changed(store: TableStore, group: ProjectionGroup, view_columns: ViewColumns) -> None:
     """Raise DefinitionChanged where another definition has served under the same version."""
     for state in store.states(group.name, SERVING, RETIRED):
         if state.run.version == group.version:
             require_unchanged(group, state, view_columns)
 
 
-def pause(store: Store, group: str) -> Run:
+def pause(store: TableStore, group: str) -> Run:
     """Ask the serving run's runner to stand still from its next batch on; it goes on holding the run."""
     return store.set_paused(group, paused=True)
 
 
-def resume(store: Store, group: str) -> Run:
+def resume(store: TableStore, group: str) -> Run:
     """Let a paused run go on."""
     return store.set_paused(group, paused=False)
 
 
 @contextmanager
-def rebuilding(store: Store, group: str) -> Iterator[None]:
+def rebuilding(store: TableStore, group: str) -> Iterator[None]:
     """Be the group's rebuilder for the length of the block; RunAlreadyActive.
 
     A hold that a killed rebuilder left counts for as long as there is another one, so it is taken back first.
@@ -57,7 +55,7 @@ def rebuilding(store: Store, group: str) -> Iterator[None]:
 
 
 @contextmanager
-def hold(store: Store, run: Run) -> Iterator[None]:
+def hold(store: TableStore, run: Run) -> Iterator[None]:
     """Let a run's runner wait at the end of its batch, for the length of the block; the caller is the rebuilder."""
     try:
         store.set_held(run, held=True)
@@ -66,7 +64,7 @@ def hold(store: Store, run: Run) -> Iterator[None]:
         store.set_held(run, held=False)
 
 
-def drop(store: Store, group: str, *, generation: int | None = None) -> list[int]:
+def drop(store: TableStore, group: str, *, generation: int | None = None) -> list[int]:
     """Drop the generations that served once, or the given one, which must not serve; returns their numbers.
 
     Raises GenerationMissing, and RunAlreadyActive while a rebuild or a runner is at one.
@@ -89,12 +87,12 @@ def require_known(group: str, states: Sequence[object]) -> None:
         raise _missing(group, f"there is no projection group {group!r} here", "factfold projections list names them")
 
 
-def _drop(store: Store, run: Run) -> None:
+def _drop(store: TableStore, run: Run) -> None:
     with store.exclusive(run.group, role=runner_of(run)):
         store.drop(run)
 
 
-def drop_with_patience(store: Store, run: Run, *, seconds: float) -> None:
+def drop_with_patience(store: TableStore, run: Run, *, seconds: float) -> None:
     """Drop a generation once its runner has let it go; raises RunAlreadyActive where it does not."""
     for attempt in stamina.retry_context(on=RunAlreadyActive, attempts=None, timeout=seconds, wait_max=0.5):
         with attempt:

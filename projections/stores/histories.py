@@ -18,13 +18,13 @@ from projections.errors import InvalidDefinition
 from projections.stores import finals
 from projections.stores.opening import opened
 from projections.stores.port import require_unchanged
-from projections.stores.sql import SqlTableStore
+from projections.stores.sql import TableStore
 from projections.stores.times import as_stored
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def rows_as_of(views: str | SqlTableStore, group: ProjectionGroup, history: str | View, moment: datetime) -> pa.Table:
+def rows_as_of(views: str | TableStore, group: ProjectionGroup, history: str | View, moment: datetime) -> pa.Table:
     """Return the rows of a history that were valid at a moment, in the order of the key. A future moment means now.
 
     Args:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from eventstore.shown_urls import shown_url
 from projections.errors import TableStoreUnavailable
-from projections.stores.sql import SqlTableStore
+from projections.stores.sql import TableStore
 
 _WRITE: Final = "write postgresql+psycopg://user@host/database or sqlite:///shop.db"
 _DRIVERS: Final = ("postgresql", "postgresql+psycopg", "sqlite", "sqlite+pysqlite")
@@ -29,7 +29,7 @@ def sqlite_path(url: str) -> str | None:
     return parsed.database
 
 
-def open_table_store(url: str) -> SqlTableStore:
+def open_table_store(url: str) -> TableStore:
     """The store of a database's URL (``postgresql+psycopg://…`` or ``sqlite:///…``); nothing is asked of it yet."""
     if path := sqlite_path(url):
         from projections.stores.sqlite import SqliteTableStore  # SQLAlchemy is loaded when it is first used
@@ -41,9 +41,9 @@ def open_table_store(url: str) -> SqlTableStore:
 
 
 @contextmanager
-def opened(views: str | SqlTableStore) -> Iterator[SqlTableStore]:
+def opened(views: str | TableStore) -> Iterator[TableStore]:
     """The store of a URL, closed at the end, or the one that is given, which stays open."""
-    if isinstance(views, SqlTableStore):
+    if isinstance(views, TableStore):
         yield views
         return
     with closing(open_table_store(views)) as store:

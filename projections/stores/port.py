@@ -1,22 +1,16 @@
-"""The port of a table store: runs and generations of projection groups, and which of them serves.
-
-The form of its rows is a store's own. The work of Spark on them is behind another port, `projections.spark.keeping`.
-"""
+"""Parts of a table store that need no driver: transactions, roles of a group, rows that differ, shared errors."""
 
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from projections.declaring.columns import ColumnType
 from projections.declaring.group import ProjectionGroup
-from projections.declaring.tables import Table
-from projections.declaring.views import View
-from projections.errors import DefinitionChanged, GenerationMissing, RunAlreadyActive
-from projections.stores.runs import SERVING, Progress, Run, RunState, serving_of, superseded
+from projections.errors import DefinitionChanged, RunAlreadyActive
+from projections.stores.runs import Run, RunState
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -25,66 +19,6 @@ ViewColumns = Mapping[str, Mapping[str, ColumnType]]
 
 REBUILDER: Final = "rebuild"  # makes, compares, switches and drops generations: one at a time
 VERIFIER: Final = "verify"
-
-
-class StoredTable(Protocol):
-    """A table of a generation: its name in the store."""
-
-    @property
-    def name(self) -> str:
-        """``state_*``, ``view_*``, with whatever the store puts before it."""
-
-
-class TablePlace(Protocol):
-    """Where the state of one table of a group is stored."""
-
-    @property
-    def table(self) -> Table:
-        """The table as it was declared."""
-
-    @property
-    def state(self) -> StoredTable:
-        """Its current rows."""
-
-
-class ViewPlace(Protocol):
-    """Where one view is stored."""
-
-    @property
-    def name(self) -> str:
-        """The view's name."""
-
-    @property
-    def definition(self) -> View:
-        """The view, its inputs resolved."""
-
-    @property
-    def columns(self) -> Mapping[str, ColumnType]:
-        """What its function returns."""
-
-    @property
-    def stored_columns(self) -> Mapping[str, ColumnType]:
-        """What is stored of it: its columns, and what changes are added to."""
-
-    @property
-    def view(self) -> StoredTable:
-        """Its rows."""
-
-
-class Generation(Protocol):
-    """The tables of one generation; views that others read come before these."""
-
-    @property
-    def name(self) -> str:
-        """How the store calls it."""
-
-    @property
-    def tables(self) -> Mapping[str, TablePlace]:
-        """The state, by the names of the group's tables."""
-
-    @property
-    def views(self) -> Mapping[str, ViewPlace]:
-        """The views, by their names."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +30,21 @@ class DifferingRow:
     other: Mapping[str, Any] | None
 
 
-Laid = TypeVar("Laid", bound=Generation)
+@dataclass(frozen=True)
+class Rows:
+    """What a comparison says of one of its sides: the digest, None where a column has none, and how many rows."""
+
+    digest: str | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two sides of a comparison, and some rows that differ: at most five of each side."""
+
+    one: Rows
+    other: Rows
+    differing: tuple[DifferingRow, ...]
 
 
 class Transactions(Protocol):
@@ -107,206 +55,6 @@ class Transactions(Protocol):
 
     def looking(self) -> contextlib.AbstractContextManager[sa.Connection]:
         """A look, each query by itself, waiting for no writer."""
-
-
-class TableStore(ABC, Generic[Laid]):
-    """State and views of projection groups, generation by generation, and the runs that keep them."""
-
-    @property
-    @abstractmethod
-    def place(self) -> str:
-        """How an error names the store: without its password."""
-
-    @abstractmethod
-    def prepare(self) -> None:
-        """Make what the store itself needs, or add what an earlier release did not have."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let connections go."""
-
-    @abstractmethod
-    def check_master(self, master: str) -> None:
-        """Refuse a Spark whose executors could not reach the store; raises UnsupportedMaster."""
-
-    @abstractmethod
-    def exclusive(self, group: str, *, role: str) -> contextlib.AbstractContextManager[None]:
-        """Hold a role of a group (``REBUILDER``, ``runner_of``) for the length of the block; raises RunAlreadyActive.
-
-        A killed process loses what it held.
-        """
-
-    @abstractmethod
-    def is_held(self, group: str, *, role: str) -> bool:
-        """Whether any process holds a role of a group."""
-
-    @abstractmethod
-    def states(self, group: str | None = None, *statuses: str) -> list[RunState]:
-        """The rows of a group's generations, or of all groups', in the order of their numbers."""
-
-    @abstractmethod
-    def state(self, run: Run) -> RunState | None:
-        """The row of a generation; None where it was dropped."""
-
-    @abstractmethod
-    def claim(self, run: Run) -> Run:
-        """Take the run over: any other holder's next commit fails."""
-
-    @abstractmethod
-    def record(
-        self,
-        run: Run,
-        *,
-        built: Mapping[str, Any] | None = None,
-        progress: Progress | None = None,
-        status: str | None = None,
-    ) -> None:
-        """Note what has become of a run we hold, all of it at once; RunSuperseded."""
-
-    @abstractmethod
-    def set_paused(self, group: str, *, paused: bool) -> Run:
-        """Ask the serving run's runner to stand still, or to go on; NoServingGeneration."""
-
-    @abstractmethod
-    def set_held(self, run: Run, *, held: bool) -> None:
-        """Ask a run's runner to wait for a cut-over; it counts only while the group has a rebuilder."""
-
-    @abstractmethod
-    def layout(self, group: ProjectionGroup, run: Run, view_columns: ViewColumns) -> Laid:
-        """The tables of a generation."""
-
-    @abstractmethod
-    def begin_generation(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, Laid]:
-        """Make a new generation, without rows; those that never served are removed."""
-
-    @abstractmethod
-    def switch(self, group: ProjectionGroup, run: Run, layout: Laid, *, recreated: Progress | None = None) -> bool:
-        """Let a generation serve in one commit, unless readers would go back in time.
-
-        Returns False, and changes nothing, where the serving run is ahead in any partition; those ``recreated`` do not
-        count. RunSuperseded where our token is no longer on the run.
-        """
-
-    @abstractmethod
-    def drop(self, run: Run) -> None:
-        """Drop a generation's tables and its row."""
-
-    def let_go(self, run: Run, layout: Laid, *, before: int, most: int) -> Mapping[str, int]:
-        """Let go of deleted rows that were deleted up to ``before``, in seconds since 1970, of a run we hold.
-
-        At most so many of each table, in a short transaction, where there are such; returns how many deletions were
-        settled, by table, each once. RunSuperseded.
-        """
-        return {}
-
-    def forget(self, run: Run, layout: Laid, *, upto: int | None, most: int) -> Mapping[str, int]:
-        """Forget rows of streams with a promise, and what was made of them; returns how many, by table.
-
-        The run is one that we hold. ``upto`` is where the floor is from now on, None where it stays. At most so many
-        rows of each table go, in a short transaction. RunSuperseded.
-        """
-        return {}
-
-    def retained(self, run: Run) -> Mapping[str, Any]:
-        """Up to which time ``forget`` has forgotten rows, how many by table, and the events set aside by kind."""
-        return {}
-
-    def settled(self, run: Run) -> Mapping[str, int]:
-        """How many deletions ``let_go`` has settled so far, by table."""
-        return {}
-
-    @property
-    @abstractmethod
-    def outbox(self) -> Transactions:
-        """Where rows of views wait for their topics and Delta tables, in tables of `outbox_tables`."""
-
-    def waiting(self) -> Mapping[str, Mapping[str, int]]:
-        """The rows that wait to be published, by group and topic."""
-        return {}
-
-    def final_results(self) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-        """By group and view: results given out, late changes, up to which time results are final, and the next one."""
-        return {}
-
-    def progress(self, run: Run) -> Progress:
-        """The next offset of every partition."""
-        state = self.state(run)
-        return {} if state is None else state.progress
-
-    def serving_state(self, group: str) -> RunState:
-        """The row of the serving generation; raises NoServingGeneration."""
-        return serving_of(self.states(group, SERVING), group)
-
-    def serving(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, Laid]:
-        """The serving run of a group; raises NoServingGeneration or DefinitionChanged."""
-        return self._unchanged(group, self.serving_state(group.name), view_columns)
-
-    def generation(self, group: ProjectionGroup, number: int, view_columns: ViewColumns) -> tuple[Run, Laid]:
-        """A generation of the group's present definition; raises GenerationMissing or DefinitionChanged."""
-        state = self.state(Run(group.name, number, ""))
-        if state is None:
-            raise GenerationMissing(
-                f"projection group {group.name!r} has no generation {number}",
-                remedy="list the generations: factfold projections status",
-                place=group.name,
-            )
-        return self._unchanged(group, state, view_columns)
-
-    def _unchanged(self, group: ProjectionGroup, state: RunState, view_columns: ViewColumns) -> tuple[Run, Laid]:
-        require_unchanged(group, state, view_columns)
-        return state.run, self.layout(group, state.run, view_columns)
-
-    def serve(self, group: ProjectionGroup, run: Run, layout: Laid, progress: Progress) -> None:
-        """Let a generation serve that is built up to ``progress``; raises RunSuperseded where it is behind."""
-        self.record(run, progress=progress)
-        if not self.switch(group, run, layout):
-            raise superseded(run)
-
-    def generations(self) -> list[dict[str, Any]]:
-        """Every generation of every group, with its status, progress and version."""
-        self.prepare()
-        rows, final = self.waiting(), self.final_results()
-        return [
-            {
-                **self._standing(state),
-                "deletions_settled": self.settled(state.run),
-                "retained": self.retained(state.run),
-                "topics": rows.get(state.run.group, {}) if state.status == SERVING else {},
-                "final_results": final.get(state.run.group, {}) if state.status == SERVING else {},
-                **_built(state),
-            }
-            for state in self.states()
-        ]
-
-    def standing(self) -> list[dict[str, Any]]:
-        """The same of a store that was prepared, for frequent looks: by what it was built, and nothing counted."""
-        rows = self.waiting()
-        return [
-            {
-                **self._standing(state),
-                "topics": rows.get(state.run.group, {}) if state.status == SERVING else {},
-                **_built(state),
-                "fingerprint": state.run.fingerprint,
-                **{name: state.built.get(name, {}) for name in ("columns", "references")},
-            }
-            for state in self.states()
-        ]
-
-    def _standing(self, state: RunState) -> dict[str, Any]:
-        return {
-            "group": state.run.group,
-            "generation": state.run.generation,
-            "version": state.run.version,
-            "status": state.status,
-            "paused": state.paused,
-            "holder": state.holder if self.is_held(state.run.group, role=runner_of(state.run)) else None,
-            "progress": state.progress,
-        }
-
-
-def _built(state: RunState) -> dict[str, Any]:
-    loaded = [name for kind in ("tables", "views") for name in state.built.get(kind, {})]
-    return {"loaded": loaded, "updated_at": state.updated_at}
 
 
 def runner_of(run: Run) -> str:

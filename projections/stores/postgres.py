@@ -20,7 +20,7 @@ from projections.stores.loads import close_loads_of, create_loads_tables
 from projections.stores.names import Named
 from projections.stores.port import already_active
 from projections.stores.runs import Run
-from projections.stores.sql import SqlTableStore
+from projections.stores.sql import TableStore
 
 _GRANTS = sa.text(
     "SELECT grantee, privilege_type FROM information_schema.role_table_grants"
@@ -59,7 +59,7 @@ _RUNS = (
 _POOLED = "write ?prepare_threshold=none into the URL of the views' database, or let the pooler pool sessions"
 
 
-class PostgresTableStore(SqlTableStore):
+class PostgresTableStore(TableStore):
     """State and views of projection groups in one PostgreSQL database.
 
     ``url`` is SQLAlchemy's (``postgresql+psycopg://…``); ``serving_schema`` is where the stable view names live.

@@ -1,4 +1,4 @@
-"""The table store on a SQL database: generations of state and views, served under stable names.
+"""The table store: generations of state and views in a SQL database, served under stable names.
 
 What both databases share is here and in the neighbouring modules of statements. What they do differently is abstract.
 """
@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import time
 import uuid
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ import stamina
 
 from eventstore.shown_urls import shown_url
 from projections.declaring.group import ProjectionGroup
-from projections.errors import InvalidDefinition, KeyNotUnique, ViewInUse
+from projections.errors import GenerationMissing, InvalidDefinition, KeyNotUnique, ViewInUse
 from projections.planning.planner import plan
 from projections.stores import finals, horizon, retained, runs
 from projections.stores.arrow import Target
@@ -38,16 +38,16 @@ from projections.stores.layout import (
 from projections.stores.names import Named
 from projections.stores.outbox import waiting
 from projections.stores.outbox_tables import create_outbox_tables
-from projections.stores.port import TableStore, Transactions, ViewColumns
-from projections.stores.runs import BUILT, SERVING, Progress, Run, RunState
+from projections.stores.port import Transactions, ViewColumns, require_unchanged, runner_of
+from projections.stores.runs import BUILT, SERVING, Progress, Run, RunState, serving_of, superseded
 from projections.stores.runs_table import create_runs_table
 
 _TRIES = 12
 _LONGEST_NAME = 63  # of PostgreSQL's names, in bytes; ours are ASCII
 
 
-class SqlTableStore(TableStore[GenerationLayout]):
-    """State and views of projection groups in one database."""
+class TableStore(ABC):
+    """State and views of projection groups in one database, generation by generation, and the runs that keep them."""
 
     dialect: ClassVar[Dialect]
     minus: ClassVar[Callable[..., sa.CompoundSelect[Any]]]
@@ -63,6 +63,21 @@ class SqlTableStore(TableStore[GenerationLayout]):
     def place(self) -> str:
         """How an error names the database: without its password."""
         return shown_url(self._engine.url)
+
+    @abstractmethod
+    def check_master(self, master: str) -> None:
+        """Refuse a Spark whose executors could not reach the store; raises UnsupportedMaster."""
+
+    @abstractmethod
+    def exclusive(self, group: str, *, role: str) -> contextlib.AbstractContextManager[None]:
+        """Hold a role of a group (``REBUILDER``, ``runner_of``) for the length of the block; raises RunAlreadyActive.
+
+        A killed process loses what it held.
+        """
+
+    @abstractmethod
+    def is_held(self, group: str, *, role: str) -> bool:
+        """Whether any process holds a role of a group."""
 
     @abstractmethod
     def target(self, table: sa.Table, run: Run | None = None) -> Target:
@@ -365,6 +380,90 @@ class SqlTableStore(TableStore[GenerationLayout]):
         """Drop a generation's tables and forget it."""
         self._drop_tables(connection, run)
         runs.delete_run(connection, run)
+
+    def progress(self, run: Run) -> Progress:
+        """The next offset of every partition."""
+        state = self.state(run)
+        return {} if state is None else state.progress
+
+    def serving_state(self, group: str) -> RunState:
+        """The row of the serving generation; raises NoServingGeneration."""
+        return serving_of(self.states(group, SERVING), group)
+
+    def serving(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
+        """The serving run of a group; raises NoServingGeneration or DefinitionChanged."""
+        return self._unchanged(group, self.serving_state(group.name), view_columns)
+
+    def generation(
+        self, group: ProjectionGroup, number: int, view_columns: ViewColumns
+    ) -> tuple[Run, GenerationLayout]:
+        """A generation of the group's present definition; raises GenerationMissing or DefinitionChanged."""
+        state = self.state(Run(group.name, number, ""))
+        if state is None:
+            raise GenerationMissing(
+                f"projection group {group.name!r} has no generation {number}",
+                remedy="list the generations: factfold projections status",
+                place=group.name,
+            )
+        return self._unchanged(group, state, view_columns)
+
+    def _unchanged(
+        self, group: ProjectionGroup, state: RunState, view_columns: ViewColumns
+    ) -> tuple[Run, GenerationLayout]:
+        require_unchanged(group, state, view_columns)
+        return state.run, self.layout(group, state.run, view_columns)
+
+    def serve(self, group: ProjectionGroup, run: Run, layout: GenerationLayout, progress: Progress) -> None:
+        """Let a generation serve that is built up to ``progress``; raises RunSuperseded where it is behind."""
+        self.record(run, progress=progress)
+        if not self.switch(group, run, layout):
+            raise superseded(run)
+
+    def generations(self) -> list[dict[str, Any]]:
+        """Every generation of every group, with its status, progress and version."""
+        self.prepare()
+        rows, final = self.waiting(), self.final_results()
+        return [
+            {
+                **self._standing(state),
+                "deletions_settled": self.settled(state.run),
+                "retained": self.retained(state.run),
+                "topics": rows.get(state.run.group, {}) if state.status == SERVING else {},
+                "final_results": final.get(state.run.group, {}) if state.status == SERVING else {},
+                **_built(state),
+            }
+            for state in self.states()
+        ]
+
+    def standing(self) -> list[dict[str, Any]]:
+        """The same of a store that was prepared, for frequent looks: by what it was built, and nothing counted."""
+        rows = self.waiting()
+        return [
+            {
+                **self._standing(state),
+                "topics": rows.get(state.run.group, {}) if state.status == SERVING else {},
+                **_built(state),
+                "fingerprint": state.run.fingerprint,
+                **{name: state.built.get(name, {}) for name in ("columns", "references")},
+            }
+            for state in self.states()
+        ]
+
+    def _standing(self, state: RunState) -> dict[str, Any]:
+        return {
+            "group": state.run.group,
+            "generation": state.run.generation,
+            "version": state.run.version,
+            "status": state.status,
+            "paused": state.paused,
+            "holder": state.holder if self.is_held(state.run.group, role=runner_of(state.run)) else None,
+            "progress": state.progress,
+        }
+
+
+def _built(state: RunState) -> dict[str, Any]:
+    loaded = [name for kind in ("tables", "views") for name in state.built.get(kind, {})]
+    return {"loaded": loaded, "updated_at": state.updated_at}
 
 
 def _tries(attempts: int) -> Iterable[stamina.Attempt]:

@@ -28,7 +28,7 @@ from projections.stores.layout import GenerationLayout, ViewLayout, generation_n
 from projections.stores.names import Named
 from projections.stores.port import already_active, runner_of
 from projections.stores.runs import Run
-from projections.stores.sql import SqlTableStore
+from projections.stores.sql import TableStore
 
 # A look whether a role is held takes its lock for some microseconds: a process tries again before it gives up.
 _ROLE_SECONDS: Final = 0.03
@@ -80,7 +80,7 @@ _NAMED = sa.text("SELECT type, sql FROM sqlite_master WHERE lower(name) = :name"
 _SHOWN = re.compile(r'FROM "?(factfold_\w+)\$')  # in the text of a view of ours
 
 
-class SqliteTableStore(SqlTableStore):
+class SqliteTableStore(TableStore):
     """State and views of projection groups in one SQLite file, with an event store or alone.
 
     One file and not an attached one a generation: with a write-ahead log, a transaction over two files is not atomic,

@@ -9,13 +9,13 @@ from projections.errors import InvalidDefinition
 from projections.stores import runs
 from projections.stores.layout import generation_name
 from projections.stores.runs import RunState
-from projections.stores.sql import SqlTableStore
+from projections.stores.sql import TableStore
 
 
 class StateVersions:
     """The rows of one table of one group; which generation serves is asked each time."""
 
-    def __init__(self, store: SqlTableStore, *, group: str, table: str) -> None:
+    def __init__(self, store: TableStore, *, group: str, table: str) -> None:
         self._store = store
         self._group = group
         self._table = table

@@ -15,7 +15,7 @@ import pytest
 
 if TYPE_CHECKING:
     from eventstore import SqlEventStore
-    from projections.stores.sql import SqlTableStore
+    from projections.stores.sql import TableStore
 
 pytest.register_assert_rewrite(
     "eventstore.testing.key_stores",
@@ -77,7 +77,7 @@ def shops(opened: Callable[..., SqlEventStore]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def store(new_url: Callable[[], str]) -> Iterator[SqlTableStore]:
+def store(new_url: Callable[[], str]) -> Iterator[TableStore]:
     """An empty table store."""
     from projections.stores.opening import open_table_store
 

@@ -227,11 +227,10 @@ def test_rows_that_differ_are_shown_with_their_key_and_both_sides(store):
     store.target(view.view).append(rows(narrower["ticket_names"], ticket_id=["b"], hours=[Decimal(2)]))
     common = comparison.common_columns(store, first, its_layout)
     assert common == {"ticket_names": ("ticket_id", "hours")}
-    assert comparison.copy_serving(store, first, its_layout, common) == {"ticket": {0: 5}}
-    found = comparison.differing_rows(
-        store, view.live_copy, view.view, key=("ticket_id",), columns=common["ticket_names"]
-    )
-    comparison.drop_copies(store, its_layout)
+    copies = comparison.Copies(store, first, its_layout, common)
+    assert copies.take() == {"ticket": {0: 5}}
+    found = copies.against_stored("ticket_names").differing
+    copies.drop()
     seen = {
         row.key["ticket_id"]: tuple(side and Decimal(side["hours"]) for side in (row.one, row.other)) for row in found
     }

@@ -32,12 +32,11 @@ from projections.errors import (
 )
 from projections.stores.arrow import arrow_schema
 from projections.stores.commit import commit_batch
-from projections.stores.comparison import differing_rows
+from projections.stores.comparison import Copies
 from projections.stores.digest import digest_rows
 from projections.stores.generations import drop
 from projections.stores.port import REBUILDER
 from projections.stores.sqlite import SqliteTableStore
-from projections.stores.verification import drop_snapshot, take_snapshot
 from tests.conformance.ticket_batches import (
     COLUMNS,
     GROUP,
@@ -294,21 +293,19 @@ def test_another_definition_than_the_serving_one_is_refused(store):
 def test_verify_sees_the_keys_that_differ(store):
     run, layout = served(store)
     batch(store, run, layout, lambda: stage_ticket(store, layout, "t1", 0), "t1", to=1)
-    assert take_snapshot(store, layout, run) == {"ticket": {0: 1}}
-    copies = layout.views["ticket_names"]
-    again, columns = store.target(copies.recomputed_copy), COLUMNS["ticket_names"]
+    again, columns = store.target(layout.views["ticket_names"].recomputed_copy), COLUMNS["ticket_names"]
+    copies = Copies(store, run, layout, {"ticket_names": tuple(columns)})
+    assert copies.take() == {"ticket": {0: 1}}
 
     def differing():
-        found = differing_rows(
-            store, copies.live_copy, copies.recomputed_copy, key=("ticket_id",), columns=list(columns)
-        )
+        found = copies.against_recomputed("ticket_names").differing
         return [(row.key["ticket_id"], row.one, row.other) for row in found]
 
     again.append(rows(columns, ticket_id=["t1"], hours=[Decimal("1.5")], since=[None]))
     assert differing() == []
     again.append(rows(columns, ticket_id=["t2"], hours=[None], since=[None]))
     assert differing() == [("t2", None, {"ticket_id": "t2", "hours": None, "since": None})]
-    drop_snapshot(store, layout)
+    copies.drop()
 
 
 def test_each_role_of_a_group_is_held_by_one_at_a_time(store):

@@ -9,8 +9,7 @@ from decimal import Decimal
 from eventstore.event_types import event_type_of
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord
-from eventstore.topics import DEAD_LETTER_PREFIX
-from projections.outputs.dead_letters import dead_letters_of
+from eventstore.topics import DEAD_LETTER_PREFIX, dead_letter_topic_of
 from tests.integration.tickets import Ticket
 
 OPENED = Ticket.Opened(customer_id=1, hours=Decimal("2.5"))
@@ -61,7 +60,7 @@ class BadRecords:
 def letters(settings, group):
     """The dead letters of a group's topics, each with what its headers tell of its death."""
     for topic in group.topics:
-        for record in read_range(settings, dead_letters_of(topic, group=group.name)):
+        for record in read_range(settings, dead_letter_topic_of(topic, group.name)):
             told = {
                 n.removeprefix(DEAD_LETTER_PREFIX): v.decode()
                 for n, v in record.headers

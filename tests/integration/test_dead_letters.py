@@ -7,9 +7,9 @@ from confluent_kafka.admin import AdminClient
 
 from eventstore import ANY, SqlEventStore, open_subscriber
 from eventstore.backends.sql.source import StoreSource
-from eventstore.deadletters import by_cause, group_letters, store_letters
+from eventstore.deadletters import by_cause
 from eventstore.deadletters import topic as topic_letters
-from eventstore.deadletters.roads import Chosen
+from eventstore.deadletters.roads import Chosen, to_group, to_topic
 from eventstore.delivery import Subscriber
 from eventstore.errors import LetterMissing, ProducerFenced, ReplayRefused
 from eventstore.event_types import event_type_of
@@ -20,7 +20,7 @@ from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.publisher import Publisher
 from eventstore.topics import branch_topic, dead_letter_topic, event_topic
 from projections import branches, field
-from projections.branching.letters import branch_letters
+from projections import letters as letters_of
 from tests.integration.delivering import booking, deliver
 from tests.integration.log_writer import LogWriter
 from tests.ledger import Payment, amounts
@@ -36,7 +36,7 @@ def given_up(settings, payments, engine):
         declared = booking(payments.name, group=group, fails_on=refused, attempts=2)
         with open_subscriber(declared, settings=settings, engine=engine) as subscriber:
             assert deliver(subscriber, records=len(refused)).dead == len(refused)
-        return group_letters(settings, payments.name, group=group)
+        return letters_of(settings, payments.name, group=group)
 
     return give_up
 
@@ -100,7 +100,7 @@ def test_of_two_commands_at_once_the_later_one_goes_on_and_no_letter_is_sent_twi
     monkeypatch.setattr(topic_letters, "_LETTERS", 2)
 
     def another(done, total):
-        with group_letters(settings, payments.name, group="books") as beside:
+        with letters_of(settings, payments.name, group="books") as beside:
             assert beside.replay().count == 2
 
     with given_up(1, 2, 3, 4) as letters:
@@ -152,7 +152,7 @@ def test_a_record_that_cannot_be_read_is_replayed_as_it_is_and_not_edited(settin
     payments.put([payments.record(Payment.Received(amount=1), partition=0, value=b"{}")])
     with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
         deliver(subscriber, records=1)
-    with group_letters(settings, payments.name, group="books") as letters:
+    with letters_of(settings, payments.name, group="books") as letters:
         assert "Confluent frame" in letters.show("0@0").problem
         assert "cannot be edited" in letters.replay(["0@0"], edit={"amount": 1}).left["0@0"]
         assert letters.replay().count == 1
@@ -165,13 +165,13 @@ def test_a_compacted_topic_and_a_group_that_reads_nothing_are_refused(settings, 
     compacted = f"{payments.name}.events"
     ensure_topics(settings, [event_topic(compacted, partitions=1)])
     with pytest.raises(ReplayRefused, match="is compacted: a repeated event"):
-        topic_letters.to_topic(settings, compacted, Chosen([], edited=False), group=None)
+        to_topic(settings, compacted, Chosen([], edited=False), group=None)
     with pytest.raises(ReplayRefused, match="is compacted: an edited event"):
-        topic_letters.to_topic(settings, compacted, Chosen([], edited=True), group="views")
+        to_topic(settings, compacted, Chosen([], edited=True), group="views")
     with pytest.raises(ReplayRefused, match="group 'typo' has no place"):
-        topic_letters.to_group(settings, payments.name, "typo")
+        to_group(settings, payments.name, "typo")
     with pytest.raises(LetterMissing, match="no dead-letter topic"):
-        group_letters(settings, payments.name, group="typo")
+        letters_of(settings, payments.name, group="typo")
 
 
 def test_a_projection_s_letters_go_back_to_a_compacted_topic_as_whole_ends_of_streams(settings):
@@ -188,7 +188,7 @@ def test_a_projection_s_letters_go_back_to_a_compacted_topic_as_whole_ends_of_st
         OutgoingRecord(topic=name, key=one.key, value=one.value, headers=tuple((k, str(v).encode()) for k, v in told))
         for one, told in headers
     )
-    with group_letters(settings, topic, group="views") as letters:
+    with letters_of(settings, topic, group="views") as letters:
         done = letters.replay(to="topic")
         assert done.count == 3
         assert all("events of payment-b that" in why for why in done.left.values())
@@ -226,7 +226,7 @@ def test_an_old_mark_hides_no_letter_of_a_dead_letter_topic_made_anew(settings, 
         wait_until(lambda: not offsets.existing([name]), what="the topic to be gone")
     ensure_topics(settings, [dead_letter_topic(name)])
     RecordProducer(settings).send([OutgoingRecord(topic=name, key=b"k", value=b"{}")])
-    with group_letters(settings, payments.name, group="books") as letters:
+    with letters_of(settings, payments.name, group="books") as letters:
         assert [letter.id for letter in letters.open()] == ["0@0"]
         assert len(list(letters.actions())) == 1
 
@@ -242,9 +242,9 @@ def test_letters_of_branches_are_routed_again_by_the_definition_and_others_stay_
         OutgoingRecord(topic=declared.dead_letter_topic, key=one.key, value=one.value, headers=(*one.headers, *end))
         for one in given
     )
-    with branch_letters(settings, payments.name) as unnamed, pytest.raises(ReplayRefused, match="the definition"):
+    with letters_of(settings, payments.name) as unnamed, pytest.raises(ReplayRefused, match="the definition"):
         unnamed.replay()
-    with branch_letters(settings, declared) as letters:
+    with letters_of(settings, declared) as letters:
         done = letters.replay()
         assert done.count == 2
         assert "NotFramedAvro" in str(done.left)
@@ -269,7 +269,7 @@ def test_letters_of_a_store_in_postgresql_are_replayed_and_discarded_once(engine
                 return subscriber.report
 
         assert delivered(fails_on=[2, 3]).dead == 2
-        letters = store_letters(store, "payment", group="books")
+        letters = letters_of(store, "payment", group="books")
         first, second = letters.open()
         assert letters.discard([second.id]).count == letters.replay([first.id], edit={"amount": 7}).count == 1
         assert delivered(fails_on=[7]).dead == 1

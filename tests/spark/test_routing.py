@@ -9,8 +9,7 @@ import pytest
 
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroEncoder
-from eventstore.topics import BRANCH_HEADER, TopicRecord
-from projections.declaring.branches import DEAD_LETTER
+from eventstore.topics import BRANCH_HEADER, DEAD_LETTERS, TopicRecord
 from projections.errors import UnknownSchemaId
 from projections.spark.failures import described
 from projections.spark.routing import Routing
@@ -108,7 +107,7 @@ def test_an_unknown_schema_id_fails_the_query_with_the_id_unless_it_was_given_up
     found = records(UNKNOWN, UNKNOWN)
     for settled in ({"given_up": {7}}, {"settled": {0: 1, 1: 2}}, {"given_up": {5, 7}, "settled": {0: 1}}):
         (first, second) = routed(small, Routing(payments, DECLARED, **settled), found).values()
-        assert {first.topic, second.topic} == {f"payment.{DEAD_LETTER}"}
+        assert {first.topic, second.topic} == {f"payment.{DEAD_LETTERS}"}
     for settled in ({}, {"settled": {0: 1}}, {"settled": {0: 1, 1: 1}}, {"given_up": {6, 77}}):
         with pytest.raises(UnknownSchemaId) as caught:
             routed(small, Routing(payments, DECLARED, **settled), found)

@@ -13,7 +13,6 @@ import cdc
 import eventstore
 import projections
 from eventstore import ANY, Aggregate, NewEvent, StreamAppend, event
-from eventstore.deadletters import store_letters
 from eventstore.errors import FactfoldError, StoreUnavailable
 from eventstore.inspection import Selection
 from tests.rows import each_row
@@ -26,6 +25,7 @@ class Order(Aggregate):
 
 
 PLACED = Order.Placed(quantity=1)
+NOWHERE = eventstore.Settings.for_broker("127.0.0.1:1")
 ROWS = sa.Table("customers", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True))
 
 
@@ -59,9 +59,11 @@ OF_STORE: dict[str, Callable[[Any, Any], object]] = {
     "with_metadata": lambda store, bad: eventstore.Dispatcher(store).with_metadata(bad),
     "load": lambda store, bad: eventstore.Dispatcher(store).load(bad, "1"),
     "Snapshots": lambda store, bad: eventstore.Snapshots(bad),
-    "letters": lambda store, bad: store_letters(bad, "order", group="fraud"),
-    "letters.replay": lambda store, bad: store_letters(store, "order", group="fraud").replay(edit=bad or []),
-    "letters.show": lambda store, bad: store_letters(store, "order", group="fraud").show(bad),
+    "letters": lambda store, bad: projections.letters(bad, "order", group="fraud"),
+    "letters group": lambda store, bad: projections.letters(store, "order", group=bad),
+    "letters of branches": lambda store, bad: projections.letters(NOWHERE, None if isinstance(bad, str) else bad),
+    "letters.replay": lambda store, bad: projections.letters(store, "order", group="fraud").replay(edit=bad or []),
+    "letters.show": lambda store, bad: projections.letters(store, "order", group="fraud").show(bad),
     "Selection": lambda store, bad: Selection(since=bad or "x"),
     "MasterKeys.parse": lambda store, bad: eventstore.MasterKeys.parse(bad),
     "Settings.for_broker": lambda store, bad: eventstore.Settings.for_broker(bad if bad != "x" else None),

@@ -6,7 +6,7 @@ A letter of a store is a row. Settling it moves the row here, in one transaction
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from eventstore.backends.sql.transactions import create_missing
 from eventstore.backends.sql.utc_times import UtcDateTime
-from eventstore.deadletters.letters import Action, Letter
+from eventstore.deadletters.letters import Action, Deed, Letter
 
 WAITING: Final = "waiting"
 HANDLED: Final = "handled"
@@ -74,8 +74,13 @@ class ActionRows:
         """Make the table if it is missing."""
         create_missing(tx, self._metadata)
 
-    def write(self, tx: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add rows of this group."""
+    def note(
+        self, tx: Connection, topic: str, letters: Iterable[Letter], deed: Deed, payload: str | None = None
+    ) -> None:
+        """Add a row of each letter that a deed settles, with the payload of an edit."""
+        self._write(tx, [_row(letter, deed, topic, payload) for letter in letters])
+
+    def _write(self, tx: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
         if given := [{"subscriber": self._group, **row} for row in rows]:
             tx.execute(insert(self.table), given)
 
@@ -91,12 +96,12 @@ class ActionRows:
         ended = self.table.update().where(*self._own, columns.id.in_(ids), columns.waits)
         return tx.execute(ended.values(waits=False, result=result)).rowcount
 
-    def withdraw(self, tx: Connection, letters: Collection[str], action: Mapping[str, Any]) -> set[str]:
-        """End replays of letters that wait, and note the action that ended them. Return the letters that waited."""
+    def withdraw(self, tx: Connection, letters: Collection[str], deed: Deed) -> set[str]:
+        """End replays of letters that wait, and note the deed that ends them. Return the letters that waited."""
         columns = self.table.c
         waiting = self.table.update().where(*self._own, columns.letter.in_(letters), columns.waits)
         rows = tx.execute(waiting.values(waits=False, result=WITHDRAWN).returning(self.table)).mappings().all()
-        self.write(tx, [{**row, "target": None, "payload": None, **action, "id": uuid4()} for row in rows])
+        self._write(tx, [{**row, "payload": None, **_done(deed)} for row in rows])
         return {row["letter"] for row in rows}
 
     def letters(self, tx: Connection) -> set[tuple[str, datetime | None]]:
@@ -115,13 +120,19 @@ class ActionRows:
             yield _action(row)
 
 
-def action_row(letter: Letter, *, topic: str, **done: Any) -> dict[str, Any]:
-    """Return the row of a letter that an action settles: what the letter says, and what is done with it."""
+def _row(letter: Letter, deed: Deed, topic: str, payload: str | None) -> dict[str, Any]:
+    """Return the row of a letter that is settled: what the letter says, and what is done with it."""
     return {
-        "id": uuid4(), "topic": topic, "letter": letter.id, "origin": letter.origin, "error": letter.error,
-        "message": letter.message, "attempts": letter.attempts, "given_up": letter.time,
-        "event_id": None if letter.event_id is None else UUID(letter.event_id),
-        "target": None, "payload": None, "why": None, **done,
+        "topic": topic, "letter": letter.id, "origin": letter.origin, "error": letter.error,
+        "message": letter.message, "attempts": letter.attempts, "given_up": letter.time, "payload": payload,
+        "event_id": None if letter.event_id is None else UUID(letter.event_id), **_done(deed),
+    }  # fmt: skip
+
+
+def _done(deed: Deed) -> dict[str, Any]:
+    return {
+        "id": uuid4(), "action": deed.action, "operator": deed.by, "time": datetime.now(UTC), "result": deed.result,
+        "target": deed.to, "why": deed.why, "waits": deed.result == WAITING,
     }  # fmt: skip
 
 

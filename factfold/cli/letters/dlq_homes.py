@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,11 @@ from factfold.cli.given_options import chosen_by
 from factfold.cli.views.branches import load_branches
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from eventstore import Settings, SqlEventStore
     from eventstore.deadletters import Letters
+    from projections.stores.sql import TableStore
 
 Topic = Annotated[str, typer.Argument(help="The topic whose records were given up.")]
 Group = Annotated[
@@ -101,43 +105,23 @@ def opened_letters(home: Home, branches: str | None = None) -> Iterator[Letters]
     if home.group is None and home.home is not HomeKind.TOPIC:
         raise typer.BadParameter("name the group behind the topic")
     with ExitStack() as stack:
-        if home.home is HomeKind.VIEWS:
-            yield stack.enter_context(_set_aside(home))
-        elif home.home is HomeKind.INBOX:
-            yield stack.enter_context(_of_store(home))
-        else:
-            yield stack.enter_context(_of_topic(home, branches))
+        at, engine = _place(home, stack)
+        topic = home.topic if branches is None or home.group is not None else load_branches(branches)
+        yield stack.enter_context(projections.letters(at, topic, group=home.group, engine=engine))
 
 
-@contextmanager
-def _set_aside(home: Home) -> Iterator[Letters]:
-    store = on_demand.open_table_store(_url(home.views_url, "--views-url"))
-    try:
-        with projections.set_aside_letters(store, home.topic, group=home.group or "") as letters:
-            yield letters
-    finally:
-        store.close()
+def _place(home: Home, stack: ExitStack) -> tuple[Settings | SqlEventStore | TableStore, Engine | None]:
+    """Open what has the letters, and the database of the handler that gave them up."""
+    if home.home is HomeKind.VIEWS:
+        return stack.enter_context(closing(on_demand.open_table_store(_url(home.views_url, "--views-url")))), None
+    if home.home is HomeKind.INBOX:
+        engine = stack.enter_context(on_demand.opened_engine(_url(home.database, "--inbox-url")))
+        store = eventstore.SqlEventStore(engine if home.store_url is None else home.store_url, schema=home.schema)
+        return stack.enter_context(store), engine
+    return reached_settings(without_kafka="letters are in the handler's database: TOPIC GROUP --inbox-url URL"), None
 
 
 def _url(url: str | None, option: str) -> str:
     if url is None:
         raise typer.BadParameter(f"give {option}, where the letters are")
     return url
-
-
-@contextmanager
-def _of_store(home: Home) -> Iterator[Letters]:
-    with (
-        on_demand.opened_engine(_url(home.database, "--inbox-url")) as engine,
-        eventstore.SqlEventStore(engine if home.store_url is None else home.store_url, schema=home.schema) as store,
-        on_demand.store_letters(store, home.topic, group=home.group or "", engine=engine) as letters,
-    ):
-        yield letters
-
-
-def _of_topic(home: Home, branches: str | None) -> Letters:
-    settings = reached_settings(without_kafka="letters are in the handler's database: TOPIC GROUP --inbox-url URL")
-    if home.group is not None:
-        return on_demand.group_letters(settings, home.topic, group=home.group)
-
-    return projections.branch_letters(settings, home.topic if branches is None else load_branches(branches))

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from factfold import on_demand
 from projections.errors import TableStoreUnavailable
 
 if TYPE_CHECKING:
     from projections import ProjectionGroup
-    from projections.stores.port import TableStore
+    from projections.stores.sql import TableStore
 
 
 @contextmanager
-def opened_views(views_url: str) -> Iterator[TableStore[Any]]:
+def opened_views(views_url: str) -> Iterator[TableStore]:
     """Open the table store of a URL; TableStoreUnavailable for a SQLite file that is not there."""
     if (path := on_demand.sqlite_path(views_url)) is not None:
         require_file(path)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import projections
 from eventstore.backends.sql.letters import letter_places
-from eventstore.deadletters import by_cause, store_letters
+from eventstore.deadletters import by_cause
 from eventstore.errors import FactfoldError
 from eventstore.topics import DEAD_LETTERS, dead_letter_topic_of, settled_topic
 from factfold import on_demand
@@ -156,15 +156,13 @@ def known_home(clients: Clients, key: str) -> Home:
 def opened_home(clients: Clients, home: Home) -> AbstractContextManager[Letters]:
     """Open the letters of a home over the clients that are open already. Raises LetterMissing."""
     if home.kind == "views":
-        return projections.set_aside_letters(clients.views, home.topic, group=home.group)
-
+        return projections.letters(clients.views, home.topic, group=home.group)
     if home.kind == "inbox":
-        return store_letters(clients.store, home.topic, group=home.group, engine=clients.database)
+        return projections.letters(clients.store, home.topic, group=home.group, engine=clients.database)
     if home.kind == "topic":
-        return on_demand.group_letters(clients.settings, home.topic, group=home.group)
-
+        return projections.letters(clients.settings, home.topic, group=home.group)
     declared = (one for one in clients.definitions.branches.values() if one.topic == home.topic)
-    return projections.branch_letters(clients.settings, next(declared, home.topic))
+    return projections.letters(clients.settings, next(declared, home.topic))
 
 
 def read_letters(clients: Clients, home: Home) -> OpenLetters:

@@ -34,8 +34,7 @@ from projections.logs.set_aside import SetAside
 from projections.logs.unpacking import around, not_unpacked_in
 from projections.spark.failures import described
 from projections.spark.judging import Judge
-from projections.spark.keeping import Batches
-from projections.spark.live.incremental import BatchReport
+from projections.spark.live.incremental import BatchReport, LiveBatches
 from projections.spark.reading.records import Rows, left_out, read_records
 from projections.stores.runs import Run
 
@@ -64,7 +63,7 @@ class BatchApplier:
 
     def __init__(
         self,
-        batches: Batches,
+        batches: LiveBatches,
         letters: DeadLetters | None,
         *,
         patience: float,

@@ -40,7 +40,7 @@ from projections.stores.layout import GenerationLayout, PartialLayout, TableLayo
 from projections.stores.partials import cut_changes, drop_marked, has_marked
 from projections.stores.runs import Run
 from projections.stores.slices import cut_slices
-from projections.stores.sql import SqlTableStore
+from projections.stores.sql import TableStore
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -131,10 +131,8 @@ class LiveBatches:
         return dataclasses.replace(self, aside=aside)
 
     @property
-    def _store(self) -> SqlTableStore:
-        store = self.environment.store
-        assert isinstance(store, SqlTableStore)  # noqa: S101 - its keeper made us
-        return store
+    def _store(self) -> TableStore:
+        return self.environment.store
 
     @property
     def tables(self) -> Sequence[TableLayout]:

@@ -9,13 +9,13 @@ import sqlalchemy as sa
 
 from eventstore import Dispatcher, SqlEventStore, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.deadletters import store_letters
 from eventstore.delivery import Subscriber
 from factfold.console.definitions import find_definitions
 from factfold.console.pages import letters as letters_page
 from factfold.console.places import Places
 from factfold.console.readings.letters import HOMES
 from factfold.console.sources import Sources
+from projections import letters as letters_of
 from projections.stores.layout import aside_table, generation_name
 from projections.stores.sqlite import SqliteTableStore
 from tests.unit.console.conftest import TEASHOP, Browser, cells
@@ -48,7 +48,7 @@ def shop(troubled, tmp_path):
 
 @pytest.fixture
 def letters(shop):
-    with SqlEventStore(f"sqlite:///{shop}") as store, store_letters(store, "order", group="kitchen") as opened:
+    with SqlEventStore(f"sqlite:///{shop}") as store, letters_of(store, "order", group="kitchen") as opened:
         yield opened
 
 

@@ -12,9 +12,10 @@ from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, even
 from eventstore.backends.sql.letter_actions import ActionRows
 from eventstore.backends.sql.letter_replays import LetterReplays
 from eventstore.backends.sql.source import StoreSource
-from eventstore.deadletters import by_cause, store_letters
+from eventstore.deadletters import by_cause
 from eventstore.delivery import Subscriber
 from eventstore.errors import CheckpointMoved, InvalidEventData, LetterMissing, ReplayRefused
+from projections import letters as letters_of
 from tests.ledger import LEDGER, METADATA, Payment, amounts
 
 REFUSED: set[int] = set()
@@ -64,7 +65,7 @@ def given_up(store, *refused, group="books"):
     REFUSED.update(refused)
     deliver(store, booking(group))
     REFUSED.clear()
-    return store_letters(store, "payment", group=group)
+    return letters_of(store, "payment", group=group)
 
 
 def test_letters_are_grouped_by_their_cause_and_shown_with_payload_and_headers(store):
@@ -93,7 +94,7 @@ def test_a_replayed_letter_is_handled_once_and_by_its_group_alone(store):
         "replay", "ann", "group", "handled", "payment-1@0",
     )  # fmt: skip
     assert not list(letters.open())
-    assert len(list(store_letters(store, "payment", group="others").open())) == 1
+    assert len(list(letters_of(store, "payment", group="others").open())) == 1
 
 
 def test_a_letter_that_dies_again_is_listed_again(store):
@@ -122,7 +123,7 @@ def test_a_replay_reaches_a_handler_without_a_transaction(store):
     receive(store, 1)
     REFUSED.add(1)
     assert deliver(store, declared).dead == 1
-    letters = store_letters(store, "payment", group="notes")
+    letters = letters_of(store, "payment", group="notes")
     letters.replay()
     assert deliver(store, declared).dead == 1
     REFUSED.clear()
@@ -168,7 +169,7 @@ def test_a_command_that_is_killed_while_it_settles_loses_no_letter(store, monkey
     receive(store, 1)
     letters = given_up(store, 1)
     with monkeypatch.context() as patched:
-        patched.setattr(ActionRows, "write", crash)
+        patched.setattr(ActionRows, "note", crash)
         with pytest.raises(KeyboardInterrupt):
             letters.replay()
     assert len(list(letters.open())) == 1
@@ -267,7 +268,7 @@ def test_replays_that_were_given_back_come_again_and_new_events_behind_them(stor
 
 def test_a_database_without_dead_letters_is_told(store):
     with pytest.raises(LetterMissing, match="no table factfold_dead_letters"):
-        store_letters(store, "payment", group="books")
+        letters_of(store, "payment", group="books")
 
 
 def registering(seen):
@@ -284,7 +285,7 @@ def test_personal_values_are_masked_and_stay_as_recorded_through_an_edit(store):
     store.append("person-7", [Person.Registered(plan="basic", email="ann@example.org")], expected=ANY)
     seen = []
     assert deliver(store, registering(seen), category="person").dead == 1
-    letters = store_letters(store, "person", group="mail")
+    letters = letters_of(store, "person", group="mail")
     (letter,) = letters.open()
     shown = letters.show(letter.id)
     assert shown.payload == {"plan": "basic", "email": "***"}

@@ -11,10 +11,10 @@ import sqlalchemy as sa
 
 from eventstore.deadletters import by_cause
 from eventstore.errors import LetterMissing, ReplayRefused
+from projections import letters as opened
 from projections.errors import NoServingGeneration
 from projections.logs.set_aside import FAULTS, SetAside
 from projections.stores.aside import note_set_aside, read_set_aside
-from projections.stores.letters import set_aside_letters
 from projections.stores.sqlite import SqliteTableStore
 from tests.commands import factfold
 from tests.conformance.ticket_batches import COLUMNS, GROUP, served
@@ -37,7 +37,7 @@ def noted(tmp_path):
 
 
 def letters_of(store, topic="ticket"):
-    return set_aside_letters(store, topic, group=GROUP.name)
+    return opened(store, topic, group=GROUP.name)
 
 
 def test_records_set_aside_are_grouped_by_their_fault(noted):
@@ -89,7 +89,7 @@ def test_a_replay_is_refused_with_the_way_to_read_them_again(noted):
 
 def test_a_group_that_was_not_built_is_told(noted):
     with pytest.raises(NoServingGeneration):
-        set_aside_letters(noted[0], "ticket", group="no_such_group")
+        opened(noted[0], "ticket", group="no_such_group")
 
 
 def test_the_command_lists_and_discards_what_was_set_aside(noted):
