@@ -12,6 +12,7 @@ from uuid import UUID
 
 from eventstore.backends.batch import Batch, Draft, check_bounds, require_partitions, stream_name
 from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.backends.streams import Part, StoredStreams
 from eventstore.closing import Closing
 from eventstore.compatibility import require_readable
 from eventstore.erasure import Erasure, KeyStore, Origin, PersonalData
@@ -31,7 +32,7 @@ from eventstore.identifiers import (
     check_subject,
     check_topic,
 )
-from eventstore.messages import Metadata, RecordedEvent
+from eventstore.messages import RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, check_same, unknown_schema
 from eventstore.snapshots import AggregateSnapshot
 from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
@@ -88,7 +89,7 @@ _ORDER_XID = 0
 _BEFORE_ALL = Position(_ORDER_XID, 0)
 
 
-class MemoryEventStore(Closing):
+class MemoryEventStore(StoredStreams, Closing):
     """An event store for threads of one process. Nothing is written anywhere.
 
     Events pass through Avro as in every other store. What another store would refuse is refused here.
@@ -150,17 +151,6 @@ class MemoryEventStore(Closing):
         """Return one schema. Raises UnknownSchema."""
         return self._catalogue.schema(schema_id)
 
-    def append(
-        self,
-        stream: StreamName | str,
-        events: Sequence[object],
-        *,
-        expected: ExpectedVersion,
-        metadata: Metadata | None = None,
-    ) -> AppendResult:
-        """Append to one stream. Raises the errors of `append_batch`."""
-        return self.append_batch([StreamAppend(stream, events, expected, metadata)])[0]
-
     def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
         """Append to many streams, all or none.
 
@@ -179,25 +169,13 @@ class MemoryEventStore(Closing):
                 self._subjects.setdefault(subject, set()).add(stream)
             return self._earlier(batch) or self._record(batch)
 
-    def read_stream(
-        self,
-        stream: StreamName | str,
-        *,
-        from_version: int = 0,
-        to_version: int | None = None,
-        until: datetime | None = None,
-        backwards: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[RecordedEvent]:
-        """Yield one stream's events by version, both bounds included, as `EventStore.read_stream` says."""
-        check_bounds(from_version=from_version, to_version=to_version, limit=limit)
-        events = self._streams.get(str(stream_name(stream)), [])
-        last = len(events) - 1 if to_version is None else to_version
-        if until is not None:
-            moment = aware_utc(until)
-            last = min(last, next((e.version for e in events if e.time > moment), len(events)) - 1)
-        part = events[from_version : last + 1]
-        return map(self._opened, islice(reversed(part) if backwards else iter(part), limit))
+    def _part(self, part: Part) -> Iterator[RecordedEvent]:
+        events = self._streams.get(part.stream, [])
+        last = len(events) - 1 if part.last is None else part.last
+        if part.until is not None:
+            last = min(last, next((e.version for e in events if e.time > part.until), len(events)) - 1)
+        read = events[part.first : last + 1]
+        return map(self._opened, islice(reversed(read) if part.backwards else iter(read), part.limit))
 
     def read_all(
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None

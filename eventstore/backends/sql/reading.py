@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -17,6 +17,7 @@ from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.greenlets import TURN
+from eventstore.backends.streams import Part
 from eventstore.erasure import Origin, PersonalData
 from eventstore.fields.conversions import aware_utc
 from eventstore.fields.serialization import AvroDecoder
@@ -53,16 +54,6 @@ def conditions(events: Table, selection: Selection) -> list[ColumnElement[bool]]
 # A page of 1,000 events of about 120 bytes is some 300 kB on the wire, and takes about 10 ms to decode.
 _PAGE: Final = 1000
 _HIGHEST: Final = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Which of a stream's events: versions `first` to `last`, both included, recorded `until` a moment in UTC."""
-
-    stream: str
-    first: int
-    last: int | None
-    until: datetime | None
 
 
 class Reader:
@@ -103,17 +94,17 @@ class Reader:
         inside.__dict__.update(self.__dict__, _connect=lent, _decoder=decoder, _personal=personal)
         return inside
 
-    def stream(self, part: Part, *, backwards: bool, limit: int | None) -> Iterator[RecordedEvent]:
+    def stream(self, part: Part) -> Iterator[RecordedEvent]:
         """Yield a part of a stream by version, up or down."""
         version, first, last = self._events.c.version, part.first, self._last(part)
         query = self._columns.where(self._events.c.stream == part.stream)
-        query = query.order_by(version.desc() if backwards else version)
-        for size in _sizes(limit):
+        query = query.order_by(version.desc() if part.backwards else version)
+        for size in _sizes(part.limit):
             page = self._page(query.where(version.between(first, last)), size)
             yield from page
             if len(page) < size:
                 return
-            first, last = (first, page[-1].version - 1) if backwards else (page[-1].version + 1, last)
+            first, last = (first, page[-1].version - 1) if part.backwards else (page[-1].version + 1, last)
 
     def _last(self, part: Part) -> int:
         last = _HIGHEST if part.last is None else part.last
