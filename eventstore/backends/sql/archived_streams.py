@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, select
 
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.reading import Reader
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert
 from eventstore.errors import FactfoldError, StoreUnavailable, StreamDeleted, WrongExpectedVersion
 from eventstore.identifiers import DELETED_HEAD, ExpectedVersion, accepted_heads
 

@@ -14,12 +14,24 @@ from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.sql import greenlets
-from eventstore.backends.sql.dialect import Dialect, dialect_of
+from eventstore.backends.sql.dialect import Dialect
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.migrating import NEWEST, bring_up_to_date, is_current, migration_sql, version_of
 from eventstore.backends.sql.models import Tables
+from eventstore.backends.sql.sqlite import SqliteDialect
+from eventstore.backends.sql.ways import supported
 from eventstore.errors import FactfoldError
 from eventstore.store import StoreVersion
+
+
+def dialect_of(engine: Engine, tables: Tables) -> Dialect:
+    """Return the ways of an engine's database with a store's tables; UnsupportedBackend."""
+    # Imported where chosen: psycopg is an extra, and the embedded store does without it.
+    if supported(engine, "the event store").has_schemas:
+        from eventstore.backends.sql.postgres import PostgresDialect  # needs the extra postgres
+
+        return PostgresDialect(tables, user=engine.url.username)
+    return SqliteDialect(tables, in_memory=engine.url.database in (None, "", ":memory:"))
 
 
 class Database:

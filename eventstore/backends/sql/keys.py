@@ -16,7 +16,7 @@ from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.engines import engine_for
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.models import Tables
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert
 from eventstore.closing import Closing
 from eventstore.erasure import DataKey, MasterKeys, new_data_key
 from eventstore.errors import KeysMissing

@@ -13,18 +13,17 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateSchema
 
 from eventstore.backends.batch import Batch, Inserted
-from eventstore.backends.sql.engines import POOLED, READ_ONLY, SCHEMA_NAME
+from eventstore.backends.sql.dialect import Dialect
 from eventstore.backends.sql.greenlets import await_only
 from eventstore.backends.sql.models import TABLES_MISSING, Tables
+from eventstore.backends.sql.postgres_ways import CREATION_LOCK, POOLED, READ_ONLY, SCHEMA_NAME
 from eventstore.errors import StoreNotPrepared
 from eventstore.identifiers import ARCHIVED_HEAD, DELETED_HEAD
 from eventstore.shown_urls import shown_url
 from eventstore.topics import DELETED_TYPE
 
-# "fact" as a number: two processes that create the tables at once wait for each other.
-_CREATION_LOCK: Final = 0x66616374
-_ERASURE_LOCK: Final = _CREATION_LOCK + 1
-_BATCH_LOCKS: Final = _CREATION_LOCK + 2
+_ERASURE_LOCK: Final = CREATION_LOCK + 1
+_BATCH_LOCKS: Final = CREATION_LOCK + 2
 _NO_RIGHT: Final = "42501"
 _READ_ONLY: Final = (
     "the event store's database is read-only, as after a failover",
@@ -167,10 +166,11 @@ where relation = cast(:events as regclass) and mode = 'RowExclusiveLock'
 """
 
 
-class PostgresDialect:
+class PostgresDialect(Dialect):
     """Statements only PostgreSQL has."""
 
-    single_writer: Final = False
+    single_writer = False
+    remedy_away = "check that it runs and exists (factfold cdc prepare creates it), its address, user and password"
 
     def __init__(self, tables: Tables, *, user: str | None) -> None:
         self._user = user
@@ -183,23 +183,14 @@ class PostgresDialect:
         self._append_stream = _APPEND_ONE.format(**one, rows=_EVENT_ROWS)
         self._append_many = _APPEND_MANY.format(**_around_the_head(names, "s.stream"), batches=_BATCH_LOCKS)
 
-    def settle(self, connection: Connection) -> None:
-        """Nothing: the driver begins by itself, and in autocommit mode not at all."""
-
-    def lock(self, connection: Connection) -> None:
-        """Nothing: writers do not lock each other out."""
-
     def schema_of(self, connection: Connection) -> str:
         """Return the schema, which is the same one whether it is named or the connection's default."""
         found = connection.exec_driver_sql(SCHEMA_NAME, {"events": self._events}).scalar()
         return found or ""
 
-    def before_tables(self, connection: Connection) -> None:
-        """Nothing."""
-
     def guard_tables(self, connection: Connection, tables: Tables) -> None:
         """Let one process at a time change tables; make their schema where it is missing, StoreNotPrepared."""
-        connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _CREATION_LOCK})
+        connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": CREATION_LOCK})
         if tables.schema is None or inspect(connection).has_schema(tables.schema):
             return  # asked for first: IF NOT EXISTS wants the right to create although there is nothing to create
         try:
@@ -212,9 +203,6 @@ class PostgresDialect:
     def order_erasures(self, connection: Connection) -> None:
         """Wait for other erasures to commit."""
         connection.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _ERASURE_LOCK})
-
-    def overwrite_deleted(self, connection: Connection) -> None:
-        """Nothing: former rows stay until they are vacuumed."""
 
     def scrub(self, connection: Connection, tables: Sequence[Table]) -> list[str]:
         """Vacuum the tables; what it says tells whether former rows had to stay."""
@@ -291,10 +279,13 @@ class PostgresDialect:
         """Say whether a prepared statement is not there, is there already, or is another one."""
         return getattr(error.orig, "sqlstate", None) in POOLED
 
+    def fails_over(self, error: BaseException | None) -> bool:
+        """Say whether a server takes no writes, as after a failover: nothing was appended."""
+        return getattr(getattr(error, "orig", None), "sqlstate", None) == READ_ONLY
+
     def refused(self, error: DBAPIError) -> tuple[str, str] | None:
         """Return that the server is read-only; a writer that meets another one tries again, or lost the race."""
-        state = getattr(error.orig, "sqlstate", None)
-        return _READ_ONLY if state == READ_ONLY else None
+        return _READ_ONLY if self.fails_over(error) else None
 
 
 def _right_missing(error: DBAPIError, schema: str, user: str | None) -> tuple[str, str]:
