@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, cast
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from eventstore.backends.batch import Batch, Draft, check_bounds, require_partitions, stream_name
-from eventstore.backends.memory_keys import MemoryKeys
 from eventstore.backends.streams import Part, StoredStreams
 from eventstore.closing import Closing
 from eventstore.compatibility import require_readable
-from eventstore.erasure import Erasure, KeyStore, Origin, PersonalData
+from eventstore.erasure import DataKey, Erasure, KeyStore, Origin, PersonalData, new_data_key
 from eventstore.errors import StreamDeleted, WrongExpectedVersion
 from eventstore.event_types import EventType
 from eventstore.fields.conversions import aware_utc
@@ -40,6 +39,54 @@ from eventstore.topics import DEFAULT_PARTITIONS, DEFAULT_SOURCE, topic_of_categ
 
 if TYPE_CHECKING:
     from eventstore.aggregates.aggregate import Aggregate
+
+
+class MemoryKeys:
+    """A key store that ends with the process; safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_id: dict[UUID, DataKey | None] = {}
+        self._by_subject: dict[str, DataKey] = {}
+        self._destroyed: list[UUID] = []
+
+    def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
+        """Return the key of each subject, a new one where it has none or its last was destroyed."""
+        with self._lock:
+            for subject in subjects:
+                if subject not in self._by_subject:
+                    key = self._by_subject[subject] = new_data_key(uuid4())
+                    self._by_id[key.id] = key
+            return {subject: self._by_subject[subject] for subject in subjects}
+
+    def keys(self, ids: Collection[UUID]) -> Mapping[UUID, DataKey | None]:
+        """Return keys by id, None for those destroyed, nothing for those that were never here."""
+        with self._lock:
+            return {id: self._by_id[id] for id in ids if id in self._by_id}
+
+    def erase(self, subject: str) -> int:
+        """Destroy the key of a subject."""
+        with self._lock:
+            key = self._by_subject.pop(subject, None)
+            if key is not None:
+                self._by_id[key.id] = None
+                self._destroyed.append(key.id)
+            return 0 if key is None else 1
+
+    def rotate(self) -> int:
+        """Nothing wraps these keys."""
+        return 0
+
+    def erasures(self) -> int:
+        """Return how many keys were ever destroyed."""
+        return len(self._destroyed)
+
+    def destroyed(self, first: int, last: int) -> list[UUID]:
+        """Return the keys of some erasures in their order, counted from 0, ``last`` exclusive."""
+        return self._destroyed[first:last]
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class MemoryCatalogue:

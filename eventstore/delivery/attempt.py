@@ -9,9 +9,8 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eventstore.delivery.around import Around, HandlerCall, entered
-from eventstore.delivery.arrivals import Arrival
+from eventstore.delivery.arrivals import Arrival, Delivery
 from eventstore.delivery.calls import BEGIN, BURY, CALL, COMMIT, Calls, HandlerRunner
-from eventstore.delivery.deliveries import Delivery
 from eventstore.delivery.source import Source
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import FactfoldError, SchemaError, StoreUnavailable

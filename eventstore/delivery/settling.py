@@ -19,10 +19,9 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from eventstore.delivery.arrivals import Arrival
+from eventstore.delivery.arrivals import Arrival, Rejected, Released
 from eventstore.delivery.attempt import Attempt, AttemptFailed, AttemptHopeless, DeliveryReport
 from eventstore.delivery.calls import HandlerRunner
-from eventstore.delivery.deliveries import Rejected, Released
 from eventstore.delivery.masking import masked_message, masked_traceback
 from eventstore.delivery.source import DeadLetter, Source
 from eventstore.delivery.subscriptions import Subscription

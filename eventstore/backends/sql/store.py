@@ -13,10 +13,9 @@ from sqlalchemy import URL, Connection, Engine
 
 from eventstore.backends.batch import Draft, check_bounds, stream_name
 from eventstore.backends.sql.appending import Appender
-from eventstore.backends.sql.archived_streams import ArchivedStreams
 from eventstore.backends.sql.catalogue import SqlCatalogue
+from eventstore.backends.sql.closed_streams import ArchivedStreams, Deleter, Deletion
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.deletion import Deleter, Deletion
 from eventstore.backends.sql.engines import engine_for
 from eventstore.backends.sql.joining import JoinedStreams, SqlStreams
 from eventstore.backends.sql.keys import SqlKeys

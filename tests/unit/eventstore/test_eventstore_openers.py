@@ -27,7 +27,7 @@ from eventstore import (
     subscription,
     tenant_store,
 )
-from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.backends.memory import MemoryKeys
 from eventstore.backends.sql import engines, tenants
 from eventstore.errors import FactfoldError, Refused, UnsupportedBackend, WrongExpectedVersion
 from eventstore.kafka import source as kafka_source
