@@ -30,12 +30,7 @@ from sqlalchemy import (
 
 from eventstore.backends.sql.greenlets import release_when_cut_off
 from eventstore.backends.sql.lending import LentTransaction
-from eventstore.backends.sql.transactions import (
-    blaming_no_record,
-    is_outage,
-    transaction,
-    unavailable,
-)
+from eventstore.backends.sql.transactions import blaming_no_record, is_outage, transaction, unavailable
 from eventstore.backends.sql.ways import check_transactional, create_missing, supported
 from eventstore.errors import StoreNotPrepared, StoreUnavailable
 from eventstore.shown_urls import shown_url

@@ -10,18 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import (
-    Any,
-    ClassVar,
-    Concatenate,
-    Final,
-    NoReturn,
-    ParamSpec,
-    Self,
-    TypeVar,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, ClassVar, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, get_origin, get_type_hints
 
 from eventstore.aggregates.source_texts import source_of
 from eventstore.aggregates.state_defaults import part_defaults

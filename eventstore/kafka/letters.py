@@ -15,13 +15,7 @@ from eventstore.kafka.consumer import as_bytes
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer, is_too_large
 from eventstore.kafka.retrying import RETRY_PREFIX, Retry
 from eventstore.settings import Settings
-from eventstore.topics import (
-    DEAD_LETTER_OMITTED,
-    DEAD_LETTER_PREFIX,
-    TopicSpec,
-    dead_letter_headers,
-    dead_letter_topic,
-)
+from eventstore.topics import DEAD_LETTER_OMITTED, DEAD_LETTER_PREFIX, TopicSpec, dead_letter_headers, dead_letter_topic
 
 
 class Letters:

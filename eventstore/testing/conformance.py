@@ -25,9 +25,11 @@ from eventstore.fields.upcasting import Cast
 from eventstore.identifiers import ANY, NO_STREAM
 from eventstore.snapshots import AggregateSnapshot, SnapshotStore
 from eventstore.store import EventStore
-from eventstore.testing.closed_streams import ArchiveConformance, ClosedStreamConformance, DeletionConformance
-from eventstore.testing.joined_transactions import TransactionConformance
-from eventstore.testing.open_streams import StreamConformance
+from eventstore.testing.closed_streams import ArchiveConformance as ArchiveConformance
+from eventstore.testing.closed_streams import ClosedStreamConformance as ClosedStreamConformance
+from eventstore.testing.closed_streams import DeletionConformance as DeletionConformance
+from eventstore.testing.joined_transactions import TransactionConformance as TransactionConformance
+from eventstore.testing.open_streams import StreamConformance as StreamConformance
 
 
 class Gauge(Aggregate):
@@ -93,18 +95,6 @@ class SnapshotConformance:
             offered = AggregateSnapshot(stream, version, shape + body)
             store.keep_snapshot(offered)
             assert (store.snapshot(stream) == offered) == stored
-
-
-__all__ = [
-    "ArchiveConformance",
-    "ClosedStreamConformance",
-    "DeletionConformance",
-    "EvolutionConformance",
-    "SnapshotConformance",
-    "StoreConformance",
-    "StreamConformance",
-    "TransactionConformance",
-]
 
 
 class StoreConformance(StreamConformance, EvolutionConformance, SnapshotConformance, ClosedStreamConformance):

@@ -57,9 +57,9 @@ _LAST: Final = """
 _CLOSED: Final = {"deleted": DELETED_TYPE, "deleted_head": DELETED_HEAD, "archived_head": ARCHIVED_HEAD}
 
 _EVENT_ROW: Final = """
-    (select %(id)s::uuid as id, %(type)s::text as type, %(schema_id)s::int as schema_id,
-        %(payload)s::bytea as payload, %(correlation_id)s::text as correlation_id,
-        %(causation_id)s::text as causation_id, %(traceparent)s::text as traceparent, 1 as number) as e
+    (select %(ids)s::uuid as id, %(types)s::text as type, %(schema_ids)s::int as schema_id,
+        %(payloads)s::bytea as payload, %(correlation_ids)s::text as correlation_id,
+        %(causation_ids)s::text as causation_id, %(traceparents)s::text as traceparent, 1 as number) as e
 """
 # %(…)b sends an array in binary: 38,000 events/s in batches of 4,500, against 27,000 as escaped text.
 _EVENT_ROWS: Final = """
@@ -70,17 +70,18 @@ _EVENT_ROWS: Final = """
 """
 
 # Three statements for one task, since commands mostly emit one event: measured on 2 cores, one event takes
-# 0.30 ms by the row form, 0.38 ms by the rows form, 0.65 ms by the statement for many streams.
+# 0.30 ms by the row form, 0.38 ms by the rows form, 0.65 ms by the statement for many streams. Their parameters have
+# the same names.
 _APPEND_ONE: Final = """
 with s as materialized (
     select {head} from (select 1) as one {last}
 ), i as (
     insert into {events} ({columns})
-    select e.id, %(stream)s, (s.head + e.number)::int, %(category)s, e.type, e.schema_id, e.payload,
-        %(stream)s || '@' || (s.head + e.number), %(partition)s, %(topic)s, %(source)s, %(time)s, %(ce_time)s,
+    select e.id, %(streams)s, (s.head + e.number)::int, %(categories)s, e.type, e.schema_id, e.payload,
+        %(streams)s || '@' || (s.head + e.number), %(partitions)s, %(topics)s, %(source)s, %(time)s, %(ce_time)s,
         e.correlation_id, e.causation_id, e.traceparent, s.order_xid
     from s, {rows}
-    where s.head between %(low)s and %(high)s
+    where s.head between %(lows)s and %(highs)s
     order by e.number
     returning position
 )
@@ -177,7 +178,7 @@ class PostgresDialect(Dialect):
         self._schema = schema = f'"{tables.schema}".' if tables.schema else ""
         names = {"events": f"{schema}events", "columns": _COLUMNS, "archived": f"{schema}archived_streams", **_CLOSED}
         self._events = names["events"]
-        one = _around_the_head(names, "%(stream)s")
+        one = _around_the_head(names, "%(streams)s")
         self._insert_rows = _INSERT_ROWS.format(**names, last=_LAST.format(events=names["events"], stream="e.stream"))
         self._append_event = _APPEND_ONE.format(**one, rows=_EVENT_ROW)
         self._append_stream = _APPEND_ONE.format(**one, rows=_EVENT_ROWS)
@@ -234,11 +235,14 @@ class PostgresDialect(Dialect):
         return inserted
 
     def _statement(self, batch: Batch) -> tuple[str, dict[str, Any]]:
+        streams, events = _streams(batch), _events(batch)
+        common = {"source": batch.source, "time": batch.time, "ce_time": batch.ce_time}
         if len(batch.streams.names) > 1:
-            return self._append_many, {**_events(batch), **_streams(batch)}
+            ordinals = {"stream_ordinals": batch.events.stream, "numbers": batch.events.number}
+            return self._append_many, {**common, **events, **streams, **ordinals}
         if len(batch.events.ids) > 1:
-            return self._append_stream, {**_events(batch), **_stream(batch)}
-        return self._append_event, {**_event(batch), **_stream(batch)}
+            return self._append_stream, {**common, **events, **_first(streams)}
+        return self._append_event, {**common, **_first(events), **_first(streams)}
 
     def appending(self, connection: Connection) -> frozenset[str]:
         """Return the transactions that hold the insert lock. Each takes it before it reads."""
@@ -341,19 +345,7 @@ async def _awaited_answer(driver: Any, statement: str, values: dict[str, Any]) -
     return answer
 
 
-def _stream(batch: Batch) -> dict[str, Any]:
-    streams = batch.streams
-    return {
-        "stream": streams.names[0],
-        "low": streams.low[0],
-        "high": streams.high[0],
-        "category": streams.categories[0],
-        "topic": streams.topics[0],
-        "partition": streams.partitions[0],
-    }
-
-
-def _streams(batch: Batch) -> dict[str, Any]:
+def _streams(batch: Batch) -> dict[str, list[Any]]:
     streams = batch.streams
     return {
         "streams": streams.names,
@@ -362,34 +354,12 @@ def _streams(batch: Batch) -> dict[str, Any]:
         "categories": streams.categories,
         "topics": streams.topics,
         "partitions": streams.partitions,
-        "stream_ordinals": batch.events.stream,
-        "numbers": batch.events.number,
     }
 
 
-def _event(batch: Batch) -> dict[str, Any]:
-    events = batch.events
-    metadata = events.metadata[0]
-    return {
-        "source": batch.source,
-        "time": batch.time,
-        "ce_time": batch.ce_time,
-        "id": events.ids[0],
-        "type": events.types[0],
-        "schema_id": events.schema_ids[0],
-        "payload": events.payloads[0],
-        "correlation_id": metadata.correlation_id,
-        "causation_id": metadata.causation_id,
-        "traceparent": metadata.traceparent,
-    }
-
-
-def _events(batch: Batch) -> dict[str, Any]:
+def _events(batch: Batch) -> dict[str, list[Any]]:
     events = batch.events
     return {
-        "source": batch.source,
-        "time": batch.time,
-        "ce_time": batch.ce_time,
         "ids": events.ids,
         "types": events.types,
         "schema_ids": events.schema_ids,
@@ -398,3 +368,7 @@ def _events(batch: Batch) -> dict[str, Any]:
         "causation_ids": events.metadata_column("causation_id"),
         "traceparents": events.metadata_column("traceparent"),
     }
+
+
+def _first(lists: dict[str, list[Any]]) -> dict[str, Any]:
+    return {name: values[0] if values else None for name, values in lists.items()}

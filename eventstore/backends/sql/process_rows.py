@@ -8,19 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    and_,
-    bindparam,
-    delete,
-    func,
-    or_,
-    select,
-    tuple_,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, delete, func, or_, select, tuple_, update
 
 from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.models import Tables

@@ -31,14 +31,7 @@ from eventstore.erasure import Erasure, KeyStore, MasterKeys, PersonalData, keys
 from eventstore.errors import DeclarationError
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.given_values import require_like
-from eventstore.identifiers import (
-    ExpectedVersion,
-    Position,
-    StreamName,
-    check_category,
-    check_source,
-    check_subject,
-)
+from eventstore.identifiers import ExpectedVersion, Position, StreamName, check_category, check_source, check_subject
 from eventstore.inspection.selection import Selection
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
