@@ -397,27 +397,15 @@ def _mistakes(declared: Subscription[..., Any]) -> list[tuple[str, str]]:
 
 def _of_queue(declared: Subscription[..., Any]) -> list[tuple[bool, str, str]]:
     return [
-        (
-            not declared.takes_first,
-            "a queue is not at most once: its broker delivers again what was not acknowledged",
-            "choose at-least-once or effectively-once",
-        ),
-        (
-            1 <= declared.deliveries < MOST_DELIVERIES,
-            f"deliveries {declared.deliveries!r} is no such number",
-            f"use 1 to {MOST_DELIVERIES - 1}: a broker drops records after {MOST_DELIVERIES}",
-        ),
-        (
-            declared.timeout <= _LONGEST_CALL,
-            f"timeout {declared.timeout:g} s is too long for a queue",
-            f"use {_LONGEST_CALL:g} s at most: a broker lends a record for a minute",
-        ),
-        (
-            declared.start in ("beginning", "end"),
-            f"a queue does not start at {declared.start!r}",
-            "use beginning or end",
-        ),
-    ]
+        (not declared.takes_first, "a queue is not at most once: its broker delivers again what was not acknowledged",
+         "choose at-least-once or effectively-once"),
+        (1 <= declared.deliveries < MOST_DELIVERIES, f"deliveries {declared.deliveries!r} is no such number",
+         f"use 1 to {MOST_DELIVERIES - 1}: a broker drops records after {MOST_DELIVERIES}"),
+        (declared.timeout <= _LONGEST_CALL, f"timeout {declared.timeout:g} s is too long for a queue",
+         f"use {_LONGEST_CALL:g} s at most: a broker lends a record for a minute"),
+        (declared.start in ("beginning", "end"), f"a queue does not start at {declared.start!r}",
+         "use beginning or end"),
+    ]  # fmt: skip
 
 
 def _is_pattern(pattern: str | None) -> bool:

@@ -21,15 +21,12 @@ from confluent_kafka import (
     Message,
     ShareConsumer,
 )
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not marked so
-    AdminClient,
-    ResourceType,
-)
+from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]  # exported, but not marked so
 
 from eventstore.delivery.source import DeadLetter, Lag
 from eventstore.delivery.subscriptions import MOST_DELIVERIES, Subscription
 from eventstore.errors import SubscriptionError
-from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, configs_of, quiet, set_configs, typed_errors
+from eventstore.kafka.admin import Cluster, OffsetReader, typed_errors
 from eventstore.kafka.arrivals import KafkaArrival
 from eventstore.kafka.consumer import close_within
 from eventstore.kafka.group_source import GroupSource
@@ -68,22 +65,20 @@ def prepare_group(settings: Settings, subscription: Subscription[..., object]) -
 
     SubscriptionError if the group is a consumer group; BrokerUnreachable, BrokerRefused.
     """
-    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
-    _require_no_consumers(admin, servers, subscription)
-    group = subscription.group
-    configs = configs_of(admin, ResourceType.GROUP, [group], servers, DEADLINE_SECONDS)[group]
-    given = {name: entry.value for name, entry in configs.items()}
+    cluster, group = Cluster(settings), subscription.group
+    _require_no_consumers(cluster, subscription)
+    given = {name: entry.value for name, entry in cluster.configs([group], ResourceType.GROUP)[group].items()}
     others = {name: value for name, value in group_settings(subscription).items() if given.get(name) != value}
     if others:
-        set_configs(admin, ResourceType.GROUP, group, others, servers, DEADLINE_SECONDS)
+        cluster.set_configs(group, others, ResourceType.GROUP)
 
 
-def _require_no_consumers(admin: AdminClient, servers: str, subscription: Subscription[..., object]) -> None:
+def _require_no_consumers(cluster: Cluster, subscription: Subscription[..., object]) -> None:
     """A broker refuses a share group of such a name with words that say nothing of it."""
-    asked = admin.describe_consumer_groups([subscription.group], request_timeout=DEADLINE_SECONDS)
-    with typed_errors(servers):
+    asked = cluster.admin.describe_consumer_groups([subscription.group], request_timeout=cluster.deadline)
+    with typed_errors(cluster.servers):
         try:
-            state = asked[subscription.group].result(DEADLINE_SECONDS + 1).state
+            state = asked[subscription.group].result(cluster.deadline + 1).state
         except KafkaException as error:
             if error.args[0].name() != "GROUP_ID_NOT_FOUND":
                 raise
