@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
 from functools import cached_property
 
 from sqlalchemy import Connection, Engine, Table
@@ -41,10 +42,17 @@ class Database:
         self.engine = engine
         self.tables = tables
         self.dialect: Dialect = dialect_of(engine, tables)
+        self.lent: Connection | None = None
         greenlets.release_when_cut_off(engine)
         on_loop = engine.dialect.is_async
         self.sleep: Callable[[float], None] = greenlets.sleep if on_loop else time.sleep
         self._use: Callable[[], AbstractContextManager[None]] = greenlets.undisturbed if on_loop else nullcontext
+
+    def within(self, connection: Connection) -> Database:
+        """Return this database as a caller's transaction sees and writes it."""
+        inside = copy(self)
+        inside.lent = connection
+        return inside
 
     @cached_property
     def _single(self) -> Engine:
@@ -60,7 +68,11 @@ class Database:
 
     @contextmanager
     def statement(self) -> Iterator[Connection]:
-        """Lend a connection on which every statement is a transaction of its own."""
+        """Lend a connection on which every statement is a transaction of its own, or the caller's."""
+        if self.lent is not None:
+            with typed_failures(self.engine, self.dialect):
+                yield self.lent
+            return
         with typed_failures(self.engine, self.dialect), self._use(), self._single.connect() as connection:
             self.dialect.settle(connection)
             yield connection
@@ -90,7 +102,11 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Lend a connection for several statements that are committed as one, and that have SQLite's write lock."""
-        with self.append() if self.dialect.single_writer else self.transaction() as connection:
+        if self.lent is not None:
+            lending = self.statement()
+        else:
+            lending = self.append() if self.dialect.single_writer else self.transaction()
+        with lending as connection:
             yield connection
 
     @contextmanager

@@ -26,6 +26,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     Uuid,
+    select,
     text,
 )
 
@@ -40,6 +41,11 @@ TABLES_MISSING: Final = (
 
 # SQLite numbers rows by itself only where the key is its own INTEGER type.
 _POSITION = BigInteger().with_variant(Integer, "sqlite")
+
+_RECORDED: Final = (
+    "id", "stream", "version", "type", "payload", "ce_time", "order_xid", "position",
+    "correlation_id", "causation_id", "traceparent",
+)  # fmt: skip
 
 
 class Tables:
@@ -57,6 +63,7 @@ class Tables:
         processes: One row an instance of a process: where its stream stands, and the lock of the worker of a step.
         scheduled: One row a command that is not sent yet, or a timer.
         migrations: One row: the version of these tables.
+        recorded: The columns of an event that a reader needs, without the events of deleted streams.
     """
 
     def __init__(self, schema: str | None) -> None:
@@ -65,6 +72,8 @@ class Tables:
         self.schema = schema
         self.metadata = metadata = MetaData(schema=schema)
         self.events, self.schemas = _events(metadata), _schemas(metadata)
+        columns = self.events.c
+        self.recorded = select(*(columns[name] for name in _RECORDED)).where(columns.payload.is_not(None))
         self.categories = Table(
             "categories",
             metadata,

@@ -193,9 +193,8 @@ class SqlEventStore(SqlStreams, Closing):
         shared = connection if self._database.dialect.single_writer else None
         decoder = AvroDecoder(partial(self._catalogue.schema, connection=shared))
         keys = self._subjects.within(connection) if shared and self._keys is self._subjects else self._keys
-        return JoinedStreams(
-            self.append_batch, self._reader.within(connection, decoder, PersonalData(keys)), connection
-        )
+        reader = Reader(self._database.within(connection), decoder, PersonalData(keys))
+        return JoinedStreams(self.append_batch, reader, connection)
 
     def _personal(self, draft: Draft, shared: Connection | None) -> PersonalData:
         """What seals an append; where its subjects stand is noted before, and stays noted where it fails."""
