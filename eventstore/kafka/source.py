@@ -13,8 +13,7 @@ from eventstore.delivery.source import DeadLetter, Lag
 from eventstore.errors import OffsetsExpired
 from eventstore.kafka.admin import DEADLINE_SECONDS, broker_unreachable, typed_errors
 from eventstore.kafka.arrivals import KafkaArrival
-from eventstore.kafka.batches import PassedOver, is_unreadable, unreadable
-from eventstore.kafka.consumer import OUT_OF_RANGE, close_consumer, end_of_batch
+from eventstore.kafka.consumer import OUT_OF_RANGE, PassedOver, close_consumer, end_of_batch, is_unreadable, unreadable
 from eventstore.kafka.following import MISSING, Following
 from eventstore.kafka.group_source import GroupSource
 from eventstore.kafka.groups import subscription_lag

@@ -10,9 +10,8 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from eventstore.errors import BrokerUnreachable
-from eventstore.kafka.arrivals import KafkaArrival
+from eventstore.kafka.arrivals import KafkaArrival, Retry, retry_of
 from eventstore.kafka.places import Places
-from eventstore.kafka.retrying import Retry, retry_of
 from eventstore.kafka.source import Holding, KafkaSource
 from tests.ledger import amounts
 from tests.rows import each_row
