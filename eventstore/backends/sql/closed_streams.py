@@ -124,6 +124,8 @@ class ArchivedStreams:
 
 _LONGEST_PAUSE_SECONDS: Final = 0.02
 _AT_ONCE: Final = 5_000
+# A tombstone has these of its stream's last event: readers of one service alone take the deletion, too.
+_SAME: Final = ("stream", "category", "partition", "topic", "ce_source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,26 +195,18 @@ class Deleter:
 
     def _last(self, connection: Connection, stream: str) -> Row[Any] | None:
         columns = self._events.c
-        names = ("stream", "version", "type", "category", "partition", "topic", "ce_source")
-        query = select(*(columns[name] for name in names)).where(columns.stream == stream)
+        query = select(*(columns[name] for name in ("version", "type", *_SAME))).where(columns.stream == stream)
         return connection.execute(query.order_by(columns.version.desc()).limit(1)).first()
 
     def _tombstone(self, last: Row[Any], version: int, now: datetime) -> dict[str, Any]:
         return {
+            **{name: getattr(last, name) for name in _SAME},
+            **dict.fromkeys(("payload", "correlation_id", "causation_id", "traceparent")),
             "id": uuid4(),
-            "stream": last.stream,
             "version": version,
-            "category": last.category,
             "type": DELETED_TYPE,
             "schema_id": 0,
-            "payload": None,
             "message_key": message_key(last.stream, version),
-            "partition": last.partition,
-            "topic": last.topic,
-            "ce_source": last.ce_source,  # readers of that service alone take the deletion, too
             "time": now,
             "ce_time": rfc3339(now),
-            "correlation_id": None,
-            "causation_id": None,
-            "traceparent": None,
         }

@@ -16,7 +16,8 @@ from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.transfer.contents import BATCH, ExportWriter, Format, Head, Progress, format_of
 from eventstore.backends.sql.transfer.jsonl import JsonLinesWriter
 from eventstore.backends.sql.transfer.keys import KeyTransfer
-from eventstore.backends.sql.transfer.marks import archived_at, as_utc
+from eventstore.backends.sql.transfer.marks import archived_at
+from eventstore.backends.sql.utc_times import in_utc
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import Position, check_category
 from eventstore.schema_registry import RegisteredSchema
@@ -135,7 +136,7 @@ class Exporter:
             "traceparent": row.traceparent,
             "data": data,
             "payload": row.payload,
-            "archived": as_utc(row.archived),
+            "archived": None if row.archived is None else in_utc(row.archived),
         }
 
 

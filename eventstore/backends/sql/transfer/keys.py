@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Row, func, insert, select, update
 
 from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.utc_times import in_utc
 from eventstore.backends.sql.ways import upsert
 from eventstore.erasure import DataKey, MasterKeys
 from eventstore.errors import ImportConflict, InvalidSeal, KeysMissing
@@ -185,9 +186,7 @@ def _other_key(subject: str) -> ImportConflict:
 
 
 def _key(row: Row[Any], store: str = "") -> WrappedKey:
-    erased = row.erased
-    if erased is not None and erased.tzinfo is None:  # SQLite keeps moments without a zone; ours are in UTC
-        erased = erased.replace(tzinfo=UTC)
+    erased = None if row.erased is None else in_utc(row.erased)
     return WrappedKey(row.key_id, row.subject, row.wrapped, row.master, erased, row.erasure, store)
 
 

@@ -7,7 +7,7 @@ that an import adds to a stream remove a mark that was made before them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Table, and_, case, delete, exists, select, tuple_
 
@@ -23,11 +23,6 @@ def archived_at(events: Table, archived: Table) -> ColumnElement[datetime]:
     """Since when a stream is archived, in the row of its last event, else null; `archived` is joined by its stream."""
     is_last = and_(archived.c.time.is_not(None), ~_later(events))
     return case((is_last, archived.c.time)).label("archived")
-
-
-def as_utc(moment: datetime | None) -> datetime | None:
-    """Return a moment with its zone: SQLite keeps them without one, and ours are in UTC."""
-    return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 class MarkTransfer:
