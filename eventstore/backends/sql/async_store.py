@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial, wraps
 from types import TracebackType
@@ -19,12 +19,12 @@ from eventstore.backends.sql.store import SqlEventStore
 from eventstore.erasure import MasterKeys
 from eventstore.identifiers import ExpectedVersion, StreamName
 from eventstore.messages import Metadata
-from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
+from eventstore.schema_registry import SchemaRegistry
 from eventstore.store import AppendResult, StreamAppend
 from eventstore.topics import DEFAULT_SOURCE
 
 if TYPE_CHECKING:
-    from eventstore.erasure import DataKey, KeyStore
+    from eventstore.erasure import KeyStore
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,37 +32,15 @@ R = TypeVar("R")
 _NOW: Final = partial(datetime.now, UTC)
 
 
-class _RegistryInThreads:
-    """A schema registry that is asked in a thread: its client blocks, and the loop has others to serve."""
+class _InThreads:
+    """A registry or a key store that is asked in threads: its client blocks, and the loop has others to serve."""
 
-    def __init__(self, registry: SchemaRegistry) -> None:
-        self._registry = registry
-        self.address = registry.address
+    def __init__(self, asked: SchemaRegistry | KeyStore) -> None:
+        self._asked = asked
 
-    def register(self, schemas: Sequence[RegisteredSchema]) -> list[RegisteredSchema]:
-        return in_thread(self._registry.register, schemas)
-
-    def schema(self, schema_id: int) -> RegisteredSchema:
-        return in_thread(self._registry.schema, schema_id)
-
-
-class _KeysInThreads:
-    """A key store of one's own, asked in a thread for the same reason."""
-
-    def __init__(self, keys: KeyStore) -> None:
-        self._keys = keys
-
-    def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
-        return in_thread(self._keys.keys_for, subjects)
-
-    def keys(self, ids: Collection[UUID]) -> Mapping[UUID, DataKey | None]:
-        return in_thread(self._keys.keys, ids)
-
-    def erase(self, subject: str) -> int:
-        return in_thread(self._keys.erase, subject)
-
-    def rotate(self) -> int:
-        return in_thread(self._keys.rotate)
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._asked, name)
+        return partial(in_thread, found) if callable(found) else found
 
 
 def awaited(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
@@ -152,10 +130,10 @@ class AsyncSqlEventStore(AsyncStreams):
             schema=schema,
             source=source,
             topic_prefix=topic_prefix,
-            registry=None if registry is None else _RegistryInThreads(registry),
+            registry=None if registry is None else cast("SchemaRegistry", _InThreads(registry)),
             clock=clock,
             new_id=new_id,
-            keys=keys if keys is None or isinstance(keys, MasterKeys) else _KeysInThreads(keys),
+            keys=keys if keys is None or isinstance(keys, MasterKeys) else cast("KeyStore", _InThreads(keys)),
         )
 
     async def run_sync(self, work: Callable[Concatenate[SqlEventStore, P], R], *args: P.args, **kwargs: P.kwargs) -> R:

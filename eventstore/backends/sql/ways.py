@@ -84,20 +84,26 @@ WAYS: Final[Mapping[str, Ways]] = {"postgresql": PostgresWays(), "sqlite": Sqlit
 
 
 def ways_of(database: Engine | Connection) -> Ways:
-    """Return the ways of a database."""
-    return WAYS[database.dialect.name]
+    """Return the ways of a database; UnsupportedBackend."""
+    if (ways := WAYS.get(database.dialect.name)) is None:
+        raise _unsupported("Factfold", database.engine)
+    return ways
 
 
 def supported(engine: Engine, asking: str) -> Ways:
     """Return the ways of an engine's database; UnsupportedBackend, which names the part that asks."""
     ways = WAYS.get(engine.dialect.name)
     if ways is None or engine.driver not in (ways.driver, ways.async_driver):
-        raise UnsupportedBackend(
-            f"{asking} does not support {engine.dialect.name} through {engine.driver}",
-            remedy="use postgresql+psycopg://… or sqlite:///…",
-            place=shown_url(engine.url),
-        )
+        raise _unsupported(asking, engine)
     return ways
+
+
+def _unsupported(asking: str, engine: Engine) -> UnsupportedBackend:
+    return UnsupportedBackend(
+        f"{asking} does not support {engine.dialect.name} through {engine.driver}",
+        remedy="use postgresql+psycopg://… or sqlite:///…",
+        place=shown_url(engine.url),
+    )
 
 
 def upsert(connection: Connection, table: Table) -> postgresql.Insert | sqlite.Insert:
