@@ -135,15 +135,9 @@ class AsyncDispatcher:
 
     @cached_property
     def _waiting(self) -> Dispatcher:
-        return _Waiting(
-            self.store.sync_store,
-            middleware=[_waiting_for(one) for one in self.middleware],
-            metadata=self.metadata,
-            attempts=self.attempts,
-            snapshots=self.snapshots,
-            command_id=self.command_id,
-            new_id=self.new_id,
-        )
+        own = {one.name: getattr(self, one.name) for one in fields(Dispatcher)}
+        middleware = [_waiting_for(one) for one in self.middleware]
+        return _Waiting(**own | {"store": self.store.sync_store, "middleware": middleware})
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ it may be claimed again, so that a dead letter sent back to its topic is handled
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,7 +14,6 @@ from uuid import UUID
 
 from sqlalchemy import (
     Column,
-    ColumnElement,
     Connection,
     DateTime,
     Engine,
@@ -26,67 +24,22 @@ from sqlalchemy import (
     Uuid,
     and_,
     delete,
-    func,
     inspect,
-    literal_column,
     select,
 )
 
 from eventstore.backends.sql.greenlets import release_when_cut_off
 from eventstore.backends.sql.lending import LentTransaction
-from eventstore.backends.sql.transactions import (
-    blaming_no_record,
-    check_transactional,
-    create_missing,
-    is_outage,
-    sever,
-    transaction,
-    unavailable,
-)
-from eventstore.backends.sql.upserts import upsert
-from eventstore.errors import StoreNotPrepared, StoreUnavailable, UnsupportedBackend
+from eventstore.backends.sql.transactions import blaming_no_record, is_outage, transaction, unavailable
+from eventstore.backends.sql.ways import check_transactional, create_missing, supported
+from eventstore.errors import StoreNotPrepared, StoreUnavailable
 from eventstore.shown_urls import shown_url
-
-_SUPPORTED: Final = (("postgresql", "psycopg"), ("sqlite", "pysqlite"), ("sqlite", "aiosqlite"))
 
 HANDLED: Final = "handled"
 DEAD: Final = "dead"
 
 # So few that the delivery of the next batch does not wait for it for long.
 _FORGOTTEN_AT_ONCE: Final = 10_000
-
-# Of the database's own clock, by which rows are forgotten as well: one subscriber's that is wrong forgets nothing.
-# SQLite has milliseconds, SQLAlchemy writes and reads microseconds.
-_NOW_SQLITE: Final = "strftime('%Y-%m-%d %H:%M:%f000', 'now')"
-
-# One round trip for a batch: the ids go as one text (a list of a thousand UUIDs takes 0.6 ms to bind), and come back
-# only where some were known. They are inserted in sorted order, so that two members which get the same records wait for
-# each other instead of meeting in a deadlock.
-_CLAIM_POSTGRES: Final = """
-with claimed as (
-    insert into factfold_inbox (subscriber, topic, event_id, time, outcome)
-    select %(group)s, %(topic)s, id, now(), 'handled' from unnest(%(ids)s::uuid[]) as id order by id
-    on conflict (subscriber, topic, event_id) do update set time = excluded.time, outcome = excluded.outcome
-        where factfold_inbox.outcome = 'dead'
-    returning event_id
-)
-select count(*), case when count(*) < %(size)s then array_agg(event_id) end from claimed
-"""
-# `where true` keeps SQLite from reading `on conflict` as a join.
-_CLAIM_SQLITE: Final = f"""
-insert into factfold_inbox (subscriber, topic, event_id, time, outcome)
-select ?, ?, value, {_NOW_SQLITE}, 'handled' from json_each(?) where true
-on conflict (subscriber, topic, event_id) do update set time = excluded.time, outcome = excluded.outcome
-    where factfold_inbox.outcome = 'dead'
-returning event_id
-"""  # noqa: S608 - all of it is ours
-_UNCLAIM_POSTGRES: Final = """
-delete from factfold_inbox
-where subscriber = %(group)s and topic = %(topic)s and event_id = any(%(ids)s::uuid[])
-"""
-_UNCLAIM_SQLITE: Final = """
-delete from factfold_inbox where subscriber = ? and topic = ? and event_id in (select value from json_each(?))
-"""
 
 
 def inbox_table(metadata: MetaData) -> Table:
@@ -112,12 +65,11 @@ class Inbox:
     """
 
     def __init__(self, engine: Engine, group: str, *, topic: str) -> None:
-        _check_supported(engine)
+        self._ways = supported(engine, "the inbox")
         release_when_cut_off(engine)
         self._engine = engine
         self._group = group
         self._topic = topic
-        self._postgres = engine.dialect.name == "postgresql"
         self._metadata = MetaData()
         self._table = inbox_table(self._metadata)
         columns = self._table.c
@@ -171,24 +123,18 @@ class Inbox:
         if not ids:
             return None
         with blaming_no_record(self._engine):
-            if self._postgres:
-                count, new = tx.exec_driver_sql(_CLAIM_POSTGRES, self._given(ids, size=len(ids))).one()
-                return None if count == len(ids) else {one.hex for one in new or ()}
-            values = (self._group, self._topic, json.dumps(ids))
-            return set(tx.exec_driver_sql(_CLAIM_SQLITE, values).scalars())
+            return self._ways.claim(tx, self._group, self._topic, ids)
 
     def unclaim(self, tx: Connection, ids: Sequence[str]) -> int:
         """Take back claims of events that were not handled after all; return how many there were."""
         with blaming_no_record(self._engine):
-            if self._postgres:
-                return tx.exec_driver_sql(_UNCLAIM_POSTGRES, self._given(ids)).rowcount
-            return tx.exec_driver_sql(_UNCLAIM_SQLITE, (self._group, self._topic, json.dumps(ids))).rowcount
+            return self._ways.unclaim(tx, self._group, self._topic, ids)
 
     def give_up(self, tx: Connection, event_id: str) -> None:
         """Note that an event became a dead letter."""
         key = {"subscriber": self._group, "topic": self._topic, "event_id": UUID(event_id)}
-        updates = {"time": self._now(), "outcome": DEAD}
-        statement = upsert(tx, self._table).values(key | updates)
+        updates = {"time": self._ways.now(), "outcome": DEAD}
+        statement = self._ways.insert(self._table).values(key | updates)
         tx.execute(statement.on_conflict_do_update(index_elements=list(key), set_=updates))
 
     def forget(self, after: timedelta | None = None) -> int:
@@ -219,13 +165,8 @@ class Inbox:
         event_id = self._table.c.event_id
         old = select(event_id).where(self._own)
         if after is not None:
-            old = old.where(self._table.c.time < self._now(ago=after))
+            old = old.where(self._table.c.time < self._ways.now(ago=after))
         return tx.execute(delete(self._table).where(self._own, event_id.in_(old.limit(_FORGOTTEN_AT_ONCE)))).rowcount
-
-    def _now(self, *, ago: timedelta = timedelta(0)) -> ColumnElement[Any]:
-        if self._postgres:
-            return func.now() - ago
-        return literal_column(_NOW_SQLITE.replace("'now'", f"'now', '-{ago.total_seconds()} seconds'"))
 
     def outage(self, error: BaseException) -> StoreUnavailable | None:
         """Return what to raise where an error is the database's being away, and so no record's fault."""
@@ -234,10 +175,7 @@ class Inbox:
     def sever(self) -> None:
         """Cut the connection of a transaction another thread is stuck in: the database rolls it back."""
         if self._driver is not None:  # else it waits for a connection
-            sever(self._engine, self._driver)
-
-    def _given(self, ids: Sequence[str], **others: Any) -> dict[str, Any]:
-        return {"group": self._group, "topic": self._topic, "ids": f"{{{','.join(ids)}}}", **others}
+            self._ways.sever(self._engine, self._driver)
 
     def _check_columns(self, tx: Connection) -> None:
         existing = {column["name"] for column in inspect(tx).get_columns(self._table.name)}
@@ -247,12 +185,3 @@ class Inbox:
                 remedy="stop its subscribers and drop it. They handle again what their groups have not acknowledged",
                 place=shown_url(self._engine.url),
             )
-
-
-def _check_supported(engine: Engine) -> None:
-    if (engine.dialect.name, engine.driver) not in _SUPPORTED:
-        raise UnsupportedBackend(
-            f"the inbox does not support {engine.dialect.name} through {engine.driver}",
-            remedy="use an engine of postgresql+psycopg://… or sqlite:///…",
-            place=shown_url(engine.url),
-        )

@@ -27,7 +27,7 @@ from eventstore.errors import (
 from eventstore.identifiers import Position
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
-from eventstore.kafka.publisher import Publisher
+from eventstore.kafka.producer import Publisher
 from eventstore.kafka.tails import Partition, last_records, wait_for_transactions
 from eventstore.relay_status import RelayReport as RelayReport
 from eventstore.relay_status import RelayStatus as RelayStatus

@@ -10,8 +10,7 @@ is deleted in the transaction that appends the command's events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -67,7 +66,7 @@ class Schedule:
 
     def cancel(self, command_id: UUID) -> bool:
         """Cancel a command. Return whether it was still to be sent."""
-        with self.writing() as tx:
+        with self.database.writing() as tx:
             return ProcessRows(self.store.tables).remove(tx, [command_id]) > 0
 
     def pending(self, *, failed: bool = False, processes: bool = False, limit: int = 1000) -> list[Scheduled]:
@@ -81,24 +80,19 @@ class Schedule:
             limit: The number of commands at most.
         """
         rows = ProcessRows(self.store.tables)
-        if self.connection is not None:
-            return rows.commands(self.connection, failed=failed, processes=processes, limit=limit)
-        with Database(self.store.engine, self.store.tables).statement() as reading:
+        with self.database.statement() as reading:
             return rows.commands(reading, failed=failed, processes=processes, limit=limit)
 
     def retry(self, command_id: UUID) -> bool:
         """Send a failed command at once. Return whether there was one with this id."""
-        with self.writing() as tx:
+        with self.database.writing() as tx:
             return ProcessRows(self.store.tables).again_alone(tx, command_id, now=self.clock()) > 0
 
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """Yield the caller's transaction, or a new one."""
-        if self.connection is not None:
-            yield self.connection
-            return
-        with Database(self.store.engine, self.store.tables).writing() as tx:
-            yield tx
+    @property
+    def database(self) -> Database:
+        """The store's database, in the caller's transaction if there is one."""
+        database = Database(self.store.engine, self.store.tables)
+        return database if self.connection is None else database.within(self.connection)
 
 
 @dataclass(frozen=True)
@@ -136,6 +130,6 @@ class Later:
             causation_id=self.schedule.metadata.causation_id,
             traceparent=self.schedule.metadata.traceparent,
         )
-        with self.schedule.writing() as tx:
+        with self.schedule.database.writing() as tx:
             ProcessRows(self.schedule.store.tables).schedule(tx, [row])
         return command_id

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, cast
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from eventstore.backends.batch import Batch, Draft, check_bounds, require_partitions, stream_name
-from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.backends.streams import Part, StoredStreams
 from eventstore.closing import Closing
 from eventstore.compatibility import require_readable
-from eventstore.erasure import Erasure, KeyStore, Origin, PersonalData
+from eventstore.erasure import DataKey, Erasure, KeyStore, Origin, PersonalData, new_data_key
 from eventstore.errors import StreamDeleted, WrongExpectedVersion
 from eventstore.event_types import EventType
 from eventstore.fields.conversions import aware_utc
@@ -31,7 +31,7 @@ from eventstore.identifiers import (
     check_subject,
     check_topic,
 )
-from eventstore.messages import Metadata, RecordedEvent
+from eventstore.messages import RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, check_same, unknown_schema
 from eventstore.snapshots import AggregateSnapshot
 from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
@@ -39,6 +39,54 @@ from eventstore.topics import DEFAULT_PARTITIONS, DEFAULT_SOURCE, topic_of_categ
 
 if TYPE_CHECKING:
     from eventstore.aggregates.aggregate import Aggregate
+
+
+class MemoryKeys:
+    """A key store that ends with the process; safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_id: dict[UUID, DataKey | None] = {}
+        self._by_subject: dict[str, DataKey] = {}
+        self._destroyed: list[UUID] = []
+
+    def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
+        """Return the key of each subject, a new one where it has none or its last was destroyed."""
+        with self._lock:
+            for subject in subjects:
+                if subject not in self._by_subject:
+                    key = self._by_subject[subject] = new_data_key(uuid4())
+                    self._by_id[key.id] = key
+            return {subject: self._by_subject[subject] for subject in subjects}
+
+    def keys(self, ids: Collection[UUID]) -> Mapping[UUID, DataKey | None]:
+        """Return keys by id, None for those destroyed, nothing for those that were never here."""
+        with self._lock:
+            return {id: self._by_id[id] for id in ids if id in self._by_id}
+
+    def erase(self, subject: str) -> int:
+        """Destroy the key of a subject."""
+        with self._lock:
+            key = self._by_subject.pop(subject, None)
+            if key is not None:
+                self._by_id[key.id] = None
+                self._destroyed.append(key.id)
+            return 0 if key is None else 1
+
+    def rotate(self) -> int:
+        """Nothing wraps these keys."""
+        return 0
+
+    def erasures(self) -> int:
+        """Return how many keys were ever destroyed."""
+        return len(self._destroyed)
+
+    def destroyed(self, first: int, last: int) -> list[UUID]:
+        """Return the keys of some erasures in their order, counted from 0, ``last`` exclusive."""
+        return self._destroyed[first:last]
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class MemoryCatalogue:
@@ -88,7 +136,7 @@ _ORDER_XID = 0
 _BEFORE_ALL = Position(_ORDER_XID, 0)
 
 
-class MemoryEventStore(Closing):
+class MemoryEventStore(StoredStreams, Closing):
     """An event store for threads of one process. Nothing is written anywhere.
 
     Events pass through Avro as in every other store. What another store would refuse is refused here.
@@ -150,17 +198,6 @@ class MemoryEventStore(Closing):
         """Return one schema. Raises UnknownSchema."""
         return self._catalogue.schema(schema_id)
 
-    def append(
-        self,
-        stream: StreamName | str,
-        events: Sequence[object],
-        *,
-        expected: ExpectedVersion,
-        metadata: Metadata | None = None,
-    ) -> AppendResult:
-        """Append to one stream. Raises the errors of `append_batch`."""
-        return self.append_batch([StreamAppend(stream, events, expected, metadata)])[0]
-
     def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
         """Append to many streams, all or none.
 
@@ -179,25 +216,13 @@ class MemoryEventStore(Closing):
                 self._subjects.setdefault(subject, set()).add(stream)
             return self._earlier(batch) or self._record(batch)
 
-    def read_stream(
-        self,
-        stream: StreamName | str,
-        *,
-        from_version: int = 0,
-        to_version: int | None = None,
-        until: datetime | None = None,
-        backwards: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[RecordedEvent]:
-        """Yield one stream's events by version, both bounds included, as `EventStore.read_stream` says."""
-        check_bounds(from_version=from_version, to_version=to_version, limit=limit)
-        events = self._streams.get(str(stream_name(stream)), [])
-        last = len(events) - 1 if to_version is None else to_version
-        if until is not None:
-            moment = aware_utc(until)
-            last = min(last, next((e.version for e in events if e.time > moment), len(events)) - 1)
-        part = events[from_version : last + 1]
-        return map(self._opened, islice(reversed(part) if backwards else iter(part), limit))
+    def _part(self, part: Part) -> Iterator[RecordedEvent]:
+        events = self._streams.get(part.stream, [])
+        last = len(events) - 1 if part.last is None else part.last
+        if part.until is not None:
+            last = min(last, next((e.version for e in events if e.time > part.until), len(events)) - 1)
+        read = events[part.first : last + 1]
+        return map(self._opened, islice(reversed(read) if part.backwards else iter(read), part.limit))
 
     def read_all(
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None

@@ -26,7 +26,7 @@ from eventstore.deadletters.roads import Chosen, Road, to_group, to_topic
 from eventstore.errors import LetterMissing, ReplayRefused
 from eventstore.kafka.admin import OffsetReader, ensure_topics
 from eventstore.kafka.consumer import read_range
-from eventstore.kafka.publisher import Publisher
+from eventstore.kafka.producer import Publisher
 from eventstore.kafka.topic_settings import topic_ids
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord, dead_letter_topic_of, settled_topic

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
 
 from eventstore.errors import FactfoldError
 from eventstore.messages import RecordedEvent
@@ -50,3 +51,38 @@ class Arrival(Protocol):
 
     def recorded(self) -> RecordedEvent:
         """Return the event as it was recorded, where there is a type. Raises NotFramedAvro."""
+
+
+class Released(Exception):
+    """The handler gave a record back: another worker, or the same one, gets it again."""
+
+
+class Rejected(Exception):
+    """The handler refused a record for good: it becomes a dead letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One delivery of a record.
+
+    Attributes:
+        count: How often the record was delivered, counted from 1.
+        place: The record's address, such as `payments[2]@17`.
+
+    Examples:
+        >>> @queue("payment.suspicious", group="review-desk", deliveries=3)
+        ... def review(event: Payment.Received, delivery: Delivery) -> None:
+        ...     if event.amount < 0:
+        ...         delivery.reject("a payment below zero")
+    """
+
+    count: int = 1
+    place: str = ""
+
+    def release(self) -> NoReturn:
+        """Release the record for another delivery. Ends the handler."""
+        raise Released(f"released at delivery {self.count}")
+
+    def reject(self, cause: str) -> NoReturn:
+        """Make the record a dead letter with this cause. Ends the handler."""
+        raise Rejected(cause)

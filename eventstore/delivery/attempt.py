@@ -9,9 +9,8 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eventstore.delivery.around import Around, HandlerCall, entered
-from eventstore.delivery.arrivals import Arrival
+from eventstore.delivery.arrivals import Arrival, Delivery
 from eventstore.delivery.calls import BEGIN, BURY, CALL, COMMIT, Calls, HandlerRunner
-from eventstore.delivery.deliveries import Delivery
 from eventstore.delivery.source import Source
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import FactfoldError, SchemaError, StoreUnavailable
@@ -109,31 +108,40 @@ class _Committed(NamedTuple):
     cause: Exception
 
 
+@dataclass(frozen=True, slots=True)
+class Delivering:
+    """The parts of a delivery that one handler has for itself, or shares with others.
+
+    Attributes:
+        subscription: The subscription.
+        source: Where records come from.
+        inbox: The inbox of the handler's database, None without one.
+        runner: Where the handler runs.
+        halt: Ends a run after the call at hand.
+        patience: How long to wait for a database that does not answer, in seconds.
+        around: Context managers that are opened around each call of the handler.
+    """
+
+    subscription: Subscription[..., Any]
+    source: Source[Any]
+    inbox: Inbox | None
+    runner: HandlerRunner
+    halt: Event
+    patience: float
+    around: Sequence[Around]
+
+
 class Attempt:
     """Calls a subscription's handler for runs of arrivals; `halt` ends a run after the call at hand."""
 
-    def __init__(
-        self,
-        subscription: Subscription[..., Any],
-        source: Source[Any],
-        inbox: Inbox | None,
-        *,
-        runner: HandlerRunner,
-        calls: Calls,
-        halt: Event,
-        around: Sequence[Around] = (),
-    ) -> None:
-        self._subscription = subscription
-        self._handler = runner.called(subscription.handler)
-        self._around = around
-        self._runner = runner
-        self._signature = subscription.signature
-        self._keeps_inbox = subscription.keeps_inbox
-        self._keeps_place = subscription.keeps_place
-        self._source = source
-        self._inbox = inbox
+    def __init__(self, parts: Delivering, calls: Calls) -> None:
+        self._subscription, self._source, self._inbox = parts.subscription, parts.source, parts.inbox
+        self._runner, self._halt, self._around = parts.runner, parts.halt, parts.around
+        self._handler = parts.runner.called(parts.subscription.handler)
+        self._signature = parts.subscription.signature
+        self._keeps_inbox = parts.subscription.keeps_inbox
+        self._keeps_place = parts.subscription.keeps_place
         self._calls = calls
-        self._halt = halt
         self._at_hand: list[_Pending] = []
         self._left: list[_Pending] = []
         self._committed: _Committed | None = None

@@ -15,16 +15,14 @@ from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from eventstore.delivery.around import Around
 from eventstore.delivery.arrivals import Arrival
-from eventstore.delivery.attempt import Attempt, DeliveryReport
-from eventstore.delivery.calls import Calls, HandlerRunner, Step
+from eventstore.delivery.attempt import Attempt, Delivering, DeliveryReport
+from eventstore.delivery.calls import Calls, Step
 from eventstore.delivery.settling import Settling
 from eventstore.delivery.source import Source
-from eventstore.delivery.subscriptions import Subscription
 
 if TYPE_CHECKING:
-    from eventstore.inbox import Inbox
+    pass
 
 Late = tuple[Step, Arrival]
 
@@ -32,22 +30,10 @@ Late = tuple[Step, Arrival]
 class Lane:
     """A handler with a thread or task, transactions and a watch of its own."""
 
-    def __init__(
-        self,
-        subscription: Subscription[..., Any],
-        source: Source[Any],
-        inbox: Inbox | None,
-        *,
-        runner: HandlerRunner,
-        halt: Event,
-        patience: float,
-        around: Sequence[Around] = (),
-    ) -> None:
-        self.runner = runner
-        self.inbox = inbox
-        self.calls = Calls(timeout=subscription.timeout, patience=patience)
-        attempt = Attempt(subscription, source, inbox, runner=runner, calls=self.calls, halt=halt, around=around)
-        self._settling = Settling(subscription, source, attempt=attempt, runner=runner, halt=halt, patience=patience)
+    def __init__(self, parts: Delivering) -> None:
+        self.runner, self.inbox = parts.runner, parts.inbox
+        self.calls = Calls(timeout=parts.subscription.timeout, patience=parts.patience)
+        self._settling = Settling(parts, Attempt(parts, self.calls))
         self._run: Sequence[Arrival] = ()
         self.job: Future[None] | None = None
 

@@ -13,21 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from threading import Event
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
-from eventstore.delivery.arrivals import Arrival
-from eventstore.delivery.attempt import Attempt, AttemptFailed, AttemptHopeless, DeliveryReport
-from eventstore.delivery.calls import HandlerRunner
-from eventstore.delivery.deliveries import Rejected, Released
+from eventstore.delivery.arrivals import Arrival, Rejected, Released
+from eventstore.delivery.attempt import Attempt, AttemptFailed, AttemptHopeless, Delivering, DeliveryReport
 from eventstore.delivery.masking import masked_message, masked_traceback
-from eventstore.delivery.source import DeadLetter, Source
-from eventstore.delivery.subscriptions import Subscription
+from eventstore.delivery.source import DeadLetter
 from eventstore.errors import StoreUnavailable, is_final
-from eventstore.restarts import PATIENCE_SECONDS
 
 log = structlog.get_logger()
 
@@ -54,22 +49,10 @@ class _Failure(NamedTuple):
 class Settling:
     """Settles batches in order; `settled` counts the records of the present one that are done, from its front."""
 
-    def __init__(
-        self,
-        subscription: Subscription[..., Any],
-        source: Source[Any],
-        *,
-        attempt: Attempt,
-        runner: HandlerRunner,
-        halt: Event,
-        patience: float = PATIENCE_SECONDS,
-    ) -> None:
-        self._subscription = subscription
-        self._source = source
+    def __init__(self, parts: Delivering, attempt: Attempt) -> None:
+        self._subscription, self._source = parts.subscription, parts.source
+        self._runner, self._halt, self._patience = parts.runner, parts.halt, parts.patience
         self._attempt = attempt
-        self._runner = runner
-        self._halt = halt
-        self._patience = patience
         self._failures: dict[str, _Failure] = {}
         self.settled = 0
         self.report = DeliveryReport()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints
 
 from eventstore.aggregates.aggregate import types_as_stored
-from eventstore.delivery.deliveries import Delivery
+from eventstore.delivery.arrivals import Delivery
 from eventstore.errors import DeclarationError
 from eventstore.event_types import EventType, event_type_of, is_event_class
 from eventstore.messages import RecordedEvent

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from eventstore.closing import Closing
 from eventstore.delivery.around import Around
 from eventstore.delivery.arrivals import Arrival
-from eventstore.delivery.attempt import DeliveryReport
+from eventstore.delivery.attempt import Delivering, DeliveryReport
 from eventstore.delivery.calls import FORGET, HandlerRunner, HandlerThread, Step
 from eventstore.delivery.lanes import Lane, Lanes
 from eventstore.delivery.source import Lag, Source
@@ -65,17 +65,10 @@ class Subscriber(Closing):
         self._halt = Event()
         self._going = Event()
         self._going.set()
+        inboxes = [_inbox(subscription, engine) for _ in runners]
         self._each = [
-            Lane(
-                subscription,
-                source,
-                _inbox(subscription, engine),
-                runner=runner,
-                halt=self._halt,
-                patience=patience,
-                around=around,
-            )
-            for runner in runners
+            Lane(Delivering(subscription, source, inbox, runner, self._halt, patience, around))
+            for inbox, runner in zip(inboxes, runners, strict=True)
         ]
         self._lanes = Lanes(self._each, source, halt=self._halt)
         self._at_hand: Sequence[Arrival] | None = None

@@ -247,23 +247,11 @@ def subscription(
         ... def notify(event: Order.Paid, tx: Connection) -> None:
         ...     tx.execute(insert(mails).values(amount=event.amount))
     """
-    names = visible_names(inspect.currentframe())
-    read = _topics(topic, options.get("source"))
-
-    def declare(handler: Callable[P, R]) -> Subscription[P, R]:
-        signature = signature_of(handler, names)
-        chosen = guarantee or _strongest(signature)
-        return Subscription(
-            handler=handler,
-            topics=read,
-            pattern=pattern,
-            group=group,
-            signature=signature,
-            guarantee=chosen,
-            **_defaults(_known({**options}, SubscriptionOptions.__optional_keys__), chosen),
-        )
-
-    return declare
+    names, read = visible_names(inspect.currentframe()), _topics(topic, options.get("source"))
+    given = _known({**options}, SubscriptionOptions.__optional_keys__)
+    return _declaring(
+        names, guarantee, lambda chosen: {"topics": read, "pattern": pattern, "group": group} | _defaults(given, chosen)
+    )
 
 
 def queue(
@@ -292,21 +280,22 @@ def queue(
         >>> @queue("shop.order", group="labels")
         ... def print_label(event: Order.Paid, delivery: Delivery) -> None: ...
     """
-    names = visible_names(inspect.currentframe())
-    read = _topics(topic, options.get("source"))
+    names, read = visible_names(inspect.currentframe()), _topics(topic, options.get("source"))
+    usual = {"attempts": 1, "batch": 50, "timeout": 20.0}
+    given = usual | _known({**options}, QueueOptions.__optional_keys__)
+    own = {"topics": read, "group": group, "share": True, "deliveries": deliveries}
+    return _declaring(names, guarantee, lambda chosen: own | given)
+
+
+def _declaring(
+    names: Mapping[str, Any], guarantee: Guarantee | None, options: Callable[[Guarantee], dict[str, Any]]
+) -> Callable[[Callable[P, R]], Subscription[P, R]]:
+    """Return the decorator of a handler, whose annotations see these names; `options` are those of a guarantee."""
 
     def declare(handler: Callable[P, R]) -> Subscription[P, R]:
         signature = signature_of(handler, names)
-        return Subscription(
-            handler=handler,
-            topics=read,
-            group=group,
-            signature=signature,
-            guarantee=guarantee or _strongest(signature),
-            share=True,
-            deliveries=deliveries,
-            **{"attempts": 1, "batch": 50, "timeout": 20.0} | _known({**options}, QueueOptions.__optional_keys__),
-        )
+        chosen = guarantee or _strongest(signature)
+        return Subscription(handler=handler, signature=signature, guarantee=chosen, **options(chosen))
 
     return declare
 
@@ -397,27 +386,15 @@ def _mistakes(declared: Subscription[..., Any]) -> list[tuple[str, str]]:
 
 def _of_queue(declared: Subscription[..., Any]) -> list[tuple[bool, str, str]]:
     return [
-        (
-            not declared.takes_first,
-            "a queue is not at most once: its broker delivers again what was not acknowledged",
-            "choose at-least-once or effectively-once",
-        ),
-        (
-            1 <= declared.deliveries < MOST_DELIVERIES,
-            f"deliveries {declared.deliveries!r} is no such number",
-            f"use 1 to {MOST_DELIVERIES - 1}: a broker drops records after {MOST_DELIVERIES}",
-        ),
-        (
-            declared.timeout <= _LONGEST_CALL,
-            f"timeout {declared.timeout:g} s is too long for a queue",
-            f"use {_LONGEST_CALL:g} s at most: a broker lends a record for a minute",
-        ),
-        (
-            declared.start in ("beginning", "end"),
-            f"a queue does not start at {declared.start!r}",
-            "use beginning or end",
-        ),
-    ]
+        (not declared.takes_first, "a queue is not at most once: its broker delivers again what was not acknowledged",
+         "choose at-least-once or effectively-once"),
+        (1 <= declared.deliveries < MOST_DELIVERIES, f"deliveries {declared.deliveries!r} is no such number",
+         f"use 1 to {MOST_DELIVERIES - 1}: a broker drops records after {MOST_DELIVERIES}"),
+        (declared.timeout <= _LONGEST_CALL, f"timeout {declared.timeout:g} s is too long for a queue",
+         f"use {_LONGEST_CALL:g} s at most: a broker lends a record for a minute"),
+        (declared.start in ("beginning", "end"), f"a queue does not start at {declared.start!r}",
+         "use beginning or end"),
+    ]  # fmt: skip
 
 
 def _is_pattern(pattern: str | None) -> bool:

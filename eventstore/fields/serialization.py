@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any, Final
 
@@ -12,10 +12,142 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.validation import validate
 
 from eventstore.errors import InvalidEventData, NotFramedAvro
-from eventstore.fields.avro_limits import endless
+from eventstore.fields.conversions import Convert, each, each_value, unless_none
 from eventstore.fields.type_words import in_python
-from eventstore.fields.union_encoding import branch_names
+from eventstore.fields.unions import class_of, short_name
 from eventstore.schema_registry import RegisteredSchema
+
+# More types than this in a schema, each use of a named one counted, are no event's.
+_MOST: Final = 100_000
+
+
+def endless(avro: Any) -> str | None:
+    """Return why a value of a parsed schema might have no end, None where each part of it takes bytes.
+
+    A record within itself ends the process, where each of its values holds another. An array may say that it has 2^60
+    items that take no bytes. Records that hold others twice double with each level.
+    """
+    types = _Types(avro)
+    try:
+        if types.width(avro) > _MOST:
+            return f"has more than {_MOST:,} types"
+    except _WithinItself as error:
+        return f"has a record within itself: {error}"
+    arrays = (part for part in types.parts if part["type"] == "array")
+    return "has an array whose items take no bytes" if any(types.is_empty(a["items"]) for a in arrays) else None
+
+
+class _WithinItself(Exception):
+    """A record holds itself."""
+
+
+class _Types:
+    """The types of a schema: its named ones by their names, the widths of those that are known."""
+
+    def __init__(self, avro: Any) -> None:
+        self.parts = list(_parts(avro))
+        self._named: dict[str, Any] = {part["name"]: part for part in self.parts if "name" in part}
+        self._widths: dict[str, int | None] = {}
+
+    def width(self, avro: Any) -> int:
+        """Return how many types a type holds, itself included; _WithinItself."""
+        if isinstance(avro, str):
+            return self._width_of(avro) if avro in self._named else 1
+        if isinstance(avro, Mapping) and "name" in avro:
+            return self._width_of(avro["name"])
+        return 1 + sum(map(self.width, _inner(avro)))
+
+    def _width_of(self, name: str) -> int:
+        if name not in self._widths:
+            self._widths[name] = None
+            self._widths[name] = 1 + sum(map(self.width, _inner(self._named[name])))
+        if (known := self._widths[name]) is None:
+            raise _WithinItself(name)
+        return known
+
+    def is_empty(self, avro: Any) -> bool:
+        """Say whether values of a type take no bytes."""
+        if isinstance(avro, str):
+            return avro == "null" or (avro in self._named and self.is_empty(self._named[avro]))
+        if not isinstance(avro, Mapping) or avro["type"] in ("array", "map"):
+            return False  # they say where they end, and a union which of its types a value has
+        if avro["type"] == "fixed":
+            return bool(avro["size"] == 0)
+        return all(map(self.is_empty, _inner(avro))) if avro["type"] == "record" else self.is_empty(avro["type"])
+
+
+def _parts(avro: Any) -> Iterator[Mapping[str, Any]]:
+    """Every type of a schema that has others in it, or a name."""
+    if isinstance(avro, Mapping):
+        yield avro
+    for inner in _inner(avro):
+        yield from _parts(inner)
+
+
+def _inner(avro: Any) -> list[Any]:
+    """The types that stand directly in a type."""
+    if isinstance(avro, list):
+        return avro
+    if not isinstance(avro, Mapping):
+        return []
+    others = [avro[key] for key in ("items", "values") if key in avro]
+    nested = [] if isinstance(avro["type"], str) else [avro["type"]]
+    return [*(field["type"] for field in avro.get("fields", ())), *others, *nested]
+
+
+def branch_names(avro: Any) -> Convert | None:
+    """Return what puts a branch's name before each union value of a parsed schema; None where it has no such union."""
+    return _of(avro, {})
+
+
+def _of(avro: Any, records: dict[str, Convert | None]) -> Convert | None:
+    if isinstance(avro, str):
+        return records.get(avro)
+    if isinstance(avro, list):
+        return _of_union([member for member in avro if member != "null"], records)
+    match avro["type"]:
+        case "array":
+            return each(_of(avro["items"], records))
+        case "map":
+            return each_value(_of(avro["values"], records))
+        case "record":
+            return records.setdefault(avro["name"], _of_record(avro["fields"], records))
+    return None
+
+
+def _of_record(fields: Sequence[Mapping[str, Any]], records: dict[str, Convert | None]) -> Convert | None:
+    by_name = {field["name"]: _of(field["type"], records) for field in fields}
+    converts = {name: convert for name, convert in by_name.items() if convert is not None}
+    if not converts:
+        return None
+    # The Avro library reports a missing name, with the whole record at hand.
+    return lambda values: {n: converts[n](v) if n in converts else v for n, v in values.items()}
+
+
+def _of_union(members: Sequence[Any], records: dict[str, Convert | None]) -> Convert | None:
+    converts = [_of(member, records) for member in members]
+    if len(members) == 1 and converts[0] is None:
+        return None
+    # A value that contains a named one needs a name itself: the library would take the names for values.
+    names = [_name(member) for member in members]
+    by_class = {class_of(member): number for number, member in enumerate(members)}
+    by_record = {short_name(name): number for number, name in enumerate(names)}
+
+    def named(value: Any) -> Any:
+        is_record = type(value) is tuple  # one of several records
+        number = by_record[short_name(value[0])] if is_record else by_class[type(value)]
+        inner, convert = value[1] if is_record else value, converts[number]
+        return names[number], inner if convert is None else convert(inner)
+
+    return unless_none(named)
+
+
+def _name(member: Any) -> str:
+    """The name that the Avro library knows a branch by: that of a record, else its plain type."""
+    if isinstance(member, Mapping):
+        return str(member["name"] if "name" in member else member["type"])
+    return str(member)
+
 
 _FRAME: Final = struct.Struct(">bI")
 FRAME: Final = _FRAME.size

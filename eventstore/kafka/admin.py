@@ -63,6 +63,56 @@ _UNREACHABLE: Final = frozenset(
 )
 
 
+class Cluster:
+    """The brokers of a cluster, asked as an administrator; every call ends before the deadline.
+
+    TopicMissing, BrokerUnreachable, BrokerRefused.
+    """
+
+    def __init__(self, settings: Settings, *, deadline: float = DEADLINE_SECONDS) -> None:
+        self.admin = AdminClient(quiet(settings.kafka))
+        self.servers, self.deadline = settings.kafka.bootstrap_servers, deadline
+
+    def result(self, answer: Future[Any], *, topic: str | None = None) -> Any:
+        """Return what a broker answers."""
+        with typed_errors(self.servers, topic=topic):
+            return answer.result(self.deadline + 1)
+
+    def topics(self) -> Mapping[str, Any]:
+        """Return the topics that exist, by name."""
+        with typed_errors(self.servers):
+            return self.admin.list_topics(timeout=self.deadline).topics
+
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return the partition count of each topic."""
+        known, names = self.topics(), list(topics)
+        for topic in names:
+            if topic not in known or known[topic].error is not None:
+                raise topic_missing(topic, self.servers)
+        return {topic: len(known[topic].partitions) for topic in names}
+
+    def configs(self, names: Iterable[str], kind: ResourceType = ResourceType.TOPIC) -> dict[str, Mapping[str, Any]]:
+        """Return the settings of each topic, or of each resource of another kind."""
+        resources = [ConfigResource(kind, name) for name in names]
+        # The client refuses to describe nothing.
+        answers = self.admin.describe_configs(resources, request_timeout=self.deadline) if resources else {}
+        return {one.name: self.result(answer, topic=_topic_of(one)) for one, answer in answers.items()}
+
+    def set_configs(self, name: str, values: Mapping[str, str], kind: ResourceType = ResourceType.TOPIC) -> None:
+        """Give a topic, or a resource of another kind, these settings, and leave it its others."""
+        entries = [
+            ConfigEntry(one, value, incremental_operation=AlterConfigOpType.SET) for one, value in values.items()
+        ]
+        resource = ConfigResource(kind, name, incremental_configs=entries)
+        answers = self.admin.incremental_alter_configs([resource], request_timeout=self.deadline)
+        for answer in answers.values():
+            self.result(answer, topic=_topic_of(resource))
+
+
+def _topic_of(resource: ConfigResource) -> str | None:
+    return resource.name if resource.restype == ResourceType.TOPIC else None
+
+
 class OffsetReader(Closing):
     """Asks a broker for offsets again and again over one connection; close it, or use it in `with`.
 
@@ -70,9 +120,7 @@ class OffsetReader(Closing):
     """
 
     def __init__(self, settings: Settings, *, deadline: float = DEADLINE_SECONDS) -> None:
-        self._admin = AdminClient(quiet(settings.kafka))
-        self._servers = settings.kafka.bootstrap_servers
-        self._deadline = deadline
+        self._cluster = Cluster(settings, deadline=deadline)
         self._partitions: dict[str, int] = {}
         self._asked_at = 0.0
 
@@ -81,20 +129,18 @@ class OffsetReader(Closing):
         names = list(topics)
         stale = time.monotonic() - self._asked_at > _METADATA_SECONDS
         if stale or any(topic not in self._partitions for topic in names):
-            self._partitions |= _partition_counts(self._admin, names, self._servers, self._deadline)
+            self._partitions |= self._cluster.partition_counts(names)
             self._asked_at = time.monotonic()
         return {topic: self._partitions[topic] for topic in names}
 
     def existing(self, topics: Iterable[str]) -> list[str]:
         """Return those of the topics that exist; BrokerUnreachable."""
-        with typed_errors(self._servers):
-            known = self._admin.list_topics(timeout=self._deadline).topics
+        known = self._cluster.topics()
         return [topic for topic in topics if topic in known]
 
     def names(self) -> list[str]:
         """Return the names of all topics; BrokerUnreachable."""
-        with typed_errors(self._servers):
-            return sorted(self._admin.list_topics(timeout=self._deadline).topics)
+        return sorted(self._cluster.topics())
 
     def end_offsets(self, topics: Iterable[str], *, committed: bool = True) -> Offsets:
         """Return, by topic and partition, the offset after the last committed record, or after the last of all."""
@@ -113,7 +159,7 @@ class OffsetReader(Closing):
 
     def close(self) -> None:
         """Let the connection go."""
-        del self._admin
+        del self._cluster
 
     def _offsets(self, topics: Iterable[str], spec: OffsetSpec, *, committed: bool = True, least: int = 0) -> Offsets:
         counts = self.partitions(topics)
@@ -123,7 +169,7 @@ class OffsetReader(Closing):
         for attempt in stamina.retry_context(
             on=_is_moving,
             attempts=None,
-            timeout=self._deadline,
+            timeout=self._cluster.deadline,
             wait_initial=0.05,
             wait_max=0.5,
             wait_jitter=0.1,
@@ -133,14 +179,14 @@ class OffsetReader(Closing):
         return {topic: offsets.get(topic, {}) for topic in counts}
 
     def _ask_offsets(self, asked: dict[TopicPartition, OffsetSpec], level: IsolationLevel, least: int) -> Offsets:
-        answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=self._deadline)
+        cluster = self._cluster
+        answers = cluster.admin.list_offsets(asked, isolation_level=level, request_timeout=cluster.deadline)
         offsets: Offsets = {}
         for asked_for, answer in answers.items():
-            with typed_errors(self._servers, topic=asked_for.topic):
-                offset = answer.result(self._deadline + 1).offset
+            offset = cluster.result(answer, topic=asked_for.topic).offset
             if offset < least:
                 # What the client says of a broker that was killed while it was asked: no error, and no offset.
-                raise broker_unreachable(self._servers, f"no broker returns the offsets of {asked_for.topic!r}")
+                raise broker_unreachable(cluster.servers, f"no broker returns the offsets of {asked_for.topic!r}")
             offsets.setdefault(asked_for.topic, {})[asked_for.partition] = offset
         return offsets
 
@@ -167,7 +213,8 @@ def cleanup_policies(
     settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS
 ) -> dict[str, str]:
     """Return the cleanup.policy of each topic; TopicMissing, BrokerUnreachable, BrokerRefused."""
-    return _policies(AdminClient(quiet(settings.kafka)), topics, settings.kafka.bootstrap_servers, deadline)
+    configs = Cluster(settings, deadline=deadline).configs(topics)
+    return {topic: policy_of(config) for topic, config in configs.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,23 +232,12 @@ def compare_topics(
 
     BrokerUnreachable, BrokerRefused.
     """
-    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
-    required = list(specs)
-    with typed_errors(servers):
-        known = admin.list_topics(timeout=deadline).topics
+    cluster, required = Cluster(settings, deadline=deadline), list(specs)
+    known = cluster.topics()
     present = [spec for spec in required if spec.name in known]
     counts = {spec.name: len(known[spec.name].partitions) for spec in present}
-    mismatches = [*_other_partitions(counts, present), *_other_policies(admin, present, servers, deadline)]
+    mismatches = [*_other_partitions(counts, present), *_other_policies(cluster, present)]
     return TopicsCompared([spec.name for spec in required if spec.name not in known], mismatches)
-
-
-def _partition_counts(admin: AdminClient, topics: list[str], servers: str, deadline: float) -> dict[str, int]:
-    with typed_errors(servers):
-        known = admin.list_topics(timeout=deadline).topics
-    for topic in topics:
-        if topic not in known or known[topic].error is not None:
-            raise topic_missing(topic, servers)
-    return {topic: len(known[topic].partitions) for topic in topics}
 
 
 def ensure_topics(settings: Settings, specs: Iterable[TopicSpec], *, deadline: float = DEADLINE_SECONDS) -> list[str]:
@@ -221,29 +257,23 @@ def ensure_topics(settings: Settings, specs: Iterable[TopicSpec], *, deadline: f
     for mismatch in compared.mismatches:
         raise mismatch
     missing = [spec for spec in required if spec.name in compared.missing]
-    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
-    return _create(admin, missing, servers, deadline)
+    return _create(Cluster(settings, deadline=deadline), missing)
 
 
-def _create(admin: AdminClient, specs: list[TopicSpec], servers: str, deadline: float) -> list[str]:
+def _create(cluster: Cluster, specs: list[TopicSpec]) -> list[str]:
     if not specs:
         return []
-    made = admin.create_topics([_new_topic(spec) for spec in specs], request_timeout=deadline)
+    made = cluster.admin.create_topics([_new_topic(spec) for spec in specs], request_timeout=cluster.deadline)
     for name, future in made.items():
-        with typed_errors(servers, topic=name):
-            _ignore_existing(future, deadline)
-    names = list(made)
-    _wait_until_known(admin, names, servers, deadline)
-    return names
-
-
-def _wait_until_known(admin: AdminClient, topics: list[str], servers: str, deadline: float) -> None:
-    """A broker learns of a topic behind the controller that made it, on a busy machine long after that has answered."""
+        with typed_errors(cluster.servers, topic=name):
+            _ignore_existing(future, cluster.deadline)
+    # A broker learns of a topic behind the controller that made it, on a busy machine long after that has answered.
     for attempt in stamina.retry_context(
-        on=TopicMissing, attempts=None, timeout=deadline, wait_initial=0.02, wait_max=0.5, wait_jitter=0.01
+        on=TopicMissing, attempts=None, timeout=cluster.deadline, wait_initial=0.02, wait_max=0.5, wait_jitter=0.01
     ):
         with attempt:
-            _partition_counts(admin, topics, servers, deadline)
+            cluster.partition_counts(made)
+    return list(made)
 
 
 def _new_topic(spec: TopicSpec) -> NewTopic:
@@ -270,11 +300,9 @@ def _other_partitions(counts: Mapping[str, int], specs: list[TopicSpec]) -> Iter
             )
 
 
-def _other_policies(
-    admin: AdminClient, specs: list[TopicSpec], servers: str, deadline: float
-) -> Iterator[TopicMismatch]:
+def _other_policies(cluster: Cluster, specs: list[TopicSpec]) -> Iterator[TopicMismatch]:
     checked = {spec.name: spec.config[_CHECKED_CONFIG] for spec in specs if _CHECKED_CONFIG in spec.config}
-    for topic, config in topic_configs(admin, checked, servers, deadline).items():
+    for topic, config in cluster.configs(checked).items():
         actual, required = policy_of(config), checked[topic]
         if actual != required and not (required == "compact" and _is_released(config)):
             yield _other_policy(topic, actual, required)
@@ -286,46 +314,6 @@ def _is_released(config: Mapping[str, Any]) -> bool:
     Without such a time the broker's default applies, usually a week, and losing events was not a choice.
     """
     return policy_of(config) == "compact,delete" and bool(config["retention.ms"].source == _TOPICS_OWN)
-
-
-def _policies(admin: AdminClient, topics: Iterable[str], servers: str, deadline: float) -> dict[str, str]:
-    return {topic: policy_of(config) for topic, config in topic_configs(admin, topics, servers, deadline).items()}
-
-
-def topic_configs(
-    admin: AdminClient, topics: Iterable[str], servers: str, deadline: float
-) -> dict[str, Mapping[str, Any]]:
-    """Return the settings of each topic; TopicMissing, BrokerUnreachable, BrokerRefused."""
-    return configs_of(admin, ResourceType.TOPIC, topics, servers, deadline)
-
-
-def configs_of(
-    admin: AdminClient, kind: ResourceType, names: Iterable[str], servers: str, deadline: float
-) -> dict[str, Mapping[str, Any]]:
-    """Return the settings of each resource of a kind; the errors of `topic_configs`."""
-    resources = [ConfigResource(kind, name) for name in names]
-    configs: dict[str, Mapping[str, Any]] = {}
-    # The client refuses to describe nothing.
-    answers = admin.describe_configs(resources, request_timeout=deadline) if resources else {}
-    for resource, future in answers.items():
-        with typed_errors(servers, topic=_topic_of(kind, resource.name)):
-            configs[resource.name] = future.result(deadline + 1)
-    return configs
-
-
-def set_configs(
-    admin: AdminClient, kind: ResourceType, name: str, values: Mapping[str, str], servers: str, deadline: float
-) -> None:
-    """Give a resource these settings, and leave it its others; the errors of `topic_configs`."""
-    entries = [ConfigEntry(each, value, incremental_operation=AlterConfigOpType.SET) for each, value in values.items()]
-    resource = ConfigResource(kind, name, incremental_configs=entries)
-    with typed_errors(servers, topic=_topic_of(kind, name)):
-        for future in admin.incremental_alter_configs([resource], request_timeout=deadline).values():
-            future.result(deadline + 1)
-
-
-def _topic_of(kind: ResourceType, name: str) -> str | None:
-    return name if kind == ResourceType.TOPIC else None
 
 
 def policy_of(config: Mapping[str, Any]) -> str:

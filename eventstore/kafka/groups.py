@@ -6,19 +6,73 @@ import difflib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from eventstore.delivery.source import Lag, PartitionLag
 from eventstore.delivery.subscriptions import Start
-from eventstore.errors import GroupActive, GroupUnknown
-from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, Offsets, quiet, typed_errors
+from eventstore.errors import GroupActive, GroupUnknown, RecordsUnreadable
+from eventstore.kafka.admin import DEADLINE_SECONDS, Cluster, OffsetReader, Offsets
+from eventstore.kafka.consumer import RangeReader, stalled
 from eventstore.kafka.places import start_offsets
-from eventstore.kafka.waiting import Waiting, first_waiting, places_before_end
 from eventstore.settings import Settings
 from eventstore.topics import retry_topic_of
+
+
+def places_before_end(
+    ends: Mapping[int, int], beginnings: Mapping[int, int], places: Mapping[int, int]
+) -> dict[int, int]:
+    """Return the next offset of each partition that is not at its end; what retention has removed waits no more."""
+    stands = {p: max(places.get(p, 0), beginnings[p]) for p in ends}
+    return {p: stands[p] for p, end in ends.items() if stands[p] < end}
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The first record of a partition that waits, and its time in milliseconds; None if it cannot be unpacked."""
+
+    offset: int
+    timestamp: int | None
+
+
+def first_waiting(settings: Settings, asked: Sequence[tuple[str, Mapping[int, int]]]) -> list[dict[int, Waiting]]:
+    """Return each partition's first committed record from these offsets on; none where only markers are left.
+
+    ``asked`` are topics with the offsets of partitions. Nothing is read where no offset is given. BrokerUnreachable
+    where a partition gives neither a record nor its end within 10 s.
+    """
+    if not any(places for _, places in asked):
+        return [{} for _ in asked]
+    with RangeReader(settings) as reader:
+        return [_first_of(reader, topic, places) if places else {} for topic, places in asked]
+
+
+def _first_of(reader: RangeReader, topic: str, places: Mapping[int, int]) -> dict[int, Waiting]:
+    first: dict[int, Waiting] = {}
+    until = time.monotonic() + DEADLINE_SECONDS
+    reader.seek({topic: places})
+    while any(p not in first and reader.reached[topic][p] == place for p, place in places.items()):
+        if time.monotonic() > until:
+            raise stalled(reader.reached, DEADLINE_SECONDS)
+        try:
+            for record in reader.poll(0.2):
+                first.setdefault(record.partition, Waiting(record.offset, record.timestamp))
+        except RecordsUnreadable as error:
+            first.setdefault(error.partition, Waiting(error.offset, None))
+    return first
+
+
+def offsets_behind(settings: Settings, topic: str, places: Mapping[int, int]) -> int:
+    """Return how many offsets of a topic lie from the first record behind these places on; 0 where none does.
+
+    TopicMissing, BrokerUnreachable.
+    """
+    with OffsetReader(settings) as offsets:
+        ends, beginnings = offsets.end_offsets([topic])[topic], offsets.beginning_offsets([topic])[topic]
+    (first,) = first_waiting(settings, [(topic, places_before_end(ends, beginnings, places))])
+    return sum(max(0, ends[partition] - waiting.offset) for partition, waiting in first.items())
 
 
 def group_offsets(settings: Settings, topic: str, *, group: str) -> dict[int, int]:
@@ -38,14 +92,11 @@ def _places_of_groups(settings: Settings, topics: Mapping[str, Sequence[str]]) -
 
 
 def _all_places(settings: Settings, groups: Iterable[str], *, topic: str = "") -> dict[str, list[TopicPartition]]:
-    admin = AdminClient(quiet(settings.kafka))
-    with typed_errors(settings.kafka.bootstrap_servers, topic=topic):
-        asked = [
-            admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=DEADLINE_SECONDS)
-            for group in groups
-        ]
-        results = {group: answer.result(DEADLINE_SECONDS + 1) for one in asked for group, answer in one.items()}
-    return {group: one.topic_partitions for group, one in results.items()}
+    cluster = Cluster(settings)
+    ask = partial(cluster.admin.list_consumer_group_offsets, request_timeout=cluster.deadline)
+    asked = [ask([ConsumerGroupTopicPartitions(group)]) for group in groups]
+    answers = {group: answer for one in asked for group, answer in one.items()}
+    return {group: cluster.result(answer, topic=topic).topic_partitions for group, answer in answers.items()}
 
 
 def _by_topic(partitions: Iterable[TopicPartition], topics: Iterable[str]) -> Offsets:
@@ -143,9 +194,8 @@ def group_statuses(settings: Settings) -> tuple[GroupStatus, ...]:
 
 def group_names(settings: Settings) -> list[str]:
     """Return the names of the consumer groups of the cluster, sorted. Raises BrokerUnreachable."""
-    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
-    with typed_errors(servers):
-        listed = admin.list_consumer_groups(request_timeout=DEADLINE_SECONDS).result(DEADLINE_SECONDS + 1)
+    cluster = Cluster(settings)
+    listed = cluster.result(cluster.admin.list_consumer_groups(request_timeout=cluster.deadline))
     return sorted(group.group_id for group in listed.valid)
 
 
@@ -209,21 +259,17 @@ def reset_group(settings: Settings, topic: str, *, group: str, to: Start) -> dic
     targets = _targets(settings, topic, to)
     _check_empty(settings, group)
     moved = [TopicPartition(topic, partition, offset) for partition, offset in targets.items()]
-    admin = AdminClient(quiet(settings.kafka))
-    with typed_errors(settings.kafka.bootstrap_servers, topic=topic):
-        asked: Any = admin.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, moved)], request_timeout=DEADLINE_SECONDS
-        )
-        asked[group].result(DEADLINE_SECONDS + 1)
+    cluster, places = Cluster(settings), ConsumerGroupTopicPartitions(group, moved)
+    asked: Any = cluster.admin.alter_consumer_group_offsets([places], request_timeout=cluster.deadline)
+    cluster.result(asked[group], topic=topic)
     return targets
 
 
 def _described(settings: Settings, groups: Sequence[str]) -> dict[str, Any]:
     """Return the brokers' descriptions of groups, in their order. An unknown group is DEAD."""
-    admin = AdminClient(quiet(settings.kafka))
-    with typed_errors(settings.kafka.bootstrap_servers):
-        asked = admin.describe_consumer_groups(list(groups), request_timeout=DEADLINE_SECONDS)
-        return {group: asked[group].result(DEADLINE_SECONDS + 1) for group in groups}
+    cluster = Cluster(settings)
+    asked = cluster.admin.describe_consumer_groups(list(groups), request_timeout=cluster.deadline)
+    return {group: cluster.result(asked[group]) for group in groups}
 
 
 def _check_empty(settings: Settings, group: str) -> None:

@@ -10,18 +10,11 @@ from eventstore.delivery.source import DeadLetter
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import BrokerRefused, TopicMissing
 from eventstore.kafka.admin import OffsetReader, ensure_topics
-from eventstore.kafka.arrivals import KafkaArrival, headers_of
+from eventstore.kafka.arrivals import RETRY_PREFIX, KafkaArrival, Retry, headers_of
 from eventstore.kafka.consumer import as_bytes
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer, is_too_large
-from eventstore.kafka.retrying import RETRY_PREFIX, Retry
 from eventstore.settings import Settings
-from eventstore.topics import (
-    DEAD_LETTER_OMITTED,
-    DEAD_LETTER_PREFIX,
-    TopicSpec,
-    dead_letter_headers,
-    dead_letter_topic,
-)
+from eventstore.topics import DEAD_LETTER_OMITTED, DEAD_LETTER_PREFIX, TopicSpec, dead_letter_headers, dead_letter_topic
 
 
 class Letters:

@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from eventstore.delivery.subscriptions import Start
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader
-from eventstore.kafka.batches import PassedOver
+from eventstore.kafka.consumer import PassedOver
 from eventstore.settings import Settings
 
 # The group moved on without us, or is moving: the next owner reads again what could not be committed.

@@ -1,18 +1,57 @@
-"""Sending records: idempotent, and placing keys as Kafka's Java client does."""
+"""Sending records, idempotent, and placing keys as Kafka's Java client does.
+
+A RecordProducer waits for its records. A Publisher sends a batch a transaction, and a new one fences the one before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
+from warnings import catch_warnings
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from eventstore.closing import Closing
 from eventstore.kafka.admin import DEADLINE_SECONDS, broker_unreachable, typed_errors
 from eventstore.settings import Settings
 from eventstore.topics import MAX_DEAD_LETTER_BYTES
 
 _TOO_LARGE: Final = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_MSG_SIZE"})
+# A broker that restarts is back sooner. After a longer outage the writer starts again from the topic's end.
+_PUBLISHING_SECONDS: Final = 30.0
+# Readers of committed records wait this long for what a dead writer left open, unless a new one comes sooner.
+_TRANSACTION_SECONDS: Final = 45
+# librdkafka places a record by its key.
+_BY_KEY: Final = -1
+
+Delivered = Callable[[KafkaError | None, Message], None]
+Row = dict[str, Any]  # `key` and `value`, texts or bytes; a tombstone's value is None
+
+
+class Addressed(Protocol):
+    """A record with its place: topic and partition."""
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+
+    @property
+    def partition(self) -> int | None:
+        """The partition of the topic; None leaves the place to the key."""
+
+    @property
+    def key(self) -> str | bytes | None:
+        """The key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """The value, None for a tombstone."""
+
+    @property
+    def headers(self) -> Sequence[tuple[str, Any]]:
+        """The headers in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +71,9 @@ class RecordProducer:
     def __init__(self, settings: Settings, *, deadline: float = DEADLINE_SECONDS) -> None:
         self._servers = settings.kafka.bootstrap_servers
         self._deadline = deadline
-        self._producer = Producer(_producer_settings(settings, deadline))
+        # A topic unknown after a fifth of the deadline is missing; the default of 30 s would outlive the deadline.
+        unknown = {"topic.metadata.propagation.max.ms": int(deadline * 200)}
+        self._producer = _producer(settings, deadline, {"enable.idempotence": True, **unknown})
 
     def send(self, records: Iterable[OutgoingRecord]) -> None:
         """Send records in order and return when all are stored; KafkaError where one is not."""
@@ -44,30 +85,13 @@ class RecordProducer:
 
         for record in records:
             with typed_errors(self._servers, topic=record.topic):
-                self._produce(record, delivered)
+                _produce(self._producer, record, delivered)
         if self._producer.flush(self._deadline + 1):
             raise broker_unreachable(self._servers, "records were not acknowledged in time")
         if failures:
             error, topic = failures[0]
             with typed_errors(self._servers, topic=topic):
                 raise KafkaException(error)
-
-    def _produce(self, record: OutgoingRecord, delivered: Any) -> None:
-        arguments: dict[str, Any] = {} if record.partition is None else {"partition": record.partition}
-        while True:
-            try:
-                self._producer.produce(
-                    record.topic,
-                    record.value,
-                    record.key,
-                    headers=list(record.headers),
-                    on_delivery=delivered,
-                    **arguments,
-                )
-            except BufferError:
-                self._producer.poll(0.1)
-            else:
-                return
 
 
 def is_too_large(error: BaseException) -> bool:
@@ -76,14 +100,79 @@ def is_too_large(error: BaseException) -> bool:
     return isinstance(cause, KafkaException) and cause.args[0].name() in _TOO_LARGE
 
 
-def _producer_settings(settings: Settings, deadline: float) -> dict[str, Any]:
-    return {
+class Publisher(Closing):
+    """The one producer of a transactional id: opening it ends every earlier one, and what that had not committed.
+
+    After any error it is of no more use: close it, and open another. ProducerFenced where another one was opened,
+    BrokerUnreachable, BrokerRefused.
+    """
+
+    def __init__(self, settings: Settings, transactional_id: str, *, deadline: float = _PUBLISHING_SECONDS) -> None:
+        self._servers, self._deadline = settings.kafka.bootstrap_servers, deadline
+        # The id implies an idempotent producer, acks=all, and no reordering by retries.
+        own = {"transactional.id": transactional_id, "transaction.timeout.ms": int(_TRANSACTION_SECONDS * 1000)}
+        unknown = {"topic.metadata.propagation.max.ms": int(deadline * 1000)}
+        self._producer = _producer(settings, deadline, own | unknown)
+        with typed_errors(self._servers):
+            # The abort markers of the last one are written when this returns, and its epoch is refused everywhere.
+            self._producer.init_transactions(deadline)
+
+    def send(self, records: Iterable[Addressed]) -> None:
+        """Begin a transaction and send these records in order. `commit` raises what fails."""
+        self._begin()
+        for record in records:
+            with typed_errors(self._servers, topic=record.topic):
+                _produce(self._producer, record)
+
+    def send_rows(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Begin a transaction and hand it the rows of each topic, in their order: partitions follow from their keys.
+
+        At most 100,000 of all topics together, which is what librdkafka queues. BrokerRefused where one does not fit.
+        """
+        self._begin()
+        for topic, messages in rows.items():
+            self._producer.produce_batch(topic, list(messages))
+            for refused in (message for message in messages if "_error" in message):
+                with typed_errors(self._servers, topic=topic):
+                    raise KafkaException(refused["_error"])
+
+    def commit(self) -> None:
+        """Wait for every record, then commit: all of them are in their topics, or none."""
+        with typed_errors(self._servers):
+            self._producer.commit_transaction(self._deadline)
+
+    def close(self) -> None:
+        """Throw away what is not committed, and leave the broker."""
+        self._producer.purge()
+        # A producer that is shut out has nothing to abort, and says so, by an error or by a warning.
+        with suppress(KafkaException), catch_warnings(action="ignore", category=RuntimeWarning):
+            self._producer.close()
+
+    def _begin(self) -> None:
+        with typed_errors(self._servers):
+            self._producer.begin_transaction()
+
+
+def _producer(settings: Settings, deadline: float, own: Mapping[str, Any]) -> Producer:
+    given = {
         # librdkafka's own limit is 1,000,000 bytes: what a topic may hold, a dead letter of it may be.
         "message.max.bytes": MAX_DEAD_LETTER_BYTES,
         **settings.kafka.librdkafka_producer(),
         "log_level": 0,
-        "enable.idempotence": True,
         "delivery.timeout.ms": int(deadline * 1000),
-        # A topic unknown after this long is missing; the default of 30 s would outlive the deadline.
-        "topic.metadata.propagation.max.ms": int(deadline * 200),
     }
+    return Producer({**given, **own})
+
+
+def _produce(producer: Producer, record: Addressed, delivered: Delivered | None = None) -> None:
+    """Hand a record to librdkafka, once there is room for it."""
+    headers, partition = list(record.headers), _BY_KEY if record.partition is None else record.partition
+    while True:
+        try:
+            producer.produce(
+                record.topic, record.value, record.key, partition=partition, headers=headers, on_delivery=delivered
+            )
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            return

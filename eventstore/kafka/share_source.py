@@ -15,29 +15,82 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from confluent_kafka import (
     AcknowledgeType,
+    ConsumerGroupState,
     IllegalStateException,
-    KafkaError,
     KafkaException,
     Message,
     ShareConsumer,
 )
+from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]  # exported, but not marked so
 
 from eventstore.delivery.source import DeadLetter, Lag
 from eventstore.delivery.subscriptions import MOST_DELIVERIES, Subscription
-from eventstore.erasure import KeyStore, PersonalData
 from eventstore.errors import SubscriptionError
-from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, typed_errors
-from eventstore.kafka.arrivals import ArrivalReader, KafkaArrival
-from eventstore.kafka.consumer import PASSING, close_within
+from eventstore.kafka.admin import Cluster, OffsetReader, typed_errors
+from eventstore.kafka.arrivals import KafkaArrival
+from eventstore.kafka.consumer import close_within
+from eventstore.kafka.group_source import GroupSource
 from eventstore.kafka.letters import Letters
 from eventstore.kafka.places import partition_of
-from eventstore.kafka.schemas import TopicSchemas
-from eventstore.kafka.share_groups import lock_seconds, prepare_group
-from eventstore.restarts import PATIENCE_SECONDS
 from eventstore.settings import Settings
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    pass
+
+# What brokers allow for the lock of a record by default.
+_SHORTEST_LOCK, _LONGEST_LOCK = 15.0, 60.0
+_RESETS: Final = {"beginning": "earliest", "end": "latest"}
+
+
+def lock_seconds(timeout: float) -> float:
+    """Return how long a worker has a record: a call that begins within the first half ends within the second."""
+    return min(_LONGEST_LOCK, max(_SHORTEST_LOCK, 2 * timeout))
+
+
+def group_settings(subscription: Subscription[..., object]) -> dict[str, str]:
+    """Return the settings that a queue needs: records of transactions that were aborted are no events.
+
+    The broker's own limit of deliveries stays above that of the subscription: it drops a record without a trace.
+    """
+    return {
+        "share.auto.offset.reset": _RESETS[str(subscription.start)],
+        "share.isolation.level": "read_committed",
+        "share.record.lock.duration.ms": str(int(lock_seconds(subscription.timeout) * 1000)),
+        "share.delivery.count.limit": str(MOST_DELIVERIES),
+    }
+
+
+def prepare_group(settings: Settings, subscription: Subscription[..., object]) -> None:
+    """Give a share group its settings, where it has others.
+
+    SubscriptionError if the group is a consumer group; BrokerUnreachable, BrokerRefused.
+    """
+    cluster, group = Cluster(settings), subscription.group
+    _require_no_consumers(cluster, subscription)
+    given = {name: entry.value for name, entry in cluster.configs([group], ResourceType.GROUP)[group].items()}
+    others = {name: value for name, value in group_settings(subscription).items() if given.get(name) != value}
+    if others:
+        cluster.set_configs(group, others, ResourceType.GROUP)
+
+
+def _require_no_consumers(cluster: Cluster, subscription: Subscription[..., object]) -> None:
+    """A broker refuses a share group of such a name with words that say nothing of it."""
+    asked = cluster.admin.describe_consumer_groups([subscription.group], request_timeout=cluster.deadline)
+    with typed_errors(cluster.servers):
+        try:
+            state = asked[subscription.group].result(cluster.deadline + 1).state
+        except KafkaException as error:
+            if error.args[0].name() != "GROUP_ID_NOT_FOUND":
+                raise
+            return
+    if state != ConsumerGroupState.DEAD:
+        raise SubscriptionError(
+            f"group {subscription.group!r} is a consumer group, and cannot be the share group of a queue",
+            remedy="name another group, or delete this one: kafka-consumer-groups.sh --delete --group "
+            f"{subscription.group}",
+            place=subscription.name,
+        )
+
 
 # An answer that comes later than this is not waited for: the records arrive again.
 _COMMIT_SECONDS: Final = 10.0
@@ -47,49 +100,21 @@ _NOT_SHARED: Final = frozenset({"group.instance.id", "session.timeout.ms", "hear
 log = structlog.get_logger()
 
 
-class ShareSource:
+class ShareSource(GroupSource):
     """A queue's topics as a source; workers of its group share the records."""
-
-    def __init__(
-        self,
-        subscription: Subscription[..., Any],
-        settings: Settings,
-        *,
-        deadline: float = DEADLINE_SECONDS,
-        patience: float = PATIENCE_SECONDS,
-        keys: KeyStore | None = None,
-    ) -> None:
-        self._subscription = subscription
-        self._settings = settings
-        self._servers = settings.kafka.bootstrap_servers
-        self._deadline = deadline
-        self._patience = patience
-        self._keys = keys
-        self._on_revoked: Callable[[], None] = lambda: None
-        self._ends: dict[str, AcknowledgeType] = {}
-        self._halts_at = float("inf")
-        self._down_since: float | None = None
-
-    def checkpoint_name(self, arrival: KafkaArrival) -> str:
-        """Return the record's own topic."""
-        return arrival.topic
-
-    def key_of(self, arrival: KafkaArrival) -> str:
-        """Return the event's stream."""
-        return arrival.key
 
     def open(self, on_revoked: Callable[[], None]) -> None:
         """Join the group; TopicMissing, BrokerUnreachable, BrokerRefused."""
+        self._ends: dict[str, AcknowledgeType] = {}
+        self._halts_at = float("inf")
         self._letters = Letters(self._subscription, self._settings)
         with OffsetReader(self._settings, deadline=self._deadline) as offsets:
             for topic in offsets.partitions(self._subscription.topics):
                 self._letters.ensure_topics(offsets, topic)
         prepare_group(self._settings, self._subscription)
-        self._on_revoked = on_revoked
-        self._schemas = TopicSchemas(self._settings)
-        self._reader = ArrivalReader(self._subscription, self._schemas, PersonalData(self._keys))
+        self._opened(on_revoked)
         self._consumer = ShareConsumer(self._consumer_settings())
-        with typed_errors(self._servers, topic=self._subscription.reads):
+        with typed_errors(self._servers, topic=self._reads):
             self._consumer.subscribe(list(self._subscription.topics))
 
     def poll(self, timeout: float) -> Sequence[KafkaArrival]:
@@ -98,7 +123,7 @@ class ShareSource:
         TopicMissing, BrokerUnreachable, BrokerRefused.
         """
         lent_at = time.monotonic()
-        with typed_errors(self._servers, topic=self._subscription.reads):
+        with typed_errors(self._servers, topic=self._reads):
             messages = list(self._consumer.poll(timeout))
         self._halts_at = lent_at + lock_seconds(self._subscription.timeout) / 2
         arrivals = [self._arrival(message) for message in messages if self._is_record(message)]
@@ -116,9 +141,6 @@ class ShareSource:
         if time.monotonic() > self._halts_at:
             self._halts_at = float("inf")
             self._on_revoked()
-
-    def checkpoint(self, tx: Connection, arrivals: Sequence[KafkaArrival]) -> None:
-        """Nothing: the broker knows which records are done, and the inbox bridges the gap."""
 
     def take(self, arrivals: Sequence[KafkaArrival]) -> Sequence[KafkaArrival]:
         """Return nothing: a queue is not at most once."""
@@ -174,9 +196,7 @@ class ShareSource:
         problem = message.error()
         if problem is None:
             return True
-        if problem.name() not in PASSING:
-            with typed_errors(self._servers, topic=message.topic() or self._subscription.reads):
-                raise KafkaException(problem)
+        self._check(message, problem)
         return False
 
     def _end(self, arrival: KafkaArrival, how: AcknowledgeType) -> None:
@@ -186,15 +206,11 @@ class ShareSource:
             log.warning("a record was lent to another worker meanwhile", place=arrival.place, error=str(error))
 
     def _commit(self) -> None:
-        with typed_errors(self._servers, topic=self._subscription.reads):
+        with typed_errors(self._servers, topic=self._reads):
             answers = self._consumer.commit_sync(_COMMIT_SECONDS)
         for partition, error in answers.items():
             if error is not None:
                 log.warning("records arrive again", place=str(partition), error=str(error))
-
-    def _on_client_error(self, error: KafkaError) -> None:
-        if error.name() == "_ALL_BROKERS_DOWN" and self._down_since is None:
-            self._down_since = time.monotonic()
 
     def _check_broker(self) -> None:
         """Look whether a broker that was away is back; BrokerUnreachable where it stays away."""

@@ -3,31 +3,75 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from eventstore.delivery.source import DeadLetter, Lag
-from eventstore.delivery.subscriptions import Subscription
-from eventstore.erasure import KeyStore, PersonalData
 from eventstore.errors import OffsetsExpired
 from eventstore.kafka.admin import DEADLINE_SECONDS, broker_unreachable, typed_errors
-from eventstore.kafka.arrivals import ArrivalReader, KafkaArrival
-from eventstore.kafka.batches import PassedOver, is_unreadable, unreadable
-from eventstore.kafka.consumer import OUT_OF_RANGE, PASSING, close_consumer, end_of_batch
+from eventstore.kafka.arrivals import KafkaArrival
+from eventstore.kafka.consumer import OUT_OF_RANGE, PassedOver, close_consumer, end_of_batch, is_unreadable, unreadable
 from eventstore.kafka.following import MISSING, Following
+from eventstore.kafka.group_source import GroupSource
 from eventstore.kafka.groups import subscription_lag
-from eventstore.kafka.holding import Holding
 from eventstore.kafka.letters import Letters
-from eventstore.kafka.places import Places, partition_of, start_places
-from eventstore.kafka.schemas import TopicSchemas
-from eventstore.restarts import PATIENCE_SECONDS
-from eventstore.settings import Settings
+from eventstore.kafka.places import Partition, Places, partition_of, start_places
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    pass
+
+
+class Holding:
+    """Holds back records before their time, and those behind them in their partitions.
+
+    What was read of a partition when it pauses is held in memory, at most a batch.
+    """
+
+    def __init__(self, consumer: Consumer, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._consumer = consumer
+        self._clock = clock
+        self._held: dict[Partition, list[KafkaArrival]] = {}
+
+    def holds(self, partition: Partition) -> bool:
+        """Say whether a partition waits."""
+        return partition in self._held
+
+    def passed(self, arrival: KafkaArrival) -> bool:
+        """Say whether a record may be handled now; hold it where it may not."""
+        partition = partition_of(arrival.message)
+        if partition in self._held:
+            self._held[partition].append(arrival)
+            return False
+        if self._is_due(arrival):
+            return True
+        self._held[partition] = [arrival]
+        self._consumer.pause([TopicPartition(*partition)])
+        return False
+
+    def due(self) -> list[KafkaArrival]:
+        """Return the records whose time has come, and resume partitions that hold no others."""
+        return [arrival for partition in list(self._held) for arrival in self._released(partition)]
+
+    def drop(self, owns: Callable[[KafkaArrival], bool]) -> None:
+        """Drop records that another member owns now: it reads them again."""
+        for partition, held in list(self._held.items()):
+            if not owns(held[0]):
+                del self._held[partition]
+
+    def _released(self, partition: Partition) -> Iterator[KafkaArrival]:
+        held = self._held[partition]
+        while held and self._is_due(held[0]):
+            yield held.pop(0)
+        if not held:
+            del self._held[partition]
+            self._consumer.resume([TopicPartition(*partition)])
+
+    def _is_due(self, arrival: KafkaArrival) -> bool:
+        return arrival.retry is None or arrival.retry.due <= self._clock()
+
 
 # A handler may work for its whole timeout while the group waits for us to give partitions back.
 _POLL_MARGIN_SECONDS: Final = 240.0
@@ -35,49 +79,20 @@ _POLL_MARGIN_SECONDS: Final = 240.0
 _FETCH_BYTES: Final = 1 << 20
 
 
-class KafkaSource:
+class KafkaSource(GroupSource):
     """A subscription's topics as a source; members of its group share the partitions."""
 
-    def __init__(
-        self,
-        subscription: Subscription[..., Any],
-        settings: Settings,
-        *,
-        deadline: float = DEADLINE_SECONDS,
-        patience: float = PATIENCE_SECONDS,
-        keys: KeyStore | None = None,
-    ) -> None:
-        self._subscription = subscription
-        self._reads = subscription.reads
-        self._settings = settings
-        self._servers = settings.kafka.bootstrap_servers
-        self._deadline = deadline
-        self._patience = patience
-        self._keys = keys
-        self._on_revoked: Callable[[], None] = lambda: None
+    def open(self, on_revoked: Callable[[], None]) -> None:
+        """Join the group; TopicMissing, BrokerUnreachable, BrokerRefused."""
         self._failure: BaseException | None = None
-        self._down_since: float | None = None
         self._paused = False
         self._closing = False
         self._ahead: list[KafkaArrival] = []
         self._passed: dict[tuple[str, int], int] = {}
-
-    def checkpoint_name(self, arrival: KafkaArrival) -> str:
-        """Return the record's own topic."""
-        return arrival.topic
-
-    def key_of(self, arrival: KafkaArrival) -> str:
-        """Return the event's stream."""
-        return arrival.key
-
-    def open(self, on_revoked: Callable[[], None]) -> None:
-        """Join the group; TopicMissing, BrokerUnreachable, BrokerRefused."""
         self._letters = Letters(self._subscription, self._settings)
         self._following = Following(self._subscription, self._settings, self._letters, deadline=self._deadline)
         self._following.begin()
-        self._on_revoked = on_revoked
-        self._schemas = TopicSchemas(self._settings)
-        self._reader = ArrivalReader(self._subscription, self._schemas, PersonalData(self._keys))
+        self._opened(on_revoked)
         self._consumer = Consumer(self._consumer_settings())
         self._places = Places(self._consumer)
         self._holding = Holding(self._consumer)
@@ -121,9 +136,6 @@ class KafkaSource:
         self._raise_failure()
         if message is not None:
             self._ahead += self._arrivals(message)
-
-    def checkpoint(self, tx: Connection, arrivals: Sequence[KafkaArrival]) -> None:
-        """Nothing: the offsets' home is the broker, and the inbox bridges the gap."""
 
     def take(self, arrivals: Sequence[KafkaArrival]) -> Sequence[KafkaArrival]:
         """Commit the offsets after these records and wait for the answer; nothing while the group moves partitions.
@@ -228,9 +240,8 @@ class KafkaSource:
             raise self._offsets_expired(message)
         elif problem.name() in MISSING and self._following.may_go(message.topic()):
             self._following.look_soon()
-        elif problem.name() not in PASSING:
-            with typed_errors(self._servers, topic=message.topic() or self._reads):
-                raise KafkaException(problem)
+        else:
+            self._check(message, problem)
         return False
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -302,10 +313,6 @@ class KafkaSource:
             f"factfold subscriptions reset {message.topic()} {self._subscription.group} --to beginning",
             place=f"{message.topic()}[{message.partition()}]",
         )
-
-    def _on_client_error(self, error: KafkaError) -> None:
-        if error.name() == "_ALL_BROKERS_DOWN" and self._down_since is None:
-            self._down_since = time.monotonic()
 
     def _check_broker(self) -> None:
         """Look whether a broker that was away is back; BrokerUnreachable where it stays away."""

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not marked so
-    AdminClient,
-    ResourceType,
-)
 
 from eventstore.errors import TopicMismatch
-from eventstore.kafka.admin import (
-    DEADLINE_SECONDS,
-    cleanup_policies,
-    policy_of,
-    quiet,
-    set_configs,
-    topic_configs,
-    typed_errors,
-)
+from eventstore.kafka.admin import DEADLINE_SECONDS, Cluster, cleanup_policies, policy_of
 from eventstore.settings import Settings
 
 _LIMITS: Final = ("retention.ms", "retention.bytes")
@@ -32,10 +19,10 @@ _TOMBSTONES: Final = ("min.compaction.lag.ms", "delete.retention.ms")
 
 def topic_ids(settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS) -> dict[str, str]:
     """Return the id of each topic. A topic that was recreated has another. Raises TopicMissing, BrokerUnreachable."""
-    admin, names = AdminClient(quiet(settings.kafka)), list(topics)
+    cluster, names = Cluster(settings, deadline=deadline), list(topics)
     # The client refuses to describe nothing.
-    answers = admin.describe_topics(TopicCollection(names), request_timeout=deadline) if names else {}
-    return {topic: _hex(_result(settings, topic, future, deadline).topic_id) for topic, future in answers.items()}
+    answers = cluster.admin.describe_topics(TopicCollection(names), request_timeout=deadline) if names else {}
+    return {topic: _hex(cluster.result(answer, topic=topic).topic_id) for topic, answer in answers.items()}
 
 
 @dataclass(frozen=True)
@@ -53,8 +40,7 @@ def tombstone_lives(
     settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS
 ) -> dict[str, TombstoneLife]:
     """By topic, those that are not compacted left out; TopicMissing, BrokerUnreachable, BrokerRefused."""
-    admin = AdminClient(quiet(settings.kafka))
-    configs = topic_configs(admin, topics, settings.kafka.bootstrap_servers, deadline)
+    configs = Cluster(settings, deadline=deadline).configs(topics)
     return {
         topic: TombstoneLife(*(timedelta(milliseconds=int(config[name].value)) for name in _TOMBSTONES))
         for topic, config in configs.items()
@@ -64,8 +50,7 @@ def tombstone_lives(
 
 def require_unlimited(settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS) -> None:
     """Raise TopicMismatch for a topic whose old records are deleted; TopicMissing, BrokerUnreachable, BrokerRefused."""
-    admin = AdminClient(quiet(settings.kafka))
-    for topic, config in topic_configs(admin, topics, settings.kafka.bootstrap_servers, deadline).items():
+    for topic, config in Cluster(settings, deadline=deadline).configs(topics).items():
         for limit in (f"{name}={config[name].value}" for name in _LIMITS if config[name].value != "-1"):
             raise TopicMismatch(
                 f"topic {topic!r} has {limit}: its old records would be deleted",
@@ -82,20 +67,12 @@ def limit_retention(
     Deleted records cannot be restored. Raises TopicMissing, BrokerUnreachable, BrokerRefused.
     """
     policy = cleanup_policies(settings, [topic], deadline=deadline)[topic]
-    changes = {
-        "cleanup.policy": ",".join(sorted({*policy.split(","), "delete"})),
-        "retention.ms": str(retention_ms),
-    }
-    admin, servers = AdminClient(quiet(settings.kafka)), settings.kafka.bootstrap_servers
-    set_configs(admin, ResourceType.TOPIC, topic, changes, servers, deadline)
+    both = ",".join(sorted({*policy.split(","), "delete"}))
+    changes = {"cleanup.policy": both, "retention.ms": str(retention_ms)}
+    Cluster(settings, deadline=deadline).set_configs(topic, changes)
     return changes
 
 
 def _hex(identity: Any) -> str:
     halves = identity.get_most_significant_bits(), identity.get_least_significant_bits()
     return "".join(f"{half & 0xFFFF_FFFF_FFFF_FFFF:016x}" for half in halves)
-
-
-def _result(settings: Settings, topic: str, future: Future[Any], deadline: float) -> Any:
-    with typed_errors(settings.kafka.bootstrap_servers, topic=topic):
-        return future.result(deadline + 1)

@@ -1,12 +1,14 @@
-from eventstore.metrics.delivering import SubscriptionMetrics as SubscriptionMetrics
 from eventstore.metrics.families import (
     Family as Family,
     Kind as Kind,
     Metrics as Metrics,
     RunnerMetrics as RunnerMetrics,
 )
-from eventstore.metrics.processing import ProcessMetrics as ProcessMetrics
-from eventstore.metrics.relaying import RelayMetrics as RelayMetrics
+from eventstore.metrics.runners import (
+    ProcessMetrics as ProcessMetrics,
+    RelayMetrics as RelayMetrics,
+    SubscriptionMetrics as SubscriptionMetrics,
+)
 from eventstore.metrics.serving import (
     MetricsPortTaken as MetricsPortTaken,
     looking as looking,

@@ -19,7 +19,8 @@ from eventstore.aggregates.dispatcher import Accepted, Dispatcher, Refusal
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import COMMAND, Key, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
-from eventstore.backends.sql.transactions import is_outage, sever
+from eventstore.backends.sql.transactions import is_outage
+from eventstore.backends.sql.ways import ways_of
 from eventstore.delivery.calls import HandlerThread
 from eventstore.errors import FactfoldError, HandlerHung, WrongExpectedVersion, is_final
 from eventstore.fields.conversions import utc_now
@@ -127,7 +128,7 @@ class ProcessWorker:
         """Cut off a batch that hangs, which frees its locks, and try its current row again later."""
         (name, row_id), driver = self._at_hand(), self._driver
         if driver is not None:
-            sever(self._engine.store.engine, driver)
+            ways_of(self._engine.store.engine).sever(self._engine.store.engine, driver)
         error = HandlerHung(
             f"a handler of {name} did not return within {self._timeout:g} s",
             remedy="find what it waits for: a step reads nothing and waits for nothing",

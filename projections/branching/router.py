@@ -20,8 +20,8 @@ import structlog
 
 from eventstore.errors import BrokerUnreachable, TopicMismatch
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, end_offsets, ensure_topics
+from eventstore.kafka.groups import offsets_behind
 from eventstore.kafka.schemas import read_schemas
-from eventstore.kafka.waiting import offsets_behind
 from eventstore.restarts import HEALTHY_SECONDS, Outwaiting, Restarts
 from eventstore.settings import Settings
 from eventstore.topics import DEAD_LETTERS, branch_topic, dead_letter_topic

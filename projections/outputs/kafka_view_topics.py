@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from eventstore.kafka.admin import OffsetReader, end_offsets, ensure_topics
 from eventstore.kafka.consumer import read_range
-from eventstore.kafka.publisher import Publisher
+from eventstore.kafka.producer import Publisher
 from eventstore.kafka.topic_settings import require_unlimited
 from eventstore.settings import Settings
 from eventstore.topics import TopicSpec

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert
 from eventstore.topics import DEAD_LETTER_MESSAGE_LENGTH
 from projections.faults import TOO_LATE
 from projections.logs.offsets import Offsets

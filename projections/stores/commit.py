@@ -6,7 +6,7 @@ import time
 
 import sqlalchemy as sa
 
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert
 from projections.stores import dialects, horizon
 from projections.stores.finals import note_late
 from projections.stores.handing_over import hand_over_batch

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert
 from projections.declaring.view_topics import Row
 from projections.stores import outbox
 from projections.stores.final_tables import final_tables

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert
 from projections.declaring.finals import FinalResults
 from projections.errors import InvalidDefinition
 from projections.stores import runs

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert
 from projections.declaring.columns import ColumnType
 from projections.declaring.view_topics import RESET
 from projections.stores import final_topics, runs

@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert
 from projections.declaring.tables import BELOW_STREAMED
 from projections.errors import OlderThanHorizon
 from projections.stores.layout import AT, GenerationLayout, HorizonLayout, TableLayout

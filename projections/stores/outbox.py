@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert
 from projections.declaring.view_topics import LakeChange, Row, named
 from projections.errors import InvalidDefinition
 from projections.stores.final_tables import final_tables

@@ -9,7 +9,8 @@ from urllib.parse import quote, urlencode
 
 import sqlalchemy as sa
 
-from eventstore.backends.sql.engines import POOLED, engine_for
+from eventstore.backends.sql.engines import engine_for
+from eventstore.backends.sql.postgres_ways import POOLED
 from eventstore.delivery.masking import masked_message
 from projections.errors import RightMissing, TableStoreUnavailable, ViewInUse, unsupported_value
 from projections.stores import dialects

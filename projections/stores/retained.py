@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert
 from projections.declaring.tables import EVENT_TIME
 from projections.errors import CodeFailed, RowsForgotten
 from projections.faults import FORGOTTEN, TOO_LATE

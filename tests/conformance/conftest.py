@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 pytest.register_assert_rewrite(
     "eventstore.testing.key_stores",
     "eventstore.testing.open_streams",
-    "eventstore.testing.changed_classes",
+    "eventstore.testing.conformance",
     "eventstore.testing.closed_streams",
-    "eventstore.testing.stored_snapshots",
+    "eventstore.testing.conformance",
     "eventstore.testing.joined_transactions",
 )
 

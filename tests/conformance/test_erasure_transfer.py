@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import ANY, Aggregate, MasterKeys, MemoryEventStore, Personal, SqlKeyStore, event
-from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.backends.memory import MemoryKeys
 from eventstore.errors import DeclarationError, ImportConflict, InvalidExport, KeysMissing
 
 pytestmark = pytest.mark.postgres_in_faults

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from eventstore import MasterKeys, SqlEventStore, SqlKeyStore
-from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.backends.memory import MemoryKeys
 from eventstore.erasure import DataKey, FollowedKeys, KeyStore, new_data_key
 from eventstore.testing.key_stores import FollowedKeysConformance, KeyStoreConformance
 

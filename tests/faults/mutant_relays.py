@@ -16,7 +16,7 @@ from pathlib import Path
 from eventstore import relay
 from eventstore.backends.sql.outbox import BEFORE_ALL, Outbox
 from eventstore.identifiers import Position
-from eventstore.kafka.publisher import Publisher
+from eventstore.kafka.producer import Publisher
 from factfold.cli import main
 
 PLACE = Path(os.environ["FACTFOLD_TEST_PLACE"])

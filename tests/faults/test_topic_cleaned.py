@@ -17,7 +17,7 @@ from functools import partial
 import pytest
 import sqlalchemy as sa
 
-from eventstore.kafka.publisher import Publisher
+from eventstore.kafka.producer import Publisher
 from eventstore.relay import Relay
 from eventstore.topics import message_key
 from projections import ProjectionGroup, Table, on, open_runner, rebuild, view

@@ -16,8 +16,7 @@ from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.kafka.admin import OffsetReader, ensure_topics, quiet
 from eventstore.kafka.consumer import read_range
-from eventstore.kafka.producer import OutgoingRecord, RecordProducer
-from eventstore.kafka.publisher import Publisher
+from eventstore.kafka.producer import OutgoingRecord, Publisher, RecordProducer
 from eventstore.topics import branch_topic, dead_letter_topic, event_topic
 from projections import branches, field
 from projections import letters as letters_of

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from eventstore.errors import ProducerFenced, TopicMismatch
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
-from eventstore.kafka.publisher import Publisher
+from eventstore.kafka.producer import Publisher
 from eventstore.topics import TopicSpec
 from projections import FinalTopic
 from projections.outputs.publishing import opened_publisher, prepare_topics

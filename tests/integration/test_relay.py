@@ -25,8 +25,7 @@ from eventstore.errors import (
 from eventstore.kafka import tails
 from eventstore.kafka.admin import end_offsets, ensure_topics
 from eventstore.kafka.consumer import read_range
-from eventstore.kafka.producer import OutgoingRecord, RecordProducer
-from eventstore.kafka.publisher import Publisher
+from eventstore.kafka.producer import OutgoingRecord, Publisher, RecordProducer
 from eventstore.kafka.schemas import read_schemas
 from eventstore.kafka.topic_settings import limit_retention
 from eventstore.relay import Relay, Term, relay_status

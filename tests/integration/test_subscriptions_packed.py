@@ -8,8 +8,7 @@ from confluent_kafka import Producer
 from eventstore import open_subscriber
 from eventstore.errors import RecordsUnreadable
 from eventstore.kafka.consumer import RangeReader, end_of_batch, read_range
-from eventstore.kafka.groups import group_lag, group_offsets
-from eventstore.kafka.waiting import offsets_behind
+from eventstore.kafka.groups import group_lag, group_offsets, offsets_behind
 from tests.integration.delivering import deliver, noting
 from tests.integration.packed import TOO_LONG, limited_settings, send_packed
 from tests.waiting import wait_until

@@ -10,7 +10,7 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 import pytest
 
 from eventstore import Aggregate, Personal, event
-from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.backends.memory import MemoryKeys
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import InvalidEventData, InvalidSeal, KeysMissing
 from eventstore.event_types import event_type_of

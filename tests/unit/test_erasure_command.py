@@ -13,7 +13,7 @@ import pytest
 from typer.testing import Result
 
 from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, event
-from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.backends.memory import MemoryKeys
 from eventstore.backends.sql.database import Database
 from eventstore.errors import DeclarationError, KeysMissing, SubjectUnknown
 from tests.commands import factfold

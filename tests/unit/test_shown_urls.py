@@ -17,13 +17,13 @@ import projections
 from cdc.embedded.triggers import _require_sqlite
 from eventstore import SqlEventStore
 from eventstore.backends.sql import failures
-from eventstore.backends.sql.dialect import dialect_of
+from eventstore.backends.sql.database import dialect_of
 from eventstore.backends.sql.engines import _wrong_driver
 from eventstore.backends.sql.outbox import Outbox
 from eventstore.backends.sql.tenants import tenants
 from eventstore.backends.sql.transactions import unavailable
+from eventstore.backends.sql.ways import supported
 from eventstore.errors import FactfoldError
-from eventstore.inbox import _check_supported
 from eventstore.shown_urls import shown_url
 from projections.stores.opening import open_table_store
 from projections.stores.postgres import PostgresTableStore
@@ -82,7 +82,7 @@ PLACES: dict[str, Callable[[], Any]] = {
     "a store's dialect": lambda: dialect_of(engine("mysql"), None),  # type: ignore[arg-type]
     "a lock": lambda: raised(failures.refused("locked", "wait", _driver_error(), shown_url(make_url(URL)))),
     "tenants": lambda: tenants(_sqlite()),
-    "an inbox": lambda: _check_supported(engine("mysql")),
+    "an inbox": lambda: supported(engine("mysql"), "the inbox"),
     "a relay": lambda: Outbox(_sqlite(), None),  # type: ignore[arg-type]
     "a handler's database": lambda: raised(unavailable(engine("postgresql"), ValueError("gone"))),
     "triggers": lambda: _require_sqlite(engine("postgresql")),

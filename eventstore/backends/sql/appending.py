@@ -11,7 +11,6 @@ from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.engines import READ_ONLY
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.reading import Reader
 from eventstore.errors import EventIdTaken, OutcomeUnknown, StoreUnavailable, StreamArchived, WrongExpectedVersion
@@ -56,19 +55,19 @@ class Appender:
         try:
             return self._append_once(batch, repeated=batch.events.named)
         except StoreUnavailable as error:
-            if not _was_lost(error):
+            if not self._was_lost(error):
                 raise
             return self._append_again(batch, error)
 
     def _append_again(self, batch: Batch, lost: StoreUnavailable) -> list[AppendResult]:
         """Repeat an append whose answer is missing: where it took place after all, the ids of its events say so."""
-        until, unknown = time.monotonic() + _LOST_SECONDS, not _is_read_only(lost)
+        until, unknown = time.monotonic() + _LOST_SECONDS, not self._dialect.fails_over(lost.__cause__)
         while time.monotonic() < until:
             self._database.sleep(_LOST_PAUSE_SECONDS)
             try:
                 return self._append_once(batch, repeated=True)
             except StoreUnavailable as error:
-                lost, unknown = error, unknown or not _is_read_only(error)
+                lost, unknown = error, unknown or not self._dialect.fails_over(error.__cause__)
         if unknown:
             raise _outcome_unknown(batch, lost) from lost
         raise lost
@@ -95,6 +94,10 @@ class Appender:
             self._database.sleep(random.uniform(0, _LONGEST_PAUSE_SECONDS))  # noqa: S311
         raise _contended(batch)
 
+    def _was_lost(self, error: StoreUnavailable) -> bool:
+        cause = error.__cause__
+        return self._dialect.fails_over(cause) or (isinstance(cause, DBAPIError) and cause.connection_invalidated)
+
     def _check_lost_race(self, error: DBAPIError, batch: Batch) -> None:
         """Return where the append may be tried again, raise otherwise."""
         violated = self._dialect.violated(error)
@@ -104,16 +107,6 @@ class Appender:
             raise batch.id_taken() from error
         elif not self._dialect.is_passing(error):
             raise error
-
-
-def _was_lost(error: StoreUnavailable) -> bool:
-    cause = error.__cause__
-    return _is_read_only(error) or (isinstance(cause, DBAPIError) and cause.connection_invalidated)
-
-
-def _is_read_only(error: StoreUnavailable) -> bool:
-    """Say whether a server takes no writes, as after a failover: nothing was appended."""
-    return getattr(getattr(error.__cause__, "orig", None), "sqlstate", None) == READ_ONLY
 
 
 def _outcome_unknown(batch: Batch, lost: StoreUnavailable) -> OutcomeUnknown:

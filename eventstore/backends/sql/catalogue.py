@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Table, select
 
 from eventstore.backends.batch import Draft, require_partitions, rfc3339
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert
 from eventstore.compatibility import require_readable
 from eventstore.event_types import EventType
 from eventstore.identifiers import check_category, check_topic

@@ -26,8 +26,8 @@ from sqlalchemy import (
 )
 
 from eventstore.backends.sql.dead_letters import dead_letters_table, key_by_topic
-from eventstore.backends.sql.transactions import blaming_no_record, create_missing, transaction
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.transactions import blaming_no_record, transaction
+from eventstore.backends.sql.ways import create_missing, upsert
 from eventstore.errors import CheckpointMoved
 from eventstore.identifiers import Position
 from eventstore.inbox import inbox_table

@@ -8,18 +8,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
 from functools import cached_property
 
 from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.sql import greenlets
-from eventstore.backends.sql.dialect import Dialect, dialect_of
+from eventstore.backends.sql.dialect import Dialect
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.migrating import NEWEST, bring_up_to_date, is_current, migration_sql, version_of
 from eventstore.backends.sql.models import Tables
+from eventstore.backends.sql.sqlite import SqliteDialect
+from eventstore.backends.sql.ways import supported
 from eventstore.errors import FactfoldError
 from eventstore.store import StoreVersion
+
+
+def dialect_of(engine: Engine, tables: Tables) -> Dialect:
+    """Return the ways of an engine's database with a store's tables; UnsupportedBackend."""
+    # Imported where chosen: psycopg is an extra, and the embedded store does without it.
+    if supported(engine, "the event store").has_schemas:
+        from eventstore.backends.sql.postgres import PostgresDialect  # needs the extra postgres
+
+        return PostgresDialect(tables, user=engine.url.username)
+    return SqliteDialect(tables, in_memory=engine.url.database in (None, "", ":memory:"))
 
 
 class Database:
@@ -29,10 +42,17 @@ class Database:
         self.engine = engine
         self.tables = tables
         self.dialect: Dialect = dialect_of(engine, tables)
+        self.lent: Connection | None = None
         greenlets.release_when_cut_off(engine)
         on_loop = engine.dialect.is_async
         self.sleep: Callable[[float], None] = greenlets.sleep if on_loop else time.sleep
         self._use: Callable[[], AbstractContextManager[None]] = greenlets.undisturbed if on_loop else nullcontext
+
+    def within(self, connection: Connection) -> Database:
+        """Return this database as a caller's transaction sees and writes it."""
+        inside = copy(self)
+        inside.lent = connection
+        return inside
 
     @cached_property
     def _single(self) -> Engine:
@@ -48,7 +68,11 @@ class Database:
 
     @contextmanager
     def statement(self) -> Iterator[Connection]:
-        """Lend a connection on which every statement is a transaction of its own."""
+        """Lend a connection on which every statement is a transaction of its own, or the caller's."""
+        if self.lent is not None:
+            with typed_failures(self.engine, self.dialect):
+                yield self.lent
+            return
         with typed_failures(self.engine, self.dialect), self._use(), self._single.connect() as connection:
             self.dialect.settle(connection)
             yield connection
@@ -78,7 +102,11 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Lend a connection for several statements that are committed as one, and that have SQLite's write lock."""
-        with self.append() if self.dialect.single_writer else self.transaction() as connection:
+        if self.lent is not None:
+            lending = self.statement()
+        else:
+            lending = self.append() if self.dialect.single_writer else self.transaction()
+        with lending as connection:
             yield connection
 
     @contextmanager

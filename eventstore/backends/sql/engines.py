@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, Engine, ExceptionContext, create_engine, make_url
 from sqlalchemy.event import listen
 from sqlalchemy.exc import ArgumentError, InvalidRequestError, NoSuchModuleError
 
+from eventstore.backends.sql.postgres_ways import READ_ONLY
+from eventstore.backends.sql.ways import WAYS
 from eventstore.errors import FactfoldError, UnsupportedBackend
 from eventstore.extras import MissingExtra, explained, require_extra
 from eventstore.shown_urls import shown_url
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
-
-# Writers wait this long for SQLite's one write lock; its own default is 5 s.
-_LOCK_SECONDS: Final = 30
-# 16 writers and as many again in bursts; SQLAlchemy's own default is 5 and 10.
-_POOL_SIZE: Final = 16
-POOLED: Final = frozenset({"26000", "42P05", "08P01"})
-"""SQLSTATEs of a prepared statement that is not there, is there already, or is another one."""
-
-READ_ONLY: Final = "25006"
-"""SQLSTATE of a server that takes no writes."""
-
-# "public" and the default one are the same store.
-SCHEMA_NAME: Final = """
-select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(%(events)s)
-"""
 
 
 def engine_for(database: str | URL, **options: Any) -> Engine:
@@ -39,8 +26,8 @@ def engine_for(database: str | URL, **options: Any) -> Engine:
     ``options`` are those of SQLAlchemy's `create_engine`.
     """
     with _usable():
-        url = _with_driver(database, sqlite="pysqlite")
-        engine = create_engine(url, **_options(url) | options)
+        url, usual = _with_driver(database, on_loop=False)
+        engine = create_engine(url, **{**usual, **options})
         _listen(engine)
     if engine.dialect.is_async:
         raise _wrong_driver(url, "for asyncio only", "AsyncSqlEventStore")
@@ -69,9 +56,9 @@ def async_engine_for(database: str | URL) -> AsyncEngine:
     from sqlalchemy.ext.asyncio import create_async_engine
 
     with _usable():
-        url = _with_driver(database, sqlite="aiosqlite")
+        url, options = _with_driver(database, on_loop=True)
         try:
-            engine = create_async_engine(url, **_options(url))
+            engine = create_async_engine(url, **options)
         except InvalidRequestError as error:
             raise _wrong_driver(url, "not for asyncio", "SqlEventStore") from error
         _listen(engine.sync_engine)
@@ -134,13 +121,11 @@ def _wrong_driver(url: URL, problem: str, other: str) -> UnsupportedBackend:
     )
 
 
-def _with_driver(database: str | URL, *, sqlite: str) -> URL:
+def _with_driver(database: str | URL, *, on_loop: bool) -> tuple[URL, Mapping[str, Any]]:
+    """Return the URL with its driver, and the options of an engine."""
     url = make_url(database)
-    drivers = {"sqlite": f"sqlite+{sqlite}", "postgresql": "postgresql+psycopg"}
-    return url.set(drivername=drivers.get(url.drivername, url.drivername))
-
-
-def _options(url: URL) -> dict[str, Any]:
-    if url.get_backend_name() == "sqlite":
-        return {"connect_args": {"timeout": _LOCK_SECONDS}}
-    return {"pool_size": _POOL_SIZE, "max_overflow": _POOL_SIZE}
+    if (ways := WAYS.get(url.get_backend_name())) is None:
+        return url, {}
+    named = url.drivername != url.get_backend_name()
+    driver = ways.async_driver if on_loop else ways.driver
+    return url if named else url.set(drivername=f"{url.drivername}+{driver}"), ways.options

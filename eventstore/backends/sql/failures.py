@@ -20,7 +20,7 @@ def typed_failures(engine: Engine, dialect: Dialect) -> Iterator[None]:
     try:
         yield
     except PoolTimeout as error:
-        raise _unavailable("no connection became free in time", _place(engine)) from error
+        raise _unavailable("no connection became free in time", dialect, _place(engine)) from error
     except DBAPIError as error:
         known = _typed(error, dialect, _place(engine))
         if known is None:
@@ -41,7 +41,7 @@ def _typed(error: DBAPIError, dialect: Dialect, place: str) -> FactfoldError | N
         return refused(*reason, error, place)
     connecting = error.statement is None  # with an option of the URL that the driver does not take, for example
     if (connecting or isinstance(error, OperationalError | InterfaceError)) and not dialect.is_passing(error):
-        return _unavailable(_first_line(error), place)
+        return _unavailable(_first_line(error), dialect, place)
     return None
 
 
@@ -54,14 +54,9 @@ def _first_line(error: DBAPIError) -> str:
     return str(error.orig).strip().splitlines()[0]
 
 
-def _unavailable(why: str, place: str) -> StoreUnavailable:
-    server = "check that it runs and exists (factfold cdc prepare creates it), its address, user and password"
-    file = "check that the file's folder exists, and that this user may write the file and its folder"
-    return StoreUnavailable(
-        f"the event store's database does not answer: {why}",
-        remedy=file if place.startswith("sqlite") else server,
-        place=place,
-    )
+def _unavailable(why: str, dialect: Dialect, place: str) -> StoreUnavailable:
+    problem = f"the event store's database does not answer: {why}"
+    return StoreUnavailable(problem, remedy=dialect.remedy_away, place=place)
 
 
 def _place(engine: Engine) -> str:

@@ -15,25 +15,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, StaticPool, event
-from sqlalchemy.util import await_only, greenlet_spawn
+from sqlalchemy.util import await_only as await_only
+from sqlalchemy.util import greenlet_spawn as greenlet_spawn
 
 if TYPE_CHECKING:
     from sqlalchemy import ExceptionContext
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-
-__all__ = [
-    "TURN",
-    "asynchronous",
-    "await_only",
-    "greenlet_spawn",
-    "in_greenlet",
-    "leave_loop",
-    "one_by_one",
-    "release_when_cut_off",
-    "sleep",
-    "undisturbed",
-    "waited_for",
-]
 
 P = ParamSpec("P")
 T = TypeVar("T")

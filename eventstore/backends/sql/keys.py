@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -14,9 +14,8 @@ from sqlalchemy import URL, Connection, Engine, Row, func, select, update
 from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.engines import engine_for
-from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.models import Tables
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert
 from eventstore.closing import Closing
 from eventstore.erasure import DataKey, MasterKeys, new_data_key
 from eventstore.errors import KeysMissing
@@ -29,27 +28,17 @@ class SqlKeys:
     """The table `subject_keys`; a destroyed key leaves its id and the moment."""
 
     def __init__(self, database: Database, master: MasterKeys | None) -> None:
+        self._database = database
         self._table = database.tables.subject_keys
         self._streams = database.tables.subject_streams
         self._dialect = database.dialect
         self._master = master
-        self._typed = partial(typed_failures, database.engine, database.dialect)
-        self._scrub = database.scrub
         self._store: str | None = None
-        self._read: Callable[[], AbstractContextManager[Connection]] = database.statement
-        self._write: Callable[[], AbstractContextManager[Connection]] = database.writing
+        self._read, self._write = database.statement, database.writing
 
     def within(self, connection: Connection) -> SqlKeys:
         """Return these keys within a caller's transaction, where one writer locks out all others."""
-
-        @contextmanager
-        def lent() -> Iterator[Connection]:
-            with self._typed():
-                yield connection
-
-        inside = object.__new__(SqlKeys)
-        inside.__dict__.update(self.__dict__, _read=lent, _write=lent)
-        return inside
+        return SqlKeys(self._database.within(connection), self._master)
 
     def keys_for(self, subjects: Collection[str]) -> Mapping[str, DataKey]:
         """Return the key of each subject, a new one where it has none or its last was destroyed; KeysMissing."""
@@ -104,7 +93,7 @@ class SqlKeys:
 
     def scrub(self) -> list[str]:
         """Remove former rows of the keys from the database's files; return what keeps them."""
-        return self._scrub([self._table])
+        return self._database.scrub([self._table])
 
     @contextmanager
     def _changing(self) -> Iterator[Connection]:

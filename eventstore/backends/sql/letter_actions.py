@@ -27,8 +27,8 @@ from sqlalchemy import (
     text,
 )
 
-from eventstore.backends.sql.transactions import create_missing
 from eventstore.backends.sql.utc_times import UtcDateTime
+from eventstore.backends.sql.ways import create_missing
 from eventstore.deadletters.letters import Action, Deed, Letter
 
 WAITING: Final = "waiting"

@@ -8,9 +8,7 @@ stream; `ce_time` repeats `time` as text because Debezium drops trailing zeros o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -28,6 +26,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     Uuid,
+    select,
     text,
 )
 
@@ -43,83 +42,83 @@ TABLES_MISSING: Final = (
 # SQLite numbers rows by itself only where the key is its own INTEGER type.
 _POSITION = BigInteger().with_variant(Integer, "sqlite")
 
+_RECORDED: Final = (
+    "id", "stream", "version", "type", "payload", "ce_time", "order_xid", "position",
+    "correlation_id", "causation_id", "traceparent",
+)  # fmt: skip
 
-@dataclass(frozen=True)
+
 class Tables:
-    """The store's tables within one database schema; None means the connection's default. InvalidIdentifier."""
+    """The store's tables within one database schema; None means the connection's default. InvalidIdentifier.
 
-    schema: str | None
+    Attributes:
+        events: One row an event.
+        schemas: One row a schema; the default schema registry.
+        categories: One row a category: its topic and the partition count fixed for life.
+        snapshots: One row a stream: its aggregate snapshot.
+        archived_streams: One row an archived stream.
+        deleted_events: One row a deleted event: the place it had, which a topic may still end with.
+        subject_keys: One row a data key of a subject, wrapped; without what was wrapped once it is destroyed.
+        subject_streams: One row a stream that a subject stands in.
+        processes: One row an instance of a process: where its stream stands, and the lock of the worker of a step.
+        scheduled: One row a command that is not sent yet, or a timer.
+        migrations: One row: the version of these tables.
+        recorded: The columns of an event that a reader needs, without the events of deleted streams.
+    """
 
-    def __post_init__(self) -> None:
-        if self.schema is not None:
-            check_schema(self.schema)
+    def __init__(self, schema: str | None) -> None:
+        if schema is not None:
+            check_schema(schema)
+        self.schema = schema
+        self.metadata = metadata = MetaData(schema=schema)
+        self.events, self.schemas = _events(metadata), _schemas(metadata)
+        columns = self.events.c
+        self.recorded = select(*(columns[name] for name in _RECORDED)).where(columns.payload.is_not(None))
+        self.categories = Table(
+            "categories",
+            metadata,
+            Column("category", Text, primary_key=True),
+            Column("topic", Text, nullable=False),
+            *_needed(Integer, "partitions", "generation"),
+        )
+        self.snapshots = Table(
+            "snapshots",
+            metadata,
+            Column("stream", Text, primary_key=True),
+            *_needed(Integer, "version", "shape"),
+            Column("payload", LargeBinary, nullable=False),
+        )
+        time = Column("time", DateTime(timezone=True), nullable=False)
+        self.archived_streams = Table("archived_streams", metadata, Column("stream", Text, primary_key=True), time)
+        place = _needed(BigInteger, "order_xid", "position")
+        self.deleted_events = Table("deleted_events", metadata, Column("id", Uuid, primary_key=True), *place)
+        self.subject_keys = _subject_keys(metadata)
+        self.subject_streams = Table("subject_streams", metadata, *_keys("subject", "stream"))
+        self.processes = Table(
+            "factfold_processes",
+            metadata,
+            *_keys("process", "instance"),
+            *_needed(Integer, "version", "code"),
+            *_needed(Text, "status", "problem"),
+            *_needed(UtcDateTime, "started", "stepped"),
+            Index("factfold_processes_status", "process", "status", "stepped"),
+        )
+        self.scheduled = _scheduled(metadata)
+        # Alembic's own version table, under a name that no user's alembic has.
+        key = PrimaryKeyConstraint("version_num", name=f"{MIGRATIONS}_pkc")
+        self.migrations = Table(MIGRATIONS, metadata, Column("version_num", String(32), nullable=False), key)
 
-    @cached_property
-    def metadata(self) -> MetaData:
-        """Every table of the store."""
-        metadata = MetaData(schema=self.schema)
-        _events(metadata), _schemas(metadata), _categories(metadata), _snapshots(metadata), _archived(metadata)
-        _deleted_events(metadata), _subject_keys(metadata), _subject_streams(metadata), _migrations(metadata)
-        _processes(metadata), _scheduled(metadata)
-        return metadata
 
-    @cached_property
-    def events(self) -> Table:
-        """One row an event."""
-        return self._table("events")
+def _keys(*names: str) -> list[Column[Any]]:
+    return [Column(name, Text, primary_key=True) for name in names]
 
-    @cached_property
-    def schemas(self) -> Table:
-        """One row a schema; the default schema registry."""
-        return self._table("schemas")
 
-    @cached_property
-    def categories(self) -> Table:
-        """One row a category: its topic and the partition count fixed for life."""
-        return self._table("categories")
+def _needed(kind: Any, *names: str) -> list[Column[Any]]:
+    return [Column(name, kind, nullable=False) for name in names]
 
-    @cached_property
-    def snapshots(self) -> Table:
-        """One row a stream: its aggregate snapshot."""
-        return self._table("snapshots")
 
-    @cached_property
-    def deleted_events(self) -> Table:
-        """One row a deleted event: the place it had, which a topic may still end with."""
-        return self._table("deleted_events")
-
-    @cached_property
-    def archived_streams(self) -> Table:
-        """One row an archived stream."""
-        return self._table("archived_streams")
-
-    @cached_property
-    def subject_keys(self) -> Table:
-        """One row a data key of a subject, wrapped; without what was wrapped once it is destroyed."""
-        return self._table("subject_keys")
-
-    @cached_property
-    def subject_streams(self) -> Table:
-        """One row a stream that a subject stands in."""
-        return self._table("subject_streams")
-
-    @cached_property
-    def processes(self) -> Table:
-        """One row an instance of a process: where its stream stands, and the lock of the worker that takes a step."""
-        return self._table("factfold_processes")
-
-    @cached_property
-    def scheduled(self) -> Table:
-        """One row a command that is not sent yet, or a timer."""
-        return self._table("factfold_scheduled")
-
-    @cached_property
-    def migrations(self) -> Table:
-        """One row: the version of these tables."""
-        return self._table(MIGRATIONS)
-
-    def _table(self, name: str) -> Table:
-        return self.metadata.tables[name if self.schema is None else f"{self.schema}.{name}"]
+def _optional(kind: Any, *names: str) -> list[Column[Any]]:
+    return [Column(name, kind) for name in names]
 
 
 def _events(metadata: MetaData) -> Table:
@@ -130,8 +129,7 @@ def _events(metadata: MetaData) -> Table:
         Column("id", Uuid, nullable=False),
         Column("stream", Text, nullable=False),
         Column("version", Integer, nullable=False),
-        Column("category", Text, nullable=False),
-        Column("type", Text, nullable=False),
+        *_needed(Text, "category", "type"),
         Column("schema_id", Integer, nullable=False),
         Column("payload", LargeBinary),  # without one it is an event of a deleted stream
         *_record_columns(),
@@ -144,18 +142,15 @@ def _events(metadata: MetaData) -> Table:
     )
 
 
-def _record_columns() -> list[Column[object]]:
+def _record_columns() -> list[Column[Any]]:
     """Return what places an event's record in Kafka and fills its headers."""
     return [
         Column("message_key", Text, nullable=False),
         Column("partition", Integer, nullable=False),
-        Column("topic", Text, nullable=False),
-        Column("ce_source", Text, nullable=False),
+        *_needed(Text, "topic", "ce_source"),
         Column("time", DateTime(timezone=True), nullable=False),
         Column("ce_time", Text, nullable=False),
-        Column("correlation_id", Text),
-        Column("causation_id", Text),
-        Column("traceparent", Text),
+        *_optional(Text, "correlation_id", "causation_id", "traceparent"),
     ]
 
 
@@ -176,47 +171,6 @@ def _schemas(metadata: MetaData) -> Table:
     )
 
 
-def _categories(metadata: MetaData) -> Table:
-    return Table(
-        "categories",
-        metadata,
-        Column("category", Text, primary_key=True),
-        Column("topic", Text, nullable=False),
-        Column("partitions", Integer, nullable=False),
-        Column("generation", Integer, nullable=False),
-    )
-
-
-def _snapshots(metadata: MetaData) -> Table:
-    return Table(
-        "snapshots",
-        metadata,
-        Column("stream", Text, primary_key=True),
-        Column("version", Integer, nullable=False),
-        Column("shape", Integer, nullable=False),
-        Column("payload", LargeBinary, nullable=False),
-    )
-
-
-def _archived(metadata: MetaData) -> Table:
-    return Table(
-        "archived_streams",
-        metadata,
-        Column("stream", Text, primary_key=True),
-        Column("time", DateTime(timezone=True), nullable=False),
-    )
-
-
-def _deleted_events(metadata: MetaData) -> Table:
-    return Table(
-        "deleted_events",
-        metadata,
-        Column("id", Uuid, primary_key=True),
-        Column("order_xid", BigInteger, nullable=False),
-        Column("position", BigInteger, nullable=False),
-    )
-
-
 def _subject_keys(metadata: MetaData) -> Table:
     live = text("wrapped IS NOT NULL")
     return Table(
@@ -233,31 +187,6 @@ def _subject_keys(metadata: MetaData) -> Table:
     )
 
 
-def _subject_streams(metadata: MetaData) -> Table:
-    return Table(
-        "subject_streams",
-        metadata,
-        Column("subject", Text, primary_key=True),
-        Column("stream", Text, primary_key=True),
-    )
-
-
-def _processes(metadata: MetaData) -> Table:
-    return Table(
-        "factfold_processes",
-        metadata,
-        Column("process", Text, primary_key=True),
-        Column("instance", Text, primary_key=True),
-        Column("version", Integer, nullable=False),
-        Column("code", Integer, nullable=False),
-        Column("status", Text, nullable=False),
-        Column("problem", Text, nullable=False),
-        Column("started", UtcDateTime, nullable=False),
-        Column("stepped", UtcDateTime, nullable=False),
-        Index("factfold_processes_status", "process", "status", "stepped"),
-    )
-
-
 def _scheduled(metadata: MetaData) -> Table:
     """Build the table of what is due; what was set aside stands in it with an error, and without a due time."""
     return Table(
@@ -266,32 +195,16 @@ def _scheduled(metadata: MetaData) -> Table:
         Column("position", _POSITION, Identity(), primary_key=True),
         Column("id", Uuid, nullable=False),
         Column("due", UtcDateTime),
-        Column("kind", Text, nullable=False),
-        Column("name", Text, nullable=False),
-        Column("target", Text, nullable=False),
-        Column("arguments", Text, nullable=False),
+        *_needed(Text, "kind", "name", "target", "arguments"),
         Column("expires", UtcDateTime),
-        Column("process", Text),
-        Column("instance", Text),
+        *_optional(Text, "process", "instance"),
         Column("answered", Boolean, nullable=False),
         Column("attempts", Integer, nullable=False),
         Column("error", Text),
         Column("set_at", UtcDateTime, nullable=False),
-        Column("correlation_id", Text),
-        Column("causation_id", Text),
-        Column("traceparent", Text),
+        *_optional(Text, "correlation_id", "causation_id", "traceparent"),
         UniqueConstraint("id", name="factfold_scheduled_id_key"),
         Index("factfold_scheduled_due", "due"),
         Index("factfold_scheduled_instance", "process", "instance"),
         sqlite_autoincrement=True,
-    )
-
-
-def _migrations(metadata: MetaData) -> Table:
-    """Build alembic's own version table, under a name that no user's alembic has."""
-    return Table(
-        MIGRATIONS,
-        metadata,
-        Column("version_num", String(32), nullable=False),
-        PrimaryKeyConstraint("version_num", name=f"{MIGRATIONS}_pkc"),
     )

@@ -16,10 +16,11 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from eventstore.backends.sql.dialect import dialect_of
-from eventstore.backends.sql.engines import SCHEMA_NAME
+from eventstore.backends.sql.database import dialect_of
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.models import Tables
+from eventstore.backends.sql.postgres_ways import SCHEMA_NAME
+from eventstore.backends.sql.ways import supported
 from eventstore.closing import Closing
 from eventstore.errors import OutboxConnectorFound, StoreRestored, UnsupportedBackend
 from eventstore.identifiers import Position
@@ -158,7 +159,7 @@ class Outbox(Closing):
     """
 
     def __init__(self, engine: Engine, tables: Tables) -> None:
-        if engine.dialect.name != "postgresql":
+        if not supported(engine, "the relay").has_sessions:
             raise UnsupportedBackend(
                 f"there is no relay for {engine.dialect.name}: it needs PostgreSQL's sessions and transaction ids",
                 remedy="keep the store in PostgreSQL, or subscribe to the store itself, which needs no Kafka",

@@ -8,26 +8,11 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import (
-    ARRAY,
-    ColumnElement,
-    Connection,
-    Row,
-    Text,
-    and_,
-    bindparam,
-    delete,
-    func,
-    literal,
-    or_,
-    select,
-    tuple_,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, delete, func, or_, select, tuple_, update
 
 from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.models import Tables
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert, ways_of
 from eventstore.messages import Metadata
 
 # "process" as a number: advisory locks of others are made of other seeds.
@@ -209,11 +194,7 @@ class ProcessRows:
         Two batches that wait for each other's streams would end in a deadlock. SQLite has one writer anyway.
         """
         requested = sorted(streams)
-        if tx.dialect.name != "postgresql" or not requested:
-            return set(requested)
-        names = func.unnest(literal(requested, ARRAY(Text))).column_valued("stream")
-        free = select(names).where(func.pg_try_advisory_xact_lock(func.hashtextextended(names, _LOCKS)))
-        return set(tx.execute(free).scalars())
+        return ways_of(tx).reserve(tx, requested, _LOCKS) if requested else set()
 
     def failed(self, tx: Connection, row_id: UUID, *, due: datetime | None, error: str | None) -> None:
         """Note that what is due could not be done; without another due time it is set aside."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from datetime import datetime
-from functools import partial
+from operator import eq, ge, le
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,8 +15,8 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, sele
 from eventstore.backends.batch import Batch
 from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.greenlets import TURN
+from eventstore.backends.streams import Part
 from eventstore.erasure import Origin, PersonalData
 from eventstore.fields.conversions import aware_utc
 from eventstore.fields.serialization import AvroDecoder
@@ -37,32 +37,20 @@ def conditions(events: Table, selection: Selection) -> list[ColumnElement[bool]]
         (columns.type, selection.types),
     ]
     clauses: list[ColumnElement[bool]] = [column.in_(values) for column, values in listed if values]
-    if selection.since is not None:
-        clauses.append(columns.time >= selection.since)
-    if selection.until is not None:
-        clauses.append(columns.time <= selection.until)
-    if selection.from_version is not None:
-        clauses.append(columns.version >= selection.from_version)
-    if selection.to_version is not None:
-        clauses.append(columns.version <= selection.to_version)
-    if selection.correlation_id is not None:
-        clauses.append(columns.correlation_id == selection.correlation_id)
+    compared = [
+        (ge, columns.time, selection.since),
+        (le, columns.time, selection.until),
+        (ge, columns.version, selection.from_version),
+        (le, columns.version, selection.to_version),
+        (eq, columns.correlation_id, selection.correlation_id),
+    ]
+    clauses += [compare(column, value) for compare, column, value in compared if value is not None]
     return clauses
 
 
 # A page of 1,000 events of about 120 bytes is some 300 kB on the wire, and takes about 10 ms to decode.
 _PAGE: Final = 1000
 _HIGHEST: Final = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Which of a stream's events: versions `first` to `last`, both included, recorded `until` a moment in UTC."""
-
-    stream: str
-    first: int
-    last: int | None
-    until: datetime | None
 
 
 class Reader:
@@ -73,47 +61,21 @@ class Reader:
         self._dialect = database.dialect
         self._connect = database.statement
         self._take_turns = database.take_turns
-        self._typed = partial(typed_failures, database.engine, database.dialect)
         self._decoder = decoder
         self._personal = personal
-        columns = self._events.c
-        self._columns = select(
-            columns.id,
-            columns.stream,
-            columns.version,
-            columns.type,
-            columns.payload,
-            columns.ce_time,
-            columns.order_xid,
-            columns.position,
-            columns.correlation_id,
-            columns.causation_id,
-            columns.traceparent,
-        ).where(columns.payload.is_not(None))
+        self._columns = database.tables.recorded
 
-    def within(self, connection: Connection, decoder: AvroDecoder, personal: PersonalData) -> Reader:
-        """Return a reader of what a caller's transaction sees, itself included."""
-
-        @contextmanager
-        def lent() -> Iterator[Connection]:
-            with self._typed():
-                yield connection
-
-        inside = object.__new__(Reader)
-        inside.__dict__.update(self.__dict__, _connect=lent, _decoder=decoder, _personal=personal)
-        return inside
-
-    def stream(self, part: Part, *, backwards: bool, limit: int | None) -> Iterator[RecordedEvent]:
+    def stream(self, part: Part) -> Iterator[RecordedEvent]:
         """Yield a part of a stream by version, up or down."""
         version, first, last = self._events.c.version, part.first, self._last(part)
         query = self._columns.where(self._events.c.stream == part.stream)
-        query = query.order_by(version.desc() if backwards else version)
-        for size in _sizes(limit):
+        query = query.order_by(version.desc() if part.backwards else version)
+        for size in _sizes(part.limit):
             page = self._page(query.where(version.between(first, last)), size)
             yield from page
             if len(page) < size:
                 return
-            first, last = (first, page[-1].version - 1) if backwards else (page[-1].version + 1, last)
+            first, last = (first, page[-1].version - 1) if part.backwards else (page[-1].version + 1, last)
 
     def _last(self, part: Part) -> int:
         last = _HIGHEST if part.last is None else part.last

@@ -8,7 +8,7 @@ from sqlalchemy import delete, or_, select
 
 from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert
 from eventstore.fields.serialization import schema_id_of
 from eventstore.snapshots import AggregateSnapshot
 

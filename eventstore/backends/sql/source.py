@@ -23,7 +23,7 @@ from eventstore.backends.sql.checkpoints import BEFORE_ALL, Checkpoints
 from eventstore.backends.sql.letter_replays import LetterReplays
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.backends.sql.transactions import transaction
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert
 from eventstore.delivery.source import DeadLetter, Lag, PartitionLag
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import DeclarationError, FactfoldError

@@ -6,11 +6,12 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, false, func, insert, select, text, true
+from sqlalchemy import Connection, Table, delete, false, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.bound_values import bindable
+from eventstore.backends.sql.dialect import Dialect
 from eventstore.backends.sql.models import TABLES_MISSING, Tables
 from eventstore.errors import UnsupportedBackend
 from eventstore.identifiers import ARCHIVED_HEAD, DELETED_HEAD, NO_VERSION
@@ -50,10 +51,11 @@ _NO_DATABASE: Final = (
 )
 
 
-class SqliteDialect:
+class SqliteDialect(Dialect):
     """Statements only SQLite needs."""
 
-    single_writer: Final = True
+    single_writer = True
+    remedy_away = "check that the file's folder exists, and that this user may write the file and its folder"
 
     def __init__(self, tables: Tables, *, in_memory: bool = False) -> None:
         if tables.schema is not None:
@@ -71,19 +73,9 @@ class SqliteDialect:
         """Take the write lock by a statement that changes nothing; a transaction that has not read yet waits for it."""
         connection.execute(delete(self._archived).where(false()))
 
-    def schema_of(self, connection: Connection) -> str:
-        """Return nothing: a file has no schemas."""
-        return ""
-
     def before_tables(self, connection: Connection) -> None:
         """Let readers and the writer pass each other from now on (write-ahead log)."""
         connection.execute(text("pragma journal_mode=wal"))
-
-    def guard_tables(self, connection: Connection, tables: Tables) -> None:
-        """Nothing: the write lock is held, and a file has no schemas."""
-
-    def order_erasures(self, connection: Connection) -> None:
-        """Nothing: there is one writer."""
 
     def overwrite_deleted(self, connection: Connection) -> None:
         """Have freed parts of pages overwritten with zeros."""
@@ -109,10 +101,6 @@ class SqliteDialect:
         positions = range(last - len(batch.events.ids) + 1, last + 1)
         return Inserted(heads, [_ORDER_XID] * len(heads), positions)
 
-    def appending(self, connection: Connection) -> frozenset[str]:
-        """Return none: a writer sees what the one before it has committed."""
-        return frozenset()
-
     def insert_rows(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
         """Insert whole rows; the caller holds the write lock."""
         connection.execute(insert(self._events), [{**row, "order_xid": _ORDER_XID} for row in rows])
@@ -129,28 +117,12 @@ class SqliteDialect:
             heads.update((name, ARCHIVED_HEAD) for name in archived.scalars())
         return heads
 
-    def fence(self, order_xid: ColumnElement[Any]) -> ColumnElement[bool]:
-        """Admit everything: a reader sees only what was committed, in the order of commits."""
-        return true()
-
-    def fence_holder(self, connection: Connection) -> tuple[float | None, str | None]:
-        """Return none: what a writer has not committed comes after everything that is committed."""
-        return 0.0, None
-
     def violated(self, error: DBAPIError) -> str | None:
         """Return the unique constraint that was hit."""
         message = str(error.orig)
         if "events.stream" in message:
             return "events_stream_version_key"
         return "events_id_key" if "events.id" in message else None
-
-    def is_passing(self, error: DBAPIError) -> bool:
-        """Say whether the same statement may well succeed now; waiting for the lock is the driver's work."""
-        return False
-
-    def is_pooled(self, error: DBAPIError) -> bool:
-        """Never: a file has no pooler."""
-        return False
 
     def not_prepared(self, error: DBAPIError) -> tuple[str, str] | None:
         """Return what is missing: a table, a column, or the database itself."""

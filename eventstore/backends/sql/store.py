@@ -13,15 +13,14 @@ from sqlalchemy import URL, Connection, Engine
 
 from eventstore.backends.batch import Draft, check_bounds, stream_name
 from eventstore.backends.sql.appending import Appender
-from eventstore.backends.sql.archived_streams import ArchivedStreams
 from eventstore.backends.sql.catalogue import SqlCatalogue
+from eventstore.backends.sql.closed_streams import ArchivedStreams, Deleter, Deletion
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.deletion import Deleter, Deletion
 from eventstore.backends.sql.engines import engine_for
-from eventstore.backends.sql.joining import BatchedStreams
+from eventstore.backends.sql.joining import JoinedStreams, SqlStreams
 from eventstore.backends.sql.keys import SqlKeys
 from eventstore.backends.sql.models import Tables
-from eventstore.backends.sql.reading import Part, Reader
+from eventstore.backends.sql.reading import Reader
 from eventstore.backends.sql.restoring import renumber, restored
 from eventstore.backends.sql.snapshots import SqlSnapshots
 from eventstore.backends.sql.transfer.contents import Format, Progress, export_path
@@ -30,18 +29,9 @@ from eventstore.backends.sql.transfer.importing import Importer, ImportReport, T
 from eventstore.closing import Closing
 from eventstore.erasure import Erasure, KeyStore, MasterKeys, PersonalData, keys_elsewhere
 from eventstore.errors import DeclarationError
-from eventstore.fields.conversions import aware_utc
 from eventstore.fields.serialization import AvroDecoder
-from eventstore.given_values import require_like, require_type
-from eventstore.identifiers import (
-    NO_VERSION,
-    ExpectedVersion,
-    Position,
-    StreamName,
-    check_category,
-    check_source,
-    check_subject,
-)
+from eventstore.given_values import require_like
+from eventstore.identifiers import ExpectedVersion, Position, StreamName, check_category, check_source, check_subject
 from eventstore.inspection.selection import Selection
 from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
@@ -57,7 +47,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class SqlEventStore(Closing):
+class SqlEventStore(SqlStreams, Closing):
     """An event store in PostgreSQL (`postgresql+psycopg://…`) or SQLite (`sqlite:///shop.db`).
 
     Args:
@@ -194,7 +184,7 @@ class SqlEventStore(Closing):
         batch = draft.batch(categories, source=self.source, clock=self._clock, new_id=self._new_id, personal=personal)
         return self._appender.append(batch, connection)
 
-    def within(self, connection: Connection) -> BatchedStreams:
+    def within(self, connection: Connection) -> JoinedStreams:
         """Return the streams as the caller's transaction sees and writes them. `Dispatcher.within` uses it.
 
         Other readers see what is appended when the caller commits, together with the rows of that transaction.
@@ -203,9 +193,8 @@ class SqlEventStore(Closing):
         shared = connection if self._database.dialect.single_writer else None
         decoder = AvroDecoder(partial(self._catalogue.schema, connection=shared))
         keys = self._subjects.within(connection) if shared and self._keys is self._subjects else self._keys
-        return BatchedStreams(
-            self.append_batch, self._reader.within(connection, decoder, PersonalData(keys)), connection
-        )
+        reader = Reader(self._database.within(connection), decoder, PersonalData(keys))
+        return JoinedStreams(self.append_batch, reader, connection)
 
     def _personal(self, draft: Draft, shared: Connection | None) -> PersonalData:
         """What seals an append; where its subjects stand is noted before, and stays noted where it fails."""
@@ -236,31 +225,6 @@ class SqlEventStore(Closing):
         left = held.scrub() if isinstance(held, SqlKeys) else []
         snapshots = self._database.scrub([self.tables.snapshots]) if streams else []
         return list(dict.fromkeys([*left, *snapshots]))
-
-    def read_stream(
-        self,
-        stream: StreamName | str,
-        *,
-        from_version: int = 0,
-        to_version: int | None = None,
-        until: datetime | None = None,
-        backwards: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[RecordedEvent]:
-        """Yield one stream's events by version, both bounds included. An unknown stream has none.
-
-        Args:
-            stream: The stream.
-            from_version: The first version.
-            to_version: The last version, by default the newest.
-            until: Stop before the first event recorded after this moment, even if a clock went backwards. Raises
-                InvalidEventData for a moment without a time zone.
-            backwards: Begin at the highest version.
-            limit: The number of events at most.
-        """
-        check_bounds(from_version=from_version, to_version=to_version, limit=limit)
-        part = Part(str(stream_name(stream)), from_version, to_version, None if until is None else aware_utc(until))
-        return self._reader.stream(part, backwards=backwards, limit=limit)
 
     def read_all(
         self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
@@ -296,11 +260,6 @@ class SqlEventStore(Closing):
         check_bounds(limit=limit)
         return self._reader.categories({check_category(one): place for one, place in after.items()}, limit)
 
-    def find(self, event_id: UUID) -> RecordedEvent | None:
-        """Return the event that was recorded under an id, None without one."""
-        require_type(event_id, UUID, "event_id", takes="a UUID")
-        return self._reader.find(event_id)
-
     def known(self, ids: Sequence[UUID]) -> set[UUID]:
         """Return those of the ids under which an event was recorded, including events that were deleted since."""
         return self._reader.known(ids)
@@ -308,11 +267,6 @@ class SqlEventStore(Closing):
     def sources(self, ids: Sequence[UUID]) -> dict[UUID, str]:
         """Return the CloudEvents source of each event. An imported event has that of the store that recorded it."""
         return self._reader.sources(ids)
-
-    def head(self, stream: StreamName | str) -> int | None:
-        """Return the version of a stream's last event, None without events."""
-        head = self._reader.head(str(stream_name(stream)))
-        return None if head <= NO_VERSION else head
 
     def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
         """Delete a stream for good. Return how many events it had, 0 if there were none or it was deleted before.

@@ -13,11 +13,12 @@ from uuid import UUID
 
 from sqlalchemy import URL, Engine, inspect
 
-from eventstore.backends.sql.dialect import dialect_of
+from eventstore.backends.sql.database import dialect_of
 from eventstore.backends.sql.engines import url_of
 from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.models import MIGRATIONS, Tables
 from eventstore.backends.sql.store import SqlEventStore
+from eventstore.backends.sql.ways import WAYS
 from eventstore.erasure import KeyStore, MasterKeys
 from eventstore.errors import UnsupportedBackend
 from eventstore.identifiers import check_tenant
@@ -92,7 +93,8 @@ def tenants(engine: Engine) -> list[str]:
 
 def _require_schemas(database: str | URL | Engine) -> None:
     url = database.url if isinstance(database, Engine) else url_of(database)
-    if url.get_backend_name() == "sqlite":
+    ways = WAYS.get(url.get_backend_name())
+    if ways is not None and not ways.has_schemas:
         raise UnsupportedBackend(
             "SQLite has no schemas to keep tenants apart",
             remedy="give each tenant a file of its own: SqlEventStore('sqlite:///acme.db', topic_prefix='acme-')",

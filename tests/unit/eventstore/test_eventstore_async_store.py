@@ -16,7 +16,7 @@ from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from eventstore import ANY, NO_STREAM, AsyncSqlEventStore, SqlEventStore
-from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.backends.memory import MemoryKeys
 from eventstore.backends.sql import greenlets
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.greenlets import TURN

@@ -10,11 +10,9 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from eventstore.errors import BrokerUnreachable
-from eventstore.kafka.arrivals import KafkaArrival
-from eventstore.kafka.holding import Holding
+from eventstore.kafka.arrivals import KafkaArrival, Retry, retry_of
 from eventstore.kafka.places import Places
-from eventstore.kafka.retrying import Retry, retry_of
-from eventstore.kafka.source import KafkaSource
+from eventstore.kafka.source import Holding, KafkaSource
 from tests.ledger import amounts
 from tests.rows import each_row
 from tests.unit.eventstore.client_records import Message

@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import ANY, Aggregate, MasterKeys, Metadata, Personal, SqlEventStore, event
-from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.backends.memory import MemoryKeys
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import FactfoldError, NotFramedAvro
 from eventstore.event_types import event_type_of

@@ -37,7 +37,7 @@ class Broker:
 
 def reader(broker, deadline=60.0):
     offsets = OffsetReader(Settings.for_broker("127.0.0.1:1"), deadline=deadline)
-    offsets._admin = broker
+    offsets._cluster.admin = broker
     return offsets
 
 

@@ -13,8 +13,7 @@ from confluent_kafka import IllegalStateException
 from eventstore import Delivery, RecordedEvent, Settings, queue, subscription
 from eventstore.errors import DeclarationError, SubscriptionError
 from eventstore.kafka.arrivals import KafkaArrival
-from eventstore.kafka.share_groups import group_settings, lock_seconds
-from eventstore.kafka.share_source import ShareSource
+from eventstore.kafka.share_source import ShareSource, group_settings, lock_seconds
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.client_records import Message
 from tests.unit.eventstore.handlers import deliver
@@ -153,7 +152,7 @@ class Worker:
 
 def share_source(*messages, **options):
     source = ShareSource(queue("payment", group="desk", timeout=10)(review), Settings.for_broker("127.0.0.1:1"))
-    source._consumer = Worker(*messages, **options)
+    source._consumer, source._ends = Worker(*messages, **options), {}
     source._reader = SimpleNamespace(
         read=lambda message, topic: KafkaArrival(message, "payment.received", "1", topic=topic),
         opened=lambda arrivals: arrivals,

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import ANY, Aggregate, MasterKeys, NewEvent, Personal, SqlEventStore, SqlKeyStore, event
-from eventstore.backends.memory_keys import MemoryKeys
+from eventstore.backends.memory import MemoryKeys
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import InvalidSeal
 from eventstore.event_types import event_type_of

@@ -25,7 +25,7 @@ from eventstore import (
     command,
     subscription,
 )
-from eventstore.backends.sql.async_joining import AsyncJoinedStreams
+from eventstore.backends.sql.async_store import AsyncJoinedStreams
 from eventstore.backends.sql.joining import JoinedStreams
 from eventstore.errors import DeclarationError, WrongExpectedVersion
 from eventstore.snapshots import Snapshots
@@ -189,7 +189,8 @@ async def test_streams_on_a_loop_are_read_with_what_the_transaction_has_appended
 
 def test_the_streams_of_a_transaction_have_the_same_methods_everywhere() -> None:
     def methods(kind: type) -> dict[str, list[str]]:
-        own = {name: one for name, one in vars(kind).items() if inspect.isfunction(one) and not name.startswith("_")}
-        return {name: list(inspect.signature(one).parameters) for name, one in own.items()}
+        return {name: list(inspect.signature(getattr(kind, name)).parameters) for name in names}
 
+    names = [name for name, one in vars(Streams).items() if inspect.isfunction(one) and not name.startswith("_")]
+    assert len(names) == 5
     assert methods(Streams) == methods(JoinedStreams) == methods(AsyncJoinedStreams)

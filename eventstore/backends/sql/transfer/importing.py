@@ -18,8 +18,7 @@ from eventstore.backends.batch import rfc3339
 from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.keys import SqlKeys
-from eventstore.backends.sql.transfer.checking import FileEvents, check_head
-from eventstore.backends.sql.transfer.conflicts import Conflicts, Ends
+from eventstore.backends.sql.transfer.checking import Conflicts, Ends, FileEvents, check_head
 from eventstore.backends.sql.transfer.contents import EventRow, Format, Head, Progress, format_of
 from eventstore.backends.sql.transfer.jsonl import JsonLinesReader
 from eventstore.backends.sql.transfer.keys import KeyTransfer, WrappedKey

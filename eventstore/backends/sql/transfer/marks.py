@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Table, and_, case, delete, exi
 from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.transfer.contents import EventRow
-from eventstore.backends.sql.upserts import upsert
+from eventstore.backends.sql.ways import upsert
 
 Marks = dict[tuple[str, int], datetime]
 
