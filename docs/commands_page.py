@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -16,28 +17,36 @@ HEAD = """\
 # The `factfold` command
 
 `python -m docs.commands_page` writes this page from the program. `factfold COMMAND --help` shows the same in a
-terminal. An option with an environment variable takes its value from there if it is not given.
-`--debug` goes anywhere in a command and shows the traceback of an error.
+terminal. `--debug` goes anywhere in a command and shows the traceback of an error.
 
-[Reference](README.md) · [Use the commands from programs](../how-to/use-the-commands-from-programs.md)
+[Reference](README.md) · [JSON output and exit codes](json-output.md)
 
 ## Settings
 
-A setting has one name: option, variable and key in [`factfold.toml`](../how-to/start-a-project.md) are alike.
+A setting has one name: option, variable and key in [`factfold.toml`](../how-to/start-a-project.md) are alike. An option
+that is not given takes its value from the variable.
 
-| option | variable | `factfold.toml` | commands |
-| --- | --- | --- | --- |
 """
+SHARED_HEAD = """
+## Shared options
+
+These options mean the same in several commands, which name them in one line, with their default there.
+
+"""
+AT_LEAST = 4  # commands that have an option with one meaning
 
 
 def page() -> str:
     """Return the page as the program is now."""
     program = whole_program()
-    return HEAD + "".join(_settings(program)) + "\n## Single commands\n" + "".join(_group(program, "factfold"))
+    shared = _shared(program)
+    listed = (f"- {spelling}: {meaning}\n" for spelling, meaning in sorted(shared.items()))
+    parts = [HEAD, *_settings(program), SHARED_HEAD, *listed, "\n## Single commands\n"]
+    return "".join([*parts, *_group(program, "factfold", shared)])
 
 
 def _settings(program: Any) -> Iterator[str]:
-    """A row for each option that has a variable: its names, and the commands that have it."""
+    """A line for each option that has a variable: its names, and the commands that have it."""
     used: dict[tuple[str, str], list[str]] = {}
     for words, command in commands(program):
         for option in command.params:
@@ -46,13 +55,22 @@ def _settings(program: Any) -> Iterator[str]:
                 used.setdefault((option.opts[0], variable), []).append(words[0])
     for (option, variable), users in sorted(used.items()):
         key = variable.removeprefix("FACTFOLD_").lower()
-        shown = "none: a secret" if key in SECRETS else f"`{_key(key)}`"
-        yield f"| `{option}` | `{variable}` | {shown} | {', '.join(f'`{one}`' for one in dict.fromkeys(users))} |\n"
+        shown = "no key, because it is a secret" if key in SECRETS else f"`{_key(key)}`"
+        yield f"- `{option}`: `{variable}`, {shown}. In {', '.join(f'`{one}`' for one in dict.fromkeys(users))}.\n"
 
 
 def _key(name: str) -> str:
     table, _, rest = name.replace("__", "_").partition("_")
     return f"[{table}] {rest}" if table in ("kafka", "registry", "spark") else name
+
+
+def _shared(program: Any) -> dict[str, str]:
+    """Return the most common meaning of each option that several commands have, by its spelling."""
+    times = Counter(
+        (_spelling(option), _common(option)) for _, command in commands(program) for option in _options(command)
+    )
+    often = [(spelling, meaning) for (spelling, meaning), count in times.most_common() if count >= AT_LEAST]
+    return dict(reversed(often))  # of two meanings the more common one is entered last
 
 
 def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -62,23 +80,40 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
         yield from commands(inner, (*words, word))
 
 
-def _group(group: Any, name: str) -> Iterator[str]:
+def _group(group: Any, name: str, shared: dict[str, str]) -> Iterator[str]:
     commands = group.commands.items()
-    yield from (_command(command, f"{name} {word}") for word, command in commands if not hasattr(command, "commands"))
+    single = ((word, command) for word, command in commands if not hasattr(command, "commands"))
+    yield from (_command(command, f"{name} {word}", shared) for word, command in single)
     for word, inner in commands:
         if hasattr(inner, "commands"):
             yield f"\n## {name} {word}\n\n{_text(inner.help)}\n"
-            yield from _group(inner, f"{name} {word}")
+            yield from _group(inner, f"{name} {word}", shared)
 
 
-def _command(command: Any, name: str) -> str:
+def _command(command: Any, name: str, shared: dict[str, str]) -> str:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
-    options = [each for each in command.params if each.param_type_name == "option" and not each.hidden]
+    options = _options(command)
     usage = " ".join([name, *("[OPTIONS]" for _ in options[:1]), *(_placeholder(each) for each in arguments)])
-    rows = [f"| `{_placeholder(each)}` | {_meaning(each)} |\n" for each in arguments]
-    rows += [f"| {_spelling(each)} | {_meaning(each)} |\n" for each in options if each.name != "help"]
-    table = "\n| argument or option | meaning |\n| --- | --- |\n" + "".join(rows) if rows else ""
-    return f"\n### {name}\n\n{_text(command.help)}\n\n```text\n{usage}\n```\n{table}"
+    alike = [each for each in options if shared.get(_spelling(each)) == _common(each)]
+    rows = [f"- `{_placeholder(each)}`: {_meaning(each)}\n" for each in arguments]
+    rows += [f"- {_spelling(each)}: {_meaning(each)}\n" for each in options if each not in alike]
+    rows += [f"- Shared: {', '.join(_mention(each) for each in alike)}.\n"] if alike else []
+    listed = "\n" + "".join(rows) if rows else ""
+    return f"\n### {name}\n\n{_text(command.help)}\n\n```text\n{usage}\n```\n{listed}"
+
+
+def _options(command: Any) -> list[Any]:
+    if hasattr(command, "commands"):
+        return []
+    options = [each for each in command.params if each.param_type_name == "option" and not each.hidden]
+    return [each for each in options if each.name != "help"]
+
+
+def _mention(option: Any) -> str:
+    """Name an option that is described above: whether it is required, and its default here."""
+    default = _default(option).removeprefix("Default: ").removesuffix(".")
+    here = "required" if option.required else default
+    return f"`{option.opts[0]}`{f' ({here})' if here else ''}"
 
 
 def _placeholder(argument: Any) -> str:
@@ -95,22 +130,23 @@ def _spelling(option: Any) -> str:
 def _kind(annotation: Any) -> str:
     """Name what an option takes: its choices, or a word for its type."""
     if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return "\\|".join(each.value for each in annotation)
+        return "|".join(each.value for each in annotation)
     if get_origin(annotation) is Literal:
-        return "\\|".join(get_args(annotation))
+        return "|".join(get_args(annotation))
     (kind, *_) = get_args(annotation) or [annotation]  # list[str] is given as one text each time
     return KINDS[kind]
 
 
 def _meaning(parameter: Any) -> str:
-    return " ".join(part for part in (_text(parameter.help), _required(parameter), _default(parameter)) if part)
-
-
-def _required(parameter: Any) -> str:
-    names = [parameter.envvar] if isinstance(parameter.envvar, str) else parameter.envvar or ()
-    variable = f"Variable: {', else '.join(f'`{name}`' for name in names)}." if names else ""
     must = "Required." if parameter.required and parameter.param_type_name == "option" else ""
-    return " ".join(part for part in (must, variable) if part)
+    return " ".join(part for part in (_common(parameter), must, _default(parameter)) if part)
+
+
+def _common(parameter: Any) -> str:
+    """What a parameter means in any command: its help, and a second variable that it may take."""
+    names = parameter.envvar if isinstance(parameter.envvar, list | tuple) else ()
+    more = f"Else from {', '.join(f'`{name}`' for name in names[1:])}." if names[1:] else ""
+    return " ".join(part for part in (_text(parameter.help), more) if part)
 
 
 def _default(parameter: Any) -> str:
@@ -120,9 +156,8 @@ def _default(parameter: Any) -> str:
 
 
 def _text(help: str | None) -> str:
-    # One paragraph is one line, and a table's cell has no line breaks and no bare bars or tags.
-    text = " ".join((help or "").split())
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    # One paragraph is one line, without bare tags.
+    return " ".join((help or "").split()).replace("<", "&lt;")
 
 
 if __name__ == "__main__":
