@@ -17,7 +17,7 @@ HEAD = """\
 # The `factfold` command
 
 `python -m docs.commands_page` writes this page from the program. `factfold COMMAND --help` shows the same in a
-terminal. `--debug` goes anywhere in a command and shows the traceback of an error.
+terminal. Options go anywhere behind a command. `--debug` shows the traceback of an error.
 
 [Reference](README.md) · [JSON output and exit codes](json-output.md)
 
@@ -30,9 +30,11 @@ that is not given takes its value from the variable.
 SHARED_HEAD = """
 ## Shared options
 
-These options mean the same in several commands, which name them in one line, with their default there.
+These options mean the same in several commands, which name them in one line, with their default there. `--json` prints
+JSON. Commands without it: {without}.
 
 """
+JSON = "--json"  # nearly all commands have it
 AT_LEAST = 4  # commands that have an option with one meaning
 
 
@@ -40,28 +42,35 @@ def page() -> str:
     """Return the page as the program is now."""
     program = whole_program()
     shared = _shared(program)
-    listed = (f"- {spelling}: {meaning}\n" for spelling, meaning in sorted(shared.items()))
-    parts = [HEAD, *_settings(program), SHARED_HEAD, *listed, "\n## Single commands\n"]
+    others = sorted((spelling, meaning) for spelling, meaning in shared.items() if spelling != f"`{JSON}`")
+    listed = (f"- {spelling}: {meaning}\n" for spelling, meaning in others)
+    head = SHARED_HEAD.format(without=", ".join(_without_json(program)))
+    parts = [HEAD, *_settings(program), head, *listed, "\n## Single commands\n"]
     return "".join([*parts, *_group(program, "factfold", shared)])
 
 
 def _settings(program: Any) -> Iterator[str]:
-    """A line for each option that has a variable: its names, and the commands that have it."""
-    used: dict[tuple[str, str], list[str]] = {}
-    for words, command in commands(program):
+    """A line for each option that has a variable: its three names."""
+    used: set[tuple[str, str]] = set()
+    for _, command in commands(program):
         for option in command.params:
             if option.envvar:
-                variable = option.envvar if isinstance(option.envvar, str) else option.envvar[0]
-                used.setdefault((option.opts[0], variable), []).append(words[0])
-    for (option, variable), users in sorted(used.items()):
+                used.add((option.opts[0], option.envvar if isinstance(option.envvar, str) else option.envvar[0]))
+    for option, variable in sorted(used):
         key = variable.removeprefix("FACTFOLD_").lower()
         shown = "no key, because it is a secret" if key in SECRETS else f"`{_key(key)}`"
-        yield f"- `{option}`: `{variable}`, {shown}. In {', '.join(f'`{one}`' for one in dict.fromkeys(users))}.\n"
+        yield f"- `{option}`, `{variable}`, {shown}\n"
 
 
 def _key(name: str) -> str:
     table, _, rest = name.replace("__", "_").partition("_")
     return f"[{table}] {rest}" if table in ("kafka", "registry", "spark") else name
+
+
+def _without_json(program: Any) -> Iterator[str]:
+    for words, command in commands(program):
+        if not hasattr(command, "commands") and not any(JSON in each.opts for each in _options(command)):
+            yield f"`{' '.join(words)}`"
 
 
 def _shared(program: Any) -> dict[str, str]:
@@ -93,13 +102,14 @@ def _group(group: Any, name: str, shared: dict[str, str]) -> Iterator[str]:
 def _command(command: Any, name: str, shared: dict[str, str]) -> str:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     options = _options(command)
-    usage = " ".join([name, *("[OPTIONS]" for _ in options[:1]), *(_placeholder(each) for each in arguments)])
+    usage = " ".join([name, *(_placeholder(each) for each in arguments)])
     alike = [each for each in options if shared.get(_spelling(each)) == _common(each)]
     rows = [f"- `{_placeholder(each)}`: {_meaning(each)}\n" for each in arguments]
     rows += [f"- {_spelling(each)}: {_meaning(each)}\n" for each in options if each not in alike]
-    rows += [f"- Shared: {', '.join(_mention(each) for each in alike)}.\n"] if alike else []
+    mentioned = [_mention(each) for each in alike if JSON not in each.opts]
+    rows += [f"- Shared: {', '.join(mentioned)}.\n"] if mentioned else []
     listed = "\n" + "".join(rows) if rows else ""
-    return f"\n### {name}\n\n{_text(command.help)}\n\n```text\n{usage}\n```\n{listed}"
+    return f"\n### `{usage}`\n\n{_text(command.help)}\n{listed}"
 
 
 def _options(command: Any) -> list[Any]:

@@ -1,7 +1,7 @@
 """Check the English of pages, messages and docstrings: `python -m docs.language`, a part of `make check`.
 
-The rules are those of CONTRIBUTING.md: words that need decoding, long sentences, semicolons in messages. Code and quoted
-output are left out. Exit code 1 if a sentence breaks a rule, with its place.
+The rules are those of CONTRIBUTING.md: words that need decoding, long sentences, semicolons in messages. Code and
+quoted output are left out. Exit code 1 if a sentence breaks a rule, with its place.
 """
 
 from __future__ import annotations
