@@ -28,10 +28,10 @@ that is not given takes its value from the variable.
 
 """
 SHARED_HEAD = """
-## Shared options
+## Shared arguments and options
 
-These options mean the same in several commands, which name them in one line, with their default there. `--json` prints
-JSON. Commands without it: {without}.
+These mean the same in several commands. A command names such options in one line, with their default there. `--json`
+prints JSON. Commands without it: {without}.
 
 """
 JSON = "--json"  # nearly all commands have it
@@ -74,9 +74,11 @@ def _without_json(program: Any) -> Iterator[str]:
 
 
 def _shared(program: Any) -> dict[str, str]:
-    """Return the most common meaning of each option that several commands have, by its spelling."""
+    """Return the most common meaning of each argument and option that several commands have, by its spelling."""
     times = Counter(
-        (_spelling(option), _common(option)) for _, command in commands(program) for option in _options(command)
+        (_spelling(each), _common(each))
+        for _, command in commands(program)
+        for each in [*_arguments(command), *_options(command)]
     )
     often = [(spelling, meaning) for (spelling, meaning), count in times.most_common() if count >= AT_LEAST]
     return dict(reversed(often))  # of two meanings the more common one is entered last
@@ -91,25 +93,45 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
 
 def _group(group: Any, name: str, shared: dict[str, str]) -> Iterator[str]:
     commands = group.commands.items()
-    single = ((word, command) for word, command in commands if not hasattr(command, "commands"))
-    yield from (_command(command, f"{name} {word}", shared) for word, command in single)
+    single = {word: command for word, command in commands if not hasattr(command, "commands")}
+    common = _of_all(list(single.values()), shared)
+    if common:
+        yield "\nEach of its commands has:\n\n" + "".join(common)
+    yield from (_command(command, f"{name} {word}", shared, common) for word, command in single.items())
     for word, inner in commands:
         if hasattr(inner, "commands"):
             yield f"\n## {name} {word}\n\n{_text(inner.help)}\n"
             yield from _group(inner, f"{name} {word}", shared)
 
 
-def _command(command: Any, name: str, shared: dict[str, str]) -> str:
-    arguments = [each for each in command.params if each.param_type_name == "argument"]
-    options = _options(command)
+def _of_all(commands: list[Any], shared: dict[str, str]) -> list[str]:
+    """Return the lines of options that each of several commands has, in the order of the first."""
+    lines = [[_line(each) for each in _options(command) if not _is_shared(each, shared)] for command in commands]
+    return [line for line in lines[0] if all(line in others for others in lines)] if len(lines) > 1 else []
+
+
+def _is_shared(option: Any, shared: dict[str, str]) -> bool:
+    return shared.get(_spelling(option)) == _common(option)
+
+
+def _line(option: Any) -> str:
+    return f"- {_spelling(option)}: {_meaning(option)}\n"
+
+
+def _command(command: Any, name: str, shared: dict[str, str], above: list[str]) -> str:
+    arguments, options = _arguments(command), _options(command)
     usage = " ".join([name, *(_placeholder(each) for each in arguments)])
-    alike = [each for each in options if shared.get(_spelling(each)) == _common(each)]
-    rows = [f"- `{_placeholder(each)}`: {_meaning(each)}\n" for each in arguments]
-    rows += [f"- {_spelling(each)}: {_meaning(each)}\n" for each in options if each not in alike]
+    alike = [each for each in options if _is_shared(each, shared)]
+    rows = [_line(each) for each in arguments if not _is_shared(each, shared)]
+    rows += [_line(each) for each in options if each not in alike and _line(each) not in above]
     mentioned = [_mention(each) for each in alike if JSON not in each.opts]
     rows += [f"- Shared: {', '.join(mentioned)}.\n"] if mentioned else []
     listed = "\n" + "".join(rows) if rows else ""
     return f"\n### `{usage}`\n\n{_text(command.help)}\n{listed}"
+
+
+def _arguments(command: Any) -> list[Any]:
+    return [each for each in command.params if each.param_type_name == "argument"]
 
 
 def _options(command: Any) -> list[Any]:
@@ -133,6 +155,8 @@ def _placeholder(argument: Any) -> str:
 
 
 def _spelling(option: Any) -> str:
+    if option.param_type_name == "argument":
+        return f"`{_placeholder(option)}`"
     value = "" if option.is_flag or option.count else f" {option.metavar or _kind(option.type_descriptor.annotation)}"
     return ", ".join(f"`{name}{value}`" for name in [*option.opts, *option.secondary_opts])
 
