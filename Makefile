@@ -76,7 +76,7 @@ faults: setup $(CLASSES) ## Servers and runners killed on purpose
 	FACTFOLD_KILLS=$${FACTFOLD_KILLS:-5} $(EXAMPLES) $(PY) -m pytest $(FAULTS) -o faulthandler_timeout=3600 $(ARGS)
 
 # 52 parts of 6,000 flights with three events each are nearly a million; what says nothing of its time has four hours.
-# About seven hours in all, an estimate: docs/how-to/run-the-fault-tests.md has it by test.
+# About seven hours in all, an estimate: docs/how-to/run-the-suite.md has it by test.
 faults-full: setup $(CLASSES) ## The same at full size, for hours: FACTFOLD_KILLS=50, FACTFOLD_FLIGHTS=6000 between two of them
 	FACTFOLD_KILLS=$${FACTFOLD_KILLS:-50} FACTFOLD_FLIGHTS=$${FACTFOLD_FLIGHTS:-6000} \
 	  FACTFOLD_QUERIES=$${FACTFOLD_QUERIES:-2000} $(EXAMPLES) \

@@ -1,7 +1,7 @@
 """Check the English of pages, messages and docstrings: `python -m docs.language`, a part of `make check`.
 
-The rules are those of CONTRIBUTING.md: words that need decoding, long sentences, semicolons in messages. Code, quoted
-output and the bodies of decisions are left out. Exit code 1 if a sentence breaks a rule, with its place.
+The rules are those of CONTRIBUTING.md: words that need decoding, long sentences, semicolons in messages. Code and
+quoted output are left out. Exit code 1 if a sentence breaks a rule, with its place.
 """
 
 from __future__ import annotations
@@ -88,10 +88,9 @@ def checked(root: Path = ROOT) -> Iterator[Finding]:
 
 
 def _pages(root: Path) -> list[Path]:
-    """The pages that users read; of decisions their index, which holds their titles."""
+    """The pages that users and maintainers read."""
     tops = (root / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))
-    docs = (page for page in (root / "docs").rglob("*.md") if page.parent.name != "decisions")
-    return sorted([*tops, *docs, root / "docs/decisions/README.md"])
+    return sorted([*tops, *(root / "docs").rglob("*.md")])
 
 
 def main(places: list[str]) -> int:

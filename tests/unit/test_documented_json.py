@@ -23,7 +23,7 @@ from projections.spark.live.incremental import BatchReport
 from projections.stores.port import DifferingRow
 from tests.commands import factfold, program
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/use-the-commands-from-programs.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/json-output.md"
 
 
 def documented(command):

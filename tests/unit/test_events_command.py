@@ -284,7 +284,7 @@ def test_a_replay_is_bounded_by_versions(url: str) -> None:
     assert lines(url, *words)[0]["events"] == 0
 
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/use-the-commands-from-programs.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/json-output.md"
 
 
 def documented(command: str) -> set[str]:

@@ -1,6 +1,6 @@
 """Tables of the store. `events` and `schemas` are outboxes: Debezium publishes a row as it stands.
 
-A change of these tables needs a migration: docs/how-to/migrate-a-store.md.
+A change of these tables needs a migration: docs/how-to/maintain-a-store.md.
 
 Key, topic and partition are ordinary columns, since a generated column never reaches a logical replication
 stream; `ce_time` repeats `time` as text because Debezium drops trailing zeros of a timestamp.
