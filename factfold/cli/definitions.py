@@ -1,20 +1,24 @@
-"""Definitions named on the command line as module:name."""
+"""Definitions named on the command line as module:name, and the words that a shell offers for them."""
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
 from eventstore import Aggregate
 from eventstore.errors import DeclarationError, FactfoldError
 from eventstore.extras import MissingExtra, explained
+from factfold.discovery import Kind, discovered, service_packages
 
 T = TypeVar("T")
 
@@ -162,3 +166,20 @@ def _classes(module: ModuleType, base: type) -> list[str]:
 
 def _sorted(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if not name.startswith("_"))
+
+
+def completes(*kinds: Kind) -> Callable[[str], list[str]]:
+    """Return the completion of an argument: the definitions of these kinds in the packages of this folder."""
+
+    def complete(incomplete: str) -> list[str]:
+        with redirect_stdout(io.StringIO()):  # the shell would take what a module prints for words
+            services = [discovered(package) for package in service_packages(Path())]
+        targets = [definition.target for service in services for definition in service.of(*kinds)]
+        return [target for target in targets if target.startswith(incomplete)]
+
+    return complete
+
+
+def complete_package(incomplete: str) -> list[str]:
+    """Return the packages of this folder that may be a service."""
+    return [package for package in service_packages(Path()) if package.startswith(incomplete)]

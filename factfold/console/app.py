@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from eventstore.delivery.masking import masked_traceback
 from eventstore.errors import FactfoldError
-from factfold.cli.shown_values import as_json
+from factfold.cli.show import as_json
 from factfold.console.audit import Audit
 from factfold.console.page import Action, NotFound, Outcome, Page, Query
 from factfold.console.pages import PAGES

@@ -24,8 +24,7 @@ from eventstore.errors import FactfoldError
 from factfold import on_demand
 from factfold.cli.cdc.connectors import maybe_database
 from factfold.cli.events.store import existing_store
-from factfold.cli.views.opened_views import opened_views
-from factfold.cli.views.run_lag import open_log
+from factfold.cli.views.opened_views import open_log, opened_views
 from factfold.console.definitions import Definitions
 from factfold.console.jobs import Jobs
 from factfold.console.parts import NOT_YET, Part, Reader

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
-from factfold.cli.shown_values import escaped
+from factfold.cli.show import escaped
 from factfold.development.ending import end
 from factfold.development.parts import Part
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -16,7 +16,8 @@ from cdc.errors import InvalidConnector, SourceNotReady
 from eventstore.errors import DeclarationError, UnsupportedBackend
 from factfold import on_demand
 from factfold.cli.definitions import load_module
-from factfold.cli.shown_values import echo
+from factfold.cli.options import setting
+from factfold.cli.show import Out
 from factfold.stack import LocalStack
 from factfold.stack.errors import StackNotUp
 
@@ -28,38 +29,54 @@ if TYPE_CHECKING:
 # Someone is waiting at a terminal; commands that wait for a connector have the patience of their --timeout.
 PATIENCE: Final = 10.0
 
-ConnectUrl = Annotated[
-    str | None,
-    typer.Option("--connect-url", envvar="FACTFOLD_CONNECT_URL", help="Default: the local stack's worker."),
-]
-SourceUrl = Annotated[
-    str | None,
-    typer.Option("--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL of the connectors' database."),
-]
-Kafka = Annotated[
-    str | None,
-    typer.Option(
-        "--kafka-bootstrap-servers",
-        envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS",
-        help="Brokers with the connectors' topics.",
-    ),
-]
+ConnectUrl = Annotated[str | None, setting("--connect-url", "Default: the local stack's worker.")]
+SourceUrl = Annotated[str | None, setting("--source-url", "SQLAlchemy URL of the connectors' database.")]
+Kafka = Annotated[str | None, setting("--kafka-bootstrap-servers", "Brokers with the connectors' topics.")]
 Stack = Annotated[
     str | None,
-    typer.Option(
-        "--stack",
-        envvar="FACTFOLD_STACK",
-        help="A local stack. Connectors get its PostgreSQL and its secrets folder in place of those declared.",
+    setting(
+        "--stack", "A local stack. Connectors get its PostgreSQL and its secrets folder in place of those declared."
     ),
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds for each connector.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Names = Annotated[list[str], typer.Argument(help="Names of connectors.")]
 MaybeNames = Annotated[list[str] | None, typer.Argument(help="Names of connectors. Default: all.")]
 Name = Annotated[str, typer.Argument(help="The connector.")]
 Reference = Annotated[
     str, typer.Argument(help="A .toml file, or module:attribute: a connector, several, or a function that gives them.")
 ]
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The two sides of connectors that run: their worker and their database."""
+
+    connect_url: ConnectUrl = None
+    source_url: SourceUrl = None
+
+    @contextmanager
+    def opened(self, *, patience: float = PATIENCE) -> Iterator[tuple[cdc.ConnectClient, Engine | None]]:
+        """Open both; None for a database that is not named."""
+        with worker(self.connect_url, patience=patience) as client, maybe_database(self.source_url) as source:
+            yield client, source
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Connectors as they are declared, and the worker that runs them."""
+
+    reference: Reference
+    connect_url: ConnectUrl = None
+    stack: Stack = None
+
+    @property
+    def connectors(self) -> list[Connector]:
+        """The connectors; InvalidConnector."""
+        return list(declared(self.reference, self.stack))
+
+    def worker(self, patience: float = PATIENCE) -> AbstractContextManager[cdc.ConnectClient]:
+        """Open a client of their worker."""
+        return worker(self.connect_url, patience=patience, stack=self.stack)
 
 
 @contextmanager
@@ -173,14 +190,14 @@ def _unloaded(message: str, reference: str) -> InvalidConnector:
     return InvalidConnector(message, remedy=remedy, place=reference)
 
 
-def show(status: ConnectorStatus, *, as_json: bool, did: list[str] | None = None, notes: Iterable[str] = ()) -> None:
+def show(status: ConnectorStatus, out: Out, *did: str, notes: Iterable[str] = ()) -> None:
     """Print a connector's states, what was done with it and what was not, and why something FAILED."""
-    if as_json:
-        echo(json.dumps(described(status) | ({"did": did} if did else {}) | {"notes": list(notes)}))
-        return
-    echo("  ".join([status.name, *(did or ()), status.summary()]))
-    for line in (*causes_of(status), *(f"note: {note}" for note in notes)):
-        echo(f"    {line}")
+    notes = list(notes)
+    below = [*causes_of(status), *(f"note: {note}" for note in notes)]
+    out.show(
+        described(status) | ({"did": did} if did else {}) | {"notes": notes},
+        ["  ".join([status.name, *did, status.summary()]), *(f"    {line}" for line in below)],
+    )
 
 
 def described(status: ConnectorStatus) -> dict[str, Any]:

@@ -1,58 +1,33 @@
-"""The home of dead letters that a command's options name."""
+"""The home of dead letters that a command's options name, and what a letter holds as JSON has it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import eventstore
 import projections
+from eventstore.errors import InvalidEventData
+from eventstore.fields.plain_json import dump_plain, load_plain
 from factfold import on_demand
-from factfold.cli.brokers import reached_settings
-from factfold.cli.completions import completes
-from factfold.cli.given_options import chosen_by
+from factfold.cli.options import chosen_by, definition, setting
+from factfold.cli.running import reached_settings
 from factfold.cli.views.branches import load_branches
+from factfold.cli.views.opened_views import opened_views
 
 if TYPE_CHECKING:
     from eventstore.deadletters import Letters
+    from eventstore.deadletters.letters import Contents
 
-Topic = Annotated[str, typer.Argument(help="The topic whose records were given up.")]
-Group = Annotated[
+Definition = Annotated[
     str | None,
-    typer.Argument(help="The group that gave them up: a subscription's or a projection's. None for branches."),
-]
-Database = Annotated[
-    str | None,
-    typer.Option(
-        "--inbox-url",
-        envvar="FACTFOLD_INBOX_URL",
-        help="SQLAlchemy URL of the handler's database, for a subscription that reads a store.",
-    ),
-]
-StoreUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--store-url",
-        envvar="FACTFOLD_STORE_URL",
-        help="SQLAlchemy URL of that store, if it is in another database.",
-    ),
-]
-Schema = Annotated[
-    str | None,
-    typer.Option("--store-schema", envvar="FACTFOLD_STORE_SCHEMA", help="That store's database schema (PostgreSQL)."),
-]
-Views = Annotated[
-    str | None,
-    typer.Option(
-        "--views-url",
-        envvar="FACTFOLD_VIEWS_URL",
-        help="SQLAlchemy URL of a projection's views, for the records it has set aside.",
-    ),
+    definition("The definition of the branches, to replay letters into them.", "branches", option="--branches"),
 ]
 
 
@@ -64,35 +39,35 @@ class HomeKind(StrEnum):
     VIEWS = "views"
 
 
-Kind = Annotated[
-    HomeKind | None,
-    typer.Option(
-        "--home",
-        callback=chosen_by({"database": HomeKind.INBOX, "views_url": HomeKind.VIEWS}, otherwise=HomeKind.TOPIC),
-        help="Where the letters are. Default: where --inbox-url or --views-url says, else in a topic.",
-    ),
-]
-Definition = Annotated[
-    str | None,
-    typer.Option(
-        "--branches",
-        help="The definition of the branches, to replay letters into them.",
-        autocompletion=completes("branches"),
-    ),
-]
-
-
 @dataclass(frozen=True)
 class Home:
     """What the options say of the home."""
 
-    topic: Topic
-    group: Group = None
-    home: Kind = None
-    database: Database = None
-    store_url: StoreUrl = None
-    schema: Schema = None
-    views_url: Views = None
+    topic: Annotated[str, typer.Argument(help="The topic whose records were given up.")]
+    group: Annotated[
+        str | None,
+        typer.Argument(help="The group that gave them up: a subscription's or a projection's. None for branches."),
+    ] = None
+    home: Annotated[
+        HomeKind | None,
+        typer.Option(
+            "--home",
+            callback=chosen_by({"database": HomeKind.INBOX, "views_url": HomeKind.VIEWS}, otherwise=HomeKind.TOPIC),
+            help="Where the letters are. Default: where --inbox-url or --views-url says, else in a topic.",
+        ),
+    ] = None
+    database: Annotated[
+        str | None,
+        setting("--inbox-url", "SQLAlchemy URL of the handler's database, for a subscription that reads a store."),
+    ] = None
+    store_url: Annotated[
+        str | None, setting("--store-url", "SQLAlchemy URL of that store, if it is in another database.")
+    ] = None
+    schema: Annotated[str | None, setting("--store-schema", "That store's database schema (PostgreSQL).")] = None
+    views_url: Annotated[
+        str | None,
+        setting("--views-url", "SQLAlchemy URL of a projection's views, for the records it has set aside."),
+    ] = None
 
 
 @contextmanager
@@ -102,21 +77,12 @@ def opened_letters(home: Home, branches: str | None = None) -> Iterator[Letters]
         raise typer.BadParameter("name the group behind the topic")
     with ExitStack() as stack:
         if home.home is HomeKind.VIEWS:
-            yield stack.enter_context(_set_aside(home))
+            store = stack.enter_context(opened_views(_url(home.views_url, "--views-url")))
+            yield stack.enter_context(projections.set_aside_letters(store, home.topic, group=home.group or ""))
         elif home.home is HomeKind.INBOX:
             yield stack.enter_context(_of_store(home))
         else:
             yield stack.enter_context(_of_topic(home, branches))
-
-
-@contextmanager
-def _set_aside(home: Home) -> Iterator[Letters]:
-    store = on_demand.open_table_store(_url(home.views_url, "--views-url"))
-    try:
-        with projections.set_aside_letters(store, home.topic, group=home.group or "") as letters:
-            yield letters
-    finally:
-        store.close()
 
 
 def _url(url: str | None, option: str) -> str:
@@ -141,3 +107,25 @@ def _of_topic(home: Home, branches: str | None) -> Letters:
         return on_demand.group_letters(settings, home.topic, group=home.group)
 
     return projections.branch_letters(settings, home.topic if branches is None else load_branches(branches))
+
+
+def contents_as_json(contents: Contents) -> dict[str, Any]:
+    """A letter and what its record holds; the payload is what an edit begins with."""
+    payload = None if contents.payload is None else json.loads(dump_plain(contents.payload))
+    others = {name: value for name, value in asdict(contents).items() if name not in ("letter", "payload")}
+    return {**asdict(contents.letter), "payload": payload, **others}
+
+
+def edited_payload(text: str, *, place: str) -> Mapping[str, Any]:
+    """Read a payload that was edited as text. Raises InvalidEventData."""
+    try:
+        payload = load_plain(text)
+    except InvalidEventData:
+        payload = None
+    if isinstance(payload, Mapping):
+        return payload
+    raise InvalidEventData(
+        f"{place} holds no payload in JSON",
+        remedy="edit what factfold dlq show --json has under payload",
+        place=place,
+    )

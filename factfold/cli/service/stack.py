@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factfold.cli.shown_values import echo
+from factfold.cli.options import Commands, setting
+from factfold.cli.show import Out, answer, echo
 from factfold.scaffolding import write_docker
 from factfold.stack import LocalStack
 from factfold.stack.health import tail
@@ -20,18 +21,15 @@ from factfold.stack.state import SERVERS
 if TYPE_CHECKING:
     from factfold.stack import StackInfo
 
-app = typer.Typer(help="PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", no_args_is_help=True)
+app = Commands("PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.")
 
-Name = Annotated[
-    str, typer.Option("--stack", envvar="FACTFOLD_STACK", help="The name of the stack. Several can be up at once.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Name = Annotated[str, setting("--stack", "The name of the stack. Several can be up at once.")]
 
 
 @app.command()
 def up(
+    out: Out,
     name: Name = "default",
-    as_json: Json = False,
     port: Annotated[
         list[str] | None,
         typer.Option("--port", help="Fix a port, such as `postgres=5432`.", metavar="SERVER=N"),
@@ -44,23 +42,15 @@ def up(
     began = time.monotonic()
     stack = LocalStack(name, ports=_ports(port or []))
     info = stack.up([*SERVERS, "registry"] if registry else SERVERS)
-    if as_json:
-        _print_json(_described(stack))
-    else:
-        _print_summary(info, seconds=time.monotonic() - began)
+    out.show(_described(stack), _summary(info, seconds=time.monotonic() - began), indent=2)
 
 
 @app.command()
-def status(name: Name = "default", as_json: Json = False) -> None:
+def status(out: Out, name: Name = "default") -> None:
     """Show each server's state. Exit code 0 if all are up, 3 if not."""
-    stack = LocalStack(name)
-    described = _described(stack)
-    if as_json:
-        _print_json(described)
-    else:
-        _print_table(described)
-    if any(server["state"] != "up" for server in described["servers"].values()):
-        raise typer.Exit(3)
+    described = _described(LocalStack(name))
+    out.show(described, _table(described), indent=2)
+    answer(all(server["state"] == "up" for server in described["servers"].values()))
 
 
 @app.command()
@@ -80,33 +70,25 @@ def logs(
 
 @app.command()
 def createdb(
-    database: Annotated[str, typer.Argument(help="The name of the database.")],
-    name: Name = "default",
-    as_json: Json = False,
+    database: Annotated[str, typer.Argument(help="The name of the database.")], out: Out, name: Name = "default"
 ) -> None:
     """Create a database in the stack's PostgreSQL if it is missing."""
     created = create_database(LocalStack(name).info, database)
-    if as_json:
-        _print_json({"database": database, "created": created})
-    else:
-        echo(f"database {database!r} {'created' if created else 'exists already'}")
+    said = f"database {database!r} {'created' if created else 'exists already'}"
+    out.show({"database": database, "created": created}, said, indent=2)
 
 
 @app.command()
 def env(
+    out: Out,
     database: Annotated[str, typer.Argument(help="The database of your service. See createdb.")] = "postgres",
     name: Name = "default",
-    as_json: Json = False,
 ) -> None:
     """Print the variables that other commands read, password included: eval "$(factfold stack env shop)"."""
     import shlex
 
     variables = _variables(LocalStack(name).info, database)
-    if as_json:
-        _print_json(variables)
-    else:
-        for variable, value in variables.items():
-            echo(f"export {variable}={shlex.quote(value)}")
+    out.show(variables, (f"export {name}={shlex.quote(value)}" for name, value in variables.items()), indent=2)
 
 
 @app.command()
@@ -130,18 +112,15 @@ def psql(
 @app.command()
 def export(
     folder: Annotated[Path, typer.Argument(help="The folder, made if it is missing.")],
+    out: Out,
     service: Annotated[
         str | None,
         typer.Option("--service", help="A package of `factfold new`: write its own compose file and image too."),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Write the same servers for Docker into the folder `docker` of a folder. Existing files are replaced."""
     written = [str(file) for file in write_docker(folder, service=service)]
-    if as_json:
-        _print_json({"files": written})
-    else:
-        echo("\n".join(written))
+    out.show({"files": written}, written, indent=2)
 
 
 def _variables(info: StackInfo, database: str) -> dict[str, str]:
@@ -194,29 +173,22 @@ def _described(stack: LocalStack) -> dict[str, Any]:
     return {**stack.info.public(), "servers": servers}
 
 
-def _print_json(value: object) -> None:
-    import json
-
-    echo(json.dumps(value, indent=2))
-
-
-def _print_summary(info: StackInfo, *, seconds: float) -> None:
-    echo(f"stack {info.name!r} is up after {seconds:.1f} s")
-    echo(f"  PostgreSQL     {info.postgres.host}:{info.postgres.port}, superuser {info.postgres.superuser}")
-    echo(f"  Kafka          {info.bootstrap_servers}")
-    echo(f"  Kafka Connect  {info.connect_url}")
+def _summary(info: StackInfo, *, seconds: float) -> Iterator[str]:
+    yield f"stack {info.name!r} is up after {seconds:.1f} s"
+    yield f"  PostgreSQL     {info.postgres.host}:{info.postgres.port}, superuser {info.postgres.superuser}"
+    yield f"  Kafka          {info.bootstrap_servers}"
+    yield f"  Kafka Connect  {info.connect_url}"
     if "registry" in info.servers:
-        echo(f"  registry       {info.registry_url}")
-    echo(f"  secrets        {info.secrets_dir}")
+        yield f"  registry       {info.registry_url}"
+    yield f"  secrets        {info.secrets_dir}"
     stack = "" if info.name == "default" else f" --stack {info.name}"
-    echo(f'  variables      eval "$(factfold stack env{stack} DATABASE)"')
+    yield f'  variables      eval "$(factfold stack env{stack} DATABASE)"'
 
 
-def _print_table(described: dict[str, Any]) -> None:
-    echo(f"{'server':<10}{'state':<8}{'port':<7}{'process':<9}log")
+def _table(described: dict[str, Any]) -> Iterator[str]:
+    yield f"{'server':<10}{'state':<8}{'port':<7}{'process':<9}log"
     for server, row in described["servers"].items():
-        process = row["pid"] or "-"
-        echo(f"{server:<10}{row['state']:<8}{row['port']:<7}{process:<9}{row['log']}")
+        yield f"{server:<10}{row['state']:<8}{row['port']:<7}{row['pid'] or '-':<9}{row['log']}"
 
 
 def _added(log: Path) -> Iterator[str]:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventstore.errors import DeclarationError
-from factfold.cli.completions import complete_package
-from factfold.cli.restarts import LIMIT, RestartLimit
-from factfold.cli.signals import stop_on_signal
+from factfold.cli.definitions import complete_package
+from factfold.cli.running import RestartLimit, stop_on_signal
 from factfold.development.parts import LeftOut, Part, parts_of
 from factfold.development.preparing import Prepare, prepare_new_store
 from factfold.development.screen import Lines, screen
@@ -37,7 +36,7 @@ def up(
     package: Package = None,
     logs: Annotated[Path, typer.Option("--logs", help="Folder of the parts' logs.")] = Path(".factfold/logs"),
     prepare: Prepare = None,
-    restarts: RestartLimit = LIMIT,
+    restarts: RestartLimit = 8,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")] = False,
 ) -> None:
     """Run all parts of a service together, until a signal comes.

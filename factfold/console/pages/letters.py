@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from eventstore.deadletters.letters import operator
 from eventstore.fields.plain_json import dump_plain
-from factfold.cli.letters.shown_letters import edited_payload
+from factfold.cli.letters.dlq_homes import edited_payload
 from factfold.console.page import Action, FieldWrong, Outcome, Page, Query, required, whole_number
 from factfold.console.parts import Part, Problem
 from factfold.console.readings.letters import (

@@ -14,7 +14,7 @@ from eventstore.deadletters import by_cause, store_letters
 from eventstore.errors import FactfoldError
 from eventstore.topics import DEAD_LETTERS, dead_letter_topic_of, settled_topic
 from factfold import on_demand
-from factfold.cli.letters.shown_letters import contents_as_json
+from factfold.cli.letters.dlq_homes import contents_as_json
 from factfold.console.page import chosen
 from factfold.console.parts import Problem
 from factfold.console.readings.groups import SERVING

@@ -14,10 +14,9 @@ from eventstore.errors import EventsNotFound, FactfoldError
 from eventstore.inspection.stream_states import event_at, stream_state
 from eventstore.inspection.tracing import trace
 from eventstore.shown_urls import shown_url
-from factfold.cli.events.entry_display import entry_as_json
-from factfold.cli.events.logs_to_read import selected
-from factfold.cli.events.shown_streams import masked_entries, trace_as_json
-from factfold.cli.shown_values import as_json
+from factfold.cli.events.entry_display import entry_as_json, masked_entries, trace_as_json
+from factfold.cli.events.logs_to_read import Chosen
+from factfold.cli.show import as_json
 from factfold.console.readings.processes import opened_step, read_own_categories
 from factfold.console.sources import Clients, Reading
 
@@ -55,10 +54,8 @@ class Search:
     @property
     def selection(self) -> Selection:
         """The selection of it. Raises InvalidIdentifier, InvalidBound, DeclarationError."""
-        selection = selected(
-            streams=[self.stream] if self.stream else (), categories=[self.category] if self.category else (),
-            types=[self.type] if self.type else (), since=self.since, until=self.until, correlation=self.correlation,
-        )  # fmt: skip
+        streams, categories, types = ([one] if one else [] for one in (self.stream, self.category, self.type))
+        selection = Chosen(streams, categories, types, self.since, self.until, self.correlation).selection()
         selection.require_names()
         return selection
 
