@@ -7,14 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
-
 import eventstore
 from eventstore import MasterKeys
 from eventstore.erasure import KeyStore
 from eventstore.errors import DeclarationError, KeysMissing
 from factfold.cli.definitions import load_definition
-from factfold.cli.options import setting
+from factfold.cli.options import option, setting
 
 _MASTER_KEYS = "name:base64[,name:base64…], the new one first."
 MasterKeysOption = Annotated[str, setting("--master-keys", _MASTER_KEYS, show_default=False, show_envvar=True)]
@@ -23,12 +21,11 @@ KeysUrl = Annotated[
     str | None,
     setting(
         "--keys-url", "SQLAlchemy URL of the event store with those keys.",
-        envvar=["FACTFOLD_KEYS_URL", "FACTFOLD_STORE_URL"],
-    ),
+        envvar=["FACTFOLD_KEYS_URL", "FACTFOLD_STORE_URL"]
+    )
 ]  # fmt: skip
 KeyStoreOption = Annotated[
-    str | None,
-    typer.Option("--key-store", help="module:name of the key store, if keys are not in the event store."),
+    str | None, option("--key-store", "module:name of the key store, if keys are not in the event store.")
 ]
 
 
@@ -70,7 +67,7 @@ class ShownKeys(NamedKeys):
     """Keys to show personal values with. Without --show-personal none is used, whatever the environment holds."""
 
     show_personal: Annotated[
-        bool, typer.Option("--show-personal", help="Open personal values with the keys. Otherwise they are masked.")
+        bool, option("--show-personal", "Open personal values with the keys. Otherwise they are masked.")
     ] = False
 
     @property

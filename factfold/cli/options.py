@@ -24,21 +24,32 @@ _LONG: Final = re.compile(r"(\d+)([smhd])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def setting(option: str, help: str, **more: Any) -> Any:
+def option(name: str, help: str, **more: Any) -> Any:
+    """Return an option by its name on the command line."""
+    return typer.Option(name, help=help, **more)
+
+
+def argument(help: str, metavar: str | None = None, **more: Any) -> Any:
+    """Return an argument, which has its place by its order."""
+    return typer.Argument(help=help, metavar=metavar, **more)
+
+
+def setting(name: str, help: str, **more: Any) -> Any:
     """Return an option that is a setting, too: it has a variable of the same name."""
-    named = option.partition("/")[0]
+    named = name.partition("/")[0]
     variable = _TABLED.get(named) or named.removeprefix("--").replace("-", "_").upper()
-    return typer.Option(option, **{"envvar": f"FACTFOLD_{variable}", "help": help, **more})
+    return option(name, help, **{"envvar": f"FACTFOLD_{variable}", **more})
 
 
-def definition(help: str, *kinds: Kind, option: str | None = None, metavar: str | None = None) -> Any:
-    """Return an argument, or an option, that names a definition of these kinds; a shell completes it."""
-    if option is not None:
-        return typer.Option(option, help=help, autocompletion=completes(*kinds))
-    return typer.Argument(help=help, metavar=metavar, autocompletion=completes(*kinds))
+def definition(help: str, *kinds: Kind, name: str | None = None, metavar: str | None = None) -> Any:
+    """Return an argument, or an option of a name, for a definition of these kinds; a shell completes it."""
+    completion = completes(*kinds)
+    if name is not None:
+        return option(name, help, autocompletion=completion)
+    return argument(help, metavar, autocompletion=completion)
 
 
-Memory = Annotated[str, typer.Option("--memory", help="Heap of the Spark driver.")]
+Memory = Annotated[str, option("--memory", "Heap of the Spark driver.")]
 Views = Annotated[
     str,
     setting(
@@ -46,7 +57,7 @@ Views = Annotated[
         "Where the views are: SQLAlchemy URL of a database. sqlite:///shop.db holds everything and needs no Kafka.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, option("--yes", "Do not ask.")]
 
 
 def confirm(question: str, *, yes: bool) -> None:

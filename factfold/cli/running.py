@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
-import typer
-
 import eventstore
 from eventstore.errors import BrokerUnreachable
 from factfold import on_demand
-from factfold.cli.options import setting
+from factfold.cli.options import option, setting
 from factfold.cli.show import escaped
 
 if TYPE_CHECKING:
@@ -30,15 +28,13 @@ _DEADLINE_SECONDS: Final = 3.0
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 
 MetricsPort = Annotated[
-    int | None,
-    setting("--metrics-port", "Serve Prometheus metrics at this port, path /metrics.", min=0, max=65535),
+    int | None, setting("--metrics-port", "Serve Prometheus metrics at this port, path /metrics.", min=0, max=65535)
 ]
 MetricsHost = Annotated[str, setting("--metrics-host", "The address that metrics are served at.")]
 MetricsFile = Annotated[
     Path | None,
-    typer.Option(
-        "--metrics-file",
-        help="Write the result as Prometheus metrics to this file, for node_exporter's textfile collector.",
+    option(
+        "--metrics-file", "Write the result as Prometheus metrics to this file, for node_exporter's textfile collector."
     ),
 ]
 RestartLimit = Annotated[

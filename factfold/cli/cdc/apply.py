@@ -14,7 +14,7 @@ from cdc.errors import SourceNotReady
 from factfold import on_demand
 from factfold.cli.cdc import connectors as shared
 from factfold.cli.cdc.connectors import ConnectUrl, Declared, MaybeNames, Name, Names, Sides, Timeout, show, worker
-from factfold.cli.options import Commands, Yes, confirm
+from factfold.cli.options import Commands, Yes, confirm, option
 from factfold.cli.show import Out, answer, as_line, echo
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def restart(
     out: Out,
     names: MaybeNames = None,
     timeout: Timeout = 90.0,
-    failed: Annotated[bool, typer.Option("--failed", help="Only those with a part that FAILED.")] = False,
+    failed: Annotated[bool, option("--failed", "Only those with a part that FAILED.")] = False,
 ) -> None:
     """Start connectors and their tasks again and wait until they stream. With --failed and no name, all that FAILED."""
     if not (names or failed):
@@ -190,11 +190,9 @@ def delete(
     sides: Sides,
     out: Out,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Delete the offsets too: created again, it takes a new initial snapshot.")
+        bool, option("--forget", "Delete the offsets too: created again, it takes a new initial snapshot.")
     ] = False,
-    slots: Annotated[
-        bool, typer.Option("--drop-slot", help="Drop the replication slots too, which needs --source-url.")
-    ] = False,
+    slots: Annotated[bool, option("--drop-slot", "Drop the replication slots too, which needs --source-url.")] = False,
 ) -> None:
     """Delete connectors. Their topics stay, and replication slots too without --drop-slot."""
     if slots and sides.source_url is None:

@@ -15,7 +15,7 @@ from cdc import compare_embedded
 from eventstore.errors import DeclarationError
 from factfold.cli.cdc.connectors import ConnectUrl, Stack, database, declared, of_its_own, worker
 from factfold.cli.cdc.signals import app, brokers, schemas_of  # one app, which the modules of commands fill in turn
-from factfold.cli.options import definition, setting
+from factfold.cli.options import argument, definition, option, setting
 from factfold.cli.running import MetricsFile
 from factfold.cli.show import Out, aligned, answer, progress
 from factfold.cli.views.projections import load_group
@@ -45,31 +45,26 @@ _KINDS: Final = {
 def compare(
     views_url: Annotated[str, setting("--views-url", "SQLAlchemy URL of the views' database.")],
     groups: Annotated[
-        list[str],
-        definition("A projection group, as module:name. May be repeated.", "projections", option="--group"),
+        list[str], definition("A projection group, as module:name. May be repeated.", "projections", name="--group")
     ],
     out: Out,
     reference: Annotated[
         str | None,
-        typer.Argument(
-            help="A .toml file, or module:attribute: a connector, several, or a function that gives them."
-            " None for a SQLite file, which holds everything.",
+        argument(
+            "A .toml file, or module:attribute: a connector, several, or a function that gives them."
+            " None for a SQLite file, which holds everything."
         ),
     ] = None,
     source_url: Annotated[
         str | None,
         setting("--source-url", "SQLAlchemy URL of the captured database, for a role that may read the tables."),
     ] = None,
-    tables: Annotated[
-        list[str] | None, typer.Option("--table", help="schema.table. May be repeated. Default: all.")
-    ] = None,
+    tables: Annotated[list[str] | None, option("--table", "schema.table. May be repeated. Default: all.")] = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Read the rows that differ again by signal, and compare them once more.")
+        bool, option("--repair", "Read the rows that differ again by signal, and compare them once more.")
     ] = False,
-    show: Annotated[int, typer.Option("--show", min=0, help="Keys of each kind to show.")] = 10,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=1, help="Seconds to wait for a connector or a state.")
-    ] = 120.0,
+    show: Annotated[int, option("--show", "Keys of each kind to show.", min=0)] = 10,
+    timeout: Annotated[float, option("--timeout", "Seconds to wait for a connector or a state.", min=1)] = 120.0,
     connect_url: ConnectUrl = None,
     stack: Stack = None,
     metrics_file: MetricsFile = None,

@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 import cdc
 import eventstore
 from cdc.connect.failures import short_trace
@@ -16,7 +14,7 @@ from cdc.errors import InvalidConnector, SourceNotReady
 from eventstore.errors import DeclarationError, UnsupportedBackend
 from factfold import on_demand
 from factfold.cli.definitions import load_module
-from factfold.cli.options import setting
+from factfold.cli.options import argument, option, setting
 from factfold.cli.show import Out
 from factfold.stack import LocalStack
 from factfold.stack.errors import StackNotUp
@@ -38,12 +36,12 @@ Stack = Annotated[
         "--stack", "A local stack. Connectors get its PostgreSQL and its secrets folder in place of those declared."
     ),
 ]
-Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds for each connector.")]
-Names = Annotated[list[str], typer.Argument(help="Names of connectors.")]
-MaybeNames = Annotated[list[str] | None, typer.Argument(help="Names of connectors. Default: all.")]
-Name = Annotated[str, typer.Argument(help="The connector.")]
+Timeout = Annotated[float, option("--timeout", "Seconds for each connector.", min=1)]
+Names = Annotated[list[str], argument("Names of connectors.")]
+MaybeNames = Annotated[list[str] | None, argument("Names of connectors. Default: all.")]
+Name = Annotated[str, argument("The connector.")]
 Reference = Annotated[
-    str, typer.Argument(help="A .toml file, or module:attribute: a connector, several, or a function that gives them.")
+    str, argument("A .toml file, or module:attribute: a connector, several, or a function that gives them.")
 ]
 
 

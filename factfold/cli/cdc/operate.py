@@ -14,7 +14,7 @@ from factfold import on_demand
 from factfold.cli.cdc import connectors as shared
 from factfold.cli.cdc.apply import app
 from factfold.cli.cdc.connectors import Declared, MaybeNames, Sides, Timeout, worker
-from factfold.cli.options import definition, setting
+from factfold.cli.options import definition, option, setting
 from factfold.cli.running import Served, log_to_stderr, stop_on_signal
 from factfold.cli.show import Out, aligned, answer
 from factfold.cli.views.projections import load_group
@@ -74,11 +74,11 @@ def doctor(
     out: Out,
     source_url: shared.SourceUrl = None,
     kafka: shared.Kafka = None,
-    offline: Annotated[bool, typer.Option("--no-worker", help="Look at the source alone.")] = False,
+    offline: Annotated[bool, option("--no-worker", "Look at the source alone.")] = False,
     groups: Annotated[
         list[str] | None,
         definition("A projection group, as module:name, whose models are looked at. May be repeated.", "projections",
-                   option="--group"),
+                   name="--group")
     ] = None,
 ) -> None:  # fmt: skip
     """Check source, slot, worker and topics of declared connectors. Exit code 3 if one cannot work.
@@ -139,7 +139,7 @@ def supervise(
     names: MaybeNames = None,
     attempts: Annotated[int, typer.Option(min=1, help="Restarts in a row before a connector is given up.")] = 10,
     healthy_after: Annotated[float, typer.Option(min=1, help="Seconds of running that reset the count.")] = 120.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON.")] = False,
+    as_json: Annotated[bool, option("--json", "Write the log as JSON.")] = False,
 ) -> None:
     """Restart failed connectors until SIGTERM. Exit code 1 if some are given up.
 
@@ -163,7 +163,7 @@ def rotate_password(
     of: Declared,
     source_url: Annotated[str, setting("--source-url", "SQLAlchemy URL. Its login may change roles.")],
     out: Out,
-    ask: Annotated[bool, typer.Option("--ask", help="Ask for the new password. Default: a generated one.")] = False,
+    ask: Annotated[bool, option("--ask", "Ask for the new password. Default: a generated one.")] = False,
     timeout: Timeout = 90.0,
 ) -> None:
     """Give connectors' roles new passwords, in the database and in the secrets file, without stopping writers."""

@@ -18,7 +18,7 @@ from factfold.cli.cdc.compare import app  # one app, which the modules of comman
 from factfold.cli.cdc.connectors import Declared, Kafka, Timeout, brokers_at, database
 from factfold.cli.definitions import load_aggregate, load_definition
 from factfold.cli.events.store import Schema, Source, TopicPrefix
-from factfold.cli.options import definition, setting
+from factfold.cli.options import definition, option, setting
 from factfold.cli.show import Out, answer, echo
 
 if TYPE_CHECKING:
@@ -38,14 +38,12 @@ class Own:
 
     aggregates: Annotated[
         list[str] | None,
-        definition("An aggregate of the service, as module:name. May be repeated.", "aggregate", option="--aggregate"),
-    ] = (None,)
+        definition("An aggregate of the service, as module:name. May be repeated.", "aggregate", name="--aggregate"),
+    ] = None
     tables: Annotated[
         list[str] | None,
-        typer.Option(
-            "--tables", help="The service's own tables: a declarative base or a table, as module:name. May be repeated."
-        ),
-    ] = (None,)
+        option("--tables", "The service's own tables: a declarative base or a table, as module:name. May be repeated."),
+    ] = None
     schema: Schema = None
     store_source: Source = None
     topic_prefix: TopicPrefix = None
@@ -80,12 +78,11 @@ def prepare(
         ),
     ] = None,
     ask: Annotated[
-        bool,
-        typer.Option("--ask", help="Ask for the password of each new role. Default: it is generated, or in the file."),
+        bool, option("--ask", "Ask for the password of each new role. Default: it is generated, or in the file.")
     ] = False,
     kafka: Kafka = None,
     timeout: Timeout = 90.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is missing, and change nothing.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Show what is missing, and change nothing.")] = False,
 ) -> None:
     """Create what a service lacks: databases, roles, tables, rights, secrets, topics, connectors. Safe to repeat.
 

@@ -15,7 +15,7 @@ from cdc.source.signal_table import not_declared
 from factfold import on_demand
 from factfold.cli.cdc.connectors import Declared, Reference, Stack, declared, maybe_database
 from factfold.cli.cdc.operate import app  # one app, which five modules fill in turn
-from factfold.cli.options import Commands, setting
+from factfold.cli.options import Commands, option, setting
 from factfold.cli.running import brokers_are_named, stop_on_signal
 from factfold.cli.show import Out
 from factfold.stack import LocalStack
@@ -31,7 +31,7 @@ __all__ = ["app"]
 snapshot = Commands("Tables read again while their connector streams.")
 app.add_typer(snapshot, name="snapshot")
 
-Answer = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for the connector's answer.")]
+Answer = Annotated[float, option("--timeout", "Seconds for the connector's answer.", min=0.1)]
 
 
 @dataclass(frozen=True)
@@ -56,18 +56,14 @@ class Road:
 def take(
     road: Road,
     out: Out,
-    tables: Annotated[
-        list[str] | None, typer.Option("--table", help="schema.table. May be repeated. Default: all.")
-    ] = None,
+    tables: Annotated[list[str] | None, option("--table", "schema.table. May be repeated. Default: all.")] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(
-            "--where", help="schema.table=CONDITION: SQL that the connector runs as its role. May be repeated."
-        ),
+        option("--where", "schema.table=CONDITION: SQL that the connector runs as its role. May be repeated."),
     ] = None,
-    blocking: Annotated[bool, typer.Option("--blocking", help="In one pass, during which changes wait.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until every table is read.")] = True,
-    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds for the whole snapshot.")] = 3600.0,
+    blocking: Annotated[bool, option("--blocking", "In one pass, during which changes wait.")] = False,
+    wait: Annotated[bool, option("--wait/--no-wait", "Wait until every table is read.")] = True,
+    timeout: Annotated[float, option("--timeout", "Seconds for the whole snapshot.", min=1)] = 3600.0,
 ) -> None:
     """Read tables again, or the rows of a condition, without stopping the connector."""
     with road.signals() as signals:
@@ -88,7 +84,7 @@ def take(
 def stop(
     road: Road,
     out: Out,
-    tables: Annotated[list[str] | None, typer.Option("--table", help="Leave out these tables, and go on.")] = None,
+    tables: Annotated[list[str] | None, option("--table", "Leave out these tables, and go on.")] = None,
     timeout: Answer = 60.0,
 ) -> None:
     """Stop the incremental snapshot. The rows that it has read stay."""
@@ -115,7 +111,7 @@ def notifications(
     reference: Reference,
     out: Out,
     stack: Stack = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until a signal comes.")] = False,
+    follow: Annotated[bool, option("--follow", "Go on until a signal comes.")] = False,
 ) -> None:
     """Show a connector's notifications about its snapshots, the oldest first."""
     source = _source(reference, stack)

@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 import eventstore
 from eventstore import MasterKeys
 from eventstore.erasure import OUT_OF_REACH
 from eventstore.errors import SubjectUnknown
 from factfold.cli.events.store import Store
 from factfold.cli.keys import KeyStoreOption, MasterKeysOption, load_key_store
-from factfold.cli.options import Commands, Yes, confirm
+from factfold.cli.options import Commands, Yes, argument, confirm, option
 from factfold.cli.show import Out, echo
 
 if TYPE_CHECKING:
@@ -26,13 +24,13 @@ keys = Commands("Keys of personal fields.")
 
 
 def erase(
-    subject: Annotated[str, typer.Argument(help="The subject: the id that the events' personal fields name.")],
+    subject: Annotated[str, argument("The subject: the id that the events' personal fields name.")],
     store: Store,
     out: Out,
     key_store: KeyStoreOption = None,
     yes: Yes = False,
     allow_unknown: Annotated[
-        bool, typer.Option("--allow-unknown", help="Exit with 0 if the store does not know the subject.")
+        bool, option("--allow-unknown", "Exit with 0 if the store does not know the subject.")
     ] = False,
 ) -> None:
     """Destroy the keys of a person, for good.
@@ -66,7 +64,7 @@ def _erased(subject: str, done: Erasure) -> Iterator[str]:
 
 @keys.command()
 def new(
-    name: Annotated[str | None, typer.Option("--name", help="Its name. Default: the current date.")] = None,
+    name: Annotated[str | None, option("--name", "Its name. Default: the current date.")] = None,
 ) -> None:
     """Make a master key and print it, to be put first in FACTFOLD_MASTER_KEYS. Keep it out of shells' histories."""
     echo(f"{name or datetime.now(UTC).date().isoformat()}:{base64.b64encode(os.urandom(32)).decode('ascii')}")

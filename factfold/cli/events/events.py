@@ -19,7 +19,7 @@ from factfold.cli.events.logs_to_read import Chosen, LogPlace, no_log
 from factfold.cli.events.store import MaybeStore, Store, existing_store
 from factfold.cli.events.subscriptions import Target, load_subscription
 from factfold.cli.keys import NamedKeys, TopicKeys
-from factfold.cli.options import Commands, definition, setting
+from factfold.cli.options import Commands, argument, definition, option, setting
 from factfold.cli.running import stop_on_signal
 from factfold.cli.show import Out, echo
 from factfold.cli.views.branches import load_branches
@@ -54,9 +54,7 @@ def tail(
 
 @app.command()
 def show(
-    event: Annotated[
-        str, typer.Argument(help="Its id, or its place: order-o1@3. With --topic partition and offset: 2@17.")
-    ],
+    event: Annotated[str, argument("Its id, or its place: order-o1@3. With --topic partition and offset: 2@17.")],
     place: LogPlace,
     keys: TopicKeys,
     out: Out,
@@ -76,19 +74,19 @@ def replay(
     choice: Chosen,
     named: NamedKeys,
     out: Out,
-    from_version: Annotated[int | None, typer.Option("--from", min=0, help="Not before this version.")] = None,
-    to_version: Annotated[int | None, typer.Option("--to", min=0, help="Not after this version.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every event that the handler takes.")] = False,
+    from_version: Annotated[int | None, option("--from", "Not before this version.", min=0)] = None,
+    to_version: Annotated[int | None, option("--to", "Not after this version.", min=0)] = None,
+    everything: Annotated[bool, option("--all", "Every event that the handler takes.")] = False,
     after: Annotated[
-        str | None, typer.Option("--after", help="Go on after this position, which an interrupted replay printed.")
+        str | None, option("--after", "Go on after this position, which an interrupted replay printed.")
     ] = None,
     branches: Annotated[
-        str | None, definition("The branches of a branch topic, as module:name.", "branches", option="--branches")
+        str | None, definition("The branches of a branch topic, as module:name.", "branches", name="--branches")
     ] = None,
     inbox_url: Annotated[
         str | None, setting("--inbox-url", "SQLAlchemy URL of the handler's database. Default: the store's.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Deliver. Without it, show what would be delivered.")] = False,
+    yes: Annotated[bool, option("--yes", "Deliver. Without it, show what would be delivered.")] = False,
 ) -> None:
     """Deliver chosen events of a store again to one subscription, although its inbox knows them.
 

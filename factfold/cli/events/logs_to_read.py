@@ -8,38 +8,32 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 import eventstore
 from eventstore.errors import DeclarationError
 from factfold import on_demand
 from factfold.cli.events.store import MaybeStore, existing_store
 from factfold.cli.keys import TopicKeys
-from factfold.cli.options import parse_duration
+from factfold.cli.options import option, parse_duration
 
 if TYPE_CHECKING:
     from eventstore import SqlEventStore
     from eventstore.inspection.entries import Log
 
-MaybeTopic = Annotated[str | None, typer.Option("--topic", help="Read this topic, and no store.")]
+MaybeTopic = Annotated[str | None, option("--topic", "Read this topic, and no store.")]
 
 
 @dataclass(frozen=True)
 class Chosen:
     """Which events are meant, as options say it."""
 
-    streams: Annotated[list[str] | None, typer.Option("--stream", help="Only this stream. May be repeated.")] = None
-    categories: Annotated[list[str] | None, typer.Option("--category", help="Only this category. May be repeated.")] = (
-        None
-    )
-    types: Annotated[list[str] | None, typer.Option("--type", help="Only this event type. May be repeated.")] = None
+    streams: Annotated[list[str] | None, option("--stream", "Only this stream. May be repeated.")] = None
+    categories: Annotated[list[str] | None, option("--category", "Only this category. May be repeated.")] = None
+    types: Annotated[list[str] | None, option("--type", "Only this event type. May be repeated.")] = None
     since: Annotated[
-        str | None, typer.Option("--since", help="Not before this: a time with its zone, or how long ago: 15m, 2h.")
+        str | None, option("--since", "Not before this: a time with its zone, or how long ago: 15m, 2h.")
     ] = None
-    until: Annotated[
-        str | None, typer.Option("--until", help="Not after this: a time with its zone, or how long ago.")
-    ] = None
-    correlation: Annotated[str | None, typer.Option("--correlation", help="Only this correlation id.")] = None
+    until: Annotated[str | None, option("--until", "Not after this: a time with its zone, or how long ago.")] = None
+    correlation: Annotated[str | None, option("--correlation", "Only this correlation id.")] = None
 
     def selection(self, **versions: int | None) -> on_demand.Selection:
         """The selection of these events; the errors of `Selection`, DeclarationError for what is no time."""

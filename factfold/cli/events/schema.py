@@ -15,7 +15,7 @@ from eventstore.schema_check import check_schemas, read_schemas, write_schemas
 from factfold import on_demand
 from factfold.cli.definitions import load_aggregate
 from factfold.cli.events.store import MaybeStore, existing_store
-from factfold.cli.options import Commands, chosen_by, definition, setting
+from factfold.cli.options import Commands, chosen_by, definition, option, setting
 from factfold.cli.show import Out, answer
 
 if TYPE_CHECKING:
@@ -28,14 +28,12 @@ app = Commands("Schemas: can the code read what was written?")
 Aggregates = Annotated[
     list[str], definition("The aggregates, each as module:name.", "aggregate", metavar="MODULE:NAME")
 ]
-SchemasFile = Annotated[Path, typer.Option("--file", help="The committed schemas.")]
+SchemasFile = Annotated[Path, option("--file", "The committed schemas.")]
 
 Registry = Annotated[
     str | None,
     setting(
-        "--registry-url",
-        "A Confluent-compatible registry. User and password come from the environment.",
-        metavar="URL",
+        "--registry-url", "A Confluent-compatible registry. User and password come from the environment.", metavar="URL"
     ),
 ]
 
@@ -50,10 +48,10 @@ class Against(StrEnum):
 
 ComparedWith = Annotated[
     Against | None,
-    typer.Option(
+    option(
         "--against",
+        "Where stored schemas are. Default: as --store-url or --registry-url says, else in the file.",
         callback=chosen_by({"database": Against.STORE, "registry": Against.REGISTRY}, otherwise=Against.FILE),
-        help="Where stored schemas are. Default: as --store-url or --registry-url says, else in the file.",
     ),
 ]
 
@@ -68,7 +66,7 @@ def check(
     file: SchemasFile = Path("schemas.json"),
     against: ComparedWith = None,
     registry: Registry = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail also if a schema is not stored yet.")] = False,
+    strict: Annotated[bool, option("--strict", "Fail also if a schema is not stored yet.")] = False,
 ) -> None:
     """Show stored events that the code cannot read. Exit code 3 if there are any."""
     owners = _load(aggregates)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-import typer
-
 import eventstore
 import projections
 from eventstore import Aggregate
@@ -15,7 +13,7 @@ from factfold import on_demand
 from factfold.cli.definitions import load_definition, load_module
 from factfold.cli.events.schema import app
 from factfold.cli.events.store import MaybeStore, Source, existing_store
-from factfold.cli.options import definition
+from factfold.cli.options import definition, option
 from factfold.cli.show import Out, echo
 
 __all__ = ["app"]
@@ -27,16 +25,16 @@ def asyncapi(
         list[str],
         definition(
             "Aggregates, subscriptions and branches, each as module:name. A module means all that it declares.",
-            "aggregate", "subscription", "queue", "branches", metavar="TARGET",
-        ),
+            "aggregate", "subscription", "queue", "branches", metavar="TARGET"
+        )
     ],
     store: MaybeStore,
     out: Out,
-    title: Annotated[str | None, typer.Option("--title", help="The service's name. Default: from the source.")] = None,
-    version: Annotated[str, typer.Option("--version", help="The version of the document.")] = "1.0.0",
+    title: Annotated[str | None, option("--title", "The service's name. Default: from the source.")] = None,
+    version: Annotated[str, option("--version", "The version of the document.")] = "1.0.0",
     source: Source = None,
     servers: Annotated[
-        list[str] | None, typer.Option("--server", help="host:port of a Kafka broker to name. May be repeated.")
+        list[str] | None, option("--server", "host:port of a Kafka broker to name. May be repeated.")
     ] = None,
 ) -> None:  # fmt: skip
     """Describe a service's topics, events, commands, branches and subscriptions as AsyncAPI 3.0, in YAML.

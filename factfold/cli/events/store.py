@@ -7,14 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 import eventstore
 from eventstore import STREAM_EXISTS
 from eventstore.errors import StoreNotPrepared
 from factfold import on_demand
 from factfold.cli.keys import NamedKeys
-from factfold.cli.options import Commands, Yes, confirm, setting
+from factfold.cli.options import Commands, Yes, argument, confirm, option, setting
 from factfold.cli.show import Out, answer, echo, late_bar
 
 if TYPE_CHECKING:
@@ -32,19 +30,14 @@ Schema = Annotated[
 ]
 Source = Annotated[str | None, setting("--store-source", "The store's CloudEvents source, such as /shop: its service.")]
 TopicPrefix = Annotated[
-    str | None,
-    setting("--store-topic-prefix", "The prefix of the topics of new categories, such as a tenant's acme-."),
+    str | None, setting("--store-topic-prefix", "The prefix of the topics of new categories, such as a tenant's acme-.")
 ]
-File = Annotated[Path, typer.Argument(help="The file.", dir_okay=False)]
-Form = Annotated[
-    Literal["jsonl", "parquet"] | None, typer.Option("--format", help="Default: by the file's suffix, else jsonl.")
-]
-Stream = Annotated[str, typer.Argument(help="The stream: its category, a dash, the id.")]
+File = Annotated[Path, argument("The file.", dir_okay=False)]
+Form = Annotated[Literal["jsonl", "parquet"] | None, option("--format", "Default: by the file's suffix, else jsonl.")]
+Stream = Annotated[str, argument("The stream: its category, a dash, the id.")]
 Version = Annotated[
     int | None,
-    typer.Option(
-        "--expected", min=0, help="Its last version as you know it. Default: the version at your confirmation."
-    ),
+    option("--expected", "Its last version as you know it. Default: the version at your confirmation.", min=0),
 ]
 
 
@@ -95,7 +88,7 @@ def _standing(version: StoreVersion, categories: list[Category], fence: FenceSta
 @app.command()
 def migrate(
     store: Store,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the SQL and execute nothing.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Print the SQL and execute nothing.")] = False,
 ) -> None:
     """Create the tables, or bring those of an older release up to date."""
     with store.made() as opened:
@@ -114,9 +107,9 @@ def export_(
     file: File,
     store: Store,
     form: Form = None,
-    category: Annotated[str | None, typer.Option("--category", help="Only this one's events.")] = None,
+    category: Annotated[str | None, option("--category", "Only this one's events.")] = None,
     with_keys: Annotated[
-        bool, typer.Option("--with-keys", help="The wrapped keys of personal fields too. No erasure reaches the file.")
+        bool, option("--with-keys", "The wrapped keys of personal fields too. No erasure reaches the file.")
     ] = False,
 ) -> None:
     """Write events, schemas and categories to a file, as JSON lines or as Parquet."""
@@ -133,13 +126,13 @@ def import_(
     named: NamedKeys,
     form: Form = None,
     with_keys: Annotated[
-        bool, typer.Option("--with-keys", help="Take over the keys of personal fields. Needs the master keys.")
+        bool, option("--with-keys", "Take over the keys of personal fields. Needs the master keys.")
     ] = False,
     with_erasures: Annotated[
-        bool, typer.Option("--with-erasures", help="Destroy the keys that the file says were destroyed. For good.")
+        bool, option("--with-erasures", "Destroy the keys that the file says were destroyed. For good.")
     ] = False,
     with_topics: Annotated[
-        bool, typer.Option("--with-topics", help="Publish new categories to the topics that the file names.")
+        bool, option("--with-topics", "Publish new categories to the topics that the file names.")
     ] = False,
     source: Source = None,
     topic_prefix: TopicPrefix = None,
@@ -162,7 +155,7 @@ def import_(
 @app.command()
 def renumber(
     store: Store,
-    published: Annotated[bool, typer.Option("--published", help="The outbox connector only warns of updates.")] = False,
+    published: Annotated[bool, option("--published", "The outbox connector only warns of updates.")] = False,
 ) -> None:
     """Number the events of a restored store by the transaction ids of its new cluster."""
     with store.opened() as opened:

@@ -13,7 +13,7 @@ from factfold.cli.definitions import load_aggregate
 from factfold.cli.events.entry_display import entry_as_json, print_entries, state_as_json
 from factfold.cli.events.store import Store, Stream
 from factfold.cli.keys import ShownKeys
-from factfold.cli.options import Commands, definition
+from factfold.cli.options import Commands, definition, option
 from factfold.cli.show import Out, as_line, as_utc, echo
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def show(
     aggregate: Annotated[
         str | None, definition("Its aggregate, for the state: module:name.", "aggregate", metavar="MODULE:NAME")
     ] = None,
-    at: Annotated[int | None, typer.Option("--at", min=0, help="The version to look at. Default: the last.")] = None,
+    at: Annotated[int | None, option("--at", "The version to look at. Default: the last.", min=0)] = None,
     last: Annotated[int, typer.Option("--last", "-n", min=1, help="How many events up to that version.")] = 20,
 ) -> None:
     """Show a stream's events up to a version, and with its aggregate its state there and what the event changed."""

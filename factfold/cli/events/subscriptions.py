@@ -16,7 +16,7 @@ from eventstore import Restarts
 from factfold import on_demand
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import StoredKeys
-from factfold.cli.options import Commands, definition, setting
+from factfold.cli.options import Commands, argument, definition, option, setting
 from factfold.cli.running import Running, Tracing, reached_settings, spans_if, stop_on_signal
 from factfold.cli.show import Out, echo
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 app = Commands("Handlers that react to events.")
 
 Target = Annotated[str, definition("The subscription, as module:name.", "subscription", "queue", metavar="MODULE:NAME")]
-Topic = Annotated[str, typer.Argument(help="The topic the group reads, or several with commas between them.")]
-Group = Annotated[str, typer.Argument(help="The group.")]
+Topic = Annotated[str, argument("The topic the group reads, or several with commas between them.")]
+Group = Annotated[str, argument("The group.")]
 Database = Annotated[str | None, setting("--inbox-url", "SQLAlchemy URL of the handler's database.")]
 
 
@@ -113,12 +113,10 @@ def _lag_lines(group: str, lag: Lag) -> Iterator[str]:
 def reset(
     topic: Topic,
     group: Group,
-    to: Annotated[
-        str, typer.Option("--to", help="beginning, end, a time (ISO 8601 with zone), or offsets: 0=12,1=30.")
-    ],
+    to: Annotated[str, option("--to", "beginning, end, a time (ISO 8601 with zone), or offsets: 0=12,1=30.")],
     database: Database = None,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Empty the group's inbox in --inbox-url, so that events are handled again.")
+        bool, option("--forget", "Empty the group's inbox in --inbox-url, so that events are handled again.")
     ] = False,
 ) -> None:
     """Move a group without members to another place of its topics.

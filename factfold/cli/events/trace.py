@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from factfold import on_demand
 from factfold.cli.events.entry_display import console_of_stdout, trace_as_json
 from factfold.cli.events.logs_to_read import opened_logs
 from factfold.cli.events.store import Schema
 from factfold.cli.keys import TopicKeys
-from factfold.cli.options import setting
+from factfold.cli.options import argument, option, setting
 from factfold.cli.show import Out, as_pairs, as_utc, echo, printable
 
 if TYPE_CHECKING:
@@ -23,17 +21,16 @@ if TYPE_CHECKING:
 
 
 def trace(
-    correlation: Annotated[str, typer.Argument(help="The correlation id of the conversation.")],
+    correlation: Annotated[str, argument("The correlation id of the conversation.")],
     keys: TopicKeys,
     out: Out,
     databases: Annotated[list[str] | None, setting("--store-url", "A store's SQLAlchemy URL. May be repeated.")] = None,
-    topics: Annotated[list[str] | None, typer.Option("--topic", help="Read this topic too. May be repeated.")] = None,
+    topics: Annotated[list[str] | None, option("--topic", "Read this topic too. May be repeated.")] = None,
     handlers: Annotated[
-        list[str] | None,
-        setting("--inbox-url", "A database with an inbox, to say what groups did. May be repeated."),
+        list[str] | None, setting("--inbox-url", "A database with an inbox, to say what groups did. May be repeated.")
     ] = None,
     schema: Schema = None,
-    data: Annotated[bool, typer.Option("--data", help="The fields of each event too.")] = False,
+    data: Annotated[bool, option("--data", "The fields of each event too.")] = False,
 ) -> None:
     """Show what a conversation led to, each step below its cause.
 

@@ -13,7 +13,7 @@ import typer
 
 from eventstore.deadletters import by_cause
 from factfold.cli.letters.dlq_homes import Definition, Home, contents_as_json, edited_payload, opened_letters
-from factfold.cli.options import Commands, Yes, confirm
+from factfold.cli.options import Commands, Yes, confirm, option
 from factfold.cli.show import Out, answer, progress
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 app = Commands("Dead letters: records and events that were given up.")
 
-Ids = Annotated[list[str] | None, typer.Option("--id", help="A letter's id, as list shows it. Give it several times.")]
-All = Annotated[bool, typer.Option("--all", help="All open letters.")]
-By = Annotated[str | None, typer.Option("--by", help="The name to record. Default: user and host.")]
+Ids = Annotated[list[str] | None, option("--id", "A letter's id, as list shows it. Give it several times.")]
+All = Annotated[bool, option("--all", "All open letters.")]
+By = Annotated[str | None, option("--by", "The name to record. Default: user and host.")]
 
 _SHOWN: Final = 5
 
@@ -42,7 +42,7 @@ class To(StrEnum):
 def list_(
     home: Home,
     out: Out,
-    letters: Annotated[bool, typer.Option("--letters", help="Each letter instead of each cause.")] = False,
+    letters: Annotated[bool, option("--letters", "Each letter instead of each cause.")] = False,
 ) -> None:
     """Show the open letters, grouped by their cause."""
     with opened_letters(home) as opened:
@@ -57,9 +57,7 @@ def list_(
 
 
 @app.command()
-def show(
-    home: Home, letter_id: Annotated[str, typer.Option("--id", help="The letter's id, as list shows it.")], out: Out
-) -> None:
+def show(home: Home, letter_id: Annotated[str, option("--id", "The letter's id, as list shows it.")], out: Out) -> None:
     """Show a letter: cause, place, attempts, headers and decoded payload, personal values masked."""
     with opened_letters(home) as opened:
         fields = contents_as_json(opened.show(letter_id))
@@ -77,12 +75,9 @@ def replay(
     out: Out,
     ids: Ids = None,
     every: All = False,
-    to: Annotated[
-        To | None, typer.Option("--to", help="Default: the group, or the branch of each letter of branches.")
-    ] = None,
+    to: Annotated[To | None, option("--to", "Default: the group, or the branch of each letter of branches.")] = None,
     edit: Annotated[
-        Path | None,
-        typer.Option("--edit", help="JSON file with another payload for the one letter.", exists=True, dir_okay=False),
+        Path | None, option("--edit", "JSON file with another payload for the one letter.", exists=True, dir_okay=False)
     ] = None,
     branches: Definition = None,
     by: By = None,
@@ -105,7 +100,7 @@ def discard(
     out: Out,
     ids: Ids = None,
     every: All = False,
-    why: Annotated[str | None, typer.Option("--why", help="The reason, for the record.")] = None,
+    why: Annotated[str | None, option("--why", "The reason, for the record.")] = None,
     by: By = None,
     yes: Yes = False,
 ) -> None:

@@ -16,7 +16,7 @@ import projections
 from eventstore.errors import InvalidEventData
 from eventstore.fields.plain_json import dump_plain, load_plain
 from factfold import on_demand
-from factfold.cli.options import chosen_by, definition, setting
+from factfold.cli.options import argument, chosen_by, definition, option, setting
 from factfold.cli.running import reached_settings
 from factfold.cli.views.branches import load_branches
 from factfold.cli.views.opened_views import opened_views
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Definition = Annotated[
     str | None,
-    definition("The definition of the branches, to replay letters into them.", "branches", option="--branches"),
+    definition("The definition of the branches, to replay letters into them.", "branches", name="--branches"),
 ]
 
 
@@ -43,17 +43,16 @@ class HomeKind(StrEnum):
 class Home:
     """What the options say of the home."""
 
-    topic: Annotated[str, typer.Argument(help="The topic whose records were given up.")]
+    topic: Annotated[str, argument("The topic whose records were given up.")]
     group: Annotated[
-        str | None,
-        typer.Argument(help="The group that gave them up: a subscription's or a projection's. None for branches."),
+        str | None, argument("The group that gave them up: a subscription's or a projection's. None for branches.")
     ] = None
     home: Annotated[
         HomeKind | None,
-        typer.Option(
+        option(
             "--home",
+            "Where the letters are. Default: where --inbox-url or --views-url says, else in a topic.",
             callback=chosen_by({"database": HomeKind.INBOX, "views_url": HomeKind.VIEWS}, otherwise=HomeKind.TOPIC),
-            help="Where the letters are. Default: where --inbox-url or --views-url says, else in a topic.",
         ),
     ] = None
     database: Annotated[
@@ -65,8 +64,7 @@ class Home:
     ] = None
     schema: Annotated[str | None, setting("--store-schema", "That store's database schema (PostgreSQL).")] = None
     views_url: Annotated[
-        str | None,
-        setting("--views-url", "SQLAlchemy URL of a projection's views, for the records it has set aside."),
+        str | None, setting("--views-url", "SQLAlchemy URL of a projection's views, for the records it has set aside.")
     ] = None
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-
 from eventstore.extras import require_extra
 from factfold.cli.cdc.connectors import Sides
 from factfold.cli.definitions import complete_package
 from factfold.cli.events.store import MaybeStore
 from factfold.cli.events.subscriptions import Database as InboxUrl
-from factfold.cli.options import setting
+from factfold.cli.options import argument, option, setting
 from factfold.cli.running import brokers_are_named, log_to_stderr, stop_on_signal
 from factfold.cli.show import Out, echo
 from factfold.console.definitions import find_definitions
@@ -28,25 +26,22 @@ def console(
     sides: Sides,
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="What the service declares: a package, a module, or a definition as module:name. May be several.",
-            metavar="PACKAGE",
+        argument(
+            "What the service declares: a package, a module, or a definition as module:name. May be several.",
+            "PACKAGE",
             autocompletion=complete_package,
         ),
     ] = None,
     views_url: Annotated[str | None, setting("--views-url", "Where the views are.")] = None,
     inbox_url: InboxUrl = None,
     checkpoints: Annotated[Path | None, setting("--checkpoints", "Folder of the routers.")] = None,
-    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="The port. 0 takes a free one.")] = PORT,
+    host: Annotated[str, option("--host", "The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option("--port", "The port. 0 takes a free one.")] = PORT,
     allowed_hosts: Annotated[
-        list[str] | None,
-        typer.Option("--allow-host", help="A further host and port that browsers use: console.internal:8700."),
+        list[str] | None, option("--allow-host", "A further host and port that browsers use: console.internal:8700.")
     ] = None,
-    allow_actions: Annotated[
-        bool, typer.Option("--allow-actions", help="Allow restarts, resets, replays and cut-overs.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the URL and write the log as JSON.")] = False,
+    allow_actions: Annotated[bool, option("--allow-actions", "Allow restarts, resets, replays and cut-overs.")] = False,
+    as_json: Annotated[bool, option("--json", "Print the URL and write the log as JSON.")] = False,
 ) -> None:
     """Show a service in a browser: what runs, what is behind and why.
 

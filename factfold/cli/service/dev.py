@@ -8,12 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from factfold import on_demand
 from factfold.cli.definitions import ModuleBroken
 from factfold.cli.keys import StoredKeys
-from factfold.cli.options import Memory, Views
+from factfold.cli.options import Memory, Views, option
 from factfold.cli.running import stop_on_signal
 from factfold.cli.views.projections import Group, load_group
 from factfold.development.dev_loop import DevLoop
@@ -29,7 +27,7 @@ def dev(
     stored: StoredKeys,
     memory: Memory = "1g",
     prepare: Prepare = None,
-    folder: Annotated[Path, typer.Option("--folder", help="The project's folder, whose files are watched.")] = Path(),
+    folder: Annotated[Path, option("--folder", "The project's folder, whose files are watched.")] = Path(),
 ) -> None:
     """Build a group, verify and follow it, again after each change of a file.
 

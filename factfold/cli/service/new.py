@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from factfold.cli.options import argument
 from factfold.cli.show import Out
 from factfold.scaffolding import create_project
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the project and its package, such as shop.")],
+    name: Annotated[str, argument("Name of the project and its package, such as shop.")],
     out: Out,
 ) -> None:
     """Create a project that runs without servers: code, tests, Makefile, settings.

@@ -17,7 +17,7 @@ from factfold import on_demand
 from factfold.cli.definitions import load_aggregate, load_class
 from factfold.cli.events.store import Source, Store
 from factfold.cli.keys import NamedKeys
-from factfold.cli.options import Commands, definition, parse_duration
+from factfold.cli.options import Commands, argument, definition, option, parse_duration
 from factfold.cli.running import Running, Tracing, reached_settings, spans_if, stop_on_signal
 from factfold.cli.show import Out, answer, as_json, echo, printable
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 app = Commands("Process managers: what runs, what waits, what is stuck.")
 
-Name = Annotated[str | None, typer.Argument(help="The process's name, such as fulfilment. Default: all.")]
+Name = Annotated[str | None, argument("The process's name, such as fulfilment. Default: all.")]
 Target = Annotated[str, definition("The process's class, as module:Name.", "process", metavar="MODULE:NAME")]
 
 
@@ -37,11 +37,11 @@ class Repaired:
 
     target: Target
     store: Store
-    instance: Annotated[str | None, typer.Argument(help="The instance's id.", metavar="ID")] = None
-    every: Annotated[bool, typer.Option("--all", help="All instances with a problem.")] = False
-    cause: Annotated[
-        str | None, typer.Option("--cause", help="Those with a problem that has this text, as `list` prints it.")
-    ] = None
+    instance: Annotated[str | None, argument("The instance's id.", "ID")] = None
+    every: Annotated[bool, option("--all", "All instances with a problem.")] = False
+    cause: Annotated[str | None, option("--cause", "Those with a problem that has this text, as `list` prints it.")] = (
+        None
+    )
 
     def each(self, do: Callable[[on_demand.Processes, str, str], InstanceStatus], out: Out) -> None:
         """Repair instances one after the other. One that fails holds up no other."""
@@ -70,16 +70,13 @@ def run(
     running: Running,
     out: Out,
     source: Source = None,
-    kafka: Annotated[
-        bool, typer.Option("--kafka", help="Take events from Kafka's topics, not from the store itself.")
-    ] = False,
+    kafka: Annotated[bool, option("--kafka", "Take events from Kafka's topics, not from the store itself.")] = False,
     topics: Annotated[
-        list[str] | None,
-        typer.Option("--topic", help="The topic of another service, as payment=billing.payment. For --kafka."),
+        list[str] | None, option("--topic", "The topic of another service, as payment=billing.payment. For --kafka.")
     ] = None,
     commands: Annotated[
         list[str] | None,
-        definition("An aggregate whose scheduled commands are sent too.", "aggregate", option="--commands"),
+        definition("An aggregate whose scheduled commands are sent too.", "aggregate", name="--commands"),
     ] = None,
     tracing: Tracing = False,
 ) -> None:
@@ -110,10 +107,10 @@ def list_(
     out: Out,
     process: Name = None,
     stuck: Annotated[
-        str | None, typer.Option("--stuck", help="Only instances with a problem, or idle for so long: 90s, 1h, 2d.")
+        str | None, option("--stuck", "Only instances with a problem, or idle for so long: 90s, 1h, 2d.")
     ] = None,
-    ended: Annotated[bool, typer.Option("--ended", help="Also instances that have ended.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 1000,
+    ended: Annotated[bool, option("--ended", "Also instances that have ended.")] = False,
+    limit: Annotated[int, option("--limit", "How many at most.", min=1)] = 1000,
 ) -> None:
     """List instances, those that are idle longest first. Exit code 3 if --stuck finds any."""
     age = None if stuck is None else parse_duration(stuck)
@@ -133,7 +130,7 @@ def _instance_lines(instances: Sequence[InstanceStatus]) -> Iterator[str]:
 
 @app.command()
 def show(
-    stream: Annotated[str, typer.Argument(help="The instance's stream, such as fulfilment-o1.", metavar="PROCESS-ID")],
+    stream: Annotated[str, argument("The instance's stream, such as fulfilment-o1.", "PROCESS-ID")],
     store: Store,
     out: Out,
 ) -> None:
@@ -173,7 +170,7 @@ def cancel(
     repaired: Repaired,
     out: Out,
     compensate: Annotated[
-        bool, typer.Option("--compensate/--no-compensate", help="Undo what was accepted, or leave it as it is.")
+        bool, option("--compensate/--no-compensate", "Undo what was accepted, or leave it as it is.")
     ] = True,
 ) -> None:
     """End an instance, or all with a problem. Exit code 3 if one of them could not be ended."""
@@ -182,7 +179,7 @@ def cancel(
 
 @app.command()
 def migrate(
-    target: Target, instance: Annotated[str, typer.Argument(help="The instance's id.", metavar="ID")], store: Store,
+    target: Target, instance: Annotated[str, argument("The instance's id.", "ID")], store: Store,
     out: Out,
 ) -> None:  # fmt: skip
     """Move an instance to the newest version of its class, by replaying its inputs. No command is sent again."""

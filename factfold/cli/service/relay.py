@@ -8,12 +8,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 import eventstore
 from factfold import on_demand
 from factfold.cli.events.store import Store
-from factfold.cli.options import Commands
+from factfold.cli.options import Commands, option
 from factfold.cli.running import Served, reached_settings, stop_on_signal
 from factfold.cli.show import Out, answer
 
@@ -29,10 +27,9 @@ def run(
     store: Store,
     served: Served,
     out: Out,
-    once: Annotated[bool, typer.Option("--once", help="Stop when the topics hold every event.")] = False,
+    once: Annotated[bool, option("--once", "Stop when the topics hold every event.")] = False,
     ignored_slots: Annotated[
-        list[str] | None,
-        typer.Option("--ignore-slot", help="A replication slot that is no outbox connector's. May be repeated."),
+        list[str] | None, option("--ignore-slot", "A replication slot that is no outbox connector's. May be repeated.")
     ] = None,
 ) -> None:
     """Publish events and schemas until a signal comes. Start it twice, and the second one stands by."""

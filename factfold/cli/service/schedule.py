@@ -10,7 +10,7 @@ import typer
 
 from factfold import on_demand
 from factfold.cli.events.store import Store
-from factfold.cli.options import Commands
+from factfold.cli.options import Commands, argument, option
 from factfold.cli.show import Out, answer, echo, printable
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 app = Commands("Commands that are sent later: list, retry, cancel.")
 
-CommandId = Annotated[UUID, typer.Argument(help="The command's id, as `list` shows it.", metavar="ID")]
+CommandId = Annotated[UUID, argument("The command's id, as `list` shows it.", "ID")]
 
 
 @app.command("list")
 def list_(
     store: Store,
     out: Out,
-    failed: Annotated[bool, typer.Option("--failed", help="Only commands that failed or were set aside.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 1000,
+    failed: Annotated[bool, option("--failed", "Only commands that failed or were set aside.")] = False,
+    limit: Annotated[int, option("--limit", "How many at most.", min=1)] = 1000,
 ) -> None:
     """List scheduled commands and those of processes, set aside first. Exit code 3 if --failed finds any."""
     with store.opened() as opened:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factfold.cli.options import Commands, setting
+from factfold.cli.options import Commands, argument, option, setting
 from factfold.cli.show import Out, answer, echo
 from factfold.scaffolding import write_docker
 from factfold.stack import LocalStack
@@ -31,12 +31,9 @@ def up(
     out: Out,
     name: Name = "default",
     port: Annotated[
-        list[str] | None,
-        typer.Option("--port", help="Fix a port, such as `postgres=5432`.", metavar="SERVER=N"),
+        list[str] | None, option("--port", "Fix a port, such as `postgres=5432`.", metavar="SERVER=N")
     ] = None,
-    registry: Annotated[bool, typer.Option("--registry", help="Start a Confluent-compatible schema registry too.")] = (
-        False
-    ),
+    registry: Annotated[bool, option("--registry", "Start a Confluent-compatible schema registry too.")] = (False),
 ) -> None:
     """Start the servers that do not run and wait until all answer."""
     began = time.monotonic()
@@ -55,7 +52,7 @@ def status(out: Out, name: Name = "default") -> None:
 
 @app.command()
 def logs(
-    server: Annotated[str, typer.Argument(help="postgres, kafka, connect or registry.")],
+    server: Annotated[str, argument("postgres, kafka, connect or registry.")],
     name: Name = "default",
     lines: Annotated[int, typer.Option("-n", "--lines", min=1, help="How many lines from the end.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing what is added.")] = False,
@@ -69,9 +66,7 @@ def logs(
 
 
 @app.command()
-def createdb(
-    database: Annotated[str, typer.Argument(help="The name of the database.")], out: Out, name: Name = "default"
-) -> None:
+def createdb(database: Annotated[str, argument("The name of the database.")], out: Out, name: Name = "default") -> None:
     """Create a database in the stack's PostgreSQL if it is missing."""
     created = create_database(LocalStack(name).info, database)
     said = f"database {database!r} {'created' if created else 'exists already'}"
@@ -81,7 +76,7 @@ def createdb(
 @app.command()
 def env(
     out: Out,
-    database: Annotated[str, typer.Argument(help="The database of your service. See createdb.")] = "postgres",
+    database: Annotated[str, argument("The database of your service. See createdb.")] = "postgres",
     name: Name = "default",
 ) -> None:
     """Print the variables that other commands read, password included: eval "$(factfold stack env shop)"."""
@@ -93,10 +88,8 @@ def env(
 
 @app.command()
 def psql(
-    database: Annotated[str, typer.Argument(help="The database. See createdb.")] = "postgres",
-    arguments: Annotated[
-        list[str] | None, typer.Argument(help="Arguments of psql, after --.", metavar="-- ARGUMENTS")
-    ] = None,
+    database: Annotated[str, argument("The database. See createdb.")] = "postgres",
+    arguments: Annotated[list[str] | None, argument("Arguments of psql, after --.", "-- ARGUMENTS")] = None,
     name: Name = "default",
 ) -> None:
     """Open psql in a database of the stack's PostgreSQL: factfold stack psql shop -- -c "SELECT 1"."""
@@ -111,11 +104,10 @@ def psql(
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(help="The folder, made if it is missing.")],
+    folder: Annotated[Path, argument("The folder, made if it is missing.")],
     out: Out,
     service: Annotated[
-        str | None,
-        typer.Option("--service", help="A package of `factfold new`: write its own compose file and image too."),
+        str | None, option("--service", "A package of `factfold new`: write its own compose file and image too.")
     ] = None,
 ) -> None:
     """Write the same servers for Docker into the folder `docker` of a folder. Existing files are replaced."""
@@ -143,7 +135,7 @@ def _variables(info: StackInfo, database: str) -> dict[str, str]:
 @app.command()
 def down(
     name: Name = "default",
-    purge: Annotated[bool, typer.Option("--purge", help="Remove data, logs and secrets too.")] = False,
+    purge: Annotated[bool, option("--purge", "Remove data, logs and secrets too.")] = False,
 ) -> None:
     """Stop the servers that `up` started. Data stays without --purge."""
     stopped = LocalStack(name).down(purge=purge)

@@ -12,6 +12,7 @@ import typer
 
 from eventstore.errors import DeclarationError
 from factfold.cli.definitions import complete_package
+from factfold.cli.options import argument, option
 from factfold.cli.running import RestartLimit, stop_on_signal
 from factfold.development.parts import LeftOut, Part, parts_of
 from factfold.development.preparing import Prepare, prepare_new_store
@@ -24,20 +25,16 @@ if TYPE_CHECKING:
 
 Package = Annotated[
     str | None,
-    typer.Argument(
-        help="The service's package. Default: the one of this folder.",
-        metavar="PACKAGE",
-        autocompletion=complete_package,
-    ),
+    argument("The service's package. Default: the one of this folder.", "PACKAGE", autocompletion=complete_package),
 ]
 
 
 def up(
     package: Package = None,
-    logs: Annotated[Path, typer.Option("--logs", help="Folder of the parts' logs.")] = Path(".factfold/logs"),
+    logs: Annotated[Path, option("--logs", "Folder of the parts' logs.")] = Path(".factfold/logs"),
     prepare: Prepare = None,
     restarts: RestartLimit = 8,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")] = False,
+    as_json: Annotated[bool, option("--json", "Print JSON, one object a line.")] = False,
 ) -> None:
     """Run all parts of a service together, until a signal comes.
 

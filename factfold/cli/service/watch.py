@@ -13,7 +13,7 @@ import typer
 import eventstore
 from factfold import on_demand
 from factfold.cli.events.store import MaybeStore, existing_store
-from factfold.cli.options import Commands, setting
+from factfold.cli.options import Commands, argument, option, setting
 from factfold.cli.running import LOCAL, MetricsHost, MetricsPort, stop_on_signal
 from factfold.cli.show import Out
 from factfold.cli.views.opened_views import log_of, opened_views
@@ -37,13 +37,13 @@ def run(
     views_url: Annotated[str | None, setting("--views-url", "Where the views are, as for projections run.")] = None,
     kafka: Annotated[
         bool | None,
-        typer.Option(
+        option(
             "--kafka/--no-kafka",
-            help="Look at Kafka: dead-letter topics, and what waits for views. Default: unless all you name is SQLite.",
+            "Look at Kafka: dead-letter topics, and what waits for views. Default: unless all you name is SQLite.",
             show_default=False,
         ),
     ] = None,
-    every: Annotated[float, typer.Option("--every", min=1, help="Seconds between two looks.")] = 15.0,
+    every: Annotated[float, option("--every", "Seconds between two looks.", min=1)] = 15.0,
     metrics_port: MetricsPort = _PORT,
     metrics_host: MetricsHost = LOCAL,
 ) -> None:
@@ -70,7 +70,7 @@ def run(
 
 
 @app.command()
-def export(folder: Annotated[Path, typer.Argument(help="The folder, made if it is missing.")], out: Out) -> None:
+def export(folder: Annotated[Path, argument("The folder, made if it is missing.")], out: Out) -> None:
     """Write the alert rules for Prometheus and the dashboard for Grafana into a folder. Existing files are replaced."""
     written = [str(file) for file in write_monitoring(folder)]
     out.show({"files": written}, written)

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 import eventstore
 import projections
-from factfold.cli.options import Commands, Memory, Yes, confirm, parse_duration, setting
+from factfold.cli.options import Commands, Memory, Yes, argument, confirm, option, parse_duration, setting
 from factfold.cli.running import Served, reached_settings, stop_on_signal
 from factfold.cli.show import Out, answer
 from factfold.stack import delta_jars, spark_jars
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 app = Commands("Topics in columns next to Kafka, from which views are rebuilt.")
 
-Topics = Annotated[list[str], typer.Argument(help="The topics.", metavar="TOPIC")]
+Topics = Annotated[list[str], argument("The topics.", "TOPIC")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +45,10 @@ class Appending:
     """How records are appended."""
 
     max_offsets: Annotated[
-        int | None,
-        typer.Option("--max-offsets", min=1, help="Offsets of one append. A killed archiver repeats at most so many."),
+        int | None, option("--max-offsets", "Offsets of one append. A killed archiver repeats at most so many.", min=1)
     ] = None
     incomplete: Annotated[
-        bool, typer.Option("--incomplete", help="Archive what is left of a topic whose first records are deleted.")
+        bool, option("--incomplete", "Archive what is left of a topic whose first records are deleted.")
     ] = False
 
     @contextmanager
@@ -69,7 +66,7 @@ def run(
     appending: Appending,
     served: Served,
     out: Out,
-    every: Annotated[float, typer.Option("--every", min=1, help="Seconds between two looks at the topics.")] = 10.0,
+    every: Annotated[float, option("--every", "Seconds between two looks at the topics.", min=1)] = 10.0,
 ) -> None:
     """Archive what the topics get until a signal comes. Killed at any moment, it goes on exactly where it was."""
     stop = stop_on_signal()
@@ -132,14 +129,12 @@ def optimize(topics: Topics, place: Place, out: Out) -> None:
 
 @app.command("release-topic")
 def release(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Annotated[str, argument("The topic.")],
     place: Place,
-    retention: Annotated[
-        str, typer.Option("--retention", help="How long the topic retains a record from now on: 36h, 30d.")
-    ],
+    retention: Annotated[str, option("--retention", "How long the topic retains a record from now on: 36h, 30d.")],
     out: Out,
     wait: Annotated[
-        str, typer.Option("--wait", help="How long an archiver may take to come to the topic's end: 30s, 5m.")
+        str, option("--wait", "How long an archiver may take to come to the topic's end: 30s, 5m.")
     ] = "30s",
     yes: Yes = False,
 ) -> None:

@@ -9,15 +9,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 import eventstore
 import projections
 from eventstore import Restarts
 from eventstore.errors import BrokerUnreachable
 from factfold import on_demand
 from factfold.cli.definitions import load_definition
-from factfold.cli.options import Commands, Memory, definition, setting
+from factfold.cli.options import Commands, Memory, definition, option, setting
 from factfold.cli.running import Running, reached_settings, stop_on_signal
 from factfold.cli.show import Out
 from factfold.stack import spark_jars
@@ -51,10 +49,10 @@ def run(
     checkpoints: Checkpoints,
     running: Running,
     out: Out,
-    mode: Annotated[Mode, typer.Option("--mode", help="micro-batch needs fewer slots.")] = Mode.REAL_TIME,
-    start: Annotated[Start, typer.Option("--start", help="Where the very first start begins.")] = Start.BEGINNING,
+    mode: Annotated[Mode, option("--mode", "micro-batch needs fewer slots.")] = Mode.REAL_TIME,
+    start: Annotated[Start, option("--start", "Where the very first start begins.")] = Start.BEGINNING,
     batch_seconds: Annotated[
-        int | None, typer.Option("--batch-seconds", min=5, help="How long a batch of real-time mode lasts.")
+        int | None, option("--batch-seconds", "How long a batch of real-time mode lasts.", min=5)
     ] = None,
     master: Annotated[str | None, setting("--spark-master", "Default: enough local slots.")] = None,
     memory: Memory = "1g",

@@ -8,12 +8,10 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 import projections
 from eventstore.errors import DeclarationError
 from factfold import on_demand
-from factfold.cli.options import Views, definition
+from factfold.cli.options import Views, argument, definition, option
 from factfold.cli.show import Out, answer
 from factfold.cli.views.comparisons import as_plain, comparison_lines, without_personal
 from factfold.cli.views.opened_views import add_lag, open_log, opened_views, require_serving
@@ -57,9 +55,7 @@ def status(
     group: Annotated[
         str | None, definition("One group, by its name or as module:name. Default: all.", "projections")
     ] = None,
-    lag: Annotated[
-        bool, typer.Option("--lag", help="Ask the log too: how many records wait, and for how long.")
-    ] = False,
+    lag: Annotated[bool, option("--lag", "Ask the log too: how many records wait, and for how long.")] = False,
 ) -> None:
     """Show every generation: its progress, what its view topics lack, whether it is paused, which runner holds it."""
     name = None if group is None else _name_of(group)
@@ -109,11 +105,11 @@ def _waiting(lag: dict[str, int], seconds: float | None) -> str:
 @app.command()
 def finals(
     group: Name,
-    view: Annotated[str, typer.Argument(help="A view of the group with final results.")],
+    view: Annotated[str, argument("A view of the group with final results.")],
     views_url: Views,
     out: Out,
-    late: Annotated[bool, typer.Option("--late", help="Show the changes that came too late instead.")] = False,
-    after: Annotated[int, typer.Option("--after", help="Only rows with a greater number (seq).")] = 0,
+    late: Annotated[bool, option("--late", "Show the changes that came too late instead.")] = False,
+    after: Annotated[int, option("--after", "Only rows with a greater number (seq).")] = 0,
 ) -> None:
     """Show the final results of a view in the order they were given out, or the changes that came too late."""
     name = _name_of(group)
@@ -174,7 +170,7 @@ def drop(
     views_url: Views,
     out: Out,
     generation: Annotated[
-        int | None, typer.Option("--generation", help="This one, retired or unfinished. Default: every retired one.")
+        int | None, option("--generation", "This one, retired or unfinished. Default: every retired one.")
     ] = None,
 ) -> None:
     """Delete generations that no longer serve. You cannot roll back to them afterwards."""
@@ -210,9 +206,9 @@ def _set_paused(group: str, views_url: str, out: Out, *, paused: bool) -> None:
 @app.command("as-of")
 def as_of(
     group: Group,
-    view: Annotated[str, typer.Argument(help="A history of the group: history('customer_history', …).")],
+    view: Annotated[str, argument("A history of the group: history('customer_history', …).")],
     views_url: Views,
-    at: Annotated[str, typer.Option("--at", help="The time, with its zone: 2026-11-26T12:00:00Z.")],
+    at: Annotated[str, option("--at", "The time, with its zone: 2026-11-26T12:00:00Z.")],
     out: Out,
 ) -> None:
     """Show the rows of a history that were valid at a time, without Spark."""
@@ -235,7 +231,7 @@ def _plain(value: Any) -> Any:
 @app.command()
 def explain(
     group: Group,
-    view: Annotated[str, typer.Argument(help="A view of the group.")],
+    view: Annotated[str, argument("A view of the group.")],
     views_url: Views,
     out: Out,
 ) -> None:

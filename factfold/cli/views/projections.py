@@ -9,14 +9,12 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 import projections
 from eventstore.errors import DeclarationError
 from factfold import on_demand
 from factfold.cli.definitions import load_definition
 from factfold.cli.keys import StoredKeys
-from factfold.cli.options import Commands, Memory, Views, definition, setting
+from factfold.cli.options import Commands, Memory, Views, definition, option, setting
 from factfold.cli.running import MetricsFile, Running, ended_by_signals, reached_settings, stop_on_signal
 from factfold.cli.show import Out, answer, progress
 from factfold.cli.views.comparisons import as_plain, comparison_lines, row_lines, without_personal
@@ -46,8 +44,7 @@ class Place:
     memory: Memory = "2g"
     stored: StoredKeys = dataclasses.field(default_factory=StoredKeys)
     archive: Annotated[
-        str | None,
-        setting("--archive", "Archive of the topics (factfold archive): what it holds is read from there."),
+        str | None, setting("--archive", "Archive of the topics (factfold archive): what it holds is read from there.")
     ] = None
 
 
@@ -58,9 +55,9 @@ def rebuild(
     out: Out,
     cut_over: Annotated[
         bool | None,
-        typer.Option(
+        option(
             "--cutover/--no-cutover",
-            help="Let the new views serve even if rows differ, or leave that to diff and cutover. "
+            "Let the new views serve even if rows differ, or leave that to diff and cutover. "
             "Default: they serve, unless rows of an unchanged definition differ.",
             show_default=False,
         ),
@@ -112,7 +109,7 @@ def run(
     place: Place,
     running: Running,
     out: Out,
-    once: Annotated[bool, typer.Option("--once", help="Stop when the view has caught up.")] = False,
+    once: Annotated[bool, option("--once", "Stop when the view has caught up.")] = False,
 ) -> None:
     """Keep the group's views up to date until a signal comes. Builds them first if there are none.
 
