@@ -53,6 +53,11 @@ class Out:
         for line in said if not self.as_json else (json.dumps(as_json(value)) for value in values):
             echo(line)
 
+    def counts(self, report: Any) -> None:
+        """Print the counts of a report, each with its name."""
+        counts = dataclasses.asdict(report)
+        self.show(counts, ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+
     def state(self, state: str, said: str | None = None, **more: Any) -> None:
         """Say that a command which runs for long has come to a state. The text goes to stderr."""
         echo(json.dumps({"state": state, **more}) if self.as_json else said or state, err=not self.as_json)

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -125,13 +125,5 @@ def _wait(process: subprocess.Popen[str]) -> None:
 
 
 def _variables(places: Places) -> dict[str, str]:
-    given = {
-        "FACTFOLD_STORE_URL": places.store_url,
-        "FACTFOLD_STORE_SCHEMA": places.store_schema,
-        "FACTFOLD_VIEWS_URL": places.views_url,
-        "FACTFOLD_CONNECT_URL": places.connect_url,
-        "FACTFOLD_SOURCE_URL": places.source_url,
-        "FACTFOLD_INBOX_URL": places.inbox_url,
-        "FACTFOLD_CHECKPOINTS": None if places.checkpoints is None else str(places.checkpoints),
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in asdict(places).items() if name != "kafka" and value is not None}
+    return {f"FACTFOLD_{name}".upper(): str(value) for name, value in given.items()}

@@ -92,13 +92,13 @@ class Clients(Closing):
     @property
     def store(self) -> SqlEventStore:
         """The event store, without keys: personal values stay sealed."""
-        url = _required(self.places.store_url, "the event store", "store_url", "FACTFOLD_STORE_URL")
+        url = self._address("store_url", "the event store")
         return self._hold("store", lambda: self._opened.enter_context(existing_store(url, self.places.store_schema)))
 
     @property
     def views(self) -> SqlTableStore:
         """The database of the views."""
-        url = _required(self.places.views_url, "the views", "views_url", "FACTFOLD_VIEWS_URL")
+        url = self._address("views_url", "the views")
         return self._hold("views", lambda: _opened_views(self._opened, url))
 
     @property
@@ -106,7 +106,7 @@ class Clients(Closing):
         """The Connect worker, asked once, with little patience."""
         from cdc import ConnectClient  # needs the extra cdc, which a console without connectors does without
 
-        url = _required(self.places.connect_url, "Kafka Connect", "connect_url", "FACTFOLD_CONNECT_URL")
+        url = self._address("connect_url", "Kafka Connect")
         opening = partial(ConnectClient, url, timeout=_CONNECT_SECONDS, patience=_CONNECT_SECONDS)
         return self._hold("connect", lambda: self._opened.enter_context(opening()))
 
@@ -140,7 +140,7 @@ class Clients(Closing):
     @property
     def log(self) -> OpenKafkaLog | OpenStoreLog:
         """The log that the views are made from: their own SQLite file, or Kafka."""
-        url = _required(self.places.views_url, "the views", "views_url", "FACTFOLD_VIEWS_URL")
+        url = self._address("views_url", "the views")
         settings = None if on_demand.sqlite_path(url) else self.settings
         return self._hold("log", lambda: self._closing(open_log(url, settings)))
 
@@ -156,6 +156,12 @@ class Clients(Closing):
         """Let every client go."""
         self._held.clear()
         self._opened.close()
+
+    def _address(self, setting: str, what: str) -> str:
+        value: str | None = getattr(self.places, setting)
+        if value is None:
+            raise _not_configured(what, setting, f"FACTFOLD_{setting}".upper())
+        return value
 
     def _closing(self, opened: C) -> C:
         self._opened.callback(opened.close)
@@ -173,12 +179,6 @@ def _opened_views(opened: ExitStack, url: str) -> SqlTableStore:
     store: SqlTableStore = opened.enter_context(opened_views(url))  # type: ignore[assignment]  # of a database
     store.prepare()
     return store
-
-
-def _required(value: str | None, what: str, setting: str, variable: str) -> str:
-    if value is None:
-        raise _not_configured(what, setting, variable)
-    return value
 
 
 def _not_configured(what: str, setting: str, variable: str) -> NotConfigured:

@@ -131,12 +131,12 @@ def restart(
             if names and failed and client.status(name).failure is None:
                 show(client.status(name), out, "left alone")
                 continue
-            own, notes = shared.of_its_own(source, client.config(name))
-            show(cdc.restart(client, name, source=own, timeout=timeout), out, "restarted", notes=notes)
+            status, notes = shared.restarted(client, name, source, timeout=timeout)
+            show(status, out, "restarted", notes=notes)
 
 
 def _failed(client: ConnectClient) -> list[str]:
-    failed = [name for name, (_, status) in client.overview().items() if status.failure is not None]
+    failed = shared.failed_names(client)
     if not failed:
         echo("no connector has FAILED", err=True)
     return failed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -25,11 +24,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from cdc import ComparisonProgress, Connector, PostgresSource, TableComparison
+    from cdc import ComparisonProgress, Connector, TableComparison
     from cdc.comparing.report import OnProgress
     from cdc.comparing.state import StateTable
-    from cdc.source.signals import Signals
-    from eventstore.settings import Settings
 
 __all__ = ["app"]
 
@@ -80,11 +77,16 @@ def compare(
             )
         else:
             named, url = _given(reference, source_url)
-            engine = opened.enter_context(database(url))
-            comparison = _Comparison(engine, states, brokers(), timeout, on_progress, stack)
+            engine, settings = opened.enter_context(database(url)), brokers()
             for source, chosen in _sources(declared(named, stack), named, engine, tables):
-                signals = _signals(opened, comparison, source, connect_url) if repair else None
-                comparisons += comparison.of(source, chosen, signals)
+                signals = None
+                if repair:
+                    client = opened.enter_context(worker(connect_url, stack=stack))
+                    signals = cdc.Signals(engine, source, settings, client, schemas=schemas_of(settings))
+                comparisons += cdc.compare(
+                    engine, source, states, settings, tables=chosen, patience=timeout, repair=signals,
+                    on_progress=on_progress,
+                )  # fmt: skip
     _require_compared(comparisons, groups)
     if metrics_file is not None:
         from factfold.watching.results import write_compared  # needs the extra metrics
@@ -92,31 +94,6 @@ def compare(
         write_compared(str(metrics_file), comparisons)
     out.each((as_plain(one, show=show) for one in comparisons), lines_of(comparisons, show=show))
     answer(all(one.equal for one in comparisons))
-
-
-@dataclass(frozen=True)
-class _Comparison:
-    """What all sources of one command are compared with."""
-
-    engine: Engine
-    states: Sequence[StateTable]
-    settings: Settings
-    patience: float
-    on_progress: OnProgress
-    stack: str | None = None
-
-    def of(self, source: PostgresSource, tables: Sequence[str], signals: Signals | None) -> Sequence[TableComparison]:
-        """Compare some tables of a source."""
-        return cdc.compare(
-            self.engine,
-            source,
-            self.states,
-            self.settings,
-            tables=tables,
-            patience=self.patience,
-            repair=signals,
-            on_progress=self.on_progress,
-        )
 
 
 def _given(reference: str | None, source_url: str | None) -> tuple[str, str]:
@@ -152,13 +129,6 @@ def _sources(
         ours[0].topic(table)  # says which tables there are
     chosen = ((one, [table for table in one.tables if table in (tables or one.tables)]) for one in ours)
     return [(one, names) for one, names in chosen if names]
-
-
-def _signals(
-    opened: ExitStack, comparison: _Comparison, source: PostgresSource, connect_url: str | None
-) -> cdc.Signals:
-    client, settings = opened.enter_context(worker(connect_url, stack=comparison.stack)), comparison.settings
-    return cdc.Signals(comparison.engine, source, settings, client, schemas=schemas_of(settings))
 
 
 def _require_compared(comparisons: Sequence[TableComparison], groups: list[str]) -> None:

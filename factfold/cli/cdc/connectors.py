@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -106,14 +106,9 @@ def _address(url: str | None, stack: str | None) -> str:
     return own
 
 
-@contextmanager
-def maybe_database(url: str | None) -> Iterator[Engine | None]:
+def maybe_database(url: str | None) -> AbstractContextManager[Engine | None]:
     """Open the connectors' database, if its URL was given; SourceNotReady for a URL that is none."""
-    if url is None:
-        yield None
-        return
-    with database(url) as engine:
-        yield engine
+    return nullcontext() if url is None else database(url)
 
 
 def brokers_at(servers: str) -> eventstore.Settings:
@@ -186,6 +181,19 @@ def _loaded(reference: str) -> Any:
 def _unloaded(message: str, reference: str) -> InvalidConnector:
     remedy = "name a .toml file, or module:attribute as Python imports it from here"
     return InvalidConnector(message, remedy=remedy, place=reference)
+
+
+def failed_names(client: cdc.ConnectClient) -> list[str]:
+    """The connectors with a part that FAILED."""
+    return [name for name, (_, status) in client.overview().items() if status.failure is not None]
+
+
+def restarted(
+    client: cdc.ConnectClient, name: str, source: Engine | None, *, timeout: float
+) -> tuple[ConnectorStatus, tuple[str, ...]]:
+    """Start a connector again, with a look into its source; give its states and notes."""
+    own, notes = of_its_own(source, client.config(name))
+    return cdc.restart(client, name, source=own, timeout=timeout), notes
 
 
 def show(status: ConnectorStatus, out: Out, *did: str, notes: Iterable[str] = ()) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +22,6 @@ from factfold.cli.show import Out, echo
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from eventstore.delivery import DeliveryReport
     from eventstore.delivery.source import Lag
     from eventstore.delivery.subscriptions import Start
     from eventstore.kafka.groups import GroupStatus
@@ -59,10 +57,10 @@ def run(
         report = eventstore.run_subscription(
             declared, stop=stop, settings=settings, engine=engine, keys=keys,
             restarts=Restarts(limit=running.restarts), on_open=lambda: _follow(out),
-            on_batch=lambda report: _tell(report, out), metrics=metrics,
+            on_batch=out.counts, metrics=metrics,
             around=[] if spans is None else [spans.handling],
         )  # fmt: skip
-        _tell(report, out)
+        out.counts(report)
 
 
 def _follow(out: Out) -> None:
@@ -154,11 +152,6 @@ def parse_start(text: str) -> Start:
 def load_subscription(spec: str) -> eventstore.Subscription[..., Any]:
     """The subscription that `module:name` names; DeclarationError says which half is wrong."""
     return load_definition(spec, eventstore.Subscription, what="subscription", example="shop.fraud:review")
-
-
-def _tell(report: DeliveryReport, out: Out) -> None:
-    counts = asdict(report)
-    out.show(counts, ", ".join(f"{count:,} {name}" for name, count in counts.items()))
 
 
 def _forget(database: str | None, topic: str, group: str) -> int:

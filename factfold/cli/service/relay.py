@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -45,8 +44,7 @@ def run(
         with served.metrics(lambda: on_demand.RelayMetrics(store.schema or "store"), look) as metrics:
             relay = on_demand.Relay(opened, settings, ignored_slots=ignored_slots or (), metrics=metrics)
             report = relay.run(stop=stop, once=once, on_state=out.state)
-    counts = dataclasses.asdict(report)
-    out.show(counts, ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    out.counts(report)
 
 
 @app.command()

@@ -33,7 +33,7 @@ def up(
     port: Annotated[
         list[str] | None, option("--port", "Fix a port, such as `postgres=5432`.", metavar="SERVER=N")
     ] = None,
-    registry: Annotated[bool, option("--registry", "Start a Confluent-compatible schema registry too.")] = (False),
+    registry: Annotated[bool, option("--registry", "Start a Confluent-compatible schema registry too.")] = False,
 ) -> None:
     """Start the servers that do not run and wait until all answer."""
     began = time.monotonic()

@@ -13,8 +13,8 @@ from eventstore.deadletters import store_letters
 from eventstore.delivery import Subscriber
 from factfold.console.definitions import find_definitions
 from factfold.console.pages import letters as letters_page
+from factfold.console.pages.letters import HOMES
 from factfold.console.places import Places
-from factfold.console.readings.letters import HOMES
 from factfold.console.sources import Sources
 from projections.stores.layout import aside_table, generation_name
 from projections.stores.sqlite import SqliteTableStore
