@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +15,8 @@ from factfold.cli.running import Served, reached_settings, stop_on_signal
 from factfold.cli.show import Out, answer
 
 if TYPE_CHECKING:
+    from eventstore import Settings, SqlEventStore
     from eventstore.metrics import RelayMetrics
-    from eventstore.relay import RelayStatus
 
 app = Commands("The event store published to Kafka without Kafka Connect.")
 
@@ -51,25 +51,45 @@ def run(
 def status(store: Store, out: Out) -> None:
     """Show which relay publishes, and how many events each topic lacks. Exit code 3 if no relay publishes."""
     with store.made() as opened:
-        status = on_demand.relay_status(opened, eventstore.Settings())
-    out.show(_described(status), _lines(status))
-    answer(status.leader is not None)
+        standing = relay_standing(opened, eventstore.Settings())
+    lines = (f"{one.topic}: {one.waiting:,} events wait, {one.seconds:,.1f} s" for one in standing.categories)
+    out.show(standing, [standing.leader or "nobody publishes", *lines])
+    answer(standing.leader is not None)
 
 
-def _lines(status: RelayStatus) -> Iterator[str]:
-    yield status.leader or "nobody publishes"
-    for category in status.waiting:
-        yield f"{category.topic}: {category.events:,} events wait, {age(category.oldest):,.1f} s"
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the topic of a category lacks: events, and the age of the oldest of them."""
+
+    category: str
+    topic: str
+    waiting: int
+    seconds: float
 
 
-def _described(status: RelayStatus) -> dict[str, object]:
-    categories = [
-        {"category": one.category, "topic": one.topic, "waiting": one.events, "seconds": round(age(one.oldest), 3)}
+@dataclass(frozen=True, slots=True)
+class RelayStanding:
+    """The leader, None if no relay leads, and what waits."""
+
+    leader: str | None
+    categories: tuple[Waiting, ...]
+
+    @property
+    def events(self) -> int:
+        """How many events wait."""
+        return sum(one.waiting for one in self.categories)
+
+    @property
+    def seconds(self) -> float:
+        """The age of the oldest event that waits."""
+        return max((one.seconds for one in self.categories), default=0.0)
+
+
+def relay_standing(store: SqlEventStore, settings: Settings) -> RelayStanding:
+    """Look at the relay of a store, for the command and for the console."""
+    status, now = on_demand.relay_status(store, settings), datetime.now(UTC)
+    waiting = (
+        Waiting(one.category, one.topic, one.events, round(max(0.0, (now - (one.oldest or now)).total_seconds()), 3))
         for one in status.waiting
-    ]
-    return {"leader": status.leader, "categories": categories}
-
-
-def age(oldest: datetime | None) -> float:
-    """The seconds since a time, 0 without one."""
-    return 0.0 if oldest is None else max(0.0, (datetime.now(UTC) - oldest).total_seconds())
+    )
+    return RelayStanding(status.leader, tuple(waiting))

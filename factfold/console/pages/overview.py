@@ -13,7 +13,7 @@ from factfold.console.pages.connectors import CONNECTORS, SLOTS, ConnectorState
 from factfold.console.pages.groups import GROUPS, GroupState
 from factfold.console.pages.letters import OPEN_COUNTS, HomeLine
 from factfold.console.pages.processes import PROCESSES, ProcessState
-from factfold.console.pages.store import RELAY, STORE, RelayState, StoreState
+from factfold.console.pages.store import RELAY, STORE, StoreState
 from factfold.console.pages.subscriptions import SUBSCRIPTIONS, SubscriptionState
 from factfold.console.parts import Part, Problem
 from factfold.console.sources import Look, Reading
@@ -21,6 +21,7 @@ from factfold.console.trends import Trend
 
 if TYPE_CHECKING:
     from cdc.source.catalogue import ReplicationSlot
+    from factfold.cli.service.relay import RelayStanding
 
 Health = Literal["failed", "late", "unknown", "healthy"]
 
@@ -264,7 +265,7 @@ def _store(look: Look, store: StoreState) -> Iterator[Watched]:
     )  # fmt: skip
 
 
-def _relay(look: Look, relay: RelayState) -> Iterator[Watched]:
+def _relay(look: Look, relay: RelayStanding) -> Iterator[Watched]:
     late: Health = "late" if relay.seconds > LATE_SECONDS else "healthy"
     cause, remedy = (None, None) if relay.leader else ("no process publishes events", "factfold relay run")
     yield Watched(

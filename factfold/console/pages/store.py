@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from eventstore.errors import StoreNotPrepared
-from factfold import on_demand
-from factfold.cli.service.relay import age
+from factfold.cli.service.relay import RelayStanding, relay_standing
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
@@ -55,28 +54,17 @@ STORE: Final = Reading(read_store)
 SCHEMAS: Final = Reading(read_schemas)
 
 
-@dataclass(frozen=True, slots=True)
-class RelayState:
-    """The leader, None if no relay leads; events that wait, and the age of the oldest of them."""
-
-    leader: str | None
-    events: int
-    seconds: float
-
-
-def read_relay(clients: Clients) -> RelayState | None:
-    """Return the state of the relay; None for a service without Kafka or with Kafka Connect, which needs none."""
+def read_relay(clients: Clients) -> RelayStanding | None:
+    """Return how the relay stands; None for a service without Kafka or with Kafka Connect, which needs none."""
     if not clients.places.kafka or clients.places.connect_url is not None:
         return None
-    status = on_demand.relay_status(clients.store, clients.settings)
-    seconds = max((age(one.oldest) for one in status.waiting), default=0.0)
-    state = RelayState(status.leader, sum(one.events for one in status.waiting), seconds)
-    ends = clients.offsets.end_offsets(clients.offsets.existing(one.topic for one in status.waiting))
+    standing = relay_standing(clients.store, clients.settings)
+    ends = clients.offsets.end_offsets(clients.offsets.existing(one.topic for one in standing.categories))
     note = clients.trends.note
-    note("relay relay", state.seconds)
-    note("relay relay waiting", float(state.events))
+    note("relay relay", standing.seconds)
+    note("relay relay waiting", float(standing.events))
     note("relay relay published", float(sum(end for partitions in ends.values() for end in partitions.values())))
-    return state
+    return standing
 
 
 RELAY: Final = Reading(read_relay, rest=10.0)
