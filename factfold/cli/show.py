@@ -184,6 +184,15 @@ def late_bar(what: str, *, quick: float = _QUICK_SECONDS) -> Iterator[Tell]:
         yield tell
 
 
+@contextmanager
+def spinner(what: str) -> Iterator[Callable[[str], None]]:
+    """On a terminal, show that work of unknown length goes on, and what it says of itself."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(what) as status:
+        yield status.update
+
+
 def _lines(what: str, *, each_step: bool) -> Tell:
     before, written_at = "", _now()
 

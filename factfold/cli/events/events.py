@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
@@ -21,12 +20,12 @@ from factfold.cli.events.subscriptions import Target, load_subscription
 from factfold.cli.keys import NamedKeys, TopicKeys
 from factfold.cli.options import Commands, argument, definition, option, setting
 from factfold.cli.running import stop_on_signal
-from factfold.cli.show import Out, echo
+from factfold.cli.show import Out, echo, spinner
 from factfold.cli.views.branches import load_branches
 
 if TYPE_CHECKING:
     from eventstore import SqlEventStore, Subscription
-    from eventstore.backends.sql.replaying import ReplayPlan, ReplayReport
+    from eventstore.backends.sql.replaying import ReplayPlan
     from eventstore.inspection.entries import Entry
     from eventstore.inspection.selection import Selection
 
@@ -95,24 +94,19 @@ def replay(
     declared = load_subscription(subscription)
     chosen = choice.selection(from_version=from_version, to_version=to_version)
     _require_choice(chosen, everything=everything or after is not None)
-    reached = None if after is None else on_demand.parse_position(after)
+    begun = None if after is None else on_demand.parse_position(after)
     with ExitStack() as opening:
         opened = opening.enter_context(store.opened(named.keys))
-        again = _replay(opening, opened, declared, chosen, inbox_url, branches, after=reached)
-        if yes:
-            with _watched() as on_progress:
-                _tell_report(again.run(on_progress=on_progress), out)
-        else:
+        again = _replay(opening, opened, declared, chosen, inbox_url, branches, after=begun)
+        if not yes:
             _tell_plan(again.plan(), declared, opened, out)
-
-
-@contextmanager
-def _watched() -> Iterator[Callable[[ReplayReport], None]]:
-    """On a terminal, say how far a replay is while it goes on."""
-    from rich.console import Console
-
-    with Console(stderr=True).status("handling events again") as status:
-        yield lambda report: status.update(f"{report.handled:,} events handled again")
+            return
+        with spinner("handling events again") as tell:
+            report = again.run(on_progress=lambda now: tell(f"{now.handled:,} events handled again"))
+    overtaken = f", {report.overtaken:,} were handled meanwhile" if report.overtaken else ""
+    fields = {"delivered": True, "handled": report.handled, "overtaken": report.overtaken}
+    reached = report.reached and report.reached.text
+    out.show({**fields, "reached": reached}, f"{report.handled:,} events handled again{overtaken}")
 
 
 def _in_store(event: str, place: MaybeStore, keys: TopicKeys) -> Entry:
@@ -203,10 +197,3 @@ def _tell_plan(plan: ReplayPlan, declared: Subscription[..., Any], store: SqlEve
         echo(f"  {kind}: {count:,}")
     print_entries(first, out)
     echo("nothing was delivered: repeat the command with --yes")
-
-
-def _tell_report(report: ReplayReport, out: Out) -> None:
-    reached = report.reached and report.reached.text
-    overtaken = f", {report.overtaken:,} were handled meanwhile" if report.overtaken else ""
-    fields = {"delivered": True, "handled": report.handled, "overtaken": report.overtaken, "reached": reached}
-    out.show(fields, f"{report.handled:,} events handled again{overtaken}")

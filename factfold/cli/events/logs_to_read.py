@@ -55,13 +55,10 @@ class LogPlace:
     @contextmanager
     def opened(self, keys: TopicKeys) -> Iterator[Log]:
         """Open it; DeclarationError without either."""
-        databases, topics = ([], [self.topic]) if self.topic is not None else (_list(self.store.database), [])
+        databases = [self.store.database] if self.store.database is not None and self.topic is None else []
+        topics = [] if self.topic is None else [self.topic]
         with opened_logs(databases, self.store.schema, topics, keys) as (_, logs):
             yield logs[0]
-
-
-def _list(one: str | None) -> list[str]:
-    return [] if one is None else [one]
 
 
 def parse_moment(text: str) -> datetime:

@@ -78,7 +78,9 @@ def opened_letters(home: Home, branches: str | None = None) -> Iterator[Letters]
             store = stack.enter_context(opened_views(_url(home.views_url, "--views-url")))
             yield stack.enter_context(projections.set_aside_letters(store, home.topic, group=home.group or ""))
         elif home.home is HomeKind.INBOX:
-            yield stack.enter_context(_of_store(home))
+            engine = stack.enter_context(on_demand.opened_engine(_url(home.database, "--inbox-url")))
+            own = stack.enter_context(eventstore.SqlEventStore(home.store_url or engine, schema=home.schema))
+            yield stack.enter_context(on_demand.store_letters(own, home.topic, group=home.group or "", engine=engine))
         else:
             yield stack.enter_context(_of_topic(home, branches))
 
@@ -87,16 +89,6 @@ def _url(url: str | None, option: str) -> str:
     if url is None:
         raise typer.BadParameter(f"give {option}, where the letters are")
     return url
-
-
-@contextmanager
-def _of_store(home: Home) -> Iterator[Letters]:
-    with (
-        on_demand.opened_engine(_url(home.database, "--inbox-url")) as engine,
-        eventstore.SqlEventStore(engine if home.store_url is None else home.store_url, schema=home.schema) as store,
-        on_demand.store_letters(store, home.topic, group=home.group or "", engine=engine) as letters,
-    ):
-        yield letters
 
 
 def _of_topic(home: Home, branches: str | None) -> Letters:

@@ -23,14 +23,12 @@ from factfold.discovery import discovered, service_packages
 if TYPE_CHECKING:
     from factfold.discovery import Discovery
 
-Package = Annotated[
-    str | None,
-    argument("The service's package. Default: the one of this folder.", "PACKAGE", autocompletion=complete_package),
-]
-
 
 def up(
-    package: Package = None,
+    package: Annotated[
+        str | None,
+        argument("The service's package. Default: the one of this folder.", "PACKAGE", autocompletion=complete_package),
+    ] = None,
     logs: Annotated[Path, option("--logs", "Folder of the parts' logs.")] = Path(".factfold/logs"),
     prepare: Prepare = None,
     restarts: RestartLimit = 8,
