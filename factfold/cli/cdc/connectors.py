@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import cdc
@@ -201,15 +201,34 @@ def show(status: ConnectorStatus, out: Out, *did: str, notes: Iterable[str] = ()
     notes = list(notes)
     below = [*causes_of(status), *(f"note: {note}" for note in notes)]
     out.show(
-        described(status) | ({"did": did} if did else {}) | {"notes": notes},
+        asdict(standing(status)) | ({"did": did} if did else {}) | {"notes": notes},
         ["  ".join([status.name, *did, status.summary()]), *(f"    {line}" for line in below)],
     )
 
 
-def described(status: ConnectorStatus) -> dict[str, Any]:
-    """A connector's states for JSON."""
-    tasks = [{"id": task.id, "state": task.state, "worker": task.worker_id} for task in status.tasks]
-    return {"name": status.name, "state": status.state, "tasks": tasks, "causes": causes_of(status)}
+@dataclass(frozen=True, slots=True)
+class TaskStanding:
+    """One task of a connector."""
+
+    id: int
+    state: str
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorStanding:
+    """A connector with its tasks, as commands and the console show it; `causes` say why one failed, the root last."""
+
+    name: str
+    state: str
+    tasks: tuple[TaskStanding, ...]
+    causes: tuple[str, ...]
+
+
+def standing(status: ConnectorStatus) -> ConnectorStanding:
+    """What is shown of a connector's states."""
+    tasks = tuple(TaskStanding(task.id, task.state, task.worker_id) for task in status.tasks)
+    return ConnectorStanding(status.name, status.state, tasks, tuple(causes_of(status)))
 
 
 def causes_of(status: ConnectorStatus) -> list[str]:

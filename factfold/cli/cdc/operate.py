@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,7 +43,7 @@ def status(sides: Sides, out: Out, names: MaybeNames = None) -> None:
 
 def _health_json(one: ConnectorHealth) -> dict[str, Any]:
     health = {"well": one.well, "last_event_age_seconds": one.last_event_age, "slot": one.slot, "advice": one.advice}
-    return shared.described(one.status) | health
+    return asdict(shared.standing(one.status)) | health
 
 
 def _health_lines(healths: tuple[ConnectorHealth, ...]) -> Iterator[str]:

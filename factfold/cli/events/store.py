@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = Commands("An event store and its tables.")
 
-MaybeDatabase = Annotated[str | None, setting("--store-url", "SQLAlchemy URL of the store's database.")]
+Database = Annotated[str, setting("--store-url", "SQLAlchemy URL of the store's database.")]
 Schema = Annotated[
     str | None,
     setting("--store-schema", "The store's database schema (PostgreSQL). A tenant's is tenant_ and its name."),
@@ -45,7 +45,7 @@ Version = Annotated[
 class Store:
     """Where an event store is."""
 
-    database: Annotated[str, setting("--store-url", "SQLAlchemy URL of the store's database.")]
+    database: Database
     schema: Schema = None
 
     def opened(self, keys: KeyStore | MasterKeys | None = None, *, source: str | None = None) -> SqlEventStore:
@@ -61,7 +61,7 @@ class Store:
 class MaybeStore:
     """Where an event store is, for a command that can do without."""
 
-    database: MaybeDatabase = None
+    database: Annotated[str | None, setting("--store-url", "SQLAlchemy URL of the store's database.")] = None
     schema: Schema = None
 
 
@@ -69,14 +69,30 @@ class MaybeStore:
 def status(store: Store, out: Out) -> None:
     """Show the version of the tables, the categories, and what readers wait for. Exit code 3 if not up to date."""
     with store.opened() as opened:
-        version = opened.version()
-        categories = opened.categories() if version.is_current else []
-        fence = opened.fence() if version.is_current else None
-    out.show({**asdict(version), "categories": categories, "fence": fence}, _standing(version, categories, fence))
-    answer(version.is_current)
+        standing = store_standing(opened)
+    fields = {"categories": standing.categories, "fence": standing.fence}
+    out.show(asdict(standing.version) | fields, _lines(standing.version, standing.categories, standing.fence))
+    answer(standing.version.is_current)
 
 
-def _standing(version: StoreVersion, categories: list[Category], fence: FenceStatus | None) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class StoreStanding:
+    """The tables' version, and once they are up to date the categories, and what readers wait for."""
+
+    version: StoreVersion
+    categories: Sequence[Category] = ()
+    fence: FenceStatus | None = None
+
+
+def store_standing(store: SqlEventStore) -> StoreStanding:
+    """Look at a store, for the command and for the console."""
+    version = store.version()
+    if not version.is_current:
+        return StoreStanding(version)
+    return StoreStanding(version, tuple(store.categories()), store.fence())
+
+
+def _lines(version: StoreVersion, categories: Sequence[Category], fence: FenceStatus | None) -> Iterator[str]:
     yield f"version {version.installed or 'none'}, this release needs {version.newest}"
     for one in categories:
         yield f"category {one.name}: topic {one.topic}, {one.partitions} partitions"
@@ -164,9 +180,7 @@ def renumber(
 
 
 @app.command()
-def tenants(
-    database: Annotated[str, setting("--store-url", "SQLAlchemy URL of the store's database.")], out: Out
-) -> None:
+def tenants(database: Database, out: Out) -> None:
     """List the tenants that have a store in a database. Exit code 3 if the tables of one are not up to date."""
     engine = on_demand.engine_for(database)
     versions = {tenant: eventstore.tenant_store(engine, tenant).version() for tenant in eventstore.tenants(engine)}

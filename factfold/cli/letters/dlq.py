@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from eventstore.deadletters import by_cause
-from factfold.cli.letters.dlq_homes import Definition, Home, contents_as_json, edited_payload, opened_letters
+from factfold.cli.letters.dlq_homes import (
+    Definition,
+    Home,
+    contents_as_json,
+    edited_payload,
+    open_letters,
+    opened_letters,
+)
 from factfold.cli.options import Commands, Yes, confirm, option
 from factfold.cli.show import Out, answer, progress
 
@@ -45,15 +51,13 @@ def list_(
     letters: Annotated[bool, option("--letters", "Each letter instead of each cause.")] = False,
 ) -> None:
     """Show the open letters, grouped by their cause."""
-    with opened_letters(home) as opened:
-        with progress("reading") as tell:
-            found = list(opened.open(on_progress=tell))
-        place = opened.place
-    causes = by_cause(found)
-    lines = map(_letter_line, found) if letters else map(_cause_lines, causes)
-    head = f"{place}: {len(found):,} open, causes: {len(causes):,}"
+    with opened_letters(home) as opened, progress("reading") as tell:
+        found = open_letters(opened, on_progress=tell)
+    lines = map(_letter_line, found.letters) if letters else map(_cause_lines, found.causes)
+    head = f"{found.place}: {len(found.letters):,} open, causes: {len(found.causes):,}"
     settled = "factfold dlq actions shows settled letters. If there are none, check the names of topic and group"
-    out.show(found if letters else causes, [head, *(lines if found else [settled])], indent=2)
+    said = [head, *(lines if found.letters else [settled])]
+    out.show(found.letters if letters else found.causes, said, indent=2)
 
 
 @app.command()

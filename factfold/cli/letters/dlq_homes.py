@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import eventstore
 import projections
+from eventstore.deadletters import by_cause
 from eventstore.errors import InvalidEventData
 from eventstore.fields.plain_json import dump_plain, load_plain
 from factfold import on_demand
@@ -23,7 +25,8 @@ from factfold.cli.views.opened_views import opened_views
 
 if TYPE_CHECKING:
     from eventstore.deadletters import Letters
-    from eventstore.deadletters.letters import Contents
+    from eventstore.deadletters.causes import Cause
+    from eventstore.deadletters.letters import Action, Contents, Letter
 
 Definition = Annotated[
     str | None,
@@ -97,6 +100,30 @@ def _of_topic(home: Home, branches: str | None) -> Letters:
         return on_demand.group_letters(settings, home.topic, group=home.group)
 
     return projections.branch_letters(settings, home.topic if branches is None else load_branches(branches))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLetters:
+    """The open letters of a home, grouped by their cause; `more` says that there are more than are read."""
+
+    place: str
+    letters: tuple[Letter, ...]
+    causes: tuple[Cause, ...]
+    actions: tuple[Action, ...]
+    more: bool
+
+    @property
+    def main_cause(self) -> str | None:
+        """The most frequent cause in one line, None if no letter is open."""
+        return f"{self.causes[0].error}: {self.causes[0].pattern}" if self.causes else None
+
+
+def open_letters(opened: Letters, *, most: int | None = None, actions: int = 0, **watched: Any) -> OpenLetters:
+    """Read the open letters of a home and what was done with others, the newest action first."""
+    found = list(islice(opened.open(**watched), None if most is None else most + 1))
+    letters = tuple(found[:most])
+    done = tuple(opened.actions())[-actions:] if actions else ()
+    return OpenLetters(opened.place, letters, tuple(by_cause(letters)), done[::-1], len(found) > len(letters))
 
 
 def contents_as_json(contents: Contents) -> dict[str, Any]:

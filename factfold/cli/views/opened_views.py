@@ -77,12 +77,8 @@ def add_lag(log: OpenKafkaLog | OpenStoreLog, rows: Iterable[dict[str, Any]]) ->
     And ``lag_seconds``: the age of the oldest record that comes next, None if no record says it.
     """
     for row in rows:
-        _add(log, row)
-
-
-def _add(log: OpenKafkaLog | OpenStoreLog, row: dict[str, Any]) -> None:
-    topics = [topic for topic in row["progress"] if topic != on_demand.ERASURES]
-    ends = log.end_offsets(topics) if topics else {}
-    seconds = on_demand.waited_seconds(log, row["progress"], ends, now=datetime.now(UTC))
-    row["lag"] = on_demand.waiting_offsets(row["progress"], ends)
-    row["lag_seconds"] = None if seconds is None else round(seconds, 3)
+        topics = [topic for topic in row["progress"] if topic != on_demand.ERASURES]
+        ends = log.end_offsets(topics) if topics else {}
+        seconds = on_demand.waited_seconds(log, row["progress"], ends, now=datetime.now(UTC))
+        row["lag"] = on_demand.waiting_offsets(row["progress"], ends)
+        row["lag_seconds"] = None if seconds is None else round(seconds, 3)

@@ -20,7 +20,15 @@ from cdc.operating.connector_health import committed_offsets
 from cdc.source.catalogue import slot_facts, typed_errors
 from cdc.source.notifications import NotificationReader
 from cdc.source.source_choice import not_of
-from factfold.cli.cdc.connectors import causes_of, failed_names, of_its_own, restarted, worker
+from factfold.cli.cdc.connectors import (
+    ConnectorStanding,
+    causes_of,
+    failed_names,
+    of_its_own,
+    restarted,
+    standing,
+    worker,
+)
 from factfold.console.page import Action, Outcome, Page, Query, chosen, problems_of, required
 from factfold.console.parts import Part, Problem
 from factfold.console.sources import Clients, Look, Reading, Sources
@@ -36,26 +44,13 @@ _TABLES: Final = ("table.include.list", "collection.include.list")
 
 
 @dataclass(frozen=True, slots=True)
-class TaskState:
-    """One task of a connector."""
-
-    id: int
-    state: str
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectorState:
-    """A connector with its tasks; `causes` say why one failed, the root last.
+class ConnectorState(ConnectorStanding):
+    """A connector as commands show it, with what its configuration says.
 
     An `outbox` connector publishes the events of a store, each to the topic of its category.
     """
 
-    name: str
-    state: str
     healthy: bool
-    tasks: tuple[TaskState, ...]
-    causes: tuple[str, ...]
     kind: str
     topic_prefix: str | None
     tables: tuple[str, ...]
@@ -74,14 +69,14 @@ def read_connectors(clients: Clients) -> tuple[ConnectorState, ...]:
 
 
 def _state(info: ConnectorInfo, status: ConnectorStatus) -> ConnectorState:
-    config = info.config
+    config, shown = info.config, standing(status)
     tables = next((config[name] for name in _TABLES if name in config), "")
     return ConnectorState(
-        name=status.name,
-        state=status.state,
+        shown.name,
+        shown.state,
+        shown.tasks,
+        shown.causes,
         healthy=is_well(status, config),
-        tasks=tuple(TaskState(task.id, task.state, task.worker_id) for task in status.tasks),
-        causes=tuple(causes_of(status)),
         kind=config.get("connector.class", info.kind).rpartition(".")[2],
         topic_prefix=config.get("topic.prefix"),
         # Regular expressions, of which ours escape the dot; those that match several tables stay what they are.

@@ -9,18 +9,17 @@ import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import projections
 from eventstore.backends.sql.letters import letter_places
-from eventstore.deadletters import by_cause, store_letters
+from eventstore.deadletters import store_letters
 from eventstore.deadletters.letters import operator
 from eventstore.errors import FactfoldError
 from eventstore.fields.plain_json import dump_plain
 from eventstore.topics import DEAD_LETTERS, dead_letter_topic_of, settled_topic
 from factfold import on_demand
-from factfold.cli.letters.dlq_homes import contents_as_json, edited_payload
+from factfold.cli.letters.dlq_homes import OpenLetters, contents_as_json, edited_payload, open_letters
 from factfold.console.page import Action, FieldWrong, Outcome, Page, Query, chosen, required, whole_number
 from factfold.console.pages.groups import SERVING
 from factfold.console.parts import Part, Problem
@@ -29,7 +28,6 @@ from factfold.console.sources import Clients, Look, Reading, Sources
 if TYPE_CHECKING:
     from eventstore.deadletters import Letters
     from eventstore.deadletters.causes import Cause
-    from eventstore.deadletters.letters import Action as Done
     from eventstore.deadletters.letters import Letter, Settled
     from factfold.console.definitions import Definitions
 
@@ -77,22 +75,6 @@ class Homes:
     def named(self, key: str) -> Home:
         """Return the home that an address names. Raises NotFound."""
         return chosen(self.homes, key, "there are no dead letters in", by=lambda one: one.key)
-
-
-@dataclass(frozen=True, slots=True)
-class OpenLetters:
-    """The open letters of a home, grouped by their cause; `more` says that there are more than are read."""
-
-    place: str
-    letters: tuple[Letter, ...]
-    causes: tuple[Cause, ...]
-    actions: tuple[Done, ...]
-    more: bool
-
-    @property
-    def main_cause(self) -> str | None:
-        """The most frequent cause in one line, None if no letter is open."""
-        return f"{self.causes[0].error}: {self.causes[0].pattern}" if self.causes else None
 
 
 def read_open_counts(clients: Clients) -> tuple[HomeLine, ...]:
@@ -181,11 +163,7 @@ def _ends(clients: Clients, topic: str) -> object:
 
 def _read(clients: Clients, home: Home) -> OpenLetters:
     with opened_home(clients, home) as opened:
-        open_letters = list(islice(opened.open(), LETTERS_READ + 1))
-        actions = list(opened.actions())[-ACTIONS_SHOWN:]
-        letters = tuple(open_letters[:LETTERS_READ])
-        causes = tuple(by_cause(letters))
-        return OpenLetters(opened.place, letters, causes, tuple(reversed(actions)), len(open_letters) > LETTERS_READ)
+        return open_letters(opened, most=LETTERS_READ, actions=ACTIONS_SHOWN)
 
 
 def read_contents(clients: Clients, home: Home, letter: str) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from factfold.console.pages.connectors import CONNECTORS, SLOTS, ConnectorState
 from factfold.console.pages.groups import GROUPS, GroupState
 from factfold.console.pages.letters import OPEN_COUNTS, HomeLine
 from factfold.console.pages.processes import PROCESSES, ProcessState
-from factfold.console.pages.store import RELAY, STORE, StoreState
+from factfold.console.pages.store import RELAY, STORE
 from factfold.console.pages.subscriptions import SUBSCRIPTIONS, SubscriptionState
 from factfold.console.parts import Part, Problem
 from factfold.console.sources import Look, Reading
@@ -21,6 +21,7 @@ from factfold.console.trends import Trend
 
 if TYPE_CHECKING:
     from cdc.source.catalogue import ReplicationSlot
+    from factfold.cli.events.store import StoreStanding
     from factfold.cli.service.relay import RelayStanding
 
 Health = Literal["failed", "late", "unknown", "healthy"]
@@ -253,8 +254,10 @@ def _letters(look: Look, counts: Iterable[HomeLine]) -> Iterator[Watched]:
         )  # fmt: skip
 
 
-def _store(look: Look, store: StoreState) -> Iterator[Watched]:
+def _store(look: Look, store: StoreStanding) -> Iterator[Watched]:
     fence = store.fence
+    if fence is None:
+        return
     late = (fence.age or 0.0) > LATE_SECONDS
     yield Watched(
         kind="store", name="event store", health="late" if late else "healthy",
