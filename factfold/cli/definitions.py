@@ -1,20 +1,24 @@
-"""Definitions named on the command line as module:name."""
+"""Definitions named on the command line as module:name, and the words that a shell offers for them."""
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from eventstore import Aggregate
 from eventstore.errors import DeclarationError, FactfoldError
 from eventstore.extras import MissingExtra, explained
+from factfold.discovery import Kind, discovered, service_packages
 
 T = TypeVar("T")
 
@@ -101,32 +105,25 @@ def _last_line(error: BaseException) -> str:
 
 def load_definition(spec: str, kind: type[T], *, what: str, example: str) -> T:
     """The object of a kind that `module:name` names; DeclarationError says what is wrong, and what the module has."""
-    module, _, name = spec.partition(":")
-    loaded = load_module(spec, module, what=what, example=example)
-    definition = getattr(loaded, name, None) if name else None
+    definition, loaded = _loaded(spec, what, example)
     if definition is not None and isinstance(definition, kind):
         return definition
-    problem = _none_of(spec, name, what)
-    if definition is not None:
-        problem = f"{spec!r} is a {type(definition).__name__}, and no {what}"
-    raise _not_found(problem, spec, name, _names(loaded, kind), what=what, example=example)
+    problem = f"{spec!r} is a {type(definition).__name__}, and no {what}"
+    known = [] if kind is object else _names(loaded, lambda value: isinstance(value, kind))
+    raise _refused(spec, definition, problem, known, what=what, example=example)
 
 
 def load_class(spec: str, base: type[T], *, what: str, example: str) -> type[T]:
     """The subclass of a class that `module:name` names; DeclarationError as `load_definition`."""
-    module, _, name = spec.partition(":")
-    loaded = load_module(spec, module, what=what, example=example)
-    definition = getattr(loaded, name, None) if name else None
-    if isinstance(definition, type) and issubclass(definition, base):
-        return definition
-    problem = f"{spec!r} is no {what}" if definition is not None else _none_of(spec, name, what)
-    raise _not_found(problem, spec, name, _classes(loaded, base), what=what, example=example)
 
+    def is_one(value: object) -> bool:
+        return isinstance(value, type) and issubclass(value, base)
 
-def _none_of(spec: str, name: str, what: str) -> str:
-    if not name:
-        return f"{spec!r} names a module and no {what} in it"
-    return f"module {spec.partition(':')[0]} has no {what} {name!r}"
+    definition, loaded = _loaded(spec, what, example)
+    if is_one(definition):
+        return cast("type[T]", definition)
+    known = _names(loaded, lambda value: is_one(value) and value.__module__ != base.__module__)
+    raise _refused(spec, definition, f"{spec!r} is no {what}", known, what=what, example=example)
 
 
 def load_aggregate(spec: str) -> type[Aggregate]:
@@ -134,8 +131,19 @@ def load_aggregate(spec: str) -> type[Aggregate]:
     return load_class(spec, Aggregate, what="aggregate", example="shop.orders:Order")
 
 
-def _not_found(problem: str, spec: str, name: str, known: list[str], *, what: str, example: str) -> DeclarationError:
-    module = spec.partition(":")[0]
+def _loaded(spec: str, what: str, example: str) -> tuple[Any, ModuleType]:
+    """What a spec names, None if its module has no such name, and the module."""
+    module, _, name = spec.partition(":")
+    loaded = load_module(spec, module, what=what, example=example)
+    return getattr(loaded, name, None) if name else None, loaded
+
+
+def _refused(
+    spec: str, definition: object, problem: str, known: list[str], *, what: str, example: str
+) -> DeclarationError:
+    module, _, name = spec.partition(":")
+    if definition is None:
+        problem = f"module {module} has no {what} {name!r}" if name else f"{spec!r} names a module and no {what} in it"
     if not known:
         return DeclarationError(
             f"{problem}: there is no {what} in {module}", remedy=f"name one, for example {example}", place=module
@@ -146,19 +154,22 @@ def _not_found(problem: str, spec: str, name: str, known: list[str], *, what: st
     )
 
 
-def _names(module: ModuleType, kind: type) -> list[str]:
-    if kind is object:
-        return []
-    return _sorted(name for name, value in vars(module).items() if isinstance(value, kind))
+def _names(module: ModuleType, is_meant: Callable[[Any], bool]) -> list[str]:
+    return sorted(name for name, value in vars(module).items() if is_meant(value) and not name.startswith("_"))
 
 
-def _classes(module: ModuleType, base: type) -> list[str]:
-    return _sorted(
-        name
-        for name, value in vars(module).items()
-        if isinstance(value, type) and issubclass(value, base) and value.__module__ != base.__module__
-    )
+def completes(*kinds: Kind) -> Callable[[str], list[str]]:
+    """Return the completion of an argument: the definitions of these kinds in the packages of this folder."""
+
+    def complete(incomplete: str) -> list[str]:
+        with redirect_stdout(io.StringIO()):  # the shell would take what a module prints for words
+            services = [discovered(package) for package in service_packages(Path())]
+        targets = [definition.target for service in services for definition in service.of(*kinds)]
+        return [target for target in targets if target.startswith(incomplete)]
+
+    return complete
 
 
-def _sorted(names: Iterable[str]) -> list[str]:
-    return sorted(name for name in names if not name.startswith("_"))
+def complete_package(incomplete: str) -> list[str]:
+    """Return the packages of this folder that may be a service."""
+    return [package for package in service_packages(Path()) if package.startswith(incomplete)]

@@ -10,9 +10,11 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from eventstore.errors import DeclarationError, FactfoldError
-from factfold.cli.failures import show, show_traceback, typed_failures
-from factfold.cli.shown_values import echo
+from eventstore.errors import DeclarationError
+from factfold.cli.failures import ended, typed_failures
+from factfold.cli.options import with_options
+from factfold.cli.running import log_to_stderr
+from factfold.cli.show import echo
 from factfold.settings_file import use_settings_file
 
 
@@ -44,7 +46,7 @@ class Deferred(TyperCommand):
         if isinstance(found, typer.Typer):
             around.add_typer(found, name=self._place.name)
         else:
-            around.command(self._place.name)(found)
+            around.command(self._place.name)(with_options(found))
         group: Any = typer.main.get_command(around)
         return _plain(group.commands[self._place.name])
 
@@ -93,8 +95,8 @@ _PLACES: Final = {
         Place("schema", "Schemas: can the code read what was written?", "events.service_schema", "app"),
     ),
     "Operate": (
-        # With the commands of views.projections and views.generations.
-        Place("projections", "Views: build them, keep them up to date, prove them.", "views.stages", "app"),
+        # With the commands of views.projections.
+        Place("projections", "Views: build them, keep them up to date, prove them.", "views.generations", "app"),
         Place("branches", "Branches: put each record of a topic into exactly one topic.", "views.branches", "app"),
         Place("archive", "Topics in columns next to Kafka, from which views are rebuilt.", "views.archive", "app"),
         Place("subscriptions", "Handlers that react to events.", "events.subscriptions", "app"),
@@ -102,8 +104,7 @@ _PLACES: Final = {
         Place("relay", "The event store published to Kafka without Kafka Connect.", "service.relay", "app"),
         # With the commands of cdc.apply, cdc.operate, cdc.signals and cdc.compare.
         Place("cdc", "Connectors that capture row changes and publish events.", "cdc.prepare", "app"),
-        # Store's own, with the commands for single streams.
-        Place("store", "An event store and its tables.", "events.streams", "app"),
+        Place("store", "An event store and its tables.", "events.store", "app"),
         Place("keys", "Keys of personal fields.", "events.erasure", "keys"),
         Place("erase", "Destroy the keys of a person, for good.", "events.erasure"),
     ),
@@ -185,18 +186,14 @@ def _root(
 ) -> None:
     """Event sourcing and change data capture, folded into materialized views."""
     use_settings_file()
+    log_to_stderr()
 
 
 def main() -> None:
     """Run the command line; a FactfoldError is shown as cause, remedy and place, with exit code 1."""
     debug = _takes_debug(sys.argv)
-    try:
-        application()()
-    except FactfoldError as failure:
-        if debug:
-            show_traceback(failure)
-        show(failure)
-        sys.exit(1)
+    if code := ended(application(), debug=debug):
+        sys.exit(code)
 
 
 def _takes_debug(arguments: list[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -12,7 +12,7 @@ import typer
 from eventstore.delivery.masking import masked_message, masked_traceback
 from eventstore.errors import FactfoldError
 from eventstore.extras import MissingExtra, explained
-from factfold.cli.shown_values import echo, escaped
+from factfold.cli.show import echo, escaped
 
 # What is shown as it is, or ends a command. The last one is the base of wrong usage, for which it has no name.
 _PASSING: Final = (
@@ -58,6 +58,18 @@ def _typed(error: BaseException) -> FactfoldError:
     )
 
 
+def ended(work: Callable[[], object], *, debug: bool = False) -> int:
+    """Do the work of a process and return its exit code; a FactfoldError is shown as cause, remedy and place."""
+    try:
+        work()
+    except FactfoldError as failure:
+        if debug:  # without what a database quotes of parameters and rows
+            echo(masked_traceback(failure), err=True)
+        show(failure)
+        return 1
+    return 0
+
+
 def show(failure: FactfoldError) -> None:
     """Print cause, remedy and place to stderr, and below them its notes, such as the end of a log."""
     from rich.console import Console
@@ -71,8 +83,3 @@ def show(failure: FactfoldError) -> None:
         console.print(Text.assemble(("  at: ", "bold"), escaped(failure.place)))
     for note in getattr(failure, "__notes__", ()):
         console.print(Text(escaped(note), style="dim"))
-
-
-def show_traceback(failure: FactfoldError) -> None:
-    """Print an error's traceback and its causes' to stderr, without what a database quotes of parameters and rows."""
-    echo(masked_traceback(failure), err=True)

@@ -21,10 +21,11 @@ from starlette.types import ASGIApp
 
 from eventstore.delivery.masking import masked_traceback
 from eventstore.errors import FactfoldError
-from factfold.cli.shown_values import as_json
+from factfold.cli.show import as_json
 from factfold.console.audit import Audit
 from factfold.console.page import Action, NotFound, Outcome, Page, Query
-from factfold.console.pages import PAGES
+from factfold.console.pages import connectors, letters, overview, schemas, stream, subscriptions, view
+from factfold.console.pages import map as map_page
 from factfold.console.pages.overview import WATCHED
 from factfold.console.parts import Problem
 from factfold.console.rendering import address, environment
@@ -32,6 +33,10 @@ from factfold.console.security import CSRF_FIELD, Access, Guard, checked_form, f
 from factfold.console.sources import Sources
 
 _log = structlog.get_logger(__name__)
+
+# In the order of the navigation. A page is one module, and one name here.
+_MODULES: Final = (overview, map_page, view, stream, connectors, subscriptions, letters, schemas)
+PAGES: Final[tuple[Page, ...]] = tuple(module.PAGE for module in _MODULES)
 
 SAMPLE_SECONDS: Final = 10.0  # between two samples of trends while no page is open
 _RETURN: Final = "return"  # the field of a form with the query of the page to go back to

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any, Literal
 
 from factfold.console.definitions import Definitions
-from factfold.console.readings.branches import BranchesState
-from factfold.console.readings.connectors import ConnectorState
-from factfold.console.readings.groups import GroupState
-from factfold.console.readings.subscriptions import SubscriptionState
+from factfold.console.pages.branches import BranchesState
+from factfold.console.pages.connectors import ConnectorState
+from factfold.console.pages.groups import GroupState
+from factfold.console.pages.subscriptions import SubscriptionState
 from projections.declaring.group import ProjectionGroup
 from projections.declaring.views import View, ViewTable
 

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -35,33 +35,22 @@ class JobRuns(FactfoldError):
     """A command for the same thing still runs."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class JobState:
     """A command: what it is about, its output, and its exit code, None while it runs."""
 
-    id: str
     about: str
     command: str
-    started: datetime
-    ended: datetime | None
-    code: int | None
-    output: tuple[str, ...]
-
-
-@dataclass
-class _Job:
-    about: str
-    arguments: tuple[str, ...]
     id: str = field(default_factory=lambda: uuid4().hex)
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     ended: datetime | None = None
     code: int | None = None
-    output: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
+    output: tuple[str, ...] = ()
 
     @property
-    def state(self) -> JobState:
-        command = " ".join(("factfold", *self.arguments))
-        return JobState(self.id, self.about, command, self.started, self.ended, self.code, tuple(self.output))
+    def now(self) -> JobState:
+        """The command as it is now, of which nothing changes any more."""
+        return replace(self)
 
 
 class Jobs:
@@ -69,7 +58,7 @@ class Jobs:
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self._jobs: deque[_Job] = deque(maxlen=_REMEMBERED)
+        self._jobs: deque[JobState] = deque(maxlen=_REMEMBERED)
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._lock = threading.Lock()
 
@@ -78,7 +67,7 @@ class Jobs:
         with self._lock:
             if about in self._running:
                 raise JobRuns(f"a command for {about} still runs", remedy="wait until it ends", place=about)
-            job = _Job(about, tuple(arguments))
+            job = JobState(about, " ".join(("factfold", *arguments)))
             command = [sys.executable, "-m", "factfold", *arguments]
             process = subprocess.Popen(  # noqa: S603 - our own command; its arguments are no shell's
                 command, env=os.environ | _variables(self._places), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -87,12 +76,12 @@ class Jobs:
             self._running[about] = process
             self._jobs.appendleft(job)
         threading.Thread(target=self._follow, args=(job, process), name=f"job {about}", daemon=True).start()
-        return job.state
+        return job.now
 
     def about(self, about: str) -> tuple[JobState, ...]:
         """Return the commands about a thing, the newest first."""
         with self._lock:
-            return tuple(job.state for job in self._jobs if job.about == about)
+            return tuple(job.now for job in self._jobs if job.about == about)
 
     def close(self) -> None:
         """End what runs: a command that was ended leaves the data as it was before, or goes on at its next start."""
@@ -103,16 +92,16 @@ class Jobs:
         for process in running:
             _wait(process)
 
-    def _follow(self, job: _Job, process: subprocess.Popen[str]) -> None:
+    def _follow(self, job: JobState, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None  # noqa: S101 - it is a pipe
         with process.stdout as lines:
             for line in lines:
-                job.output.append(line.rstrip("\n"))
+                job.output = (*job.output, line.rstrip("\n"))[-_LINES:]
         code = process.wait()
         with self._lock:
             job.ended, job.code = datetime.now(UTC), code
             del self._running[job.about]
-        _log.info("console.action_ended", id=job.id, about=job.about, command=job.state.command, code=code)
+        _log.info("console.action_ended", id=job.id, about=job.about, command=job.command, code=code)
 
 
 def _wait(process: subprocess.Popen[str]) -> None:
@@ -125,13 +114,5 @@ def _wait(process: subprocess.Popen[str]) -> None:
 
 
 def _variables(places: Places) -> dict[str, str]:
-    given = {
-        "FACTFOLD_STORE_URL": places.store_url,
-        "FACTFOLD_STORE_SCHEMA": places.store_schema,
-        "FACTFOLD_VIEWS_URL": places.views_url,
-        "FACTFOLD_CONNECT_URL": places.connect_url,
-        "FACTFOLD_SOURCE_URL": places.source_url,
-        "FACTFOLD_INBOX_URL": places.inbox_url,
-        "FACTFOLD_CHECKPOINTS": None if places.checkpoints is None else str(places.checkpoints),
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in asdict(places).items() if name != "kafka" and value is not None}
+    return {f"FACTFOLD_{name}".upper(): str(value) for name, value in given.items()}

@@ -5,11 +5,12 @@ The model is a frozen dataclass. The page shows it and `/api/…` returns it as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
 from eventstore.errors import FactfoldError
+from factfold.console.parts import Part, Problem
 from factfold.console.sources import Look, Sources
 
 T = TypeVar("T")
@@ -72,11 +73,17 @@ class FieldWrong(FactfoldError):
     """A field of a form, or a parameter of an address, holds what it cannot mean."""
 
 
-def chosen(choice: T | None, missing: str) -> T:
-    """Return what an address has chosen. Raises NotFound with what is missing if it is None."""
-    if choice is None:
-        raise NotFound(missing, remedy="choose one of the list")
-    return choice
+def chosen(things: Iterable[T], name: str, missing: str, *, by: Callable[[T], str]) -> T:
+    """Return the thing that an address has chosen by its name. Raises NotFound: `missing` stands before the name."""
+    for one in things:
+        if by(one) == name:
+            return one
+    raise NotFound(f"{missing} {name[:120]!r}", remedy="choose one of the list")
+
+
+def problems_of(*parts: Part[Any]) -> tuple[Problem, ...]:
+    """Return what keeps parts from being read, each problem once."""
+    return tuple(dict.fromkeys(part.problem for part in parts if part.problem is not None))
 
 
 def declared(definition: T | None, what: str, *, place: str | None = None) -> T:

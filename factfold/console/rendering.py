@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from eventstore.fields.plain_json import load_plain
 from eventstore.personal.marks import Erased
-from factfold.cli.shown_values import as_json, as_utc, printable
+from factfold.cli.show import as_json, as_utc, printable
 from factfold.console.drawing import chart
 
 NOTHING: Final = "–"

@@ -24,8 +24,7 @@ from eventstore.errors import FactfoldError
 from factfold import on_demand
 from factfold.cli.cdc.connectors import maybe_database
 from factfold.cli.events.store import existing_store
-from factfold.cli.views.opened_views import opened_views
-from factfold.cli.views.run_lag import open_log
+from factfold.cli.views.opened_views import open_log, opened_views
 from factfold.console.definitions import Definitions
 from factfold.console.jobs import Jobs
 from factfold.console.parts import NOT_YET, Part, Reader
@@ -93,13 +92,13 @@ class Clients(Closing):
     @property
     def store(self) -> SqlEventStore:
         """The event store, without keys: personal values stay sealed."""
-        url = _required(self.places.store_url, "the event store", "store_url", "FACTFOLD_STORE_URL")
+        url = self._address("store_url", "the event store")
         return self._hold("store", lambda: self._opened.enter_context(existing_store(url, self.places.store_schema)))
 
     @property
     def views(self) -> TableStore:
         """The database of the views."""
-        url = _required(self.places.views_url, "the views", "views_url", "FACTFOLD_VIEWS_URL")
+        url = self._address("views_url", "the views")
         return self._hold("views", lambda: _opened_views(self._opened, url))
 
     @property
@@ -107,7 +106,7 @@ class Clients(Closing):
         """The Connect worker, asked once, with little patience."""
         from cdc import ConnectClient  # needs the extra cdc, which a console without connectors does without
 
-        url = _required(self.places.connect_url, "Kafka Connect", "connect_url", "FACTFOLD_CONNECT_URL")
+        url = self._address("connect_url", "Kafka Connect")
         opening = partial(ConnectClient, url, timeout=_CONNECT_SECONDS, patience=_CONNECT_SECONDS)
         return self._hold("connect", lambda: self._opened.enter_context(opening()))
 
@@ -141,7 +140,7 @@ class Clients(Closing):
     @property
     def log(self) -> OpenKafkaLog | OpenStoreLog:
         """The log that the views are made from: their own SQLite file, or Kafka."""
-        url = _required(self.places.views_url, "the views", "views_url", "FACTFOLD_VIEWS_URL")
+        url = self._address("views_url", "the views")
         settings = None if on_demand.sqlite_path(url) else self.settings
         return self._hold("log", lambda: self._closing(open_log(url, settings)))
 
@@ -157,6 +156,12 @@ class Clients(Closing):
         """Let every client go."""
         self._held.clear()
         self._opened.close()
+
+    def _address(self, setting: str, what: str) -> str:
+        value: str | None = getattr(self.places, setting)
+        if value is None:
+            raise _not_configured(what, setting, f"FACTFOLD_{setting}".upper())
+        return value
 
     def _closing(self, opened: C) -> C:
         self._opened.callback(opened.close)
@@ -174,12 +179,6 @@ def _opened_views(opened: ExitStack, url: str) -> TableStore:
     store = opened.enter_context(opened_views(url))
     store.prepare()
     return store
-
-
-def _required(value: str | None, what: str, setting: str, variable: str) -> str:
-    if value is None:
-        raise _not_configured(what, setting, variable)
-    return value
 
 
 def _not_configured(what: str, setting: str, variable: str) -> NotConfigured:

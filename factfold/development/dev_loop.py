@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-from factfold.development.ending import end
+from factfold.development.supervising import end
 from factfold.development.turn import SIGNATURES, say
 from factfold.development.watching import Watch
 

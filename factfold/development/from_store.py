@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import Subscriber
-from eventstore.errors import DeclarationError, FactfoldError
+from eventstore.errors import DeclarationError
 from factfold.cli.events.store import existing_store
 from factfold.cli.events.subscriptions import load_subscription
-from factfold.cli.failures import show
-from factfold.cli.keys import named_keys
-from factfold.cli.logs import log_to_stderr
-from factfold.cli.signals import stop_on_signal
+from factfold.cli.failures import ended
+from factfold.cli.keys import NamedKeys
+from factfold.cli.running import log_to_stderr, stop_on_signal
 from factfold.discovery import Discovery, discovered
 from projections import branch_source
 
@@ -51,7 +50,7 @@ def run(package: str, target: str, *, stop: Event) -> None:
     with existing_store(
         settings["FACTFOLD_STORE_URL"],
         settings.get("FACTFOLD_STORE_SCHEMA"),
-        keys=named_keys(None, settings.get("FACTFOLD_MASTER_KEYS")),
+        keys=NamedKeys(settings.get("FACTFOLD_MASTER_KEYS")).keys,
         source=settings.get("FACTFOLD_STORE_SOURCE"),
     ) as store:
         source = source_of(store, discovery, subscription)
@@ -65,12 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the subscription that ``arguments`` name, and return the exit code."""
     package, target = arguments
     log_to_stderr()
-    try:
-        run(package, target, stop=stop_on_signal())
-    except FactfoldError as failure:
-        show(failure)
-        return 1
-    return 0
+    return ended(lambda: run(package, target, stop=stop_on_signal()))
 
 
 if __name__ == "__main__":

@@ -6,21 +6,16 @@ from collections.abc import Mapping
 from types import FunctionType
 from typing import Annotated
 
-import typer
-
 import eventstore
 from factfold import on_demand
 from factfold.cli.definitions import load_definition
+from factfold.cli.options import setting
 from factfold.development.parts import STORE_URL, VIEWS_URL, is_embedded
 from factfold.discovery import discovered
 
 Prepare = Annotated[
     str | None,
-    typer.Option(
-        "--prepare",
-        envvar="FACTFOLD_PREPARE",
-        help="A function that prepares a new store in SQLite, as module:name. It gets the store.",
-    ),
+    setting("--prepare", "A function that prepares a new store in SQLite, as module:name. It gets the store."),
 ]
 
 

@@ -14,11 +14,10 @@ from logging import LogRecord, makeLogRecord
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import Any, Final
 
 from eventstore.restarts import HEALTHY_SECONDS, Restarts
-from factfold.cli.shown_values import escaped
-from factfold.development.ending import end
+from factfold.cli.show import escaped
 from factfold.development.parts import Part
 
 LOG_BYTES: Final = 2_000_000
@@ -139,6 +138,17 @@ class Supervisor:
     def _change(self, one: Running, state: State) -> None:
         one.state, one.since = state, time.monotonic()
         self._on_state(one)
+
+
+def end(process: subprocess.Popen[Any], *, within: float) -> None:
+    """Ask a process to end, and kill it if it runs on after so many seconds."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(within)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:

@@ -19,15 +19,13 @@ from threading import Event
 from typing import TYPE_CHECKING, Final
 
 import projections
-from eventstore.errors import FactfoldError
 from factfold import on_demand
-from factfold.cli.cdc.comparisons import print_row, without_personal
-from factfold.cli.failures import show
-from factfold.cli.logs import log_to_stderr
-from factfold.cli.shown_values import echo
-from factfold.cli.signals import stop_on_signal
-from factfold.cli.views.projections import Place, load_group, opened_environment
-from factfold.cli.views.rebuild_display import shown
+from factfold.cli.failures import ended
+from factfold.cli.keys import StoredKeys
+from factfold.cli.running import log_to_stderr, stop_on_signal
+from factfold.cli.show import echo
+from factfold.cli.views.comparisons import row_lines, without_personal
+from factfold.cli.views.projections import Place, load_group, opened_environment, rebuild_progress
 from projections.errors import DefinitionChanged
 
 if TYPE_CHECKING:
@@ -93,7 +91,7 @@ def _rebuild(environment: Environment, group: ProjectionGroup) -> None:
     if environment.store.states(group.name):
         on_demand.drop(environment.store, group.name)  # the retired generations of earlier turns
     begun = time.monotonic()
-    with shown(group.name) as on_progress:
+    with rebuild_progress(group.name) as on_progress:
         report = projections.rebuild(environment, group, cut_over=True, on_progress=on_progress)
     rows = ", ".join(f"{view.name} {report.rows[view.name]:,} rows" for view in group.views)
     say(f"built in {time.monotonic() - begun:.1f} s: {rows}")
@@ -107,7 +105,8 @@ def _verify(environment: Environment, group: ProjectionGroup) -> bool:
     say(f"verified in {time.monotonic() - begun:.1f} s: {outcome}")
     for name in differing:
         for row in verdicts[name].differing:
-            print_row(row, "live", "recomputed")
+            for line in row_lines(row, "live", "recomputed"):
+                echo(line)
     return not differing
 
 
@@ -124,24 +123,24 @@ def say(line: str) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Take a turn with the group that ``arguments`` name, and return the exit code."""
-    (spec, memory), stop = arguments, stop_on_signal()
+    spec, memory = arguments
     log_to_stderr()
     _quiet()
     try:
-        group = load_group(spec)
-        if changed := changed_views(group, Path(os.environ[SIGNATURES])):
-            say(f"changed: {', '.join(changed)}; raise the group's version before you release it")
-        keys, keys_url = os.environ.get("FACTFOLD_MASTER_KEYS"), os.environ.get("FACTFOLD_KEYS_URL")
-        with opened_environment(group, Place(os.environ["FACTFOLD_VIEWS_URL"], memory, keys, keys_url)) as opened:
-            stop_on_signal(stop)
-            take_turn(opened, group, stop=stop)
-    except FactfoldError as failure:
-        show(failure)
-        return 1
+        return ended(lambda: _turn(spec, memory, stop_on_signal()))
     except Exception as error:
         echo(own_lines(error, Path.cwd()), nl=False, err=True)
         return 1
-    return 0
+
+
+def _turn(spec: str, memory: str, stop: Event) -> None:
+    group = load_group(spec)
+    if changed := changed_views(group, Path(os.environ[SIGNATURES])):
+        say(f"changed: {', '.join(changed)}; raise the group's version before you release it")
+    keys = StoredKeys(os.environ.get("FACTFOLD_MASTER_KEYS"), os.environ.get("FACTFOLD_KEYS_URL"))
+    with opened_environment(group, Place(os.environ["FACTFOLD_VIEWS_URL"], memory, keys)) as opened:
+        stop_on_signal(stop)
+        take_turn(opened, group, stop=stop)
 
 
 def own_lines(error: Exception, folder: Path) -> str:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from eventstore.errors import BrokerUnreachable, DeclarationError
-from factfold.cli.brokers import reached_settings
+from factfold.cli.running import reached_settings
 from projections.errors import TableStoreUnavailable
 from tests.commands import factfold
 
@@ -32,7 +32,7 @@ COMMANDS = [
 def no_broker(monkeypatch):
     for name in ("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", "FACTFOLD_KAFKA"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("factfold.cli.brokers._DEADLINE_SECONDS", 0.5)
+    monkeypatch.setattr("factfold.cli.running._DEADLINE_SECONDS", 0.5)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]))

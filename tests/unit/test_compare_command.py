@@ -12,7 +12,7 @@ from cdc import PostgresSource, TableComparison
 from cdc.errors import InvalidConnector
 from eventstore.errors import DeclarationError
 from factfold.cli.cdc import compare as command_line
-from factfold.cli.cdc.comparison_display import as_plain, tell
+from factfold.cli.cdc.compare import as_plain, lines_of
 from tests.commands import factfold
 
 FOUND = TableComparison(
@@ -33,9 +33,8 @@ FOUND = TableComparison(
 )
 
 
-def test_each_kind_of_difference_is_counted_and_some_keys_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    tell([FOUND], show=2)
-    table, row, *details = capsys.readouterr().out.splitlines()
+def test_each_kind_of_difference_is_counted_and_some_keys_are_named() -> None:
+    table, row, *details = lines_of([FOUND], show=2)
     assert table.split() == "table state rows in state missing extra differing changing result".split()
     assert row.split() == [
         "public.items",
@@ -71,11 +70,8 @@ def test_each_kind_of_difference_is_counted_and_some_keys_are_named(capsys: pyte
         (TableComparison("public.a", "shop.a", ("id",), faults=("a column is not in the source",)), "DIFFERS"),
     ],
 )
-def test_only_what_was_compared_and_is_the_same_is_equal(
-    found: TableComparison, result: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tell([found], show=1)
-    assert capsys.readouterr().out.splitlines()[1].endswith(result)
+def test_only_what_was_compared_and_is_the_same_is_equal(found: TableComparison, result: str) -> None:
+    assert list(lines_of([found], show=1))[1].endswith(result)
 
 
 def test_json_has_all_counts_and_the_keys_that_are_shown() -> None:

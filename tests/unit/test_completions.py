@@ -9,7 +9,7 @@ import click
 import pytest
 
 from docs.commands_page import commands
-from factfold.cli.completions import complete_package, completes
+from factfold.cli.definitions import complete_package, completes
 from tests.commands import factfold, program
 from tests.rows import each_row
 

@@ -14,7 +14,7 @@ from eventstore.deadletters.causes import Cause
 from eventstore.deadletters.letters import Action, Contents, Letter, Settled
 from eventstore.delivery import Subscriber
 from eventstore.errors import InvalidEventData
-from factfold.cli import progress
+from factfold.cli import show
 from factfold.cli.letters import dlq
 from tests.commands import factfold
 from tests.ledger import Payment
@@ -182,8 +182,8 @@ def test_letters_that_stay_open_are_told_by_the_exit_code_and_their_reasons(monk
 
 def test_progress_is_told_once_work_takes_long(monkeypatch, capsys):
     now = iter([0.0, 1.0, 11.0, 12.0, 30.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
-    with progress.shown_progress("replaying") as tell:
+    monkeypatch.setattr(show.clock, "monotonic", lambda: next(now))
+    with show.progress("replaying") as tell:
         for done in (1, 2, 3, 4):
             tell(done, 4)
     assert capsys.readouterr().err == "replaying: 2 of 4\nreplaying: 4 of 4\n"

@@ -14,8 +14,9 @@ import pytest
 
 from cdc import TableComparison
 from docs.commands_page import commands
-from factfold.cli.cdc.comparison_display import as_plain
-from factfold.cli.views.projections import print_json
+from factfold.cli.cdc.compare import as_plain
+from factfold.cli.show import Out
+from factfold.cli.views.comparisons import as_plain as views_as_plain
 from projections.lifecycle.comparing import ViewComparison
 from projections.lifecycle.rebuild import RebuildReport
 from projections.lifecycle.verifying import ViewVerdict
@@ -96,8 +97,9 @@ def test_rows_are_json_whatever_is_in_them(capsys):
         "raw": b"\xfe\x00",
         "share": math.nan, "least": -math.inf, "most": math.inf, "none": None, "parts": [{"x": math.nan}], 7: "seven",
     }  # fmt: skip
-    print_json({"offers": dataclasses.asdict(DifferingRow({"id": 1}, row, None))})
-    found = json.loads(capsys.readouterr().out, parse_constant=_refused)["offers"]["one"]
+    compared = ViewComparison(("id",), 1, 1, "a", "b", (DifferingRow({"id": 1}, row, None),))
+    Out(as_json=True).show(views_as_plain({"offers": compared}), "")
+    found = json.loads(capsys.readouterr().out, parse_constant=_refused)["offers"]["differing"][0]["one"]
     assert found == {
         "price": "1.50", "at": "2026-02-03 04:05:06.000070+00:00", "day": "2026-02-03", "raw": "fe00", "share": "NaN",
         "least": "-Infinity", "most": "Infinity", "none": None, "parts": [{"x": "NaN"}], "7": "seven",

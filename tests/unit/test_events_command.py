@@ -22,6 +22,7 @@ from eventstore import ANY, Dispatcher, MasterKeys, Metadata, NewEvent, Position
 from eventstore.errors import DeclarationError, EventsNotFound, FactfoldError, InvalidIdentifier, KeysMissing
 from eventstore.inspection import Entry
 from factfold.cli.events.entry_display import print_entries, print_entry
+from factfold.cli.show import Out
 from tests.commands import factfold
 from tests.unit.guestbook import Customer, Order
 
@@ -246,7 +247,7 @@ def test_names_in_headers_of_other_systems_steer_no_terminal(capsys: pytest.Capt
         time=datetime(2026, 11, 26, tzinfo=UTC), position=Position(0, 1),
     )  # fmt: skip
     entry = replace(Entry.of_event(recorded, log="order"), place="order[0]@1", headers={"h": "\x1b[0m"})
-    print_entries([entry], as_lines_of_json=False)
+    print_entries([entry], Out())
     print_entry(entry)
     assert "\x1b" not in capsys.readouterr().out
 

@@ -9,7 +9,7 @@ import pytest
 
 from eventstore import SqlEventStore, SqlKeyStore
 from eventstore.errors import DeclarationError
-from factfold.cli.keys import open_keys
+from factfold.cli.keys import StoredKeys
 from factfold.cli.views import projections as command_line
 from tests.conformance.ticket_batches import GROUP
 
@@ -18,12 +18,12 @@ MASTER = "one:" + "A" * 43 + "="
 
 @pytest.mark.parametrize(("master_keys", "url"), [(None, None), (MASTER, None), (None, "sqlite://")])
 def test_without_master_keys_or_a_store_there_are_none(master_keys: str | None, url: str | None) -> None:
-    with open_keys(master_keys, url) as keys:
+    with StoredKeys(master_keys, url).opened() as keys:
         assert keys is None
 
 
 def test_keys_that_are_none_are_refused() -> None:
-    with pytest.raises(DeclarationError, match="are not name:base64"), open_keys("one:short", "sqlite://"):
+    with pytest.raises(DeclarationError, match="are not name:base64"), StoredKeys("one:short", "sqlite://").opened():
         pass
 
 
@@ -52,7 +52,7 @@ def test_the_file_of_the_embedded_road_holds_its_own_keys(
     monkeypatch.setattr("projections.Environment", Opened, raising=False)
     monkeypatch.setattr("factfold.cli.views.projections.spark_jars", list)
     given = own if keys_url else None
-    with command_line.opened_environment(GROUP, command_line.Place(views, "1g", MASTER, given)):
+    with command_line.opened_environment(GROUP, command_line.Place(views, "1g", StoredKeys(MASTER, given))):
         (keys,) = seen
     assert isinstance(keys, SqlKeyStore)
     assert keys.engine.url.database == (own if keys_url else views).removeprefix("sqlite:///")

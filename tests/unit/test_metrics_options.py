@@ -6,7 +6,7 @@ import pytest
 
 from docs.commands_page import commands
 from eventstore.metrics import MetricsPortTaken, RunnerMetrics, serve_metrics
-from factfold.cli.metrics import served_metrics
+from factfold.cli.running import Served
 from tests.commands import program
 
 RUN_FOR_LONG = {
@@ -41,11 +41,11 @@ def test_the_options_are_the_same_everywhere(found):
 
 
 def test_without_a_port_nothing_is_made():
-    with served_metrics(lambda: pytest.fail("made"), None, "127.0.0.1") as metrics:
+    with Served(None).metrics(lambda: pytest.fail("made")) as metrics:
         assert metrics is None
 
 
 def test_a_port_that_is_taken_ends_the_command():
     with serve_metrics(RunnerMetrics("test", "t"), port=0) as port:
-        with pytest.raises(MetricsPortTaken), served_metrics(lambda: RunnerMetrics("test", "t"), port, "127.0.0.1"):
+        with pytest.raises(MetricsPortTaken), Served(port).metrics(lambda: RunnerMetrics("test", "t")):
             pass

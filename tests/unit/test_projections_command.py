@@ -19,7 +19,6 @@ from eventstore import NO_STREAM, Restarts, SqlEventStore
 from eventstore.errors import BrokerUnreachable
 from factfold.cli.views import generations as cli_generations
 from factfold.cli.views import projections as cli_projections
-from factfold.cli.views.rebuild_display import shown
 from projections.errors import (
     DefinitionChanged,
     FactfoldError,
@@ -174,7 +173,7 @@ def test_an_observer_is_told_of_each_step_and_of_records_while_they_are_read():
 
 
 def test_a_log_has_a_line_a_step_and_no_more_within_ten_seconds(capsys):
-    with shown("tickets") as told:
+    with cli_projections.rebuild_progress("tickets") as told:
         for step, records in (("tables", 0), ("tables", 400), ("views", 1_000)):
             told(RebuildProgress(step, records, 1_000, 0, 2.0))
     lines = capsys.readouterr().err.splitlines()

@@ -16,7 +16,7 @@ from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery import Subscriber
 from eventstore.errors import FactfoldError
 from factfold.cli import failures
-from factfold.cli.logs import log_to_stderr
+from factfold.cli.running import log_to_stderr
 from factfold.development import supervising
 from tests.commands import factfold
 from tests.rows import each_row
@@ -80,13 +80,17 @@ def test_an_event_steers_no_terminal(url, options):
     assert not STEERS.search(shown)
 
 
+def fail():
+    raise failed()
+
+
 def failed():
     return FactfoldError(STEERING, remedy=STEERING, place=STEERING)
 
 
 SAYS = {
     "an error": lambda: failures.show(failed()),
-    "its traceback": lambda: failures.show_traceback(failed()),
+    "its traceback": lambda: failures.ended(fail, debug=True),
     "its note": lambda: failures.show(noted()),
     "a log": lambda: (log_to_stderr(), structlog.get_logger().warning("x", cause=STEERING)),
     "a traceback in a log": lambda: (log_to_stderr(), structlog.get_logger().warning("x", exception=STEERING)),
@@ -121,4 +125,4 @@ def test_a_part_of_up_steers_no_terminal():
 
 def test_every_command_prints_by_the_function_that_escapes():
     files = [path for path in Path("factfold").rglob("*.py") if "typer.echo(" in path.read_text("utf-8")]
-    assert {path.name for path in files} <= {"shown_values.py", "new.py"}
+    assert {path.name for path in files} <= {"show.py"}

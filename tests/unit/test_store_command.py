@@ -19,7 +19,7 @@ from eventstore.errors import (
     WrongExpectedVersion,
 )
 from eventstore.store import FenceStatus
-from factfold.cli import progress
+from factfold.cli import show
 from tests.commands import factfold
 
 
@@ -208,8 +208,8 @@ def test_a_bar_is_shown_once_it_takes_longer_than_two_seconds(
     now = iter([0.0, 1.9, 2.1])
     with monkeypatch.context() as patched:
         patched.setenv("FORCE_COLOR", "1")  # a bar moves in a terminal only
-        patched.setattr(progress, "_now", lambda: next(now))
-        with progress.late_bar("exporting") as tell:
+        patched.setattr(show, "_now", lambda: next(now))
+        with show.late_bar("exporting") as tell:
             tell(10, 100)
             assert "exporting" not in capsys.readouterr().err
             tell(20, 100)

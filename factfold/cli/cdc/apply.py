@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,26 +12,10 @@ import cdc
 from cdc.connect.status import PAUSED, RUNNING, STOPPED
 from cdc.errors import SourceNotReady
 from factfold import on_demand
-from factfold.cli.cdc.connectors import (
-    ConnectUrl,
-    Json,
-    Kafka,
-    MaybeNames,
-    Name,
-    Names,
-    Reference,
-    SourceUrl,
-    Stack,
-    Timeout,
-    brokers_at,
-    declared,
-    maybe_database,
-    of_its_own,
-    show,
-    worker,
-)
-from factfold.cli.logs import log_to_stderr
-from factfold.cli.shown_values import echo
+from factfold.cli.cdc import connectors as shared
+from factfold.cli.cdc.connectors import ConnectUrl, Declared, MaybeNames, Name, Names, Sides, Timeout, show, worker
+from factfold.cli.options import Commands, Yes, confirm, option
+from factfold.cli.show import Out, answer, as_line, echo
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -42,40 +25,32 @@ if TYPE_CHECKING:
     from cdc.connectors.postgres_connector import PostgresConnector
     from cdc.operating.control import State
 
-offsets = typer.Typer(help="The offsets of a connector.", no_args_is_help=True)
-app = typer.Typer(help="Connectors that capture row changes and publish events.", no_args_is_help=True)
+offsets = Commands("The offsets of a connector.")
+app = Commands("Connectors that capture row changes and publish events.")
 
 app.add_typer(offsets, name="offsets")
 
 
-@app.callback()
-def _group() -> None:
-    """Connectors that capture row changes and publish events."""
-    log_to_stderr()
-
-
 @app.command()
 def apply(
-    reference: Reference,
-    connect_url: ConnectUrl = None,
-    source_url: SourceUrl = None,
-    kafka: Kafka = None,
-    stack: Stack = None,
+    to: Declared,
+    out: Out,
+    source_url: shared.SourceUrl = None,
+    kafka: shared.Kafka = None,
     timeout: Timeout = 90.0,
-    as_json: Json = False,
 ) -> None:
     """Bring connectors to their declared configuration and wait until they stream.
 
     With --source-url and --kafka-bootstrap-servers, an outbox whose topics hold events of another service is refused.
     """
-    connectors, settings = list(declared(reference, stack)), None if kafka is None else brokers_at(kafka)
-    with worker(connect_url, patience=timeout, stack=stack) as client, maybe_database(source_url) as source:
+    connectors, settings = to.connectors, None if kafka is None else shared.brokers_at(kafka)
+    with to.worker(timeout) as client, shared.maybe_database(source_url) as source:
         for connector in connectors:
-            own, notes = of_its_own(source, connector.config())
+            own, notes = shared.of_its_own(source, connector.config())
             applied = cdc.apply(client, connector, source=own, settings=settings, timeout=timeout)
             done = [word for word in ("created", "changed", "resumed", "restarted") if getattr(applied, word)]
             unseen = _topics_not_seen(connector, looked=settings is not None and own is not None)
-            show(applied.status, as_json=as_json, did=done or ["unchanged"], notes=(*applied.notes, *notes, *unseen))
+            show(applied.status, out, *(done or ["unchanged"]), notes=(*applied.notes, *notes, *unseen))
 
 
 def _topics_not_seen(connector: Connector, *, looked: bool) -> tuple[str, ...]:
@@ -85,37 +60,31 @@ def _topics_not_seen(connector: Connector, *, looked: bool) -> tuple[str, ...]:
 
 
 @app.command()
-def plan(
-    reference: Reference,
-    connect_url: ConnectUrl = None,
-    source_url: SourceUrl = None,
-    stack: Stack = None,
-    as_json: Json = False,
-) -> None:
+def plan(to: Declared, out: Out, source_url: shared.SourceUrl = None) -> None:
     """Show what apply would do, and what a source lacks, secrets masked. Exit code 3 if apply would change anything."""
-    connectors = list(declared(reference, stack))
-    with worker(connect_url, stack=stack) as client, maybe_database(source_url) as source:
+    connectors = to.connectors
+    with to.worker() as client, shared.maybe_database(source_url) as source:
         plans = cdc.plan(client, connectors, source=source)
     for one in plans:
-        echo(json.dumps(dataclasses.asdict(one)) if as_json else _plan_text(one))
-    if not all(one.is_no_op for one in plans):
-        raise typer.Exit(3)
+        out.show(one, _plan_text(one))
+    answer(all(one.is_no_op for one in plans))
 
 
 @app.command()
-def grants(reference: Reference, stack: Stack = None, as_json: Json = False) -> None:
+def grants(reference: shared.Reference, out: Out, stack: shared.Stack = None) -> None:
     """Print the SQL of role, rights and publication that each source needs. Nothing is executed."""
-    connectors = list(declared(reference, stack))
-    if as_json:
-        echo(json.dumps({one.name: _statements(one) for one in connectors}))
-        return
+    connectors = list(shared.declared(reference, stack))
+    out.show({one.name: _statements(one) for one in connectors}, _grants(connectors))
+
+
+def _grants(connectors: list[Connector]) -> Iterator[str]:
+    """The SQL of each source, for psql, without what was printed for another connector."""
     printed: set[str] = set()
     for one in connectors:
-        lines = _sql(one, printed) if isinstance(one, on_demand.PostgresConnector) else [f"-- {one.name}: {_NO_SQL}"]
-        echo("\n".join(lines))
-
-
-_NO_SQL = "no SQL; it is known for sources of PostgreSQL only"
+        if isinstance(one, on_demand.PostgresConnector):
+            yield from _sql(one, printed)
+        else:
+            yield f"-- {one.name}: no SQL; it is known for sources of PostgreSQL only"
 
 
 def _statements(connector: Connector) -> list[str]:
@@ -123,7 +92,6 @@ def _statements(connector: Connector) -> list[str]:
 
 
 def _sql(connector: PostgresConnector, printed: set[str]) -> Iterator[str]:
-    """The SQL of one source, for psql, without what was printed for another connector."""
     yield f"-- {connector.name}"
     yield from on_demand.grant_notes(connector)
     needed = [statement for statement in _statements(connector) if statement not in printed]
@@ -149,113 +117,99 @@ def _value(value: str | None) -> str:
 
 @app.command()
 def restart(
+    sides: Sides,
+    out: Out,
     names: MaybeNames = None,
-    connect_url: ConnectUrl = None,
-    source_url: SourceUrl = None,
     timeout: Timeout = 90.0,
-    failed: Annotated[bool, typer.Option("--failed", help="Only those with a part that FAILED.")] = False,
-    as_json: Json = False,
+    failed: Annotated[bool, option("--failed", "Only those with a part that FAILED.")] = False,
 ) -> None:
     """Start connectors and their tasks again and wait until they stream. With --failed and no name, all that FAILED."""
     if not (names or failed):
         raise typer.BadParameter("name connectors, or say --failed for all that FAILED")
-    with worker(connect_url, patience=timeout) as client, maybe_database(source_url) as source:
+    with sides.opened(patience=timeout) as (client, source):
         for name in names or _failed(client):
             if names and failed and client.status(name).failure is None:
-                show(client.status(name), as_json=as_json, did=["left alone"])
-            else:
-                _restart(client, name, source, timeout=timeout, as_json=as_json)
+                show(client.status(name), out, "left alone")
+                continue
+            status, notes = shared.restarted(client, name, source, timeout=timeout)
+            show(status, out, "restarted", notes=notes)
 
 
 def _failed(client: ConnectClient) -> list[str]:
-    failed = [name for name, (_, status) in client.overview().items() if status.failure is not None]
+    failed = shared.failed_names(client)
     if not failed:
         echo("no connector has FAILED", err=True)
     return failed
 
 
-def _restart(client: ConnectClient, name: str, source: Engine | None, *, timeout: float, as_json: bool) -> None:
-    own, notes = of_its_own(source, client.config(name))
-    show(cdc.restart(client, name, source=own, timeout=timeout), as_json=as_json, did=["restarted"], notes=notes)
-
-
 @app.command()
-def pause(names: Names, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
+def pause(names: Names, out: Out, connect_url: ConnectUrl = None) -> None:
     """Pause connectors: their tasks stay and do nothing."""
-    _move(names, connect_url, PAUSED, as_json=as_json)
+    _move(names, connect_url, PAUSED, out)
 
 
 @app.command()
-def stop(names: Names, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
+def stop(names: Names, out: Out, connect_url: ConnectUrl = None) -> None:
     """Stop connectors: their tasks end, their configuration and offsets stay. A slot still retains its log."""
-    _move(names, connect_url, STOPPED, as_json=as_json)
+    _move(names, connect_url, STOPPED, out)
 
 
 @app.command()
-def resume(names: Names, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
+def resume(names: Names, out: Out, connect_url: ConnectUrl = None) -> None:
     """Resume paused or stopped connectors."""
-    _move(names, connect_url, RUNNING, as_json=as_json)
+    _move(names, connect_url, RUNNING, out)
 
 
-def _move(names: list[str], connect_url: str | None, state: State, *, as_json: bool) -> None:
+def _move(names: list[str], connect_url: str | None, state: State, out: Out) -> None:
     with worker(connect_url) as client:
         for name in names:
-            show(cdc.move(client, name, state), as_json=as_json)
+            show(cdc.move(client, name, state), out)
 
 
 @offsets.command("show")
-def show_offsets(name: Name, connect_url: ConnectUrl = None, as_json: Json = False) -> None:
+def show_offsets(name: Name, out: Out, connect_url: ConnectUrl = None) -> None:
     """Show the offsets of a connector."""
     with worker(connect_url) as client:
-        offsets = [dataclasses.asdict(offset) for offset in client.offsets(name)]
-    for one in [offsets] if as_json else offsets:
-        echo(json.dumps(one, default=dict))
+        offsets = [asdict(offset) for offset in client.offsets(name)]
+    out.show(offsets, (as_line(one) for one in offsets))
 
 
 @offsets.command()
-def reset(
-    name: Name,
-    connect_url: ConnectUrl = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: Json = False,
-) -> None:
+def reset(name: Name, out: Out, connect_url: ConnectUrl = None, yes: Yes = False) -> None:
     """Stop a connector and delete its offsets. Resumed, it takes a new initial snapshot."""
-    if not yes:
-        typer.confirm(f"Forget how far {name!r} has come? It will take a new initial snapshot", abort=True, err=True)
+    confirm(f"Forget how far {name!r} has come? It will take a new initial snapshot", yes=yes)
     with worker(connect_url) as client:
         cdc.reset_offsets(client, name)
-    line = f"{name}  stopped, without offsets; factfold cdc resume {name}"
-    echo(json.dumps({"name": name, "state": STOPPED, "offsets": []}) if as_json else line)
+    fields = {"name": name, "state": STOPPED, "offsets": []}
+    out.show(fields, f"{name}  stopped, without offsets; factfold cdc resume {name}")
 
 
 @app.command()
 def delete(
     names: Names,
-    connect_url: ConnectUrl = None,
-    source_url: SourceUrl = None,
+    sides: Sides,
+    out: Out,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Delete the offsets too: created again, it takes a new initial snapshot.")
+        bool, option("--forget", "Delete the offsets too: created again, it takes a new initial snapshot.")
     ] = False,
-    slots: Annotated[
-        bool, typer.Option("--drop-slot", help="Drop the replication slots too, which needs --source-url.")
-    ] = False,
-    as_json: Json = False,
+    slots: Annotated[bool, option("--drop-slot", "Drop the replication slots too, which needs --source-url.")] = False,
 ) -> None:
     """Delete connectors. Their topics stay, and replication slots too without --drop-slot."""
-    if slots and source_url is None:
+    if slots and sides.source_url is None:
         raise typer.BadParameter("--drop-slot needs --source-url")
-    with worker(connect_url) as client, maybe_database(source_url if slots else None) as source:
+    with worker(sides.connect_url) as client, shared.maybe_database(sides.source_url if slots else None) as source:
         running = {name: info.config for name, (info, _) in client.overview().items()}
         chosen = {name: _slot(name, running[name], source) for name in names if name in running}
         for name in names:
             deleted = cdc.delete(client, name, forget=forget)
             dropped = _dropped(chosen.get(name), source)
-            _tell_deleted(name, deleted=deleted, dropped=dropped, as_json=as_json)
+            said = [name, "deleted" if deleted else "there was none", *([f"slot {dropped} dropped"] if dropped else [])]
+            out.show({"name": name, "deleted": deleted, "dropped_slot": dropped}, "  ".join(said))
 
 
 def _slot(name: str, config: Mapping[str, str], source: Engine | None) -> str | None:
     """Return the slot to drop; SourceNotReady, before anything is deleted, where it is not in that database."""
-    own, notes = of_its_own(source, config)
+    own, notes = shared.of_its_own(source, config)
     if own is not source:
         raise SourceNotReady(
             f"the slot of connector {name!r} cannot be dropped: {notes[0]}",
@@ -267,11 +221,3 @@ def _slot(name: str, config: Mapping[str, str], source: Engine | None) -> str | 
 
 def _dropped(slot: str | None, source: Engine | None) -> str | None:
     return slot if slot is not None and source is not None and cdc.drop_slot(source, slot) else None
-
-
-def _tell_deleted(name: str, *, deleted: bool, dropped: str | None, as_json: bool) -> None:
-    if as_json:
-        echo(json.dumps({"name": name, "deleted": deleted, "dropped_slot": dropped}))
-    else:
-        slot = [f"slot {dropped} dropped"] if dropped else []
-        echo("  ".join([name, "deleted" if deleted else "there was none", *slot]))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -13,76 +12,59 @@ import cdc
 import projections
 from cdc import compare_embedded
 from eventstore.errors import DeclarationError
-from factfold.cli.cdc.comparison_display import as_plain, tell, watched
-from factfold.cli.cdc.comparisons import DIFFERS
-from factfold.cli.cdc.connectors import ConnectUrl, Json, Stack, database, declared, of_its_own, worker
+from factfold.cli.cdc.connectors import ConnectUrl, Stack, database, declared, of_its_own, worker
 from factfold.cli.cdc.signals import app, brokers, schemas_of  # one app, which the modules of commands fill in turn
-from factfold.cli.completions import completes
-from factfold.cli.metrics import MetricsFile
-from factfold.cli.shown_values import echo
+from factfold.cli.options import argument, definition, option, setting
+from factfold.cli.running import MetricsFile
+from factfold.cli.show import Out, aligned, answer, progress
 from factfold.cli.views.projections import load_group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from sqlalchemy import Engine
 
-    from cdc import Connector, PostgresSource, TableComparison
+    from cdc import ComparisonProgress, Connector, TableComparison
     from cdc.comparing.report import OnProgress
     from cdc.comparing.state import StateTable
-    from cdc.source.signals import Signals
-    from eventstore.settings import Settings
 
 __all__ = ["app"]
 
-Reference = Annotated[
-    str | None,
-    typer.Argument(
-        help="A .toml file, or module:attribute: a connector, several, or a function that gives them."
-        " None for a SQLite file, which holds everything.",
-        metavar="REFERENCE",
-    ),
-]
-SourceUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--source-url",
-        envvar="FACTFOLD_SOURCE_URL",
-        help="SQLAlchemy URL of the captured database, for a role that may read the tables.",
-    ),
-]
-ViewsUrl = Annotated[
-    str,
-    typer.Option("--views-url", envvar="FACTFOLD_VIEWS_URL", help="SQLAlchemy URL of the views' database."),
-]
-Groups = Annotated[
-    list[str],
-    typer.Option(
-        "--group", help="A projection group, as module:name. May be repeated.", autocompletion=completes("projections")
-    ),
-]
-Tables = Annotated[list[str] | None, typer.Option("--table", help="schema.table. May be repeated. Default: all.")]
-Repair = Annotated[
-    bool, typer.Option("--repair", help="Read the rows that differ again by signal, and compare them once more.")
-]
-Show = Annotated[int, typer.Option("--show", min=0, help="Keys of each kind to show.")]
-Patience = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait for a connector or a state.")]
+_KINDS: Final = {
+    "missing": "in the source alone",
+    "extra": "in the state alone",
+    "differing": "with other values",
+    "changing": "changing too often to tell",
+}
 
 
 @app.command()
 def compare(
-    views_url: ViewsUrl,
-    groups: Groups,
-    reference: Reference = None,
-    source_url: SourceUrl = None,
-    tables: Tables = None,
-    repair: Repair = False,
-    show: Show = 10,
-    timeout: Patience = 120.0,
+    views_url: Annotated[str, setting("--views-url", "SQLAlchemy URL of the views' database.")],
+    groups: Annotated[
+        list[str], definition("A projection group, as module:name. May be repeated.", "projections", name="--group")
+    ],
+    out: Out,
+    reference: Annotated[
+        str | None,
+        argument(
+            "A .toml file, or module:attribute: a connector, several, or a function that gives them."
+            " None for a SQLite file, which holds everything."
+        ),
+    ] = None,
+    source_url: Annotated[
+        str | None,
+        setting("--source-url", "SQLAlchemy URL of the captured database, for a role that may read the tables."),
+    ] = None,
+    tables: Annotated[list[str] | None, option("--table", "schema.table. May be repeated. Default: all.")] = None,
+    repair: Annotated[
+        bool, option("--repair", "Read the rows that differ again by signal, and compare them once more.")
+    ] = False,
+    show: Annotated[int, option("--show", "Keys of each kind to show.", min=0)] = 10,
+    timeout: Annotated[float, option("--timeout", "Seconds to wait for a connector or a state.", min=1)] = 120.0,
     connect_url: ConnectUrl = None,
     stack: Stack = None,
     metrics_file: MetricsFile = None,
-    as_json: Json = False,
 ) -> None:
     """Compare captured tables with the states made of them, row by row. Exit code 0 if equal, 3 if not."""
     comparisons: list[TableComparison] = []
@@ -95,48 +77,23 @@ def compare(
             )
         else:
             named, url = _given(reference, source_url)
-            engine = opened.enter_context(database(url))
-            comparison = _Comparison(engine, states, brokers(), timeout, on_progress, stack)
+            engine, settings = opened.enter_context(database(url)), brokers()
             for source, chosen in _sources(declared(named, stack), named, engine, tables):
-                signals = _signals(opened, comparison, source, connect_url) if repair else None
-                comparisons += comparison.of(source, chosen, signals)
+                signals = None
+                if repair:
+                    client = opened.enter_context(worker(connect_url, stack=stack))
+                    signals = cdc.Signals(engine, source, settings, client, schemas=schemas_of(settings))
+                comparisons += cdc.compare(
+                    engine, source, states, settings, tables=chosen, patience=timeout, repair=signals,
+                    on_progress=on_progress,
+                )  # fmt: skip
     _require_compared(comparisons, groups)
     if metrics_file is not None:
         from factfold.watching.results import write_compared  # needs the extra metrics
 
         write_compared(str(metrics_file), comparisons)
-    if as_json:
-        for one in comparisons:
-            echo(json.dumps(as_plain(one, show=show)))
-    else:
-        tell(comparisons, show=show)
-    if not all(one.equal for one in comparisons):
-        raise typer.Exit(DIFFERS)
-
-
-@dataclass(frozen=True)
-class _Comparison:
-    """What all sources of one command are compared with."""
-
-    engine: Engine
-    states: Sequence[StateTable]
-    settings: Settings
-    patience: float
-    on_progress: OnProgress
-    stack: str | None = None
-
-    def of(self, source: PostgresSource, tables: Sequence[str], signals: Signals | None) -> Sequence[TableComparison]:
-        """Compare some tables of a source."""
-        return cdc.compare(
-            self.engine,
-            source,
-            self.states,
-            self.settings,
-            tables=tables,
-            patience=self.patience,
-            repair=signals,
-            on_progress=self.on_progress,
-        )
+    out.each((as_plain(one, show=show) for one in comparisons), lines_of(comparisons, show=show))
+    answer(all(one.equal for one in comparisons))
 
 
 def _given(reference: str | None, source_url: str | None) -> tuple[str, str]:
@@ -174,16 +131,83 @@ def _sources(
     return [(one, names) for one, names in chosen if names]
 
 
-def _signals(
-    opened: ExitStack, comparison: _Comparison, source: PostgresSource, connect_url: str | None
-) -> cdc.Signals:
-    client, settings = opened.enter_context(worker(connect_url, stack=comparison.stack)), comparison.settings
-    return cdc.Signals(comparison.engine, source, settings, client, schemas=schemas_of(settings))
-
-
 def _require_compared(comparisons: Sequence[TableComparison], groups: list[str]) -> None:
     if not any(one.is_compared for one in comparisons):
         raise DeclarationError(
             f"no state of {', '.join(groups)} is made from {', '.join(one.table for one in comparisons)}",
             remedy="name a group with a Table.from_changelog over one of their topics",
         )
+
+
+@contextmanager
+def watched() -> Iterator[OnProgress]:
+    """Show progress on stderr: a bar on a terminal after two seconds, else a line every ten."""
+    with progress("comparing") as tell:
+
+        def on_progress(now: ComparisonProgress) -> None:
+            tell(now.rows, now.total, f"{now.table}: {now.step}", "rows")
+
+        yield on_progress
+
+
+def as_plain(comparison: TableComparison, *, show: int) -> dict[str, Any]:
+    """A comparison as JSON has it: of each kind the number of keys, and some of them."""
+    keys = {kind: _shown(comparison, kind, show) for kind in _KINDS}
+    columns = [
+        {"key": _named(comparison, key), "columns": list(names)} for key, names in comparison.differing_columns.items()
+    ]
+    return {
+        "table": comparison.table,
+        "state": comparison.state,
+        "equal": comparison.equal,
+        "source_rows": comparison.source_rows,
+        "state_rows": comparison.state_rows,
+        "chunks": comparison.chunks,
+        **{kind: len(getattr(comparison, kind)) for kind in _KINDS},
+        "keys": keys,
+        "differing_columns": columns[:show],
+        "faults": list(comparison.faults),
+        "notes": list(comparison.notes),
+        "not_compared": dict(comparison.not_compared),
+        "repaired": comparison.repaired,
+        "unrepaired": comparison.unrepaired,
+    }
+
+
+def lines_of(comparisons: Iterable[TableComparison], *, show: int) -> Iterator[str]:
+    """Yield a table of what was compared, and below it what differs, by key."""
+    tables = list(comparisons)
+    heading = ("table", "state", "rows", "in state", *_KINDS, "result")
+    yield from aligned([heading, *map(_cells, tables)])
+    yield from (f"  {line}" for one in tables for line in _details(one, show))
+
+
+def _cells(one: TableComparison) -> tuple[str, ...]:
+    counts = [f"{len(getattr(one, kind)):,}" for kind in _KINDS]
+    result = "DIFFERS" if not one.equal else "equal" if one.is_compared else "not compared"
+    repaired = f", {one.repaired:,} repaired" if one.repaired else ""
+    return (one.table, one.state, f"{one.source_rows:,}", f"{one.state_rows:,}", *counts, f"{result}{repaired}")
+
+
+def _details(one: TableComparison, show: int) -> Iterator[str]:
+    yield from (f"{one.table}: {fault}" for fault in one.faults)
+    for kind, meaning in _KINDS.items():
+        keys = getattr(one, kind)
+        for key in keys[:show]:
+            columns = ", ".join(one.differing_columns.get(key, ())) if kind == "differing" else ""
+            named = ", ".join(f"{name}={value}" for name, value in _named(one, key).items())
+            yield f"{one.table}: {named} {meaning}{columns and f': {columns}'}"
+        if len(keys) > show:
+            yield f"{one.table}: {len(keys) - show:,} more {meaning}"
+    if one.unrepaired:
+        yield f"{one.table}: not repaired: {one.unrepaired}"
+    yield from (f"{one.table}: column {name} is not compared: {why}" for name, why in one.not_compared.items())
+    yield from (f"{one.table}: note: {note}" for note in one.notes)
+
+
+def _shown(comparison: TableComparison, kind: str, show: int) -> list[Mapping[str, str]]:
+    return [_named(comparison, key) for key in getattr(comparison, kind)[:show]]
+
+
+def _named(comparison: TableComparison, key: tuple[str, ...]) -> dict[str, str]:
+    return dict(zip(comparison.key, key, strict=True))

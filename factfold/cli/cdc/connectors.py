@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
-
-import typer
 
 import cdc
 import eventstore
@@ -16,7 +14,8 @@ from cdc.errors import InvalidConnector, SourceNotReady
 from eventstore.errors import DeclarationError, UnsupportedBackend
 from factfold import on_demand
 from factfold.cli.definitions import load_module
-from factfold.cli.shown_values import echo
+from factfold.cli.options import argument, option, setting
+from factfold.cli.show import Out
 from factfold.stack import LocalStack
 from factfold.stack.errors import StackNotUp
 
@@ -28,38 +27,54 @@ if TYPE_CHECKING:
 # Someone is waiting at a terminal; commands that wait for a connector have the patience of their --timeout.
 PATIENCE: Final = 10.0
 
-ConnectUrl = Annotated[
-    str | None,
-    typer.Option("--connect-url", envvar="FACTFOLD_CONNECT_URL", help="Default: the local stack's worker."),
-]
-SourceUrl = Annotated[
-    str | None,
-    typer.Option("--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL of the connectors' database."),
-]
-Kafka = Annotated[
-    str | None,
-    typer.Option(
-        "--kafka-bootstrap-servers",
-        envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS",
-        help="Brokers with the connectors' topics.",
-    ),
-]
+ConnectUrl = Annotated[str | None, setting("--connect-url", "Default: the local stack's worker.")]
+SourceUrl = Annotated[str | None, setting("--source-url", "SQLAlchemy URL of the connectors' database.")]
+Kafka = Annotated[str | None, setting("--kafka-bootstrap-servers", "Brokers with the connectors' topics.")]
 Stack = Annotated[
     str | None,
-    typer.Option(
-        "--stack",
-        envvar="FACTFOLD_STACK",
-        help="A local stack. Connectors get its PostgreSQL and its secrets folder in place of those declared.",
+    setting(
+        "--stack", "A local stack. Connectors get its PostgreSQL and its secrets folder in place of those declared."
     ),
 ]
-Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds for each connector.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Names = Annotated[list[str], typer.Argument(help="Names of connectors.")]
-MaybeNames = Annotated[list[str] | None, typer.Argument(help="Names of connectors. Default: all.")]
-Name = Annotated[str, typer.Argument(help="The connector.")]
+Timeout = Annotated[float, option("--timeout", "Seconds for each connector.", min=1)]
+Names = Annotated[list[str], argument("Names of connectors.")]
+MaybeNames = Annotated[list[str] | None, argument("Names of connectors. Default: all.")]
+Name = Annotated[str, argument("The connector.")]
 Reference = Annotated[
-    str, typer.Argument(help="A .toml file, or module:attribute: a connector, several, or a function that gives them.")
+    str, argument("A .toml file, or module:attribute: a connector, several, or a function that gives them.")
 ]
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The two sides of connectors that run: their worker and their database."""
+
+    connect_url: ConnectUrl = None
+    source_url: SourceUrl = None
+
+    @contextmanager
+    def opened(self, *, patience: float = PATIENCE) -> Iterator[tuple[cdc.ConnectClient, Engine | None]]:
+        """Open both; None for a database that is not named."""
+        with worker(self.connect_url, patience=patience) as client, maybe_database(self.source_url) as source:
+            yield client, source
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Connectors as they are declared, and the worker that runs them."""
+
+    reference: Reference
+    connect_url: ConnectUrl = None
+    stack: Stack = None
+
+    @property
+    def connectors(self) -> list[Connector]:
+        """The connectors; InvalidConnector."""
+        return list(declared(self.reference, self.stack))
+
+    def worker(self, patience: float = PATIENCE) -> AbstractContextManager[cdc.ConnectClient]:
+        """Open a client of their worker."""
+        return worker(self.connect_url, patience=patience, stack=self.stack)
 
 
 @contextmanager
@@ -91,14 +106,9 @@ def _address(url: str | None, stack: str | None) -> str:
     return own
 
 
-@contextmanager
-def maybe_database(url: str | None) -> Iterator[Engine | None]:
+def maybe_database(url: str | None) -> AbstractContextManager[Engine | None]:
     """Open the connectors' database, if its URL was given; SourceNotReady for a URL that is none."""
-    if url is None:
-        yield None
-        return
-    with database(url) as engine:
-        yield engine
+    return nullcontext() if url is None else database(url)
 
 
 def brokers_at(servers: str) -> eventstore.Settings:
@@ -173,20 +183,52 @@ def _unloaded(message: str, reference: str) -> InvalidConnector:
     return InvalidConnector(message, remedy=remedy, place=reference)
 
 
-def show(status: ConnectorStatus, *, as_json: bool, did: list[str] | None = None, notes: Iterable[str] = ()) -> None:
+def failed_names(client: cdc.ConnectClient) -> list[str]:
+    """The connectors with a part that FAILED."""
+    return [name for name, (_, status) in client.overview().items() if status.failure is not None]
+
+
+def restarted(
+    client: cdc.ConnectClient, name: str, source: Engine | None, *, timeout: float
+) -> tuple[ConnectorStatus, tuple[str, ...]]:
+    """Start a connector again, with a look into its source; give its states and notes."""
+    own, notes = of_its_own(source, client.config(name))
+    return cdc.restart(client, name, source=own, timeout=timeout), notes
+
+
+def show(status: ConnectorStatus, out: Out, *did: str, notes: Iterable[str] = ()) -> None:
     """Print a connector's states, what was done with it and what was not, and why something FAILED."""
-    if as_json:
-        echo(json.dumps(described(status) | ({"did": did} if did else {}) | {"notes": list(notes)}))
-        return
-    echo("  ".join([status.name, *(did or ()), status.summary()]))
-    for line in (*causes_of(status), *(f"note: {note}" for note in notes)):
-        echo(f"    {line}")
+    notes = list(notes)
+    below = [*causes_of(status), *(f"note: {note}" for note in notes)]
+    out.show(
+        asdict(standing(status)) | ({"did": did} if did else {}) | {"notes": notes},
+        ["  ".join([status.name, *did, status.summary()]), *(f"    {line}" for line in below)],
+    )
 
 
-def described(status: ConnectorStatus) -> dict[str, Any]:
-    """A connector's states for JSON."""
-    tasks = [{"id": task.id, "state": task.state, "worker": task.worker_id} for task in status.tasks]
-    return {"name": status.name, "state": status.state, "tasks": tasks, "causes": causes_of(status)}
+@dataclass(frozen=True, slots=True)
+class TaskStanding:
+    """One task of a connector."""
+
+    id: int
+    state: str
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorStanding:
+    """A connector with its tasks, as commands and the console show it; `causes` say why one failed, the root last."""
+
+    name: str
+    state: str
+    tasks: tuple[TaskStanding, ...]
+    causes: tuple[str, ...]
+
+
+def standing(status: ConnectorStatus) -> ConnectorStanding:
+    """What is shown of a connector's states."""
+    tasks = tuple(TaskStanding(task.id, task.state, task.worker_id) for task in status.tasks)
+    return ConnectorStanding(status.name, status.state, tasks, tuple(causes_of(status)))
 
 
 def causes_of(status: ConnectorStatus) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,31 +13,12 @@ import cdc
 from cdc.findings import size
 from eventstore import Restarts
 from factfold import on_demand
+from factfold.cli.cdc import connectors as shared
 from factfold.cli.cdc.apply import app
-from factfold.cli.cdc.connectors import (
-    ConnectUrl,
-    Json,
-    Kafka,
-    MaybeNames,
-    Reference,
-    SourceUrl,
-    Stack,
-    Timeout,
-    brokers_at,
-    causes_of,
-    database,
-    declared,
-    described,
-    maybe_database,
-    of_its_own,
-    show,
-    worker,
-)
-from factfold.cli.completions import completes
-from factfold.cli.logs import log_to_stderr
-from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
-from factfold.cli.shown_values import echo
-from factfold.cli.signals import stop_on_signal
+from factfold.cli.cdc.connectors import Declared, MaybeNames, Sides, Timeout, worker
+from factfold.cli.options import definition, option, setting
+from factfold.cli.running import Served, log_to_stderr, stop_on_signal
+from factfold.cli.show import Out, aligned, answer
 from factfold.cli.views.projections import load_group
 
 if TYPE_CHECKING:
@@ -47,48 +28,33 @@ if TYPE_CHECKING:
 
     from cdc import Connector, ConnectorHealth, Finding
     from cdc.comparing.models import CapturedModel
-    from cdc.operating.connector_metrics import ConnectorMetrics
     from cdc.source.catalogue import ReplicationSlot
 
 __all__ = ["app"]
 
 
 @app.command()
-def status(
-    names: MaybeNames = None,
-    connect_url: ConnectUrl = None,
-    source_url: SourceUrl = None,
-    as_json: Json = False,
-) -> None:
+def status(sides: Sides, out: Out, names: MaybeNames = None) -> None:
     """Show connectors, tasks, slots and the age of the last event. Exit code 0 if all run, 3 if not."""
-    with worker(connect_url) as client, maybe_database(source_url) as source:
+    with sides.opened() as (client, source):
         healths = cdc.healths(client, names or None, source=source)
-    if as_json:
-        for one in healths:
-            echo(json.dumps(_health_json(one)))
-    else:
-        _print_healths(healths)
-    if not all(one.well for one in healths):
-        raise typer.Exit(3)
+    out.each(map(_health_json, healths), _health_lines(healths))
+    answer(all(one.well for one in healths))
 
 
 def _health_json(one: ConnectorHealth) -> dict[str, Any]:
-    slot = None if one.slot is None else dataclasses.asdict(one.slot)
-    health = {"well": one.well, "last_event_age_seconds": one.last_event_age, "slot": slot, "advice": list(one.advice)}
-    return described(one.status) | health
+    health = {"well": one.well, "last_event_age_seconds": one.last_event_age, "slot": one.slot, "advice": one.advice}
+    return asdict(shared.standing(one.status)) | health
 
 
-def _print_healths(healths: tuple[ConnectorHealth, ...]) -> None:
+def _health_lines(healths: tuple[ConnectorHealth, ...]) -> Iterator[str]:
     if not healths:
         return
     heading = ("name", "state", "tasks", "last event", "slot", "behind", "holds", "log")
-    rows = [heading, *(_cells(one) for one in healths)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heading))]
-    causes = [[], *([*causes_of(one.status), *one.advice] for one in healths)]
-    for row, below in zip(rows, causes, strict=True):
-        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-        for cause in below:
-            echo(f"    {cause}")
+    causes = [[], *([*shared.causes_of(one.status), *one.advice] for one in healths)]
+    for line, below in zip(aligned([heading, *map(_cells, healths)]), causes, strict=True):
+        yield line
+        yield from (f"    {cause}" for cause in below)
 
 
 def _cells(one: ConnectorHealth) -> tuple[str, ...]:
@@ -104,45 +70,35 @@ def _slot_cells(slot: ReplicationSlot | None) -> tuple[str, ...]:
     return ("read" if slot.active else "not read", *sizes, slot.wal_status or "-")
 
 
-Groups = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--group",
-        help="A projection group, as module:name, whose models are looked at. May be repeated.",
-        autocompletion=completes("projections"),
-    ),
-]
-
-
 @app.command()
 def doctor(
-    reference: Reference,
-    source_url: SourceUrl = None,
-    connect_url: ConnectUrl = None,
-    kafka: Kafka = None,
-    offline: Annotated[bool, typer.Option("--no-worker", help="Look at the source alone.")] = False,
-    groups: Groups = None,
-    stack: Stack = None,
-    as_json: Json = False,
-) -> None:
+    of: Declared,
+    out: Out,
+    source_url: shared.SourceUrl = None,
+    kafka: shared.Kafka = None,
+    offline: Annotated[bool, option("--no-worker", "Look at the source alone.")] = False,
+    groups: Annotated[
+        list[str] | None,
+        definition("A projection group, as module:name, whose models are looked at. May be repeated.", "projections",
+                   name="--group")
+    ] = None,
+) -> None:  # fmt: skip
     """Check source, slot, worker and topics of declared connectors. Exit code 3 if one cannot work.
 
     With --source-url and --group, the models of projection groups are compared with the columns of the source.
     """
-    from contextlib import nullcontext
-
     models = [model for group in groups or () for model in _models(group)]
-    failed, settings = False, None if kafka is None else brokers_at(kafka)
-    patient = nullcontext() if offline else worker(connect_url, patience=_PATIENCE, stack=stack)
-    with maybe_database(source_url) as source, patient as client:
-        for connector in declared(reference, stack):
-            own, notes = of_its_own(source, connector.config())
+    failed, settings = False, None if kafka is None else shared.brokers_at(kafka)
+    patient = nullcontext() if offline else of.worker(_PATIENCE)
+    with shared.maybe_database(source_url) as source, patient as client:
+        for connector in of.connectors:
+            own, notes = shared.of_its_own(source, connector.config())
             findings = cdc.diagnose(connector, source=own, client=client, settings=settings, models=models)
             omitted = _omitted(worker=not offline, topics=kafka is not None, source=_no_source(own, notes))
-            _print_findings(connector.name, findings, omitted, as_json=as_json)
+            fields = {"name": connector.name, "findings": findings, "not_looked_at": omitted}
+            out.show(fields, _finding_lines(connector.name, findings, omitted))
             failed |= any(one.severity is cdc.Severity.ERROR for one in findings)
-    if failed:
-        raise typer.Exit(3)
+    answer(not failed)
 
 
 def _models(group: str) -> Sequence[CapturedModel]:
@@ -168,30 +124,24 @@ def _no_source(own: Engine | None, notes: tuple[str, ...]) -> str:
     return notes[0].rpartition(": ")[2] if own is None and notes else ""
 
 
-def _print_findings(name: str, findings: tuple[Finding, ...], omitted: list[str], *, as_json: bool) -> None:
-    if as_json:
-        shown = [dataclasses.asdict(one) for one in findings]
-        echo(json.dumps({"name": name, "findings": shown, "not_looked_at": omitted}))
-        return
-    echo(name)
+def _finding_lines(name: str, findings: tuple[Finding, ...], omitted: list[str]) -> Iterator[str]:
+    yield name
     for one in findings:
-        echo(f"  {one.severity:<8}{one.check}: {one.result}")
+        yield f"  {one.severity:<8}{one.check}: {one.result}"
         if one.remedy:
-            echo(f"          remedy: {one.remedy}")
+            yield f"          remedy: {one.remedy}"
     if omitted:
-        echo(f"  not looked at: {', '.join(omitted)}")
+        yield f"  not looked at: {', '.join(omitted)}"
 
 
 @app.command()
 def supervise(
+    sides: Sides,
+    served: Served,
     names: MaybeNames = None,
-    connect_url: ConnectUrl = None,
     attempts: Annotated[int, typer.Option(min=1, help="Restarts in a row before a connector is given up.")] = 10,
     healthy_after: Annotated[float, typer.Option(min=1, help="Seconds of running that reset the count.")] = 120.0,
-    source_url: SourceUrl = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = LOCAL,
-    as_json: Annotated[bool, typer.Option("--json", help="Write the log as JSON.")] = False,
+    as_json: Annotated[bool, option("--json", "Write the log as JSON.")] = False,
 ) -> None:
     """Restart failed connectors until SIGTERM. Exit code 1 if some are given up.
 
@@ -200,49 +150,33 @@ def supervise(
     log_to_stderr(as_json=as_json)
     policy = Restarts(limit=attempts, longest=60.0)
     stop = stop_on_signal()
-    with (
-        worker(connect_url) as client,
-        maybe_database(source_url) as source,
-        _served(connect_url, names or None, source, metrics_port, metrics_host) as metrics,
-    ):
-        cdc.Supervisor(client, names or None, policy=policy, healthy_after=healthy_after, metrics=metrics).run(stop)
+    with sides.opened() as (client, source):
 
+        def look(metrics: cdc.ConnectorMetrics) -> None:
+            with worker(sides.connect_url) as own:  # of this thread
+                metrics.standing(cdc.healths(own, names or None, source=source))
 
-def _served(
-    url: str | None, names: Sequence[str] | None, source: Engine | None, port: int | None, host: str
-) -> AbstractContextManager[ConnectorMetrics | None]:
-    def make() -> cdc.ConnectorMetrics:
-        return cdc.ConnectorMetrics()
-
-    def look(metrics: ConnectorMetrics) -> None:
-        with worker(url) as client:  # of this thread's own
-            metrics.standing(cdc.healths(client, names, source=source))
-
-    return served_metrics(make, port, host, look=look)
+        with served.metrics(lambda: cdc.ConnectorMetrics(), look) as metrics:
+            cdc.Supervisor(client, names or None, policy=policy, healthy_after=healthy_after, metrics=metrics).run(stop)
 
 
 @app.command()
 def rotate_password(
-    reference: Reference,
-    source_url: Annotated[
-        str,
-        typer.Option("--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL. Its login may change roles."),
-    ],
-    connect_url: ConnectUrl = None,
-    stack: Stack = None,
-    ask: Annotated[bool, typer.Option("--ask", help="Ask for the new password. Default: a generated one.")] = False,
+    of: Declared,
+    source_url: Annotated[str, setting("--source-url", "SQLAlchemy URL. Its login may change roles.")],
+    out: Out,
+    ask: Annotated[bool, option("--ask", "Ask for the new password. Default: a generated one.")] = False,
     timeout: Timeout = 90.0,
-    as_json: Json = False,
 ) -> None:
     """Give connectors' roles new passwords, in the database and in the secrets file, without stopping writers."""
     password = typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True) if ask else None
-    with worker(connect_url, patience=timeout, stack=stack) as client, database(source_url) as source:
-        for first, *others in _by_role(declared(reference, stack)):
+    with of.worker(timeout) as client, shared.database(source_url) as source:
+        for first, *others in _by_role(of.connectors):
             statuses = cdc.rotate_password(
                 client, first, source=source, others=others, password=password, timeout=timeout
             )
             for status in statuses:
-                show(status, as_json=as_json, did=["rotated"])
+                shared.show(status, out, "rotated")
 
 
 def _by_role(connectors: Iterable[Connector]) -> list[list[on_demand.PostgresConnector]]:

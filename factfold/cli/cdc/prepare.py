@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
@@ -15,22 +15,11 @@ import eventstore
 from eventstore.errors import DeclarationError
 from factfold import on_demand
 from factfold.cli.cdc.compare import app  # one app, which the modules of commands fill in turn
-from factfold.cli.cdc.connectors import (
-    ConnectUrl,
-    Json,
-    Kafka,
-    Reference,
-    Stack,
-    Timeout,
-    brokers_at,
-    database,
-    declared,
-    worker,
-)
-from factfold.cli.completions import completes
+from factfold.cli.cdc.connectors import Declared, Kafka, Timeout, brokers_at, database
 from factfold.cli.definitions import load_aggregate, load_definition
 from factfold.cli.events.store import Schema, Source, TopicPrefix
-from factfold.cli.shown_values import echo
+from factfold.cli.options import definition, option, setting
+from factfold.cli.show import Out, answer, echo
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine, MetaData
@@ -42,77 +31,58 @@ __all__ = ["app"]
 
 MARKS: Final[dict[Outcome, str]] = {"made": "✓", "present": "=", "missing": "+", "unknown": "?", "failed": "✗"}
 
-SourceUrl = Annotated[
-    str,
-    typer.Option(
-        "--source-url",
-        envvar="FACTFOLD_SOURCE_URL",
-        help="SQLAlchemy URL of the service's database, as the owner of its tables.",
-    ),
-]
-AdminUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--admin-url",
-        envvar="FACTFOLD_ADMIN_URL",
-        help="SQLAlchemy URL of a superuser of that server: creates missing databases and roles.",
-    ),
-]
-SecretsDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--secrets-dir",
-        envvar="FACTFOLD_SECRETS_DIR",
-        help="Folder of the worker's secrets files on this machine. Default: the folder that the connectors name.",
-    ),
-]
-Aggregates = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--aggregate",
-        help="An aggregate of the service, as module:name. May be repeated.",
-        autocompletion=completes("aggregate"),
-    ),
-]
-Tables = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tables", help="The service's own tables: a declarative base or a table, as module:name. May be repeated."
-    ),
-]
-ViewsUrl = Annotated[
-    str | None,
-    typer.Option("--views-url", envvar="FACTFOLD_VIEWS_URL", help="SQLAlchemy URL of the views' database."),
-]
-InboxUrl = Annotated[
-    str | None,
-    typer.Option("--inbox-url", envvar="FACTFOLD_INBOX_URL", help="SQLAlchemy URL of the handlers' database."),
-]
-Ask = Annotated[
-    bool, typer.Option("--ask", help="Ask for the password of each new role. Default: it is generated, or in the file.")
-]
+
+@dataclass(frozen=True)
+class Own:
+    """What the service has of its own: aggregates, tables and an event store."""
+
+    aggregates: Annotated[
+        list[str] | None,
+        definition("An aggregate of the service, as module:name. May be repeated.", "aggregate", name="--aggregate"),
+    ] = None
+    tables: Annotated[
+        list[str] | None,
+        option("--tables", "The service's own tables: a declarative base or a table, as module:name. May be repeated."),
+    ] = None
+    schema: Schema = None
+    store_source: Source = None
+    topic_prefix: TopicPrefix = None
+
+    def store(self, connectors: Sequence[Connector], engine: Engine) -> eventstore.SqlEventStore | None:
+        """The event store, if one of the connectors reads its outbox."""
+        if not any(isinstance(one, cdc.OutboxSource) for one in connectors):
+            return None
+        source = self.store_source or on_demand.DEFAULT_SOURCE
+        return eventstore.SqlEventStore(engine, schema=self.schema, source=source, topic_prefix=self.topic_prefix)
 
 
 @app.command()
 def prepare(
-    reference: Reference,
-    source_url: SourceUrl,
-    admin_url: AdminUrl = None,
-    aggregates: Aggregates = None,
-    tables: Tables = None,
-    views_url: ViewsUrl = None,
-    inbox_url: InboxUrl = None,
-    secrets_dir: SecretsDir = None,
-    ask: Ask = False,
-    schema: Schema = None,
-    store_source: Source = None,
-    topic_prefix: TopicPrefix = None,
-    connect_url: ConnectUrl = None,
+    of: Declared,
+    source_url: Annotated[
+        str, setting("--source-url", "SQLAlchemy URL of the service's database, as the owner of its tables.")
+    ],
+    own: Own,
+    out: Out,
+    admin_url: Annotated[
+        str | None,
+        setting("--admin-url", "SQLAlchemy URL of a superuser of that server: creates missing databases and roles."),
+    ] = None,
+    views_url: Annotated[str | None, setting("--views-url", "SQLAlchemy URL of the views' database.")] = None,
+    inbox_url: Annotated[str | None, setting("--inbox-url", "SQLAlchemy URL of the handlers' database.")] = None,
+    secrets_dir: Annotated[
+        Path | None,
+        setting(
+            "--secrets-dir",
+            "Folder of the worker's secrets files on this machine. Default: the folder that the connectors name.",
+        ),
+    ] = None,
+    ask: Annotated[
+        bool, option("--ask", "Ask for the password of each new role. Default: it is generated, or in the file.")
+    ] = False,
     kafka: Kafka = None,
-    stack: Stack = None,
     timeout: Timeout = 90.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is missing, and change nothing.")] = False,
-    as_json: Json = False,
+    dry_run: Annotated[bool, option("--dry-run", "Show what is missing, and change nothing.")] = False,
 ) -> None:
     """Create what a service lacks: databases, roles, tables, rights, secrets, topics, connectors. Safe to repeat.
 
@@ -122,38 +92,38 @@ def prepare(
     import stamina
 
     stamina.instrumentation.set_on_retry_hooks([])  # to wait for a new topic is part of its step
-    connectors = list(declared(reference, stack))
-    owned, named = [load_aggregate(one) for one in aggregates or ()], _metadata(tables or ())
+    connectors = of.connectors
+    owned, named = [load_aggregate(one) for one in own.aggregates or ()], _metadata(own.tables or ())
     with ExitStack() as opened:
-        source, admin = opened.enter_context(database(source_url)), _maybe(opened, admin_url)
+        source = opened.enter_context(database(source_url))
         service = cdc.Service(
             connectors=connectors,
             source=source,
-            worker=opened.enter_context(worker(connect_url, patience=timeout, stack=stack)),
-            settings=_settings(kafka),
-            admin=admin,
+            worker=opened.enter_context(of.worker(timeout)),
+            settings=eventstore.Settings() if kafka is None else brokers_at(kafka),
+            admin=None if admin_url is None else opened.enter_context(database(admin_url)),
             databases=_on_its_server(opened, source, [views_url, inbox_url]),
-            store=_store(connectors, source, schema=schema, source_name=store_source, topic_prefix=topic_prefix),
+            store=own.store(connectors, source),
             aggregates=owned,
             tables=named,
             secrets_dir=secrets_dir,
             password=_asked if ask else None,
             timeout=timeout,
         )
-        steps = cdc.prepare_service(service, dry_run=dry_run, on_step=_show_json if as_json else _show)
-    if not as_json:
+        steps = cdc.prepare_service(service, dry_run=dry_run, on_step=lambda step: _show(step, out))
+    if not out.as_json:
         _show_remedies(steps)
     if any(step.outcome == "failed" for step in steps):
         raise typer.Exit(1)
-    if any(step.outcome in ("missing", "unknown") for step in steps):
-        raise typer.Exit(3)
+    answer(not any(step.outcome in ("missing", "unknown") for step in steps))
 
 
-def _show(step: PreparedStep) -> None:
-    detail = f": {step.detail}" if step.detail else ""
-    echo(f"{MARKS[step.outcome]} {step.step} {step.target}{detail}")
-    for statement in step.sql:
-        echo(f"    {statement}" + ";" * (not statement.startswith("--")))
+def _show(step: PreparedStep, out: Out) -> None:
+    error = None if step.error is None else {"cause": step.error.message, "remedy": step.error.remedy}
+    fields = {"step": step.step, "target": step.target, "outcome": step.outcome, "detail": step.detail}
+    said = f"{MARKS[step.outcome]} {step.step} {step.target}{f': {step.detail}' if step.detail else ''}"
+    statements = (f"    {statement}" + ";" * (not statement.startswith("--")) for statement in step.sql)
+    out.show({**fields, "sql": step.sql, "error": error}, [said, *statements])
 
 
 def _show_remedies(steps: Sequence[PreparedStep]) -> None:
@@ -161,12 +131,6 @@ def _show_remedies(steps: Sequence[PreparedStep]) -> None:
     for step in steps:
         if step.error is not None:
             echo(f"remedy for {step.step} {step.target}: {step.error.remedy}")
-
-
-def _show_json(step: PreparedStep) -> None:
-    error = None if step.error is None else {"cause": step.error.message, "remedy": step.error.remedy}
-    fields = {"step": step.step, "target": step.target, "outcome": step.outcome, "detail": step.detail}
-    echo(json.dumps({**fields, "sql": list(step.sql), "error": error}))
 
 
 def _asked(role: str) -> str:
@@ -189,31 +153,8 @@ def _metadata_of(spec: str) -> MetaData:
     return cast("MetaData", metadata)
 
 
-def _settings(kafka: str | None) -> eventstore.Settings:
-    return eventstore.Settings() if kafka is None else brokers_at(kafka)
-
-
-def _maybe(opened: ExitStack, url: str | None) -> Engine | None:
-    return None if url is None else opened.enter_context(database(url))
-
-
 def _on_its_server(opened: ExitStack, source: Engine, urls: Sequence[str | None]) -> list[Engine]:
     """The databases that are on the server of the source. A file, or another server, is not prepared."""
     engines = [opened.enter_context(database(url)) for url in urls if url and url.startswith("postgresql")]
     place = (source.url.get_backend_name(), source.url.host, source.url.port)
     return [one for one in engines if (one.url.get_backend_name(), one.url.host, one.url.port) == place]
-
-
-def _store(
-    connectors: Sequence[Connector],
-    engine: Engine,
-    *,
-    schema: str | None,
-    source_name: str | None,
-    topic_prefix: str | None,
-) -> eventstore.SqlEventStore | None:
-    if not any(isinstance(one, cdc.OutboxSource) for one in connectors):
-        return None
-    return eventstore.SqlEventStore(
-        engine, schema=schema, source=source_name or on_demand.DEFAULT_SOURCE, topic_prefix=topic_prefix
-    )

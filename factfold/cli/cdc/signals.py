@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,12 +13,11 @@ import cdc
 import eventstore
 from cdc.source.signal_table import not_declared
 from factfold import on_demand
-from factfold.cli.brokers import brokers_are_named
-from factfold.cli.cdc.connectors import ConnectUrl, Json, Reference, Stack, declared, maybe_database, worker
+from factfold.cli.cdc.connectors import Declared, Reference, Stack, declared, maybe_database
 from factfold.cli.cdc.operate import app  # one app, which five modules fill in turn
-from factfold.cli.given_options import with_options
-from factfold.cli.shown_values import echo
-from factfold.cli.signals import stop_on_signal
+from factfold.cli.options import Commands, option, setting
+from factfold.cli.running import brokers_are_named, stop_on_signal
+from factfold.cli.show import Out
 from factfold.stack import LocalStack
 
 if TYPE_CHECKING:
@@ -31,102 +28,90 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-snapshot = typer.Typer(help="Tables read again while their connector streams.", no_args_is_help=True)
+snapshot = Commands("Tables read again while their connector streams.")
 app.add_typer(snapshot, name="snapshot")
 
-Source = Annotated[
-    str,
-    typer.Option(
-        "--source-url", envvar="FACTFOLD_SOURCE_URL", help="SQLAlchemy URL with a role that may insert signals there."
-    ),
-]
-Tables = Annotated[list[str] | None, typer.Option("--table", help="schema.table. May be repeated. Default: all.")]
-Where = Annotated[
-    list[str] | None,
-    typer.Option("--where", help="schema.table=CONDITION: SQL that the connector runs as its role. May be repeated."),
-]
-Answer = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for the connector's answer.")]
+Answer = Annotated[float, option("--timeout", "Seconds for the connector's answer.", min=0.1)]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Road:
-    """The roads to a connector: its declaration, its source, and its worker."""
+    """The roads to a connector: its declaration with its worker, and its source."""
 
-    reference: Reference
-    source_url: Source
-    connect_url: ConnectUrl = None
-    stack: Stack = None
+    of: Declared
+    source_url: Annotated[str, setting("--source-url", "SQLAlchemy URL with a role that may insert signals there.")]
+
+    @contextmanager
+    def signals(self) -> Iterator[cdc.Signals]:
+        """Open them to send signals."""
+        with self.of.worker() as client, maybe_database(self.source_url) as engine:
+            if engine is None:
+                raise typer.BadParameter("--source-url is empty")
+            settings = brokers()
+            source = _source(self.of.reference, self.of.stack)
+            yield cdc.Signals(engine, source, settings, client, schemas=schemas_of(settings))
 
 
 @snapshot.command()
-@with_options
 def take(
     road: Road,
-    tables: Tables = None,
-    where: Where = None,
-    blocking: Annotated[bool, typer.Option("--blocking", help="In one pass, during which changes wait.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until every table is read.")] = True,
-    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds for the whole snapshot.")] = 3600.0,
-    as_json: Json = False,
+    out: Out,
+    tables: Annotated[list[str] | None, option("--table", "schema.table. May be repeated. Default: all.")] = None,
+    where: Annotated[
+        list[str] | None,
+        option("--where", "schema.table=CONDITION: SQL that the connector runs as its role. May be repeated."),
+    ] = None,
+    blocking: Annotated[bool, option("--blocking", "In one pass, during which changes wait.")] = False,
+    wait: Annotated[bool, option("--wait/--no-wait", "Wait until every table is read.")] = True,
+    timeout: Annotated[float, option("--timeout", "Seconds for the whole snapshot.", min=1)] = 3600.0,
 ) -> None:
     """Read tables again, or the rows of a condition, without stopping the connector."""
-    with _signals(road) as signals:
+    with road.signals() as signals:
         chosen, conditions = tables or list(signals.source.tables), dict(map(_condition, where or ()))
         ask = signals.blocking_snapshot if blocking else signals.snapshot
         asked = ask(chosen, where=conditions)
         if not wait:
             asked.close()
-            echo(json.dumps({"signal": asked.id}) if as_json else f"{signals.source.name}  asked, {asked.id}")
+            out.show({"signal": asked.id}, f"{signals.source.name}  asked, {asked.id}")
             return
-        with _progress(chosen, quiet=as_json) as listen:
+        with _progress(chosen, quiet=out.as_json) as listen:
             read = asked.wait(timeout=timeout, on_notification=listen)
     for one in read:
-        echo(json.dumps(dataclasses.asdict(one)) if as_json else f"{one.table}  {one.rows:,} rows read")
+        out.show(one, f"{one.table}  {one.rows:,} rows read")
 
 
 @snapshot.command()
-@with_options
 def stop(
     road: Road,
-    tables: Annotated[list[str] | None, typer.Option("--table", help="Leave out these tables, and go on.")] = None,
+    out: Out,
+    tables: Annotated[list[str] | None, option("--table", "Leave out these tables, and go on.")] = None,
     timeout: Answer = 60.0,
-    as_json: Json = False,
 ) -> None:
     """Stop the incremental snapshot. The rows that it has read stay."""
-    with _signals(road) as signals:
-        _tell(signals.stop(tables or (), timeout=timeout), as_json=as_json)
+    with road.signals() as signals:
+        _tell(signals.stop(tables or (), timeout=timeout), out)
 
 
 @snapshot.command()
-@with_options
-def pause(
-    road: Road,
-    timeout: Answer = 60.0,
-    as_json: Json = False,
-) -> None:
+def pause(road: Road, out: Out, timeout: Answer = 60.0) -> None:
     """Pause the incremental snapshot. Changes go on arriving."""
-    with _signals(road) as signals:
-        _tell(signals.pause(timeout=timeout), as_json=as_json)
+    with road.signals() as signals:
+        _tell(signals.pause(timeout=timeout), out)
 
 
 @snapshot.command()
-@with_options
-def resume(
-    road: Road,
-    timeout: Answer = 60.0,
-    as_json: Json = False,
-) -> None:
+def resume(road: Road, out: Out, timeout: Answer = 60.0) -> None:
     """Resume a paused incremental snapshot."""
-    with _signals(road) as signals:
-        _tell(signals.resume(timeout=timeout), as_json=as_json)
+    with road.signals() as signals:
+        _tell(signals.resume(timeout=timeout), out)
 
 
 @app.command()
 def notifications(
     reference: Reference,
+    out: Out,
     stack: Stack = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until a signal comes.")] = False,
-    as_json: Json = False,
+    follow: Annotated[bool, option("--follow", "Go on until a signal comes.")] = False,
 ) -> None:
     """Show a connector's notifications about its snapshots, the oldest first."""
     source = _source(reference, stack)
@@ -134,19 +119,10 @@ def notifications(
     topic, prefix, settings = _topic(source), source.topic_prefix, brokers()
     with cdc.NotificationReader(settings, topic, connector=prefix, whole=True, schemas=schemas_of(settings)) as reader:
         for one in reader.up_to_now():
-            _tell(one, as_json=as_json)
+            _tell(one, out)
         while follow and not stopped.is_set():
             for one in reader.poll(0.5):
-                _tell(one, as_json=as_json)
-
-
-@contextmanager
-def _signals(road: Road) -> Iterator[cdc.Signals]:
-    with worker(road.connect_url, stack=road.stack) as client, maybe_database(road.source_url) as engine:
-        if engine is None:
-            raise typer.BadParameter("--source-url is empty")
-        settings = brokers()
-        yield cdc.Signals(engine, _source(road.reference, road.stack), settings, client, schemas=schemas_of(settings))
+                _tell(one, out)
 
 
 def _source(reference: str, stack: str | None) -> cdc.PostgresSource:
@@ -201,13 +177,9 @@ def _progress(tables: list[str], *, quiet: bool) -> Iterator[Callable[[Notificat
         yield listen
 
 
-def _tell(heard: Notification, *, as_json: bool) -> None:
-    if as_json:
-        described: dict[str, Any] = dataclasses.asdict(heard) | {"time": heard.time.isoformat()}
-        echo(json.dumps({key: value for key, value in described.items() if value not in (None, ())}))
-    else:
-        words = [heard.table or ", ".join(heard.tables), heard.status or ""]
-        words += [f"{heard.rows:,} rows"] if heard.rows is not None else []
-        words += [f"chunk {heard.chunk} of {heard.chunks}"] if heard.chunks else []
-        echo("  ".join([heard.time.strftime("%F %T"), heard.kind, heard.stage, *filter(None, words)]))
-    sys.stdout.flush()
+def _tell(heard: Notification, out: Out) -> None:
+    words = [heard.table or ", ".join(heard.tables), heard.status or ""]
+    words += [f"{heard.rows:,} rows"] if heard.rows is not None else []
+    words += [f"chunk {heard.chunk} of {heard.chunks}"] if heard.chunks else []
+    fields = {name: value for name, value in asdict(heard).items() if value not in (None, ())}
+    out.show(fields, "  ".join([heard.time.strftime("%F %T"), heard.kind, heard.stage, *filter(None, words)]))

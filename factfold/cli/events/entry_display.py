@@ -1,14 +1,15 @@
-"""Events and records as they look in a terminal and in JSON."""
+"""Events, records, states and traces as they look in a terminal and in JSON, for commands and for the console."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
-from factfold.cli.shown_values import as_json, as_line, as_pairs, as_utc, echo, printable
+from eventstore.delivery.masking import shown_payload
+from factfold import on_demand
+from factfold.cli.show import Out, as_json, as_line, as_pairs, as_utc, printable
 
 # The longest event, 1,000,000 bytes, as text on one line; rich measures a line before it prints it.
 _UNCUT: Final = 8_000_000
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from eventstore import RecordedEvent, SqlEventStore
     from eventstore.inspection.entries import Entry
+    from eventstore.inspection.stream_states import StreamState
+    from eventstore.inspection.tracing import Step, Trace
 
 
 def entry_as_json(entry: Entry) -> dict[str, Any]:
@@ -45,15 +49,15 @@ def entry_as_json(entry: Entry) -> dict[str, Any]:
     }
 
 
-def print_entries(entries: Iterable[Entry], *, as_lines_of_json: bool) -> None:
+def print_entries(entries: Iterable[Entry], out: Out) -> None:
     """Print one line an entry, as soon as it is there."""
-    console = None if as_lines_of_json else console_of_stdout()
+    console = console_of_stdout()
     for entry in entries:
-        if console is None:
-            echo(json.dumps(entry_as_json(entry)))
+        if out.as_json:
+            out.show(entry_as_json(entry), "")
         else:
             console.print(_line(entry), no_wrap=True, overflow="ellipsis")
-        sys.stdout.flush()
+            console.file.flush()
 
 
 def print_entry(entry: Entry) -> None:
@@ -107,3 +111,43 @@ def console_of_stdout() -> Console:
 
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_UNCUT)
+
+
+def masked_entries(store: SqlEventStore, events: Iterable[RecordedEvent]) -> list[Entry]:
+    """Return events of a store as entries, personal values masked, whether they are sealed or open."""
+    log = on_demand.StoreLog(store)
+    shown = (replace(one, data=shown_payload(store.schema(one.schema_id), one.data)) for one in events)
+    return [log.entry(one) for one in shown]
+
+
+def state_as_json(state: StreamState | None) -> dict[str, Any]:
+    """A state at a version, and the values that its event changed."""
+    if state is None:
+        return {"state": None, "changes": None}
+    changes = {name: {"before": as_json(old), "after": as_json(new)} for name, (old, new) in state.changes.items()}
+    return {"state": as_json(dict(state.after)), "changes": changes}
+
+
+def trace_as_json(conversation: Trace) -> dict[str, Any]:
+    """A conversation, each step behind its cause."""
+    return {
+        "correlation_id": conversation.correlation_id,
+        "steps": [_step_as_json(step) for step in conversation.steps],
+    }
+
+
+def _step_as_json(step: Step) -> dict[str, Any]:
+    reactions = [
+        {"group": one.group, "topic": one.topic, "outcome": one.outcome, "time": one.time.isoformat()}
+        for one in step.reactions
+    ]
+    return {
+        "kind": step.kind,
+        "id": step.id,
+        "name": step.name,
+        "parent": step.parent,
+        "depth": step.depth,
+        "missing_cause": step.missing_cause,
+        "reactions": reactions,
+        "event": None if step.entry is None else entry_as_json(step.entry),
+    }

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import Annotated, Any
 
 import eventstore
 import projections
 from eventstore import Aggregate
 from eventstore.errors import DeclarationError
 from factfold import on_demand
-from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition, load_module
-from factfold.cli.events.logs_to_read import MaybeDatabase
 from factfold.cli.events.schema import app
-from factfold.cli.events.store import Json, Schema, Source, existing_store
-from factfold.cli.shown_values import echo
-
-if TYPE_CHECKING:
-    pass
+from factfold.cli.events.store import MaybeStore, Source, existing_store
+from factfold.cli.options import definition, option
+from factfold.cli.show import Out, echo
 
 __all__ = ["app"]
 
@@ -30,33 +23,34 @@ __all__ = ["app"]
 def asyncapi(
     targets: Annotated[
         list[str],
-        typer.Argument(
-            help="Aggregates, subscriptions and branches, each as module:name. A module means all that it declares.",
-            metavar="TARGET",
-            autocompletion=completes("aggregate", "subscription", "queue", "branches"),
-        ),
+        definition(
+            "Aggregates, subscriptions and branches, each as module:name. A module means all that it declares.",
+            "aggregate", "subscription", "queue", "branches", metavar="TARGET"
+        )
     ],
-    title: Annotated[str | None, typer.Option("--title", help="The service's name. Default: from the source.")] = None,
-    version: Annotated[str, typer.Option("--version", help="The version of the document.")] = "1.0.0",
+    store: MaybeStore,
+    out: Out,
+    title: Annotated[str | None, option("--title", "The service's name. Default: from the source.")] = None,
+    version: Annotated[str, option("--version", "The version of the document.")] = "1.0.0",
     source: Source = None,
-    database: MaybeDatabase = None,
-    schema: Schema = None,
     servers: Annotated[
-        list[str] | None, typer.Option("--server", help="host:port of a Kafka broker to name. May be repeated.")
+        list[str] | None, option("--server", "host:port of a Kafka broker to name. May be repeated.")
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Describe a service's topics, events, commands, branches and subscriptions as AsyncAPI 3.0, in YAML.
 
     With --store-url, topics and partitions are those of the store's categories.
     """
     named = source or on_demand.DEFAULT_SOURCE
-    topics, partitions = ({}, {}) if database is None else _of_store(database, schema)
+    topics, partitions = ({}, {}) if store.database is None else _of_store(store.database, store.schema)
     own = {"title": title or named.rstrip("/").rpartition("/")[2], "version": version, "source": named}
     document = on_demand.asyncapi(
         _service(targets, own | {"topics": topics, "partitions": partitions, "servers": servers or ()})
     )
-    echo(json.dumps(document, indent=2) if as_json else _yaml(document), nl=as_json)
+    if out.as_json:
+        out.show(document, "", indent=2)
+    else:
+        echo(_yaml(document), nl=False)
 
 
 def _service(targets: list[str], own: Mapping[str, Any]) -> on_demand.Service:

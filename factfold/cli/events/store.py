@@ -1,99 +1,113 @@
-"""`factfold store`: status, migrate, export, import, renumber, tenants; in `streams`, what is done to one stream."""
+"""`factfold store`: status, migrate, export, import, renumber, tenants, and what ends single streams."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import eventstore
+from eventstore import STREAM_EXISTS
 from eventstore.errors import StoreNotPrepared
 from factfold import on_demand
-from factfold.cli.keys import KeyStoreOption, MasterKeysIfAny, named_keys
-from factfold.cli.logs import log_to_stderr
-from factfold.cli.progress import late_bar
-from factfold.cli.shown_values import echo
+from factfold.cli.keys import NamedKeys
+from factfold.cli.options import Commands, Yes, argument, confirm, option, setting
+from factfold.cli.show import Out, answer, echo, late_bar
 
 if TYPE_CHECKING:
     from eventstore import MasterKeys, SqlEventStore
     from eventstore.erasure import KeyStore
+    from eventstore.identifiers import ExpectedVersion
+    from eventstore.store import Category, FenceStatus, StoreVersion
 
-app = typer.Typer(help="An event store and its tables.", no_args_is_help=True)
+app = Commands("An event store and its tables.")
 
-Database = Annotated[
-    str, typer.Option("--store-url", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of the store's database.")
-]
+Database = Annotated[str, setting("--store-url", "SQLAlchemy URL of the store's database.")]
 Schema = Annotated[
     str | None,
-    typer.Option(
-        "--store-schema",
-        envvar="FACTFOLD_STORE_SCHEMA",
-        help="The store's database schema (PostgreSQL). A tenant's is tenant_ and its name.",
-    ),
+    setting("--store-schema", "The store's database schema (PostgreSQL). A tenant's is tenant_ and its name."),
 ]
-Source = Annotated[
-    str | None,
-    typer.Option(
-        "--store-source",
-        envvar="FACTFOLD_STORE_SOURCE",
-        help="The store's CloudEvents source, such as /shop: its service.",
-    ),
-]
+Source = Annotated[str | None, setting("--store-source", "The store's CloudEvents source, such as /shop: its service.")]
 TopicPrefix = Annotated[
-    str | None,
-    typer.Option(
-        "--store-topic-prefix",
-        envvar="FACTFOLD_STORE_TOPIC_PREFIX",
-        help="The prefix of the topics of new categories, such as a tenant's acme-.",
-    ),
+    str | None, setting("--store-topic-prefix", "The prefix of the topics of new categories, such as a tenant's acme-.")
 ]
-File = Annotated[Path, typer.Argument(help="The file.", dir_okay=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-Form = Annotated[
-    Literal["jsonl", "parquet"] | None, typer.Option("--format", help="Default: by the file's suffix, else jsonl.")
+File = Annotated[Path, argument("The file.", dir_okay=False)]
+Form = Annotated[Literal["jsonl", "parquet"] | None, option("--format", "Default: by the file's suffix, else jsonl.")]
+Stream = Annotated[str, argument("The stream: its category, a dash, the id.")]
+Version = Annotated[
+    int | None,
+    option("--expected", "Its last version as you know it. Default: the version at your confirmation.", min=0),
 ]
 
 
-@app.callback()
-def store() -> None:
-    """An event store and its tables."""
-    log_to_stderr()
+@dataclass(frozen=True)
+class Store:
+    """Where an event store is."""
+
+    database: Database
+    schema: Schema = None
+
+    def opened(self, keys: KeyStore | MasterKeys | None = None, *, source: str | None = None) -> SqlEventStore:
+        """Open a store that a command looks into; StoreNotPrepared for a SQLite file that is not there."""
+        return existing_store(self.database, self.schema, keys=keys, source=source)
+
+    def made(self, keys: KeyStore | MasterKeys | None = None, **more: str | None) -> SqlEventStore:
+        """Open a store whose tables the command may create."""
+        return _open(self.database, self.schema, keys, **more)
+
+
+@dataclass(frozen=True)
+class MaybeStore:
+    """Where an event store is, for a command that can do without."""
+
+    database: Annotated[str | None, setting("--store-url", "SQLAlchemy URL of the store's database.")] = None
+    schema: Schema = None
 
 
 @app.command()
-def status(database: Database, schema: Schema = None, as_json: Json = False) -> None:
+def status(store: Store, out: Out) -> None:
     """Show the version of the tables, the categories, and what readers wait for. Exit code 3 if not up to date."""
-    with existing_store(database, schema) as opened:
-        version = opened.version()
-        categories = opened.categories() if version.is_current else []
-        fence = opened.fence() if version.is_current else None
-    if as_json:
-        fields = {**dataclasses.asdict(version), "categories": [dataclasses.asdict(one) for one in categories]}
-        echo(json.dumps({**fields, "fence": fence and dataclasses.asdict(fence)}))
-    else:
-        echo(f"version {version.installed or 'none'}, this release needs {version.newest}")
-        for one in categories:
-            echo(f"category {one.name}: topic {one.topic}, {one.partitions} partitions")
-        if fence is not None:
-            age = "how long this user may not see" if fence.age is None else f"{fence.age:,.1f} s"
-            echo(f"fence: {fence.waiting:,} events wait, {age}" + (f", for {fence.holder}" * bool(fence.holder)))
+    with store.opened() as opened:
+        standing = store_standing(opened)
+    fields = {"categories": standing.categories, "fence": standing.fence}
+    out.show(asdict(standing.version) | fields, _lines(standing.version, standing.categories, standing.fence))
+    answer(standing.version.is_current)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStanding:
+    """The tables' version, and once they are up to date the categories, and what readers wait for."""
+
+    version: StoreVersion
+    categories: Sequence[Category] = ()
+    fence: FenceStatus | None = None
+
+
+def store_standing(store: SqlEventStore) -> StoreStanding:
+    """Look at a store, for the command and for the console."""
+    version = store.version()
     if not version.is_current:
-        raise typer.Exit(3)
+        return StoreStanding(version)
+    return StoreStanding(version, tuple(store.categories()), store.fence())
+
+
+def _lines(version: StoreVersion, categories: Sequence[Category], fence: FenceStatus | None) -> Iterator[str]:
+    yield f"version {version.installed or 'none'}, this release needs {version.newest}"
+    for one in categories:
+        yield f"category {one.name}: topic {one.topic}, {one.partitions} partitions"
+    if fence is not None:
+        age = "how long this user may not see" if fence.age is None else f"{fence.age:,.1f} s"
+        yield f"fence: {fence.waiting:,} events wait, {age}" + (f", for {fence.holder}" * bool(fence.holder))
 
 
 @app.command()
 def migrate(
-    database: Database,
-    schema: Schema = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the SQL and execute nothing.")] = False,
+    store: Store,
+    dry_run: Annotated[bool, option("--dry-run", "Print the SQL and execute nothing.")] = False,
 ) -> None:
     """Create the tables, or bring those of an older release up to date."""
-    with _open(database, schema) as opened:
+    with store.made() as opened:
         if dry_run:
             echo(opened.migration_sql(), nl=False)
             return
@@ -104,50 +118,46 @@ def migrate(
     echo(f"version {after.installed}{was}")
 
 
-@app.command(name="export")
+@app.command("export")
 def export_(
     file: File,
-    database: Database,
-    schema: Schema = None,
+    store: Store,
     form: Form = None,
-    category: Annotated[str | None, typer.Option("--category", help="Only this one's events.")] = None,
+    category: Annotated[str | None, option("--category", "Only this one's events.")] = None,
     with_keys: Annotated[
-        bool, typer.Option("--with-keys", help="The wrapped keys of personal fields too. No erasure reaches the file.")
+        bool, option("--with-keys", "The wrapped keys of personal fields too. No erasure reaches the file.")
     ] = False,
 ) -> None:
     """Write events, schemas and categories to a file, as JSON lines or as Parquet."""
-    with existing_store(database, schema) as opened, late_bar("exporting") as tell:
+    with store.opened() as opened, late_bar("exporting") as tell:
         done = opened.export_file(file, format=form, category=category, keys=with_keys, on_progress=tell)
     keys = f", {done.keys:,} keys" if with_keys else ""
     echo(f"{done.events:,} events of {done.categories:,} categories, {done.schemas:,} schemas{keys}")
 
 
-@app.command(name="import")
+@app.command("import")
 def import_(
     file: File,
-    database: Database,
-    schema: Schema = None,
+    store: Store,
+    named: NamedKeys,
     form: Form = None,
     with_keys: Annotated[
-        bool, typer.Option("--with-keys", help="Take over the keys of personal fields. Needs the master keys.")
+        bool, option("--with-keys", "Take over the keys of personal fields. Needs the master keys.")
     ] = False,
     with_erasures: Annotated[
-        bool, typer.Option("--with-erasures", help="Destroy the keys that the file says were destroyed. For good.")
+        bool, option("--with-erasures", "Destroy the keys that the file says were destroyed. For good.")
     ] = False,
     with_topics: Annotated[
-        bool, typer.Option("--with-topics", help="Publish new categories to the topics that the file names.")
+        bool, option("--with-topics", "Publish new categories to the topics that the file names.")
     ] = False,
     source: Source = None,
     topic_prefix: TopicPrefix = None,
-    key_store: KeyStoreOption = None,
-    master_keys: MasterKeysIfAny = None,
 ) -> None:
     """Store the events of an exported file. Repeated, it stores what is missing.
 
     Give the --store-source that the service opens its store with: it names the topics of new categories.
     """
-    keys = named_keys(key_store, master_keys)
-    opening = _open(database, schema, keys, source=source, topic_prefix=topic_prefix)
+    opening = store.made(named.keys, source=source, topic_prefix=topic_prefix)
     with opening as opened, late_bar("importing") as tell:
         opened.create_tables()
         done = opened.import_file(
@@ -160,38 +170,70 @@ def import_(
 
 @app.command()
 def renumber(
-    database: Database,
-    schema: Schema = None,
-    published: Annotated[bool, typer.Option("--published", help="The outbox connector only warns of updates.")] = False,
+    store: Store,
+    published: Annotated[bool, option("--published", "The outbox connector only warns of updates.")] = False,
 ) -> None:
     """Number the events of a restored store by the transaction ids of its new cluster."""
-    with existing_store(database, schema) as opened:
+    with store.opened() as opened:
         by = opened.renumber(published=published)
     echo(f"renumbered by {by:,}" if by else "nothing to do")
 
 
 @app.command()
-def tenants(database: Database, as_json: Json = False) -> None:
+def tenants(database: Database, out: Out) -> None:
     """List the tenants that have a store in a database. Exit code 3 if the tables of one are not up to date."""
     engine = on_demand.engine_for(database)
     versions = {tenant: eventstore.tenant_store(engine, tenant).version() for tenant in eventstore.tenants(engine)}
     engine.dispose()
-    if as_json:
-        echo(json.dumps({tenant: dataclasses.asdict(version) for tenant, version in versions.items()}))
-    else:
-        for tenant, version in versions.items():
-            echo(f"{tenant}: version {version.installed or 'none'}")
-    if not all(version.is_current for version in versions.values()):
-        raise typer.Exit(3)
+    out.show(versions, (f"{tenant}: version {one.installed or 'none'}" for tenant, one in versions.items()))
+    answer(all(version.is_current for version in versions.values()))
 
 
-def existing_store(
-    database: str,
-    schema: str | None,
-    *,
-    keys: KeyStore | MasterKeys | None = None,
-    source: str | None = None,
-) -> SqlEventStore:
+@app.command()
+def archive(stream: Stream, store: Store, out: Out, expected: Version = None, yes: Yes = False) -> None:
+    """Close a finished stream: it can be read, and takes no events until it is unarchived."""
+    with store.opened() as opened:
+        head = opened.head(stream)
+        if head is not None:
+            confirm(f"Archive {stream!r} at version {head}", yes=yes)
+        opened.archive_stream(stream, expected=_seen(head, expected))
+        version = opened.head(stream)
+    fields = {"stream": stream, "archived": True, "version": version}
+    out.show(fields, f"{stream}: archived at version {version}")
+
+
+@app.command()
+def unarchive(stream: Stream, store: Store, out: Out, yes: Yes = False) -> None:
+    """Let an archived stream take events again."""
+    with store.opened() as opened:
+        was = opened.is_archived(stream)
+        if was:
+            confirm(f"Let {stream!r} take events again", yes=yes)
+        opened.unarchive_stream(stream)
+    fields = {"stream": stream, "archived": False, "changed": was}
+    out.show(fields, f"{stream}: {'takes events again' if was else 'was not archived'}")
+
+
+@app.command()
+def delete(stream: Stream, store: Store, out: Out, expected: Version = None, yes: Yes = False) -> None:
+    """Delete a stream for good, from store, topic and views. Its name cannot be used again."""
+    with store.opened() as opened:
+        head = opened.head(stream)
+        if head is not None:
+            confirm(f"Delete {stream!r} and its {head + 1:,} events? It cannot be undone", yes=yes)
+        count = opened.delete_stream(stream, expected=_seen(head, expected))
+    result = f"{count:,} events deleted" if count else "was deleted before"
+    out.show({"stream": stream, "deleted": count}, f"{stream}: {result}")
+
+
+def _seen(head: int | None, expected: int | None) -> ExpectedVersion:
+    """What is expected of the stream: what was said, else what was shown; the store refuses one without events."""
+    if expected is not None:
+        return expected
+    return STREAM_EXISTS if head is None else head
+
+
+def existing_store(database: str, schema: str | None, **more: Any) -> SqlEventStore:
     """Open a store that a command looks into; StoreNotPrepared for a SQLite file that is not there."""
     url = on_demand.url_of(database)
     if url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists():
@@ -200,16 +242,12 @@ def existing_store(
             remedy="check the URL, or create the store: factfold store migrate",
             place=url.database,
         )
-    return _open(database, schema, keys, source=source)
+    return _open(database, schema, **more)
 
 
 def _open(
-    database: str,
-    schema: str | None,
-    keys: KeyStore | MasterKeys | None = None,
-    *,
-    source: str | None = None,
+    database: str, schema: str | None, keys: KeyStore | MasterKeys | None = None, *, source: str | None = None,
     topic_prefix: str | None = None,
-) -> eventstore.SqlEventStore:
+) -> SqlEventStore:  # fmt: skip
     named = on_demand.DEFAULT_SOURCE if source is None else source
     return eventstore.SqlEventStore(database, schema=schema, keys=keys, source=named, topic_prefix=topic_prefix)

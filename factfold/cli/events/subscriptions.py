@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
-import json
-import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,141 +13,108 @@ import typer
 import eventstore
 from eventstore import Restarts
 from factfold import on_demand
-from factfold.cli.brokers import reached_settings
-from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition
-from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
-from factfold.cli.logs import log_to_stderr
-from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
-from factfold.cli.restarts import LIMIT, RestartLimit
-from factfold.cli.shown_values import echo
-from factfold.cli.signals import stop_on_signal
-from factfold.cli.tracing import Tracing, spans_if
+from factfold.cli.keys import StoredKeys
+from factfold.cli.options import Commands, argument, definition, option, setting
+from factfold.cli.running import Running, Tracing, reached_settings, spans_if, stop_on_signal
+from factfold.cli.show import Out, echo
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from eventstore import Subscription
-    from eventstore.delivery import DeliveryReport
+    from eventstore.delivery.source import Lag
     from eventstore.delivery.subscriptions import Start
-    from eventstore.metrics import SubscriptionMetrics
+    from eventstore.kafka.groups import GroupStatus
 
-app = typer.Typer(help="Handlers that react to events.", no_args_is_help=True)
+app = Commands("Handlers that react to events.")
 
-Target = Annotated[
-    str,
-    typer.Argument(
-        help="The subscription, as module:name.",
-        metavar="MODULE:NAME",
-        autocompletion=completes("subscription", "queue"),
-    ),
-]
-Topic = Annotated[str, typer.Argument(help="The topic the group reads, or several with commas between them.")]
-Group = Annotated[str, typer.Argument(help="The group.")]
-Database = Annotated[
-    str | None,
-    typer.Option("--inbox-url", envvar="FACTFOLD_INBOX_URL", help="SQLAlchemy URL of the handler's database."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-@app.callback()
-def subscriptions() -> None:
-    """Handlers that react to events."""
-    log_to_stderr()
+Target = Annotated[str, definition("The subscription, as module:name.", "subscription", "queue", metavar="MODULE:NAME")]
+Topic = Annotated[str, argument("The topic the group reads, or several with commas between them.")]
+Group = Annotated[str, argument("The group.")]
+Database = Annotated[str | None, setting("--inbox-url", "SQLAlchemy URL of the handler's database.")]
 
 
 @app.command()
 def run(
     subscription: Target,
+    stored: StoredKeys,
+    running: Running,
+    out: Out,
     database: Database = None,
-    master_keys: MasterKeysIfAny = None,
-    keys_url: KeysUrl = None,
-    restarts: RestartLimit = LIMIT,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = LOCAL,
     tracing: Tracing = False,
-    as_json: Json = False,
 ) -> None:
     """Deliver events to a handler until a signal comes. Start it several times to share the load."""
     declared, stop, spans = load_subscription(subscription), stop_on_signal(), spans_if(tracing)
     settings = reached_settings(without_kafka="factfold up lets subscriptions read the event store")
-    with ExitStack() as opened:
-        metrics = opened.enter_context(_served(declared, metrics_port, metrics_host))
-        engine, keys = opened.enter_context(_engine(database)), opened.enter_context(open_keys(master_keys, keys_url))
+    with (
+        running.metrics(
+            lambda: on_demand.SubscriptionMetrics(declared.group),
+            lambda metrics: metrics.look(declared, eventstore.Settings()),
+        ) as metrics,
+        _engine(database) as engine,
+        stored.opened() as keys,
+    ):
         report = eventstore.run_subscription(
-            declared, stop=stop, settings=settings, engine=engine, keys=keys, restarts=Restarts(limit=restarts),
-            on_open=partial(_print_following, as_json=as_json), on_batch=partial(_tell, as_json=as_json),
-            metrics=metrics, around=[] if spans is None else [spans.handling],
+            declared, stop=stop, settings=settings, engine=engine, keys=keys,
+            restarts=Restarts(limit=running.restarts), on_open=lambda: _follow(out),
+            on_batch=out.counts, metrics=metrics,
+            around=[] if spans is None else [spans.handling],
         )  # fmt: skip
-        _tell(report, as_json=as_json)
+        out.counts(report)
 
 
-def _served(
-    declared: Subscription[..., Any], port: int | None, host: str
-) -> AbstractContextManager[SubscriptionMetrics | None]:
-    def make() -> on_demand.SubscriptionMetrics:
-        return on_demand.SubscriptionMetrics(declared.group)
-
-    def look(metrics: SubscriptionMetrics) -> None:
-        metrics.look(declared, eventstore.Settings())
-
-    return served_metrics(make, port, host, look=look)
-
-
-def _print_following(*, as_json: bool) -> None:
-    echo(json.dumps({"state": "following"}) if as_json else "following", err=not as_json)
-    sys.stdout.flush()
+def _follow(out: Out) -> None:
+    out.state("following")
     # What is imported by now stays to the end; looking through it again and again took a third of the time.
     gc.freeze()
 
 
 @app.command("list")
-def list_groups(as_json: Json = False) -> None:
+def list_groups(out: Out) -> None:
     """List the consumer groups of the cluster: state, members and lag in the topics that each has read."""
     groups = on_demand.group_statuses(eventstore.Settings())
-    if as_json:
-        shown = [
-            {"group": one.name, "state": one.state, "members": one.members, "topics": sorted(one.topics),
-             "records": one.lag.records, "seconds": one.lag.seconds}
-            for one in groups
-        ]  # fmt: skip
-        echo(json.dumps(shown))
-        return
-    for one in groups:
-        behind = f"{one.lag.records:,} records, {one.lag.seconds:,.1f} s"
-        echo(f"{one.name}: {one.state}, {one.members} members, {behind}, {', '.join(sorted(one.topics)) or 'no topic'}")
-    if not groups:
-        echo("no group has read from this cluster")
+    shown = [
+        {"group": one.name, "state": one.state, "members": one.members, "topics": sorted(one.topics),
+         "records": one.lag.records, "seconds": one.lag.seconds}
+        for one in groups
+    ]  # fmt: skip
+    out.show(shown, list(map(_group_line, groups)) or "no group has read from this cluster")
+
+
+def _group_line(one: GroupStatus) -> str:
+    topics = ", ".join(sorted(one.topics)) or "no topic"
+    return f"{one.name}: {one.state}, {one.members} members, {_behind(one.lag)}, {topics}"
+
+
+def _behind(lag: Any) -> str:
+    return f"{lag.records:,} records, {lag.seconds:,.1f} s"
 
 
 @app.command()
-def lag(topic: Topic, group: Group, as_json: Json = False) -> None:
+def lag(topic: Topic, group: Group, out: Out) -> None:
     """Show how far a group is behind: records and seconds, by partition, its retry topics included."""
     settings = eventstore.Settings()
     on_demand.require_group(settings, group)
-    lag = on_demand.subscription_lag(
-        settings, on_demand.read_topics(settings, topic.split(","), group=group), group=group
-    )
-    if as_json:
-        parts = [dataclasses.asdict(partition) for partition in lag.partitions]
-        echo(json.dumps({"records": lag.records, "seconds": lag.seconds, "partitions": parts}))
-        return
-    for partition in lag.partitions:
-        echo(f"{partition.topic}[{partition.partition}]: {partition.records:,} records, {partition.seconds:,.1f} s")
-    echo(f"{group}: {lag.records:,} records, {lag.seconds:,.1f} s")
+    topics = on_demand.read_topics(settings, topic.split(","), group=group)
+    lag = on_demand.subscription_lag(settings, topics, group=group)
+    fields = {"records": lag.records, "seconds": lag.seconds, "partitions": lag.partitions}
+    out.show(fields, _lag_lines(group, lag))
+
+
+def _lag_lines(group: str, lag: Lag) -> Iterator[str]:
+    for one in lag.partitions:
+        yield f"{one.topic}[{one.partition}]: {_behind(one)}"
+    yield f"{group}: {_behind(lag)}"
 
 
 @app.command()
 def reset(
     topic: Topic,
     group: Group,
-    to: Annotated[
-        str, typer.Option("--to", help="beginning, end, a time (ISO 8601 with zone), or offsets: 0=12,1=30.")
-    ],
+    to: Annotated[str, option("--to", "beginning, end, a time (ISO 8601 with zone), or offsets: 0=12,1=30.")],
     database: Database = None,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Empty the group's inbox in --inbox-url, so that events are handled again.")
+        bool, option("--forget", "Empty the group's inbox in --inbox-url, so that events are handled again.")
     ] = False,
 ) -> None:
     """Move a group without members to another place of its topics.
@@ -191,22 +154,10 @@ def load_subscription(spec: str) -> eventstore.Subscription[..., Any]:
     return load_definition(spec, eventstore.Subscription, what="subscription", example="shop.fraud:review")
 
 
-def _tell(report: DeliveryReport, *, as_json: bool) -> None:
-    counts = dataclasses.asdict(report)
-    echo(json.dumps(counts) if as_json else ", ".join(f"{count:,} {name}" for name, count in counts.items()))
-    sys.stdout.flush()
-
-
 def _forget(database: str | None, topic: str, group: str) -> int:
     with _engine(database) as engine:
         return 0 if engine is None else on_demand.Inbox(engine, group, topic=topic).forget_all()
 
 
-@contextmanager
-def _engine(url: str | None) -> Iterator[Engine | None]:
-    if url is None:
-        yield None
-        return
-
-    with on_demand.opened_engine(url) as engine:
-        yield engine
+def _engine(url: str | None) -> AbstractContextManager[Engine | None]:
+    return nullcontext() if url is None else on_demand.opened_engine(url)

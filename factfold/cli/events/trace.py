@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from factfold import on_demand
-from factfold.cli.events.entry_display import console_of_stdout
-from factfold.cli.events.logs_to_read import Databases, KeyOptions, ShowPersonal, Topics, opened_logs
-from factfold.cli.events.shown_streams import trace_as_json
-from factfold.cli.events.store import Json, Schema
-from factfold.cli.keys import KeyStoreOption, KeysUrl, MasterKeysIfAny
-from factfold.cli.logs import log_to_stderr
-from factfold.cli.shown_values import as_pairs, as_utc, echo, printable
+from factfold.cli.events.entry_display import console_of_stdout, trace_as_json
+from factfold.cli.events.logs_to_read import opened_logs
+from factfold.cli.events.store import Schema
+from factfold.cli.keys import TopicKeys
+from factfold.cli.options import argument, option, setting
+from factfold.cli.show import Out, as_pairs, as_utc, echo, printable
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -25,39 +21,28 @@ if TYPE_CHECKING:
 
 
 def trace(
-    correlation: Annotated[str, typer.Argument(help="The correlation id of the conversation.")],
-    databases: Databases = None,
-    topics: Topics = None,
+    correlation: Annotated[str, argument("The correlation id of the conversation.")],
+    keys: TopicKeys,
+    out: Out,
+    databases: Annotated[list[str] | None, setting("--store-url", "A store's SQLAlchemy URL. May be repeated.")] = None,
+    topics: Annotated[list[str] | None, option("--topic", "Read this topic too. May be repeated.")] = None,
     handlers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--inbox-url",
-            envvar="FACTFOLD_INBOX_URL",
-            help="A database with an inbox, to say what groups did. May be repeated.",
-        ),
+        list[str] | None, setting("--inbox-url", "A database with an inbox, to say what groups did. May be repeated.")
     ] = None,
     schema: Schema = None,
-    data: Annotated[bool, typer.Option("--data", help="The fields of each event too.")] = False,
-    show_personal: ShowPersonal = False,
-    master_keys: MasterKeysIfAny = None,
-    key_store: KeyStoreOption = None,
-    keys_url: KeysUrl = None,
-    as_json: Json = False,
+    data: Annotated[bool, option("--data", "The fields of each event too.")] = False,
 ) -> None:
     """Show what a conversation led to, each step below its cause.
 
     It reads every store and topic that you name.
     """
-    log_to_stderr()
-    keys = KeyOptions(show_personal, master_keys, key_store, keys_url)
-    with ExitStack() as opened, opened_logs(databases or [], schema, topics or [], keys) as (stores, logs):
-        engines = [
-            opened.enter_context(on_demand.opened_engine(url)) for url in handlers or () if url not in (databases or ())
-        ]
-        inboxes = [on_demand.SqlInboxes(engine) for engine in (*(store.engine for store in stores), *engines)]
+    named = databases or []
+    with ExitStack() as opened, opened_logs(named, schema, topics or [], keys) as (stores, logs):
+        others = [opened.enter_context(on_demand.opened_engine(url)) for url in handlers or () if url not in named]
+        inboxes = [on_demand.SqlInboxes(engine) for engine in (*(store.engine for store in stores), *others)]
         conversation = on_demand.trace(correlation, logs, inboxes=inboxes)
-    if as_json:
-        echo(json.dumps(trace_as_json(conversation)))
+    if out.as_json:
+        out.show(trace_as_json(conversation), "")
     else:
         _tell(conversation, data=data)
 

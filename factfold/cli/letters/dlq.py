@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from eventstore.deadletters import by_cause
-from factfold.cli.events.store import Json
-from factfold.cli.given_options import with_options
-from factfold.cli.letters.dlq_homes import Definition, Home, opened_letters
-from factfold.cli.letters.shown_letters import contents_as_json, edited_payload
-from factfold.cli.logs import log_to_stderr
-from factfold.cli.progress import shown_progress
-from factfold.cli.shown_values import as_json as plain
-from factfold.cli.shown_values import echo
+from factfold.cli.letters.dlq_homes import (
+    Definition,
+    Home,
+    contents_as_json,
+    edited_payload,
+    open_letters,
+    opened_letters,
+)
+from factfold.cli.options import Commands, Yes, confirm, option
+from factfold.cli.show import Out, answer, progress
 
 if TYPE_CHECKING:
     from eventstore.deadletters import Letters
     from eventstore.deadletters.causes import Cause
-    from eventstore.deadletters.letters import Letter, Settled
+    from eventstore.deadletters.letters import Action, Letter, Settled
 
-app = typer.Typer(help="Dead letters: records and events that were given up.", no_args_is_help=True)
+app = Commands("Dead letters: records and events that were given up.")
 
-Ids = Annotated[list[str] | None, typer.Option("--id", help="A letter's id, as list shows it. Give it several times.")]
-All = Annotated[bool, typer.Option("--all", help="All open letters.")]
-By = Annotated[str | None, typer.Option("--by", help="The name to record. Default: user and host.")]
+Ids = Annotated[list[str] | None, option("--id", "A letter's id, as list shows it. Give it several times.")]
+All = Annotated[bool, option("--all", "All open letters.")]
+By = Annotated[str | None, option("--by", "The name to record. Default: user and host.")]
 
-_LEFT: Final = 3  # the exit code: some letters stay open
 _SHOWN: Final = 5
 
 
@@ -44,70 +44,47 @@ class To(StrEnum):
     BRANCH = "branch"
 
 
-@app.callback()
-def dlq() -> None:
-    """Dead letters: records and events that were given up."""
-    log_to_stderr()
-
-
-@app.command(name="list")
-@with_options
+@app.command("list")
 def list_(
     home: Home,
-    letters: Annotated[bool, typer.Option("--letters", help="Each letter instead of each cause.")] = False,
-    as_json: Json = False,
+    out: Out,
+    letters: Annotated[bool, option("--letters", "Each letter instead of each cause.")] = False,
 ) -> None:
     """Show the open letters, grouped by their cause."""
-    with opened_letters(home) as opened:
-        with shown_progress("reading") as tell:
-            open_letters = list(opened.open(on_progress=tell))
-        place = opened.place
-    causes = by_cause(open_letters)
-    if as_json:
-        _print(open_letters if letters else causes)
-        return
-    echo(f"{place}: {len(open_letters):,} open, causes: {len(causes):,}")
-    if not open_letters:
-        echo("factfold dlq actions shows settled letters. If there are none, check the names of topic and group")
-    for line in map(_letter_line, open_letters) if letters else map(_cause_lines, causes):
-        echo(line)
+    with opened_letters(home) as opened, progress("reading") as tell:
+        found = open_letters(opened, on_progress=tell)
+    lines = map(_letter_line, found.letters) if letters else map(_cause_lines, found.causes)
+    head = f"{found.place}: {len(found.letters):,} open, causes: {len(found.causes):,}"
+    settled = "factfold dlq actions shows settled letters. If there are none, check the names of topic and group"
+    said = [head, *(lines if found.letters else [settled])]
+    out.show(found.letters if letters else found.causes, said, indent=2)
 
 
 @app.command()
-@with_options
-def show(
-    home: Home,
-    letter_id: Annotated[str, typer.Option("--id", help="The letter's id, as list shows it.")],
-    as_json: Json = False,
-) -> None:
+def show(home: Home, letter_id: Annotated[str, option("--id", "The letter's id, as list shows it.")], out: Out) -> None:
     """Show a letter: cause, place, attempts, headers and decoded payload, personal values masked."""
     with opened_letters(home) as opened:
-        contents = opened.show(letter_id)
-    fields = contents_as_json(contents)
-    if as_json:
-        _print(fields)
-        return
-    for name, value in fields.items():
-        if value not in (None, {}, ""):
-            echo(f"{name}: {json.dumps(value, indent=2, ensure_ascii=False) if isinstance(value, dict) else value}")
+        fields = contents_as_json(opened.show(letter_id))
+    given = {name: value for name, value in fields.items() if value not in (None, {}, "")}
+    out.show(fields, (f"{name}: {_shown(value)}" for name, value in given.items()), indent=2)
+
+
+def _shown(value: Any) -> Any:
+    return json.dumps(value, indent=2, ensure_ascii=False) if isinstance(value, dict) else value
 
 
 @app.command()
-@with_options
 def replay(
     home: Home,
+    out: Out,
     ids: Ids = None,
     every: All = False,
-    to: Annotated[
-        To | None, typer.Option("--to", help="Default: the group, or the branch of each letter of branches.")
-    ] = None,
+    to: Annotated[To | None, option("--to", "Default: the group, or the branch of each letter of branches.")] = None,
     edit: Annotated[
-        Path | None,
-        typer.Option("--edit", help="JSON file with another payload for the one letter.", exists=True, dir_okay=False),
+        Path | None, option("--edit", "JSON file with another payload for the one letter.", exists=True, dir_okay=False)
     ] = None,
     branches: Definition = None,
     by: By = None,
-    as_json: Json = False,
 ) -> None:
     """Send letters back: to their group alone, to their topic, or to the branches they belong to.
 
@@ -116,21 +93,20 @@ def replay(
     """
     chosen, payload = _chosen(ids, every=every), None if edit is None else _edit(edit)
     with opened_letters(home, branches) as opened:
-        with shown_progress("replaying") as tell:
+        with progress("replaying") as tell:
             done = opened.replay(chosen, to=None if to is None else to.value, edit=payload, by=by, on_progress=tell)
-        _tell(opened, "replayed", done, as_json=as_json)
+        _tell(opened, "replayed", done, out)
 
 
 @app.command()
-@with_options
 def discard(
     home: Home,
+    out: Out,
     ids: Ids = None,
     every: All = False,
-    why: Annotated[str | None, typer.Option("--why", help="The reason, for the record.")] = None,
+    why: Annotated[str | None, option("--why", "The reason, for the record.")] = None,
     by: By = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: Json = False,
+    yes: Yes = False,
 ) -> None:
     """Settle letters without handling them: their records stay, and are not listed. Exit code 3 if some stay open."""
     chosen = _chosen(ids, every=every)
@@ -138,28 +114,24 @@ def discard(
         if not yes:
             count = sum(1 for _ in opened.open()) if chosen is None else len(chosen)
             letters = "1 letter" if count == 1 else f"{count:,} letters"
-            typer.confirm(f"Discard {letters} of {opened.place}", abort=True, err=True)
-        with shown_progress("discarding") as tell:
+            confirm(f"Discard {letters} of {opened.place}", yes=yes)
+        with progress("discarding") as tell:
             done = opened.discard(chosen, why=why, by=by, on_progress=tell)
-        _tell(opened, "discarded", done, as_json=as_json)
+        _tell(opened, "discarded", done, out)
 
 
 @app.command()
-@with_options
-def actions(
-    home: Home,
-    as_json: Json = False,
-) -> None:
+def actions(home: Home, out: Out) -> None:
     """Show what was done with letters, with name and time."""
     with opened_letters(home) as opened:
-        actions = list(opened.actions())
-    if as_json:
-        _print(actions)
-        return
-    for one in actions:
-        to = f" to the {one.to}" if one.to else ""
-        edited, why = ", edited" if one.edited else "", f": {one.why}" if one.why else ""
-        echo(f"{_moment(one.time)} {one.by}: {one.action} {one.letter}{to}{edited}, {one.result}{why}")
+        done = list(opened.actions())
+    out.show(done, map(_action_line, done), indent=2)
+
+
+def _action_line(one: Action) -> str:
+    to = f" to the {one.to}" if one.to else ""
+    edited, why = ", edited" if one.edited else "", f": {one.why}" if one.why else ""
+    return f"{_moment(one.time)} {one.by}: {one.action} {one.letter}{to}{edited}, {one.result}{why}"
 
 
 def _chosen(ids: list[str] | None, *, every: bool) -> list[str] | None:
@@ -176,15 +148,11 @@ def _edit(path: Path) -> Mapping[str, Any]:
     return edited_payload(text, place=str(path))
 
 
-def _tell(opened: Letters, what: str, done: Settled, *, as_json: bool) -> None:
-    if as_json:
-        _print({"place": opened.place, "settled": done.count, "left": dict(done.left)})
-    else:
-        echo(f"{opened.place}: {done.count:,} {what}, {len(done.left):,} of the chosen letters stay open")
-        for letter_id, why in done.left.items():
-            echo(f"  {letter_id}: {why}")
-    if done.left:
-        raise typer.Exit(_LEFT)
+def _tell(opened: Letters, what: str, done: Settled, out: Out) -> None:
+    said = f"{opened.place}: {done.count:,} {what}, {len(done.left):,} of the chosen letters stay open"
+    left = (f"  {letter_id}: {why}" for letter_id, why in done.left.items())
+    out.show({"place": opened.place, "settled": done.count, "left": done.left}, [said, *left], indent=2)
+    answer(not done.left)
 
 
 def _cause_lines(cause: Cause) -> str:
@@ -202,7 +170,3 @@ def _letter_line(letter: Letter) -> str:
 
 def _moment(moment: datetime | None) -> str:
     return "?" if moment is None else moment.isoformat(timespec="seconds")
-
-
-def _print(value: Mapping[str, Any] | Sequence[Any]) -> None:
-    echo(json.dumps(plain(value), indent=2, ensure_ascii=False))

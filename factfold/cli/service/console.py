@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-
 from eventstore.extras import require_extra
-from factfold.cli.brokers import brokers_are_named
-from factfold.cli.cdc.connectors import ConnectUrl, SourceUrl
-from factfold.cli.completions import complete_package
-from factfold.cli.events.store import Schema
+from factfold.cli.cdc.connectors import Sides
+from factfold.cli.definitions import complete_package
+from factfold.cli.events.store import MaybeStore
 from factfold.cli.events.subscriptions import Database as InboxUrl
-from factfold.cli.logs import log_to_stderr
-from factfold.cli.shown_values import echo
-from factfold.cli.signals import stop_on_signal
+from factfold.cli.options import argument, option, setting
+from factfold.cli.running import brokers_are_named, log_to_stderr, stop_on_signal
+from factfold.cli.show import Out, echo
 from factfold.console.definitions import find_definitions
 from factfold.console.places import Places
 from factfold.console.sources import Sources
@@ -25,43 +20,28 @@ from factfold.console.sources import Sources
 PORT: Final = 8700
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
-Targets = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="What the service declares: a package, a module, or a definition as module:name. May be several.",
-        metavar="PACKAGE",
-        autocompletion=complete_package,
-    ),
-]
-StoreUrl = Annotated[
-    str | None, typer.Option("--store-url", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of the event store.")
-]
-ViewsUrl = Annotated[str | None, typer.Option("--views-url", envvar="FACTFOLD_VIEWS_URL", help="Where the views are.")]
-Checkpoints = Annotated[
-    Path | None, typer.Option("--checkpoints", envvar="FACTFOLD_CHECKPOINTS", help="Folder of the routers.")
-]
-AllowedHosts = Annotated[
-    list[str] | None,
-    typer.Option("--allow-host", help="A further host and port that browsers use: console.internal:8700."),
-]
-
 
 def console(
-    targets: Targets = None,
-    store_url: StoreUrl = None,
-    schema: Schema = None,
-    views_url: ViewsUrl = None,
-    connect_url: ConnectUrl = None,
-    source_url: SourceUrl = None,
+    store: MaybeStore,
+    sides: Sides,
+    targets: Annotated[
+        list[str] | None,
+        argument(
+            "What the service declares: a package, a module, or a definition as module:name. May be several.",
+            "PACKAGE",
+            autocompletion=complete_package,
+        ),
+    ] = None,
+    views_url: Annotated[str | None, setting("--views-url", "Where the views are.")] = None,
     inbox_url: InboxUrl = None,
-    checkpoints: Checkpoints = None,
-    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="The port. 0 takes a free one.")] = PORT,
-    allowed_hosts: AllowedHosts = None,
-    allow_actions: Annotated[
-        bool, typer.Option("--allow-actions", help="Allow restarts, resets, replays and cut-overs.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the URL and write the log as JSON.")] = False,
+    checkpoints: Annotated[Path | None, setting("--checkpoints", "Folder of the routers.")] = None,
+    host: Annotated[str, option("--host", "The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option("--port", "The port. 0 takes a free one.")] = PORT,
+    allowed_hosts: Annotated[
+        list[str] | None, option("--allow-host", "A further host and port that browsers use: console.internal:8700.")
+    ] = None,
+    allow_actions: Annotated[bool, option("--allow-actions", "Allow restarts, resets, replays and cut-overs.")] = False,
+    as_json: Annotated[bool, option("--json", "Print the URL and write the log as JSON.")] = False,
 ) -> None:
     """Show a service in a browser: what runs, what is behind and why.
 
@@ -74,22 +54,13 @@ def console(
 
     log_to_stderr(as_json=as_json)
     places = Places(
-        store_url=store_url, store_schema=schema, views_url=views_url, connect_url=connect_url,
-        source_url=source_url, inbox_url=inbox_url, checkpoints=checkpoints, kafka=brokers_are_named(),
+        store_url=store.database, store_schema=store.schema, views_url=views_url, connect_url=sides.connect_url,
+        source_url=sides.source_url, inbox_url=inbox_url, checkpoints=checkpoints, kafka=brokers_are_named(),
     )  # fmt: skip
     with Sources(places, find_definitions(targets or ())) as sources:
         server = Server(sources, host=host, port=port, also=allowed_hosts or (), allow_actions=allow_actions)
-        _print_url(server.url, host, allow_actions=allow_actions, as_json=as_json)
-        server.run(stop_on_signal())
-
-
-def _print_url(url: str, host: str, *, allow_actions: bool, as_json: bool) -> None:
-    """Print the URL to open, and what it allows to whom."""
-    if as_json:
-        echo(json.dumps({"url": url, "allow_actions": allow_actions}))
-    else:
-        echo(f"open {url}")
-        echo("actions are allowed" if allow_actions else "read-only. --allow-actions allows actions")
-        if host not in _LOOPBACK:
+        said = "actions are allowed" if allow_actions else "read-only. --allow-actions allows actions"
+        Out(as_json).show({"url": server.url, "allow_actions": allow_actions}, [f"open {server.url}", said])
+        if host not in _LOOPBACK and not as_json:
             echo(f"other machines can reach {host}: put a proxy with TLS in front of it", err=True)
-    sys.stdout.flush()
+        server.run(stop_on_signal())

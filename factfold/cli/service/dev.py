@@ -8,13 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from factfold import on_demand
 from factfold.cli.definitions import ModuleBroken
-from factfold.cli.keys import KeysUrl, MasterKeysIfAny
-from factfold.cli.signals import stop_on_signal
-from factfold.cli.views.projections import Group, Memory, Views, load_group
+from factfold.cli.keys import StoredKeys
+from factfold.cli.options import Memory, Views, option
+from factfold.cli.running import stop_on_signal
+from factfold.cli.views.projections import Group, load_group
 from factfold.development.dev_loop import DevLoop
 from factfold.development.preparing import Prepare, prepare_new_store
 from factfold.development.turn import say
@@ -25,11 +24,10 @@ from factfold.stack.java import require_java
 def dev(
     group: Group,
     views_url: Views,
+    stored: StoredKeys,
     memory: Memory = "1g",
-    master_keys: MasterKeysIfAny = None,
-    keys_url: KeysUrl = None,
     prepare: Prepare = None,
-    folder: Annotated[Path, typer.Option("--folder", help="The project's folder, whose files are watched.")] = Path(),
+    folder: Annotated[Path, option("--folder", "The project's folder, whose files are watched.")] = Path(),
 ) -> None:
     """Build a group, verify and follow it, again after each change of a file.
 
@@ -38,7 +36,6 @@ def dev(
     change is tried.
     """
     lakes = _lakes(group)
-
     require_java()
     stop = stop_on_signal()
     package = group.partition(":")[0].partition(".")[0]
@@ -47,8 +44,8 @@ def dev(
     jars = [*spark_jars(), *delta_jars()] if lakes else spark_jars()
     given = {
         "FACTFOLD_VIEWS_URL": views_url,
-        "FACTFOLD_MASTER_KEYS": master_keys,
-        "FACTFOLD_KEYS_URL": keys_url,
+        "FACTFOLD_MASTER_KEYS": stored.master_keys,
+        "FACTFOLD_KEYS_URL": stored.keys_url,
     }
     variables = {name: value for name, value in given.items() if value is not None}
     say("starting Spark, once")

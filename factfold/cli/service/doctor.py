@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated
-
-import typer
 
 import eventstore
 from cdc.findings import Finding, Severity, errors
@@ -16,7 +12,8 @@ from eventstore.shown_urls import shown_url
 from factfold import on_demand
 from factfold.cli.cdc.connectors import brokers_at
 from factfold.cli.events.store import existing_store
-from factfold.cli.shown_values import echo
+from factfold.cli.options import setting
+from factfold.cli.show import Out, answer
 from factfold.stack.artifacts import cached, check, missing
 from factfold.stack.errors import StackError
 from factfold.stack.folders import state_folder
@@ -32,22 +29,10 @@ _BROKER_SECONDS = 5.0
 
 
 def doctor(
-    store: Annotated[
-        str | None,
-        typer.Option("--store-url", envvar="FACTFOLD_STORE_URL", help="SQLAlchemy URL of an event store to look at."),
-    ] = None,
-    schema: Annotated[
-        str | None, typer.Option("--store-schema", envvar="FACTFOLD_STORE_SCHEMA", help="The store's database schema.")
-    ] = None,
-    kafka: Annotated[
-        str | None,
-        typer.Option(
-            "--kafka-bootstrap-servers",
-            envvar="FACTFOLD_KAFKA__BOOTSTRAP_SERVERS",
-            help="Brokers with the topics of that store.",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    out: Out,
+    store: Annotated[str | None, setting("--store-url", "SQLAlchemy URL of an event store to look at.")] = None,
+    schema: Annotated[str | None, setting("--store-schema", "The store's database schema.")] = None,
+    kafka: Annotated[str | None, setting("--kafka-bootstrap-servers", "Brokers with the topics of that store.")] = None,
 ) -> None:
     """Check Java, disk, downloads, ports, an event store and its topics.
 
@@ -58,12 +43,8 @@ def doctor(
         findings.append(_checked("store", lambda: _store(store, schema)))
         if kafka is not None and findings[-1].severity is Severity.OK:
             findings.append(_checked("topics", lambda: _topics(store, schema, kafka)))
-    if as_json:
-        echo(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
-    else:
-        _print(findings)
-    if errors(findings):
-        raise typer.Exit(3)
+    out.show(findings, _lines(findings), indent=2)
+    answer(not errors(findings))
 
 
 def _checked(name: str, check: Callable[[], str]) -> Finding:
@@ -161,8 +142,8 @@ _CHECKS: dict[str, Callable[[], str]] = {
 }
 
 
-def _print(findings: list[Finding]) -> None:
+def _lines(findings: list[Finding]) -> Iterator[str]:
     for finding in findings:
-        echo(f"{finding.severity:<5} {finding.check:<10} {finding.result}")
+        yield f"{finding.severity:<5} {finding.check:<10} {finding.result}"
         if finding.remedy:
-            echo(f"      remedy: {finding.remedy}")
+            yield f"      remedy: {finding.remedy}"

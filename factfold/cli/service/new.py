@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from factfold.cli.shown_values import echo
+from factfold.cli.options import argument
+from factfold.cli.show import Out
 from factfold.scaffolding import create_project
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the project and its package, such as shop.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    name: Annotated[str, argument("Name of the project and its package, such as shop.")],
+    out: Out,
 ) -> None:
     """Create a project that runs without servers: code, tests, Makefile, settings.
 
@@ -22,7 +20,5 @@ def new(
     """
     here = Path.cwd()
     written = [str(file.relative_to(here)) for file in create_project(name, parent=here)]
-    if as_json:
-        echo(json.dumps({"project": name, "files": written}))
-        return
-    echo(f"{len(written)} files in {name}. Next: cd {name} && make test && make demo")
+    said = f"{len(written)} files in {name}. Next: cd {name} && make test && make demo"
+    out.show({"project": name, "files": written}, said)

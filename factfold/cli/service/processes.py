@@ -2,95 +2,83 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eventstore import Restarts, StreamName
 from eventstore.processes.errors import ProcessError
 from factfold import on_demand
-from factfold.cli.brokers import reached_settings
-from factfold.cli.completions import completes
 from factfold.cli.definitions import load_aggregate, load_class
-from factfold.cli.events.store import Database, Json, Schema, Source, existing_store
-from factfold.cli.keys import KeyStoreOption, MasterKeysIfAny, named_keys
-from factfold.cli.logs import log_to_stderr
-from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
-from factfold.cli.restarts import LIMIT, RestartLimit
-from factfold.cli.service.shown_processes import status_as_json, step_as_json
-from factfold.cli.shown_values import echo, printable
-from factfold.cli.signals import stop_on_signal
-from factfold.cli.tracing import Tracing, spans_if
-from factfold.cli.views.archive import parse_duration
+from factfold.cli.events.store import Source, Store
+from factfold.cli.keys import NamedKeys
+from factfold.cli.options import Commands, argument, definition, option, parse_duration
+from factfold.cli.running import Running, Tracing, reached_settings, spans_if, stop_on_signal
+from factfold.cli.show import Out, answer, as_json, echo, printable
 
 if TYPE_CHECKING:
-    from eventstore import SqlEventStore
     from eventstore.messages import RecordedEvent
-    from eventstore.processes import Process
-    from eventstore.processes.administration import InstanceStatus
+    from eventstore.processes.administration import InstanceStatus, ProcessCount
 
-app = typer.Typer(help="Process managers: what runs, what waits, what is stuck.", no_args_is_help=True)
+app = Commands("Process managers: what runs, what waits, what is stuck.")
 
-Name = Annotated[str | None, typer.Argument(help="The process's name, such as fulfilment. Default: all.")]
-Stream = Annotated[str, typer.Argument(help="The instance's stream, such as fulfilment-o1.", metavar="PROCESS-ID")]
-Target = Annotated[
-    str,
-    typer.Argument(
-        help="The process's class, as module:Name.", metavar="MODULE:NAME", autocompletion=completes("process")
-    ),
-]
-Instance = Annotated[str, typer.Argument(help="The instance's id.", metavar="ID")]
-InstanceIfAny = Annotated[str | None, typer.Argument(help="The instance's id.", metavar="ID")]
-Every = Annotated[bool, typer.Option("--all", help="All instances with a problem.")]
-Cause = Annotated[
-    str | None, typer.Option("--cause", help="Those with a problem that has this text, as `list` prints it.")
-]
+Name = Annotated[str | None, argument("The process's name, such as fulfilment. Default: all.")]
+Target = Annotated[str, definition("The process's class, as module:Name.", "process", metavar="MODULE:NAME")]
 
 
-@app.callback()
-def processes() -> None:
-    """Process managers: what runs, what waits, what is stuck."""
-    log_to_stderr()
+@dataclass(frozen=True)
+class Repaired:
+    """The instances of one process that a command repairs: one of them, all with a problem, or some of these."""
+
+    target: Target
+    store: Store
+    instance: Annotated[str | None, argument("The instance's id.", "ID")] = None
+    every: Annotated[bool, option("--all", "All instances with a problem.")] = False
+    cause: Annotated[str | None, option("--cause", "Those with a problem that has this text, as `list` prints it.")] = (
+        None
+    )
+
+    def each(self, do: Callable[[on_demand.Processes, str, str], InstanceStatus], out: Out) -> None:
+        """Repair instances one after the other. One that fails holds up no other."""
+        if (self.instance is not None) + self.every + (self.cause is not None) != 1:
+            raise typer.BadParameter("name one instance, or give --all, or --cause TEXT")
+        with _repairing(self.target, self.store) as (processes, process):
+            if self.instance is not None:
+                _tell(do(processes, process, self.instance), out)
+                return
+            instances, failed = processes.troubled(process, cause=self.cause or ""), 0
+            for one in instances:
+                try:
+                    _tell(do(processes, process, one.instance), out)
+                except ProcessError as error:
+                    failed += 1
+                    echo(f"error: {error}", err=True)
+        echo(f"{len(instances) - failed:,} of {len(instances):,} instances", err=out.as_json)
+        answer(not failed)
 
 
 @app.command()
 def run(
-    targets: Annotated[
-        list[str],
-        typer.Argument(help="The processes' classes, each as module:Name.", autocompletion=completes("process")),
-    ],
-    database: Database,
-    schema: Schema = None,
+    targets: Annotated[list[str], definition("The processes' classes, each as module:Name.", "process")],
+    store: Store,
+    named: NamedKeys,
+    running: Running,
+    out: Out,
     source: Source = None,
-    kafka: Annotated[
-        bool, typer.Option("--kafka", help="Take events from Kafka's topics, not from the store itself.")
-    ] = False,
+    kafka: Annotated[bool, option("--kafka", "Take events from Kafka's topics, not from the store itself.")] = False,
     topics: Annotated[
-        list[str] | None,
-        typer.Option("--topic", help="The topic of another service, as payment=billing.payment. For --kafka."),
+        list[str] | None, option("--topic", "The topic of another service, as payment=billing.payment. For --kafka.")
     ] = None,
     commands: Annotated[
         list[str] | None,
-        typer.Option(
-            "--commands",
-            help="An aggregate whose scheduled commands are sent too.",
-            autocompletion=completes("aggregate"),
-        ),
+        definition("An aggregate whose scheduled commands are sent too.", "aggregate", name="--commands"),
     ] = None,
-    master_keys: MasterKeysIfAny = None,
-    key_store: KeyStoreOption = None,
-    restarts: RestartLimit = LIMIT,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = LOCAL,
     tracing: Tracing = False,
-    as_json: Json = False,
 ) -> None:
     """Deliver events to processes, send their commands and fire their timers, until a signal comes.
 
@@ -99,168 +87,112 @@ def run(
     kinds, aggregates = [load_process(target) for target in targets], [load_aggregate(one) for one in commands or ()]
     stop = stop_on_signal()
     settings = reached_settings(without_kafka="processes read the event store: leave out --kafka") if kafka else None
-    keys = named_keys(key_store, master_keys)
+    name = " ".join(kind.category for kind in kinds) or "schedule"
     with (
-        existing_store(database, schema, keys=keys, source=source) as store,
-        served_metrics(partial(_metrics, kinds), metrics_port, metrics_host) as metrics,
+        store.opened(named.keys, source=source) as opened,
+        running.metrics(lambda: on_demand.ProcessMetrics(name)) as metrics,
     ):
-        echo(json.dumps({"state": "running"}) if as_json else "running", err=not as_json)
-        sys.stdout.flush()
+        out.state("running")
         report = on_demand.run_processes(
-            store, kinds, stop=stop, settings=settings, topics=_topics(topics or ()), commands=aggregates,
-            restarts=Restarts(limit=restarts), metrics=metrics, spans=spans_if(tracing),
+            opened, kinds, stop=stop, settings=settings, topics=_topics(topics or ()), commands=aggregates,
+            restarts=Restarts(limit=running.restarts), metrics=metrics, spans=spans_if(tracing),
         )  # fmt: skip
     said = f"{report.commands:,} commands sent, {report.timers:,} timers fired, {report.failed:,} failures"
-    echo(json.dumps(dataclasses.asdict(report)) if as_json else said)
+    out.show(report, said)
 
 
-def _metrics(kinds: Sequence[type[Process]]) -> on_demand.ProcessMetrics:
-    return on_demand.ProcessMetrics(" ".join(kind.category for kind in kinds) or "schedule")
-
-
-@app.command(name="list")
+@app.command("list")
 def list_(
-    database: Database,
+    store: Store,
+    out: Out,
     process: Name = None,
-    schema: Schema = None,
     stuck: Annotated[
-        str | None, typer.Option("--stuck", help="Only instances with a problem, or idle for so long: 90s, 1h, 2d.")
+        str | None, option("--stuck", "Only instances with a problem, or idle for so long: 90s, 1h, 2d.")
     ] = None,
-    ended: Annotated[bool, typer.Option("--ended", help="Also instances that have ended.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 1000,
-    as_json: Json = False,
+    ended: Annotated[bool, option("--ended", "Also instances that have ended.")] = False,
+    limit: Annotated[int, option("--limit", "How many at most.", min=1)] = 1000,
 ) -> None:
     """List instances, those that are idle longest first. Exit code 3 if --stuck finds any."""
     age = None if stuck is None else parse_duration(stuck)
-    with existing_store(database, schema) as store:
-        instances = _processes(store).instances(process, stuck=age, ended=ended, limit=limit)
-    if as_json:
-        echo(json.dumps([status_as_json(one) for one in instances]))
-    else:
-        for one in instances:
-            echo(f"{one.process}-{one.instance}  {one.status}, idle for {_age(one.idle)}, waits for {one.waits_for}")
-            if one.problem:
-                echo(f"  problem: {printable(one.problem)}")
-        echo(f"{len(instances):,} {'instance' if len(instances) == 1 else 'instances'}")
-    if stuck is not None and instances:
-        raise typer.Exit(3)
+    with store.opened() as opened:
+        instances = on_demand.Processes(opened, ()).instances(process, stuck=age, ended=ended, limit=limit)
+    out.show([status_as_json(one) for one in instances], _instance_lines(instances))
+    answer(stuck is None or not instances)
+
+
+def _instance_lines(instances: Sequence[InstanceStatus]) -> Iterator[str]:
+    for one in instances:
+        yield f"{one.process}-{one.instance}  {one.status}, idle for {_age(one.idle)}, waits for {one.waits_for}"
+        if one.problem:
+            yield f"  problem: {printable(one.problem)}"
+    yield f"{len(instances):,} {'instance' if len(instances) == 1 else 'instances'}"
 
 
 @app.command()
-def show(stream: Stream, database: Database, schema: Schema = None, as_json: Json = False) -> None:
-    """Show one instance with its steps: what came, what was decided, the state after it."""
-    name, instance = _parts(stream)
-    with existing_store(database, schema) as store:
-        processes = _processes(store)
-        status, steps = processes.show(name, instance), processes.steps(name, instance)
-    if as_json:
-        echo(json.dumps({**status_as_json(status), "steps": [step_as_json(step) for step in steps]}))
-        return
-    _tell(status)
-    for step in steps:
-        _tell_step(step)
-
-
-@app.command()
-def stats(database: Database, process: Name = None, schema: Schema = None, as_json: Json = False) -> None:
-    """Count instances by process and status."""
-    with existing_store(database, schema) as store:
-        counts = _processes(store).stats(process)
-    if as_json:
-        echo(json.dumps([dataclasses.asdict(one) for one in counts]))
-        return
-    for one in counts:
-        echo(
-            f"{one.process}  {one.status}: {one.instances:,}"
-            + f", {one.troubled:,} with a problem" * bool(one.troubled)
-        )
-
-
-@app.command()
-def retry(
-    target: Target,
-    database: Database,
-    instance: InstanceIfAny = None,
-    every: Every = False,
-    cause: Cause = None,
-    schema: Schema = None,
-    as_json: Json = False,
+def show(
+    stream: Annotated[str, argument("The instance's stream, such as fulfilment-o1.", "PROCESS-ID")],
+    store: Store,
+    out: Out,
 ) -> None:
+    """Show one instance with its steps: what came, what was decided, the state after it."""
+    named = StreamName.parse(stream)
+    with store.opened() as opened:
+        processes = on_demand.Processes(opened, ())
+        status, steps = processes.show(named.category, named.id), processes.steps(named.category, named.id)
+    fields = {**status_as_json(status), "steps": [step_as_json(step) for step in steps]}
+    out.show(fields, [*_status_lines(status), *(line for step in steps for line in _step_lines(step))])
+
+
+@app.command()
+def stats(store: Store, out: Out, process: Name = None) -> None:
+    """Count instances by process and status."""
+    with store.opened() as opened:
+        counts = on_demand.Processes(opened, ()).stats(process)
+    out.show(counts, map(_count_line, counts))
+
+
+def _count_line(one: ProcessCount) -> str:
+    troubled = f", {one.troubled:,} with a problem" * bool(one.troubled)
+    return f"{one.process}  {one.status}: {one.instances:,}{troubled}"
+
+
+@app.command()
+def retry(repaired: Repaired, out: Out) -> None:
     """Repeat what was set aside, or the compensation that failed: of an instance, or of all with a problem.
 
     Exit code 3 if one of them could not be repeated.
     """
-    _require_choice(instance, every=every, cause=cause)
-    with _repairing(target, database, schema) as (processes, process):
-        chosen = _chosen(processes, process, instance, cause)
-        _do_each(partial(processes.retry, process), chosen, alone=instance is not None, as_json=as_json)
+    repaired.each(lambda processes, process, one: processes.retry(process, one), out)
 
 
 @app.command()
 def cancel(
-    target: Target,
-    database: Database,
-    instance: InstanceIfAny = None,
-    every: Every = False,
-    cause: Cause = None,
-    schema: Schema = None,
+    repaired: Repaired,
+    out: Out,
     compensate: Annotated[
-        bool, typer.Option("--compensate/--no-compensate", help="Undo what was accepted, or leave it as it is.")
+        bool, option("--compensate/--no-compensate", "Undo what was accepted, or leave it as it is.")
     ] = True,
-    as_json: Json = False,
 ) -> None:
     """End an instance, or all with a problem. Exit code 3 if one of them could not be ended."""
-    _require_choice(instance, every=every, cause=cause)
-    with _repairing(target, database, schema) as (processes, process):
-        chosen = _chosen(processes, process, instance, cause)
-        ending = partial(processes.cancel, process, compensate=compensate)
-        _do_each(ending, chosen, alone=instance is not None, as_json=as_json)
-
-
-def _require_choice(instance: str | None, *, every: bool, cause: str | None) -> None:
-    if (instance is not None) + every + (cause is not None) != 1:
-        raise typer.BadParameter("name one instance, or give --all, or --cause TEXT")
-
-
-@contextmanager
-def _repairing(target: str, database: str, schema: str | None) -> Iterator[tuple[on_demand.Processes, str]]:
-    """The instances of one process that can be repaired, and its name."""
-    kind = load_process(target)
-    with existing_store(database, schema) as store:
-        yield _processes(store, kind), kind.category
-
-
-def _chosen(processes: on_demand.Processes, process: str, instance: str | None, cause: str | None) -> list[str]:
-    """The ids of the instances that options mean."""
-    if instance is not None:
-        return [instance]
-    return [one.instance for one in processes.troubled(process, cause=cause or "")]
-
-
-def _do_each(do: Callable[[str], InstanceStatus], instances: Sequence[str], *, alone: bool, as_json: bool) -> None:
-    """Repair instances one after the other. One that fails holds up no other."""
-    failed = 0
-    for instance in instances:
-        try:
-            _tell(do(instance), as_json=as_json)
-        except ProcessError as error:
-            if alone:
-                raise
-            failed += 1
-            echo(f"error: {error}", err=True)
-    if not alone:
-        echo(f"{len(instances) - failed:,} of {len(instances):,} instances", err=as_json)
-    if failed:
-        raise typer.Exit(3)
+    repaired.each(lambda processes, process, one: processes.cancel(process, one, compensate=compensate), out)
 
 
 @app.command()
 def migrate(
-    target: Target, instance: Instance, database: Database, schema: Schema = None, as_json: Json = False
-) -> None:
+    target: Target, instance: Annotated[str, argument("The instance's id.", "ID")], store: Store,
+    out: Out,
+) -> None:  # fmt: skip
     """Move an instance to the newest version of its class, by replaying its inputs. No command is sent again."""
-    with _repairing(target, database, schema) as (processes, process):
-        _tell(processes.migrate(process, instance), as_json=as_json)
+    with _repairing(target, store) as (processes, process):
+        _tell(processes.migrate(process, instance), out)
+
+
+@contextmanager
+def _repairing(target: str, store: Store) -> Iterator[tuple[on_demand.Processes, str]]:
+    """The instances of one process that can be repaired, and its name."""
+    kind = load_process(target)
+    with store.opened() as opened:
+        yield on_demand.Processes(opened, [kind]), kind.category
 
 
 def _topics(given: Sequence[str]) -> dict[str, str]:
@@ -275,41 +207,46 @@ def load_process(spec: str) -> type[on_demand.Process]:
     return load_class(spec, on_demand.Process, what="process", example="shop.processes:Fulfilment")
 
 
-def _processes(store: SqlEventStore, *kinds: type[Process]) -> on_demand.Processes:
-    return on_demand.Processes(store, kinds)
+def _tell(status: InstanceStatus, out: Out) -> None:
+    out.show(status_as_json(status), _status_lines(status))
 
 
-def _parts(stream: str) -> tuple[str, str]:
-    parsed = StreamName.parse(stream)
-    return parsed.category, parsed.id
-
-
-def _tell(status: InstanceStatus, *, as_json: bool = False) -> None:
-    if as_json:
-        echo(json.dumps(status_as_json(status)))
-        return
-    echo(f"{status.process}-{status.instance}  {status.status}, version {status.code} of its code")
-    echo(f"  started {status.started:%Y-%m-%d %H:%M:%S} UTC, idle for {_age(status.idle)}")
-    echo(f"  waits for {status.waits_for}")
+def _status_lines(status: InstanceStatus) -> Iterator[str]:
+    yield f"{status.process}-{status.instance}  {status.status}, version {status.code} of its code"
+    yield f"  started {status.started:%Y-%m-%d %H:%M:%S} UTC, idle for {_age(status.idle)}"
+    yield f"  waits for {status.waits_for}"
     if status.problem:
-        echo(f"  problem: {printable(status.problem)}")
+        yield f"  problem: {printable(status.problem)}"
 
 
-def _tell_step(step: RecordedEvent) -> None:
+def _step_lines(step: RecordedEvent) -> Iterator[str]:
     data = step.data
     cause = data["cause"]
-    echo(f"{step.version:>4}  {cause['time']:%Y-%m-%d %H:%M:%S}  {cause['kind']} {cause['name']} → {data['status']}")
+    yield f"{step.version:>4}  {cause['time']:%Y-%m-%d %H:%M:%S}  {cause['kind']} {cause['name']} → {data['status']}"
     for sent in data["sent"]:
-        echo(f"      sends {sent['command']} to {sent['to']} {printable(sent['arguments'])}")
+        yield f"      sends {sent['command']} to {sent['to']} {printable(sent['arguments'])}"
     for timer in data["timers"]:
-        echo(f"      timer {timer['name']}, due {timer['due']:%Y-%m-%d %H:%M:%S} UTC")
+        yield f"      timer {timer['name']}, due {timer['due']:%Y-%m-%d %H:%M:%S} UTC"
     for name in data["cancelled"]:
-        echo(f"      takes back timer {name}")
+        yield f"      takes back timer {name}"
     for text in (data["note"], data["problem"]):
         if text:
-            echo(f"      {printable(text)}")
-    echo(f"      state {printable(data['state'])}")
+            yield f"      {printable(text)}"
+    yield f"      state {printable(data['state'])}"
 
 
 def _age(time: timedelta) -> str:
     return str(timedelta(seconds=int(time.total_seconds())))
+
+
+def status_as_json(status: InstanceStatus) -> dict[str, Any]:
+    """An instance as it stands."""
+    plain: dict[str, Any] = as_json(status)
+    return {**plain, "idle": status.idle.total_seconds()}
+
+
+def step_as_json(step: RecordedEvent) -> dict[str, Any]:
+    """What came, what was decided, the state after it."""
+    fields = {"version": step.version, "time": step.time, **step.data, "state": json.loads(step.data["state"])}
+    plain: dict[str, Any] = as_json(fields)
+    return plain

@@ -2,107 +2,94 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
-import json
-import sys
-from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 import eventstore
 from factfold import on_demand
-from factfold.cli.brokers import reached_settings
-from factfold.cli.events.store import Database, Json, Schema
-from factfold.cli.logs import log_to_stderr
-from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
-from factfold.cli.shown_values import echo
-from factfold.cli.signals import stop_on_signal
+from factfold.cli.events.store import Store
+from factfold.cli.options import Commands, option
+from factfold.cli.running import Served, reached_settings, stop_on_signal
+from factfold.cli.show import Out, answer
 
 if TYPE_CHECKING:
-    from eventstore import SqlEventStore
+    from eventstore import Settings, SqlEventStore
     from eventstore.metrics import RelayMetrics
-    from eventstore.relay import RelayStatus
 
-app = typer.Typer(help="The event store published to Kafka without Kafka Connect.", no_args_is_help=True)
-
-
-@app.callback()
-def relays() -> None:
-    """The event store published to Kafka without Kafka Connect."""
-    log_to_stderr()
+app = Commands("The event store published to Kafka without Kafka Connect.")
 
 
 @app.command()
 def run(
-    database: Database,
-    schema: Schema = None,
-    once: Annotated[bool, typer.Option("--once", help="Stop when the topics hold every event.")] = False,
+    store: Store,
+    served: Served,
+    out: Out,
+    once: Annotated[bool, option("--once", "Stop when the topics hold every event.")] = False,
     ignored_slots: Annotated[
-        list[str] | None,
-        typer.Option("--ignore-slot", help="A replication slot that is no outbox connector's. May be repeated."),
+        list[str] | None, option("--ignore-slot", "A replication slot that is no outbox connector's. May be repeated.")
     ] = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = LOCAL,
-    as_json: Json = False,
 ) -> None:
     """Publish events and schemas until a signal comes. Start it twice, and the second one stands by."""
-
-    def tell(state: str) -> None:
-        echo(json.dumps({"state": state}) if as_json else state, err=not as_json)
-        sys.stdout.flush()
-
     stop = stop_on_signal()
     settings = reached_settings(without_kafka="factfold up lets subscriptions read the event store")
     # What is imported by now stays to the end; looking through it again and again took 6 of 20 µs an event.
     gc.freeze()
-    with _store(database, schema) as store, _served(store, schema, metrics_port, metrics_host) as metrics:
-        relay = on_demand.Relay(store, settings, ignored_slots=ignored_slots or (), metrics=metrics)
-        report = relay.run(stop=stop, once=once, on_state=tell)
-    counts = dataclasses.asdict(report)
-    echo(json.dumps(counts) if as_json else ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    with store.made() as opened:
 
+        def look(metrics: RelayMetrics) -> None:
+            metrics.behind(on_demand.relay_status(opened, eventstore.Settings()))
 
-def _served(
-    store: SqlEventStore, schema: str | None, port: int | None, host: str
-) -> AbstractContextManager[RelayMetrics | None]:
-    def make() -> on_demand.RelayMetrics:
-        return on_demand.RelayMetrics(schema or "store")
-
-    def look(metrics: RelayMetrics) -> None:
-        metrics.behind(on_demand.relay_status(store, eventstore.Settings()))
-
-    return served_metrics(make, port, host, look=look)
+        with served.metrics(lambda: on_demand.RelayMetrics(store.schema or "store"), look) as metrics:
+            relay = on_demand.Relay(opened, settings, ignored_slots=ignored_slots or (), metrics=metrics)
+            report = relay.run(stop=stop, once=once, on_state=out.state)
+    out.counts(report)
 
 
 @app.command()
-def status(database: Database, schema: Schema = None, as_json: Json = False) -> None:
+def status(store: Store, out: Out) -> None:
     """Show which relay publishes, and how many events each topic lacks. Exit code 3 if no relay publishes."""
-    with _store(database, schema) as store:
-        status = on_demand.relay_status(store, eventstore.Settings())
-    if as_json:
-        echo(json.dumps(_described(status)))
-    else:
-        echo(status.leader or "nobody publishes")
-        for category in status.waiting:
-            echo(f"{category.topic}: {category.events:,} events wait, {_age(category.oldest):,.1f} s")
-    if status.leader is None:
-        raise typer.Exit(3)
+    with store.made() as opened:
+        standing = relay_standing(opened, eventstore.Settings())
+    lines = (f"{one.topic}: {one.waiting:,} events wait, {one.seconds:,.1f} s" for one in standing.categories)
+    out.show(standing, [standing.leader or "nobody publishes", *lines])
+    answer(standing.leader is not None)
 
 
-def _store(database: str, schema: str | None) -> eventstore.SqlEventStore:
-    return eventstore.SqlEventStore(database, schema=schema)
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the topic of a category lacks: events, and the age of the oldest of them."""
+
+    category: str
+    topic: str
+    waiting: int
+    seconds: float
 
 
-def _described(status: RelayStatus) -> dict[str, object]:
-    categories = [
-        {"category": one.category, "topic": one.topic, "waiting": one.events, "seconds": round(_age(one.oldest), 3)}
+@dataclass(frozen=True, slots=True)
+class RelayStanding:
+    """The leader, None if no relay leads, and what waits."""
+
+    leader: str | None
+    categories: tuple[Waiting, ...]
+
+    @property
+    def events(self) -> int:
+        """How many events wait."""
+        return sum(one.waiting for one in self.categories)
+
+    @property
+    def seconds(self) -> float:
+        """The age of the oldest event that waits."""
+        return max((one.seconds for one in self.categories), default=0.0)
+
+
+def relay_standing(store: SqlEventStore, settings: Settings) -> RelayStanding:
+    """Look at the relay of a store, for the command and for the console."""
+    status, now = on_demand.relay_status(store, settings), datetime.now(UTC)
+    waiting = (
+        Waiting(one.category, one.topic, one.events, round(max(0.0, (now - (one.oldest or now)).total_seconds()), 3))
         for one in status.waiting
-    ]
-    return {"leader": status.leader, "categories": categories}
-
-
-def _age(oldest: datetime | None) -> float:
-    return 0.0 if oldest is None else max(0.0, (datetime.now(UTC) - oldest).total_seconds())
+    )
+    return RelayStanding(status.leader, tuple(waiting))

@@ -2,88 +2,68 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
 from factfold import on_demand
-from factfold.cli.events.store import Database, Json, Schema, existing_store
-from factfold.cli.logs import log_to_stderr
-from factfold.cli.shown_values import as_json as as_json_values
-from factfold.cli.shown_values import echo, printable
+from factfold.cli.events.store import Store
+from factfold.cli.options import Commands, argument, option
+from factfold.cli.show import Out, answer, echo, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from eventstore.backends.sql.process_rows import Scheduled
 
-app = typer.Typer(help="Commands that are sent later: list, retry, cancel.", no_args_is_help=True)
+app = Commands("Commands that are sent later: list, retry, cancel.")
 
-CommandId = Annotated[UUID, typer.Argument(help="The command's id, as `list` shows it.", metavar="ID")]
-
-
-@app.callback()
-def schedule() -> None:
-    """Commands that are sent later: list, retry, cancel."""
-    log_to_stderr()
+CommandId = Annotated[UUID, argument("The command's id, as `list` shows it.", "ID")]
 
 
-@app.command(name="list")
+@app.command("list")
 def list_(
-    database: Database,
-    schema: Schema = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only commands that failed or were set aside.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 1000,
-    as_json: Json = False,
+    store: Store,
+    out: Out,
+    failed: Annotated[bool, option("--failed", "Only commands that failed or were set aside.")] = False,
+    limit: Annotated[int, option("--limit", "How many at most.", min=1)] = 1000,
 ) -> None:
     """List scheduled commands and those of processes, set aside first. Exit code 3 if --failed finds any."""
-    with _schedule(database, schema) as opened:
-        commands = opened.pending(failed=failed, processes=True, limit=limit)
-    if as_json:
-        echo(json.dumps(as_json_values(commands)))
-    else:
-        for one in commands:
-            _tell(one)
-        echo(f"{len(commands):,} {'command' if len(commands) == 1 else 'commands'}")
-    if failed and commands:
-        raise typer.Exit(3)
+    with store.opened() as opened:
+        commands = on_demand.Schedule(opened).pending(failed=failed, processes=True, limit=limit)
+    out.show(commands, _lines(commands))
+    answer(not (failed and commands))
 
 
 @app.command()
-def retry(command_id: CommandId, database: Database, schema: Schema = None, as_json: Json = False) -> None:
+def retry(command_id: CommandId, store: Store, out: Out) -> None:
     """Send a command that failed or was set aside at once. Exit code 1 if there is none of this id."""
-    with _schedule(database, schema) as opened:
-        _conclude(opened.retry(command_id), f"{command_id} is due now", as_json=as_json)
+    with store.opened() as opened:
+        _conclude(on_demand.Schedule(opened).retry(command_id), f"{command_id} is due now", out)
 
 
 @app.command()
-def cancel(command_id: CommandId, database: Database, schema: Schema = None, as_json: Json = False) -> None:
+def cancel(command_id: CommandId, store: Store, out: Out) -> None:
     """Delete a command that is still to be sent. Exit code 1 if there is none of this id."""
-    with _schedule(database, schema) as opened:
-        _conclude(opened.cancel(command_id), f"{command_id} is cancelled", as_json=as_json)
+    with store.opened() as opened:
+        _conclude(on_demand.Schedule(opened).cancel(command_id), f"{command_id} is cancelled", out)
 
 
-@contextmanager
-def _schedule(database: str, schema: str | None) -> Iterator[on_demand.Schedule]:
-    with existing_store(database, schema) as store:
-        yield on_demand.Schedule(store)
+def _lines(commands: Sequence[Scheduled]) -> Iterator[str]:
+    for one in commands:
+        when = "set aside" if one.due is None else f"due {one.due:%Y-%m-%d %H:%M:%S} UTC"
+        sender = "" if one.key is None else printable(f", sent by {one.key[0]} {one.key[1]}")
+        yield f"{one.id}  {when}  {one.name} for {printable(one.stream)} {printable(one.arguments)}{sender}"
+        if one.error:
+            yield f"  failed, attempts: {one.attempts}: {printable(one.error)}"
+    yield f"{len(commands):,} {'command' if len(commands) == 1 else 'commands'}"
 
 
-def _tell(one: Scheduled) -> None:
-    when = "set aside" if one.due is None else f"due {one.due:%Y-%m-%d %H:%M:%S} UTC"
-    sender = "" if one.key is None else printable(f", sent by {one.key[0]} {one.key[1]}")
-    echo(f"{one.id}  {when}  {one.name} for {printable(one.stream)} {printable(one.arguments)}{sender}")
-    if one.error:
-        echo(f"  failed, attempts: {one.attempts}: {printable(one.error)}")
-
-
-def _conclude(done: bool, said: str, *, as_json: bool) -> None:
-    if as_json:
-        echo(json.dumps({"done": done}))
-    elif done:
-        echo(said)
+def _conclude(done: bool, said: str, out: Out) -> None:
+    if out.as_json or done:
+        out.show({"done": done}, said)
     else:
         echo("there is no such command: it was sent, or cancelled before, or did not fail", err=True)
         echo("  remedy: list them. What a process sent: factfold processes retry or cancel", err=True)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factfold.cli.shown_values import echo
+from factfold.cli.options import Commands, argument, option, setting
+from factfold.cli.show import Out, answer, echo
 from factfold.scaffolding import write_docker
 from factfold.stack import LocalStack
 from factfold.stack.health import tail
@@ -20,52 +21,38 @@ from factfold.stack.state import SERVERS
 if TYPE_CHECKING:
     from factfold.stack import StackInfo
 
-app = typer.Typer(help="PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", no_args_is_help=True)
+app = Commands("PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.")
 
-Name = Annotated[
-    str, typer.Option("--stack", envvar="FACTFOLD_STACK", help="The name of the stack. Several can be up at once.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Name = Annotated[str, setting("--stack", "The name of the stack. Several can be up at once.")]
 
 
 @app.command()
 def up(
+    out: Out,
     name: Name = "default",
-    as_json: Json = False,
     port: Annotated[
-        list[str] | None,
-        typer.Option("--port", help="Fix a port, such as `postgres=5432`.", metavar="SERVER=N"),
+        list[str] | None, option("--port", "Fix a port, such as `postgres=5432`.", metavar="SERVER=N")
     ] = None,
-    registry: Annotated[bool, typer.Option("--registry", help="Start a Confluent-compatible schema registry too.")] = (
-        False
-    ),
+    registry: Annotated[bool, option("--registry", "Start a Confluent-compatible schema registry too.")] = False,
 ) -> None:
     """Start the servers that do not run and wait until all answer."""
     began = time.monotonic()
     stack = LocalStack(name, ports=_ports(port or []))
     info = stack.up([*SERVERS, "registry"] if registry else SERVERS)
-    if as_json:
-        _print_json(_described(stack))
-    else:
-        _print_summary(info, seconds=time.monotonic() - began)
+    out.show(_described(stack), _summary(info, seconds=time.monotonic() - began), indent=2)
 
 
 @app.command()
-def status(name: Name = "default", as_json: Json = False) -> None:
+def status(out: Out, name: Name = "default") -> None:
     """Show each server's state. Exit code 0 if all are up, 3 if not."""
-    stack = LocalStack(name)
-    described = _described(stack)
-    if as_json:
-        _print_json(described)
-    else:
-        _print_table(described)
-    if any(server["state"] != "up" for server in described["servers"].values()):
-        raise typer.Exit(3)
+    described = _described(LocalStack(name))
+    out.show(described, _table(described), indent=2)
+    answer(all(server["state"] == "up" for server in described["servers"].values()))
 
 
 @app.command()
 def logs(
-    server: Annotated[str, typer.Argument(help="postgres, kafka, connect or registry.")],
+    server: Annotated[str, argument("postgres, kafka, connect or registry.")],
     name: Name = "default",
     lines: Annotated[int, typer.Option("-n", "--lines", min=1, help="How many lines from the end.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing what is added.")] = False,
@@ -79,42 +66,30 @@ def logs(
 
 
 @app.command()
-def createdb(
-    database: Annotated[str, typer.Argument(help="The name of the database.")],
-    name: Name = "default",
-    as_json: Json = False,
-) -> None:
+def createdb(database: Annotated[str, argument("The name of the database.")], out: Out, name: Name = "default") -> None:
     """Create a database in the stack's PostgreSQL if it is missing."""
     created = create_database(LocalStack(name).info, database)
-    if as_json:
-        _print_json({"database": database, "created": created})
-    else:
-        echo(f"database {database!r} {'created' if created else 'exists already'}")
+    said = f"database {database!r} {'created' if created else 'exists already'}"
+    out.show({"database": database, "created": created}, said, indent=2)
 
 
 @app.command()
 def env(
-    database: Annotated[str, typer.Argument(help="The database of your service. See createdb.")] = "postgres",
+    out: Out,
+    database: Annotated[str, argument("The database of your service. See createdb.")] = "postgres",
     name: Name = "default",
-    as_json: Json = False,
 ) -> None:
     """Print the variables that other commands read, password included: eval "$(factfold stack env shop)"."""
     import shlex
 
     variables = _variables(LocalStack(name).info, database)
-    if as_json:
-        _print_json(variables)
-    else:
-        for variable, value in variables.items():
-            echo(f"export {variable}={shlex.quote(value)}")
+    out.show(variables, (f"export {name}={shlex.quote(value)}" for name, value in variables.items()), indent=2)
 
 
 @app.command()
 def psql(
-    database: Annotated[str, typer.Argument(help="The database. See createdb.")] = "postgres",
-    arguments: Annotated[
-        list[str] | None, typer.Argument(help="Arguments of psql, after --.", metavar="-- ARGUMENTS")
-    ] = None,
+    database: Annotated[str, argument("The database. See createdb.")] = "postgres",
+    arguments: Annotated[list[str] | None, argument("Arguments of psql, after --.", "-- ARGUMENTS")] = None,
     name: Name = "default",
 ) -> None:
     """Open psql in a database of the stack's PostgreSQL: factfold stack psql shop -- -c "SELECT 1"."""
@@ -129,19 +104,15 @@ def psql(
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(help="The folder, made if it is missing.")],
+    folder: Annotated[Path, argument("The folder, made if it is missing.")],
+    out: Out,
     service: Annotated[
-        str | None,
-        typer.Option("--service", help="A package of `factfold new`: write its own compose file and image too."),
+        str | None, option("--service", "A package of `factfold new`: write its own compose file and image too.")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Write the same servers for Docker into the folder `docker` of a folder. Existing files are replaced."""
     written = [str(file) for file in write_docker(folder, service=service)]
-    if as_json:
-        _print_json({"files": written})
-    else:
-        echo("\n".join(written))
+    out.show({"files": written}, written, indent=2)
 
 
 def _variables(info: StackInfo, database: str) -> dict[str, str]:
@@ -164,7 +135,7 @@ def _variables(info: StackInfo, database: str) -> dict[str, str]:
 @app.command()
 def down(
     name: Name = "default",
-    purge: Annotated[bool, typer.Option("--purge", help="Remove data, logs and secrets too.")] = False,
+    purge: Annotated[bool, option("--purge", "Remove data, logs and secrets too.")] = False,
 ) -> None:
     """Stop the servers that `up` started. Data stays without --purge."""
     stopped = LocalStack(name).down(purge=purge)
@@ -194,29 +165,22 @@ def _described(stack: LocalStack) -> dict[str, Any]:
     return {**stack.info.public(), "servers": servers}
 
 
-def _print_json(value: object) -> None:
-    import json
-
-    echo(json.dumps(value, indent=2))
-
-
-def _print_summary(info: StackInfo, *, seconds: float) -> None:
-    echo(f"stack {info.name!r} is up after {seconds:.1f} s")
-    echo(f"  PostgreSQL     {info.postgres.host}:{info.postgres.port}, superuser {info.postgres.superuser}")
-    echo(f"  Kafka          {info.bootstrap_servers}")
-    echo(f"  Kafka Connect  {info.connect_url}")
+def _summary(info: StackInfo, *, seconds: float) -> Iterator[str]:
+    yield f"stack {info.name!r} is up after {seconds:.1f} s"
+    yield f"  PostgreSQL     {info.postgres.host}:{info.postgres.port}, superuser {info.postgres.superuser}"
+    yield f"  Kafka          {info.bootstrap_servers}"
+    yield f"  Kafka Connect  {info.connect_url}"
     if "registry" in info.servers:
-        echo(f"  registry       {info.registry_url}")
-    echo(f"  secrets        {info.secrets_dir}")
+        yield f"  registry       {info.registry_url}"
+    yield f"  secrets        {info.secrets_dir}"
     stack = "" if info.name == "default" else f" --stack {info.name}"
-    echo(f'  variables      eval "$(factfold stack env{stack} DATABASE)"')
+    yield f'  variables      eval "$(factfold stack env{stack} DATABASE)"'
 
 
-def _print_table(described: dict[str, Any]) -> None:
-    echo(f"{'server':<10}{'state':<8}{'port':<7}{'process':<9}log")
+def _table(described: dict[str, Any]) -> Iterator[str]:
+    yield f"{'server':<10}{'state':<8}{'port':<7}{'process':<9}log"
     for server, row in described["servers"].items():
-        process = row["pid"] or "-"
-        echo(f"{server:<10}{row['state']:<8}{row['port']:<7}{process:<9}{row['log']}")
+        yield f"{server:<10}{row['state']:<8}{row['port']:<7}{row['pid'] or '-':<9}{row['log']}"
 
 
 def _added(log: Path) -> Iterator[str]:

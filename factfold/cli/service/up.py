@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventstore.errors import DeclarationError
-from factfold.cli.completions import complete_package
-from factfold.cli.restarts import LIMIT, RestartLimit
-from factfold.cli.signals import stop_on_signal
+from factfold.cli.definitions import complete_package
+from factfold.cli.options import argument, option
+from factfold.cli.running import RestartLimit, stop_on_signal
 from factfold.development.parts import LeftOut, Part, parts_of
 from factfold.development.preparing import Prepare, prepare_new_store
 from factfold.development.screen import Lines, screen
@@ -23,22 +23,16 @@ from factfold.discovery import discovered, service_packages
 if TYPE_CHECKING:
     from factfold.discovery import Discovery
 
-Package = Annotated[
-    str | None,
-    typer.Argument(
-        help="The service's package. Default: the one of this folder.",
-        metavar="PACKAGE",
-        autocompletion=complete_package,
-    ),
-]
-
 
 def up(
-    package: Package = None,
-    logs: Annotated[Path, typer.Option("--logs", help="Folder of the parts' logs.")] = Path(".factfold/logs"),
+    package: Annotated[
+        str | None,
+        argument("The service's package. Default: the one of this folder.", "PACKAGE", autocompletion=complete_package),
+    ] = None,
+    logs: Annotated[Path, option("--logs", "Folder of the parts' logs.")] = Path(".factfold/logs"),
     prepare: Prepare = None,
-    restarts: RestartLimit = LIMIT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")] = False,
+    restarts: RestartLimit = 8,
+    as_json: Annotated[bool, option("--json", "Print JSON, one object a line.")] = False,
 ) -> None:
     """Run all parts of a service together, until a signal comes.
 

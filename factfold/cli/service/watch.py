@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -14,15 +12,11 @@ import typer
 
 import eventstore
 from factfold import on_demand
-from factfold.cli.events.logs_to_read import MaybeDatabase
-from factfold.cli.events.store import Schema, existing_store
-from factfold.cli.logs import log_to_stderr
-from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort
-from factfold.cli.shown_values import echo
-from factfold.cli.signals import stop_on_signal
-from factfold.cli.views.opened_views import opened_views
-from factfold.cli.views.projections import Json
-from factfold.cli.views.run_lag import log_of
+from factfold.cli.events.store import MaybeStore, existing_store
+from factfold.cli.options import Commands, argument, option, setting
+from factfold.cli.running import LOCAL, MetricsHost, MetricsPort, stop_on_signal
+from factfold.cli.show import Out
+from factfold.cli.views.opened_views import log_of, opened_views
 from factfold.scaffolding import write_monitoring
 
 if TYPE_CHECKING:
@@ -30,41 +24,28 @@ if TYPE_CHECKING:
     from eventstore import Settings
     from factfold.watching.metrics import WatchMetrics  # needs the extra metrics, and `watch export` does not
 
-app = typer.Typer(help="Metrics, and files for Prometheus and Grafana.", no_args_is_help=True)
+app = Commands("Metrics, and files for Prometheus and Grafana.")
 
 # Prometheus' own exporters have ports from 9100, and 9464 is the one that OpenTelemetry's exporter for it uses.
 _PORT: Final = 9464
 
-MaybeViews = Annotated[
-    str | None,
-    typer.Option("--views-url", envvar="FACTFOLD_VIEWS_URL", help="Where the views are, as for projections run."),
-]
-WithKafka = Annotated[
-    bool | None,
-    typer.Option(
-        "--kafka/--no-kafka",
-        help="Look at Kafka: dead-letter topics, and what waits for views. Default: unless all you name is SQLite.",
-        show_default=False,
-    ),
-]
-
-
-@app.callback()
-def watching() -> None:
-    """Metrics, and files for Prometheus and Grafana."""
-    log_to_stderr()
-
 
 @app.command()
 def run(
-    database: MaybeDatabase = None,
-    schema: Schema = None,
-    views_url: MaybeViews = None,
-    kafka: WithKafka = None,
-    every: Annotated[float, typer.Option("--every", min=1, help="Seconds between two looks.")] = 15.0,
+    store: MaybeStore,
+    out: Out,
+    views_url: Annotated[str | None, setting("--views-url", "Where the views are, as for projections run.")] = None,
+    kafka: Annotated[
+        bool | None,
+        option(
+            "--kafka/--no-kafka",
+            "Look at Kafka: dead-letter topics, and what waits for views. Default: unless all you name is SQLite.",
+            show_default=False,
+        ),
+    ] = None,
+    every: Annotated[float, option("--every", "Seconds between two looks.", min=1)] = 15.0,
     metrics_port: MetricsPort = _PORT,
     metrics_host: MetricsHost = LOCAL,
-    as_json: Json = False,
 ) -> None:
     """Serve metrics of a store, of dead letters and of the freshness of views until a signal comes.
 
@@ -72,46 +53,36 @@ def run(
     """
     from factfold.watching.metrics import WatchMetrics  # needs the extra metrics
 
-    if database is None and views_url is None and not kafka:
+    if store.database is None and views_url is None and not kafka:
         raise typer.BadParameter("name what to watch: --store-url, --views-url or --kafka")
-    named = [url for url in (database, views_url) if url is not None]
+    named = [url for url in (store.database, views_url) if url is not None]
     asked = kafka if kafka is not None else not all(url.startswith("sqlite") for url in named)
     stop, metrics = stop_on_signal(), WatchMetrics()
     with ExitStack() as opened:
-        looks = _looks(opened, metrics, eventstore.Settings() if asked else None, database, schema, views_url)
+        looks = _looks(opened, metrics, eventstore.Settings() if asked else None, store, views_url)
         port = opened.enter_context(
             on_demand.serve_metrics(metrics, port=_PORT if metrics_port is None else metrics_port, host=metrics_host)
         )
         for look in looks:
             opened.enter_context(on_demand.looking(metrics, look, every=every))
-        fields = {"state": "watching", "port": port}
-        echo(json.dumps(fields) if as_json else f"metrics at http://{metrics_host}:{port}/metrics", err=not as_json)
-        sys.stdout.flush()
+        out.state("watching", f"metrics at http://{metrics_host}:{port}/metrics", port=port)
         stop.wait()
 
 
 @app.command()
-def export(
-    folder: Annotated[Path, typer.Argument(help="The folder, made if it is missing.")],
-    as_json: Json = False,
-) -> None:
+def export(folder: Annotated[Path, argument("The folder, made if it is missing.")], out: Out) -> None:
     """Write the alert rules for Prometheus and the dashboard for Grafana into a folder. Existing files are replaced."""
     written = [str(file) for file in write_monitoring(folder)]
-    echo(json.dumps({"files": written}) if as_json else "\n".join(written))
+    out.show({"files": written}, written)
 
 
 def _looks(
-    opened: ExitStack,
-    metrics: WatchMetrics,
-    settings: Settings | None,
-    database: str | None,
-    schema: str | None,
-    views_url: str | None,
+    opened: ExitStack, metrics: WatchMetrics, settings: Settings | None, place: MaybeStore, views_url: str | None
 ) -> list[Callable[[], None]]:
     """Each in a thread of its own: a broker that is away must not hide the store."""
     from factfold.watching.looking import Letters, look_at_store, look_at_views  # the same extra
 
-    store = None if database is None else opened.enter_context(existing_store(database, schema))
+    store = None if place.database is None else opened.enter_context(existing_store(place.database, place.schema))
     looks: list[Callable[[], None]] = [partial(Letters(settings, store).look, metrics)]
     if store is not None:
         looks.append(partial(look_at_store, metrics, store))

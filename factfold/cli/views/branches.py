@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-
-import typer
 
 import eventstore
 import projections
 from eventstore import Restarts
 from eventstore.errors import BrokerUnreachable
 from factfold import on_demand
-from factfold.cli.brokers import reached_settings
-from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition
-from factfold.cli.logs import log_to_stderr
-from factfold.cli.metrics import LOCAL, MetricsHost, MetricsPort, served_metrics
-from factfold.cli.restarts import LIMIT, RestartLimit
-from factfold.cli.shown_values import echo
-from factfold.cli.signals import stop_on_signal
-from factfold.cli.views.projections import Json, Memory
+from factfold.cli.options import Commands, Memory, definition, option, setting
+from factfold.cli.running import Running, reached_settings, stop_on_signal
+from factfold.cli.show import Out
 from factfold.stack import spark_jars
 
 if TYPE_CHECKING:
-    from projections import Branches, Router
-    from projections.branching.metrics import RouterMetrics
+    from projections import Router
 
-app = typer.Typer(help="Branches: put each record of a topic into exactly one topic.", no_args_is_help=True)
+app = Commands("Branches: put each record of a topic into exactly one topic.")
 
-Definition = Annotated[
-    str,
-    typer.Argument(help="The branches, as module:name.", metavar="MODULE:NAME", autocompletion=completes("branches")),
-]
-Checkpoints = Annotated[
-    Path,
-    typer.Option("--checkpoints", envvar="FACTFOLD_CHECKPOINTS", help="Folder of the routers' Spark checkpoints."),
-]
+Definition = Annotated[str, definition("The branches, as module:name.", "branches", metavar="MODULE:NAME")]
+Checkpoints = Annotated[Path, setting("--checkpoints", "Folder of the routers' Spark checkpoints.")]
 
 
 class Mode(StrEnum):
@@ -60,76 +43,59 @@ class Start(StrEnum):
     END = "end"
 
 
-@app.callback()
-def routers() -> None:
-    """Branches: put each record of a topic into exactly one topic."""
-    log_to_stderr()
-
-
 @app.command()
 def run(
-    definition: Definition,
+    named: Definition,
     checkpoints: Checkpoints,
-    mode: Annotated[Mode, typer.Option("--mode", help="micro-batch needs fewer slots.")] = Mode.REAL_TIME,
-    start: Annotated[Start, typer.Option("--start", help="Where the very first start begins.")] = Start.BEGINNING,
+    running: Running,
+    out: Out,
+    mode: Annotated[Mode, option("--mode", "micro-batch needs fewer slots.")] = Mode.REAL_TIME,
+    start: Annotated[Start, option("--start", "Where the very first start begins.")] = Start.BEGINNING,
     batch_seconds: Annotated[
-        int | None, typer.Option("--batch-seconds", min=5, help="How long a batch of real-time mode lasts.")
+        int | None, option("--batch-seconds", "How long a batch of real-time mode lasts.", min=5)
     ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option("--spark-master", envvar="FACTFOLD_SPARK_MASTER", help="Default: enough local slots."),
-    ] = None,
+    master: Annotated[str | None, setting("--spark-master", "Default: enough local slots.")] = None,
     memory: Memory = "1g",
-    restarts: RestartLimit = LIMIT,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = LOCAL,
-    as_json: Json = False,
 ) -> None:
     """Route the topic's records until a signal comes. Killed, it goes on from its Spark checkpoint."""
-    branches, stop = load_branches(definition), stop_on_signal()
+    branches, stop = load_branches(named), stop_on_signal()
     settings = reached_settings(without_kafka="factfold up evaluates branches in the event store")
-    options = projections.RouterOptions(mode=mode.value, start=start.value, restarts=Restarts(limit=restarts))
+    options = projections.RouterOptions(mode=mode.value, start=start.value, restarts=Restarts(limit=running.restarts))
     if batch_seconds is not None:
         options = dataclasses.replace(options, batch_seconds=batch_seconds)
+
+    def look(metrics: projections.RouterMetrics) -> None:
+        metrics.standing(projections.branches_status(eventstore.Settings(), branches, checkpoints=checkpoints))
+
     with ExitStack() as opened:
-        metrics = opened.enter_context(_served(branches, checkpoints, metrics_port, metrics_host))
-        opening = partial(
-            projections.open_router, settings, branches, checkpoints=checkpoints, options=options, jars=spark_jars(),
-            master=master, memory=memory, metrics=metrics,
-        )  # fmt: skip
-        outwaiting = on_demand.router_outwaiting(branches, options.restarts, metrics)
-        router = outwaiting.once(lambda: opened.enter_context(opening()), stop=stop)
+        metrics = opened.enter_context(running.metrics(lambda: projections.RouterMetrics(branches.topic), look))
+
+        def opening() -> Router:
+            return opened.enter_context(projections.open_router(
+                settings, branches, checkpoints=checkpoints, options=options, jars=spark_jars(), master=master,
+                memory=memory, metrics=metrics,
+            ))  # fmt: skip
+
+        router = on_demand.router_outwaiting(branches, options.restarts, metrics).once(opening, stop=stop)
         if router is None:
             return
         stop_on_signal(stop)
-        echo(json.dumps({"state": "routing"}) if as_json else f"routing {branches.topic}", err=not as_json)
-        sys.stdout.flush()
+        out.state("routing", f"routing {branches.topic}")
         router.run(stop=stop)
-        _tell(_counted(router), as_json=as_json, restarts=router.restarts, reloads=router.reloads, mode=router.mode)
-
-
-def _served(
-    branches: Branches, checkpoints: Path, port: int | None, host: str
-) -> AbstractContextManager[RouterMetrics | None]:
-    def make() -> projections.RouterMetrics:
-        return projections.RouterMetrics(branches.topic)
-
-    def look(metrics: RouterMetrics) -> None:
-        metrics.standing(projections.branches_status(eventstore.Settings(), branches, checkpoints=checkpoints))
-
-    return served_metrics(make, port, host, look=look)
+        counts = _counted(router)
+        more = {"restarts": router.restarts, "reloads": router.reloads, "mode": router.mode}
+        out.show({"counts": counts, **more}, _count_lines(counts))
 
 
 @app.command()
-def status(definition: Definition, checkpoints: Checkpoints, as_json: Json = False) -> None:
+def status(named: Definition, checkpoints: Checkpoints, out: Out) -> None:
     """Show how far the router has come and how many records each branch holds."""
-    branches = load_branches(definition)
+    branches = load_branches(named)
     settings = reached_settings(without_kafka="there is no router: subscriptions evaluate branches themselves")
     status = projections.branches_status(settings, branches, checkpoints=checkpoints)
-    if not as_json:
-        behind = "no batch has ended yet" if status.lag is None else f"{status.lag:,} offsets behind"
-        echo(f"{status.topic}: {behind}")
-    _tell(status.counts, as_json=as_json, topic=status.topic, lag=status.lag)
+    behind = "no batch has ended yet" if status.lag is None else f"{status.lag:,} offsets behind"
+    fields = {"counts": status.counts, "topic": status.topic, "lag": status.lag}
+    out.show(fields, [f"{status.topic}: {behind}", *_count_lines(status.counts)])
 
 
 def load_branches(spec: str) -> projections.Branches:
@@ -147,11 +113,8 @@ def _counted(router: Router) -> Mapping[str, int] | None:
         return None
 
 
-def _tell(counts: Mapping[str, int] | None, *, as_json: bool, **facts: object) -> None:
-    if as_json:
-        echo(json.dumps({"counts": counts, **facts}))
-    elif counts is None:
-        echo("the broker is away, and counts no records of the branches")
+def _count_lines(counts: Mapping[str, int] | None) -> Iterator[str]:
+    if counts is None:
+        yield "the broker is away, and counts no records of the branches"
     else:
-        for name, count in counts.items():
-            echo(f"{name}: {count:,} records")
+        yield from (f"{name}: {count:,} records" for name, count in counts.items())

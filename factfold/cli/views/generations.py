@@ -1,32 +1,21 @@
-"""`factfold projections list`, `status`, `finals`, `diff`, `cutover`, `rollback`, `drop`, `pause`, `resume`."""
+"""What is looked at and done of groups that are built: the commands of `factfold projections` without a build."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 import projections
+from eventstore.errors import DeclarationError
 from factfold import on_demand
-from factfold.cli.cdc.comparisons import DIFFERS, as_plain, print_comparison, without_personal
-from factfold.cli.completions import completes
-from factfold.cli.given_options import with_options
-from factfold.cli.shown_values import echo
-from factfold.cli.views.opened_views import opened_views, require_serving
-from factfold.cli.views.projections import (
-    Group,
-    Json,
-    Place,
-    Views,
-    app,
-    load_group,
-    opened_environment,
-    print_json,
-)
-from factfold.cli.views.run_lag import add_lag, open_log
+from factfold.cli.options import Views, argument, definition, option
+from factfold.cli.show import Out, answer
+from factfold.cli.views.comparisons import as_plain, comparison_lines, without_personal
+from factfold.cli.views.opened_views import add_lag, open_log, opened_views, require_serving
+from factfold.cli.views.projections import Group, Place, app, load_group, opened_environment
 
 if TYPE_CHECKING:
     from projections.stores.runs import Run
@@ -34,34 +23,17 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 Name = Annotated[
-    str,
-    typer.Argument(
-        help="The projection group, by its name or as module:name.",
-        metavar="GROUP",
-        autocompletion=completes("projections"),
-    ),
-]
-MaybeName = Annotated[
-    str | None,
-    typer.Argument(
-        help="One group, by its name or as module:name. Default: all.", autocompletion=completes("projections")
-    ),
+    str, definition("The projection group, by its name or as module:name.", "projections", metavar="GROUP")
 ]
 
 
 @app.command("list")
-def list_groups(views_url: Views, as_json: Json = False) -> None:
+def list_groups(views_url: Views, out: Out) -> None:
     """Show the groups of a views' database, which generation of each serves, and which others exist."""
     with opened_views(views_url) as store:
-        groups = [
-            _summary(name, list(rows)) for name, rows in groupby(store.generations(), key=lambda row: row["group"])
-        ]
-    if as_json:
-        print_json(groups)
-    for group in () if as_json else groups:
-        serving = f"generation {group['serving']}" if group["serving"] is not None else "nothing"
-        others = ", ".join(f"{number} {status}" for number, status in group["others"].items())
-        echo(f"{group['group']}: {serving} serves{f'; {others}' if others else ''}")
+        rows = store.generations()
+    groups = [_summary(name, list(own)) for name, own in groupby(rows, key=lambda row: row["group"])]
+    out.show(groups, map(_summary_line, groups), indent=2)
 
 
 def _summary(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -70,14 +42,20 @@ def _summary(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"group": name, "serving": serving, "others": others}
 
 
+def _summary_line(group: Mapping[str, Any]) -> str:
+    serving = f"generation {group['serving']}" if group["serving"] is not None else "nothing"
+    others = ", ".join(f"{number} {status}" for number, status in group["others"].items())
+    return f"{group['group']}: {serving} serves{f'; {others}' if others else ''}"
+
+
 @app.command()
 def status(
     views_url: Views,
-    group: MaybeName = None,
-    lag: Annotated[
-        bool, typer.Option("--lag", help="Ask the log too: how many records wait, and for how long.")
-    ] = False,
-    as_json: Json = False,
+    out: Out,
+    group: Annotated[
+        str | None, definition("One group, by its name or as module:name. Default: all.", "projections")
+    ] = None,
+    lag: Annotated[bool, option("--lag", "Ask the log too: how many records wait, and for how long.")] = False,
 ) -> None:
     """Show every generation: its progress, what its view topics lack, whether it is paused, which runner holds it."""
     name = None if group is None else _name_of(group)
@@ -88,21 +66,22 @@ def status(
     if lag:
         with open_log(views_url) as log:
             add_lag(log, generations)
-    if as_json:
-        print_json(generations)
-    for row in () if as_json else generations:
-        offsets = sum(o for parts in row["progress"].values() for o in parts.values())
-        version = "" if row["version"] is None else f" (version {row['version']})"
-        details = [f"{row['status']}{', paused' * row['paused']}", f"{offsets:,} offsets applied"]
-        details += [f"loaded so far: {', '.join(row['loaded']) or 'nothing'}"] if row["status"] == "building" else []
-        settled = sum(row["deletions_settled"].values())
-        details += [f"{settled:,} deleted rows let go of"] if settled else []
-        details += [_waiting(row["lag"], row["lag_seconds"])] if lag else []
-        details += [f"topic {topic}: {rows:,} rows wait" for topic, rows in row["topics"].items()]
-        details += [_final(view, result) for view, result in row["final_results"].items()]
-        details += forgotten(row["retained"])
-        details += [f"held by {row['holder']}"] if row["holder"] else []
-        echo(f"{row['group']} generation {row['generation']}{version}: {'; '.join(details)}")
+    out.show(generations, map(_generation_line, generations), indent=2)
+
+
+def _generation_line(row: Mapping[str, Any]) -> str:
+    offsets = sum(o for parts in row["progress"].values() for o in parts.values())
+    version = "" if row["version"] is None else f" (version {row['version']})"
+    details = [f"{row['status']}{', paused' * row['paused']}", f"{offsets:,} offsets applied"]
+    details += [f"loaded so far: {', '.join(row['loaded']) or 'nothing'}"] if row["status"] == "building" else []
+    settled = sum(row["deletions_settled"].values())
+    details += [f"{settled:,} deleted rows let go of"] if settled else []
+    details += [_waiting(row["lag"], row["lag_seconds"])] if "lag" in row else []
+    details += [f"topic {topic}: {rows:,} rows wait" for topic, rows in row["topics"].items()]
+    details += [_final(view, result) for view, result in row["final_results"].items()]
+    details += forgotten(row["retained"])
+    details += [f"held by {row['holder']}"] if row["holder"] else []
+    return f"{row['group']} generation {row['generation']}{version}: {'; '.join(details)}"
 
 
 def forgotten(of: Mapping[str, Any]) -> list[str]:
@@ -126,11 +105,11 @@ def _waiting(lag: dict[str, int], seconds: float | None) -> str:
 @app.command()
 def finals(
     group: Name,
-    view: Annotated[str, typer.Argument(help="A view of the group with final results.")],
+    view: Annotated[str, argument("A view of the group with final results.")],
     views_url: Views,
-    late: Annotated[bool, typer.Option("--late", help="Show the changes that came too late instead.")] = False,
-    after: Annotated[int, typer.Option("--after", help="Only rows with a greater number (seq).")] = 0,
-    as_json: Json = False,
+    out: Out,
+    late: Annotated[bool, option("--late", "Show the changes that came too late instead.")] = False,
+    after: Annotated[int, option("--after", "Only rows with a greater number (seq).")] = 0,
 ) -> None:
     """Show the final results of a view in the order they were given out, or the changes that came too late."""
     name = _name_of(group)
@@ -139,12 +118,12 @@ def finals(
         assert store.outbox is not None  # noqa: S101 - a store with final results is a database
         with store.outbox.looking() as connection:
             for row in on_demand.results_of(connection, name, view, late=late, after=after):
-                echo(json.dumps(_as_plain(row)) if as_json else _row_line(row))
+                out.show(_as_plain(row), _row_line(row))
 
 
 def _as_plain(row: Mapping[str, Any]) -> dict[str, Any]:
     value = None if row["value"] is None else json.loads(row["value"])
-    return {**row, "key": json.loads(row["key"]), "value": value, "at": row["at"].isoformat()}
+    return {**row, "key": json.loads(row["key"]), "value": value}
 
 
 def _row_line(row: Mapping[str, Any]) -> str:
@@ -153,98 +132,112 @@ def _row_line(row: Mapping[str, Any]) -> str:
 
 
 @app.command()
-@with_options
-def diff(
-    group: Group,
-    place: Place,
-    as_json: Json = False,
-) -> None:
+def diff(group: Group, place: Place, out: Out) -> None:
     """Compare the generation that was built with the serving one at equal offsets. Exit code 3 if a row differs."""
     definition = load_group(group)
     require_serving(place.views_url, definition.name)
     with opened_environment(definition, place) as environment:
         comparisons = without_personal(projections.diff(environment, definition), environment, definition)
-    if as_json:
-        print_json(as_plain(comparisons))
-    else:
-        print_comparison(comparisons)
-    if not all(one.equal for one in comparisons.values()):
-        raise typer.Exit(DIFFERS)
+    out.show(as_plain(comparisons), comparison_lines(comparisons), indent=2)
+    answer(all(one.equal for one in comparisons.values()))
 
 
 @app.command()
-@with_options
-def cutover(
-    group: Group,
-    place: Place,
-    as_json: Json = False,
-) -> None:
+def cutover(group: Group, place: Place, out: Out) -> None:
     """Let the new generation serve, once it has reached the offsets of the serving one, which stays."""
     definition = load_group(group)
     with opened_environment(definition, place) as environment:
-        _tell_serving(projections.cut_over(environment, definition), as_json=as_json)
+        _tell_serving(projections.cut_over(environment, definition), out)
 
 
 @app.command()
-@with_options
-def rollback(
-    group: Group,
-    place: Place,
-    as_json: Json = False,
-) -> None:
+def rollback(group: Group, place: Place, out: Out) -> None:
     """Let the former generation of this definition serve again, once it is current."""
     definition = load_group(group)
     require_serving(place.views_url, definition.name)
     with opened_environment(definition, place) as environment:
-        _tell_serving(projections.rollback(environment, definition), as_json=as_json)
+        _tell_serving(projections.rollback(environment, definition), out)
 
 
-def _tell_serving(run: Run, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"group": run.group, "serving": run.generation})
-    else:
-        echo(f"{run.group}: generation {run.generation} serves")
+def _tell_serving(run: Run, out: Out) -> None:
+    fields = {"group": run.group, "serving": run.generation}
+    out.show(fields, f"{run.group}: generation {run.generation} serves", indent=2)
 
 
 @app.command()
 def drop(
     group: Name,
     views_url: Views,
+    out: Out,
     generation: Annotated[
-        int | None, typer.Option("--generation", help="This one, retired or unfinished. Default: every retired one.")
+        int | None, option("--generation", "This one, retired or unfinished. Default: every retired one.")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Delete generations that no longer serve. You cannot roll back to them afterwards."""
+    name = _name_of(group)
     with opened_views(views_url) as store:
         store.prepare()
-        dropped = on_demand.drop(store, _name_of(group), generation=generation)
-    if as_json:
-        print_json({"group": _name_of(group), "dropped": dropped})
-    else:
-        echo(f"dropped: {', '.join(f'generation {number}' for number in dropped) or 'nothing'}")
+        dropped = on_demand.drop(store, name, generation=generation)
+    said = ", ".join(f"generation {number}" for number in dropped) or "nothing"
+    out.show({"group": name, "dropped": dropped}, f"dropped: {said}", indent=2)
 
 
 @app.command()
-def pause(group: Name, views_url: Views, as_json: Json = False) -> None:
+def pause(group: Name, views_url: Views, out: Out) -> None:
     """Pause the group's runner after its current batch. It still holds its run."""
-    _set_paused(group, views_url, paused=True, as_json=as_json)
+    _set_paused(group, views_url, out, paused=True)
 
 
 @app.command()
-def resume(group: Name, views_url: Views, as_json: Json = False) -> None:
+def resume(group: Name, views_url: Views, out: Out) -> None:
     """Resume a paused runner."""
-    _set_paused(group, views_url, paused=False, as_json=as_json)
+    _set_paused(group, views_url, out, paused=False)
 
 
-def _set_paused(group: str, views_url: str, *, paused: bool, as_json: bool) -> None:
+def _set_paused(group: str, views_url: str, out: Out, *, paused: bool) -> None:
     with opened_views(views_url) as store:
         store.prepare()
         run = (on_demand.pause if paused else on_demand.resume)(store, _name_of(group))
-    if as_json:
-        print_json({"group": run.group, "generation": run.generation, "paused": paused})
-    else:
-        echo(f"{run.group}: generation {run.generation} {'is paused' if paused else 'goes on'}")
+    fields = {"group": run.group, "generation": run.generation, "paused": paused}
+    said = f"{run.group}: generation {run.generation} {'is paused' if paused else 'goes on'}"
+    out.show(fields, said, indent=2)
+
+
+@app.command("as-of")
+def as_of(
+    group: Group,
+    view: Annotated[str, argument("A history of the group: history('customer_history', …).")],
+    views_url: Views,
+    at: Annotated[str, option("--at", "The time, with its zone: 2026-11-26T12:00:00Z.")],
+    out: Out,
+) -> None:
+    """Show the rows of a history that were valid at a time, without Spark."""
+    rows = projections.rows_as_of(views_url, load_group(group), view, _moment(at)).to_pylist()
+    out.show(rows, ("  ".join(f"{column}={_plain(value)}" for column, value in row.items()) for row in rows), indent=2)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise DeclarationError(f"{text!r} is no time", remedy="write it as 2026-11-26T12:00:00Z") from None
+
+
+def _plain(value: Any) -> Any:
+    """A value of a row, its times as ISO 8601 has them."""
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+@app.command()
+def explain(
+    group: Group,
+    view: Annotated[str, argument("A view of the group.")],
+    views_url: Views,
+    out: Out,
+) -> None:
+    """Show the stages of a view: what each reads, by which columns, and what its last batch took. Without Spark."""
+    stages = projections.explain(views_url, load_group(group), view)
+    out.show(stages, on_demand.drawn(stages), indent=2)
 
 
 def _name_of(group: str) -> str:

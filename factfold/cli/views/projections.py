@@ -3,69 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 import projections
 from eventstore import Restarts
 from eventstore.errors import DeclarationError
 from factfold import on_demand
-from factfold.cli.brokers import reached_settings
-from factfold.cli.cdc.comparisons import DIFFERS, as_plain, print_comparison, print_row, without_personal
-from factfold.cli.completions import completes
 from factfold.cli.definitions import load_definition
-from factfold.cli.given_options import with_options
-from factfold.cli.keys import KeysUrl, MasterKeysIfAny, open_keys
-from factfold.cli.logs import log_to_stderr
-from factfold.cli.metrics import LOCAL, MetricsFile, MetricsHost, MetricsPort, served_metrics
-from factfold.cli.restarts import LIMIT, RestartLimit
-from factfold.cli.shown_values import echo
-from factfold.cli.signals import ended_by_signals, stop_on_signal
+from factfold.cli.keys import StoredKeys
+from factfold.cli.options import Commands, Memory, Views, definition, option, setting
+from factfold.cli.running import MetricsFile, Running, ended_by_signals, reached_settings, stop_on_signal
+from factfold.cli.show import Out, answer, progress
+from factfold.cli.views.comparisons import as_plain, comparison_lines, row_lines, without_personal
 from factfold.cli.views.opened_views import require_file, require_same_definition
-from factfold.cli.views.rebuild_display import shown
 from factfold.stack import delta_jars, spark_jars
 from factfold.stack.java import require_java
 from projections import NoServingGeneration
 
 if TYPE_CHECKING:
-    from projections import Environment, ProjectionGroup, RebuildReport
+    from collections.abc import Mapping
+
+    from projections import Environment, ProjectionGroup, RebuildReport, ViewVerdict
+    from projections.lifecycle.progress import OnProgress, RebuildProgress
     from projections.spark.live.incremental import BatchReport
 
-app = typer.Typer(help="Views: build them, keep them up to date, prove them.", no_args_is_help=True)
+app = Commands("Views: build them, keep them up to date, prove them.")
 
-Group = Annotated[
-    str,
-    typer.Argument(
-        help="The projection group, as module:name.", metavar="MODULE:GROUP", autocompletion=completes("projections")
-    ),
-]
-Views = Annotated[
-    str,
-    typer.Option(
-        "--views-url",
-        envvar="FACTFOLD_VIEWS_URL",
-        help="Where the views are: SQLAlchemy URL of a database."
-        " sqlite:///shop.db holds everything and needs no Kafka.",
-    ),
-]
-Memory = Annotated[str, typer.Option("--memory", help="Heap of the Spark driver.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Archived = Annotated[
-    str | None,
-    typer.Option(
-        "--archive",
-        envvar="FACTFOLD_ARCHIVE",
-        help="Archive of the topics (factfold archive): what it holds is read from there.",
-    ),
-]
+Group = Annotated[str, definition("The projection group, as module:name.", "projections", metavar="MODULE:GROUP")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,32 +42,26 @@ class Place:
 
     views_url: Views
     memory: Memory = "2g"
-    master_keys: MasterKeysIfAny = None
-    keys_url: KeysUrl = None
-    archive: Archived = None
-
-
-@app.callback()
-def _group() -> None:
-    """Views: build them, keep them up to date, prove them."""
-    log_to_stderr()
+    stored: StoredKeys = dataclasses.field(default_factory=StoredKeys)
+    archive: Annotated[
+        str | None, setting("--archive", "Archive of the topics (factfold archive): what it holds is read from there.")
+    ] = None
 
 
 @app.command()
-@with_options
 def rebuild(
     group: Group,
     place: Place,
+    out: Out,
     cut_over: Annotated[
         bool | None,
-        typer.Option(
+        option(
             "--cutover/--no-cutover",
-            help="Let the new views serve even if rows differ, or leave that to diff and cutover. "
+            "Let the new views serve even if rows differ, or leave that to diff and cutover. "
             "Default: they serve, unless rows of an unchanged definition differ.",
             show_default=False,
         ),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Build the group's views from the whole log, next to those that serve. Then compare the two, and switch.
 
@@ -107,32 +69,26 @@ def rebuild(
     may differ. A rebuild that was killed goes on from what it had committed.
     """
     definition = load_group(group)
-
     with opened_environment(definition, place) as environment:
-        with shown(definition.name) as on_progress:
+        with rebuild_progress(definition.name) as on_progress:
             report = projections.rebuild(environment, definition, cut_over=cut_over, on_progress=on_progress)
         if report.comparison is not None:
             masked = without_personal(report.comparison, environment, definition)
             report = dataclasses.replace(report, comparison=masked)
-    if as_json:
-        compared = None if report.comparison is None else as_plain(report.comparison)
-        figures = {"records_per_second": round(report.records_per_second), "comparison": compared}
-        print_json(dataclasses.asdict(report) | figures)
-    else:
-        _print_report(report, [view.name for view in definition.views], group)
-    if report.withheld:
-        raise typer.Exit(DIFFERS)
+    compared = None if report.comparison is None else as_plain(report.comparison)
+    figures = {"records_per_second": round(report.records_per_second), "comparison": compared}
+    out.show(dataclasses.asdict(report) | figures, _report_lines(report, definition, group), indent=2)
+    answer(not report.withheld)
 
 
-def _print_report(report: RebuildReport, views: list[str], group: str) -> None:
-    rows = ", ".join(f"{view} {report.rows[view]:,} rows" for view in views)
+def _report_lines(report: RebuildReport, definition: ProjectionGroup, group: str) -> Iterator[str]:
+    rows = ", ".join(f"{view.name} {report.rows[view.name]:,} rows" for view in definition.views)
     resumed = ", resumed" if report.resumed else ""
-    echo(f"generation {report.generation}{resumed}: {rows}; {report.records_per_second:,.0f} records/s")
-    if report.comparison is not None:
-        print_comparison(report.comparison)
+    yield f"generation {report.generation}{resumed}: {rows}; {report.records_per_second:,.0f} records/s"
+    yield from comparison_lines(report.comparison or {})
     if report.not_compared:
-        echo(f"not compared: {report.not_compared}")
-    echo(_end_in_words(report, group))
+        yield f"not compared: {report.not_compared}"
+    yield _end_in_words(report, group)
 
 
 def _end_in_words(report: RebuildReport, group: str) -> str:
@@ -148,33 +104,29 @@ def _end_in_words(report: RebuildReport, group: str) -> str:
 
 
 @app.command()
-@with_options
 def run(
     group: Group,
     place: Place,
-    once: Annotated[bool, typer.Option("--once", help="Stop when the view has caught up.")] = False,
-    restarts: RestartLimit = LIMIT,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = LOCAL,
-    as_json: Json = False,
+    running: Running,
+    out: Out,
+    once: Annotated[bool, option("--once", "Stop when the view has caught up.")] = False,
 ) -> None:
     """Keep the group's views up to date until a signal comes. Builds them first if there are none.
 
     After a cut-over it goes on with the generation that serves now.
     """
     definition, stop = load_group(group), stop_on_signal()
-
     with ExitStack() as opened:
-        metrics = opened.enter_context(served_metrics(partial(_metrics, definition), metrics_port, metrics_host))
+        metrics = opened.enter_context(running.metrics(lambda: projections.RunMetrics(definition.name)))
         environment = opened.enter_context(opened_environment(definition, place))
         stop_on_signal(stop)
         follower = projections.Follower(
             environment=environment,
             group=definition,
-            policy=Restarts(limit=restarts),
+            policy=Restarts(limit=running.restarts),
             metrics=metrics,
-            on_open=lambda _: _print_state("catching up" if once else "following", as_json=as_json),
-            on_batch=lambda report: _tell_batch(report, as_json=as_json),
+            on_open=lambda _: out.state("catching up" if once else "following"),
+            on_batch=lambda report: out.show(report, _batch_line(report)),
         )
         work = follower.catch_up if once else follower.run
         try:
@@ -184,45 +136,25 @@ def run(
             work(stop=stop)
 
 
-def _metrics(definition: ProjectionGroup) -> projections.RunMetrics:
-    return projections.RunMetrics(definition.name)
-
-
 def _build(environment: Environment, definition: ProjectionGroup) -> None:
-    with ended_by_signals(), shown(definition.name) as on_progress:
+    with ended_by_signals(), rebuild_progress(definition.name) as on_progress:
         projections.rebuild(environment, definition, on_progress=on_progress)
 
 
-def _print_state(state: str, *, as_json: bool) -> None:
-    echo(json.dumps({"state": state}) if as_json else state, err=not as_json)
-    sys.stdout.flush()
-
-
-def _tell_batch(report: BatchReport, *, as_json: bool) -> None:
-    if as_json:
-        echo(json.dumps(dataclasses.asdict(report)))
-    else:
-        echo(
-            f"{report.records} records: {report.upserts} rows written, {report.retractions} retracted, "
-            f"{f'{report.published} published, ' * bool(report.published)}"
-            f"{sum(report.set_aside.values())} records set aside, {report.total_seconds:.2f} s; "
-            f"{report.lag_offsets:,} offsets wait, {report.lag_seconds:.1f} s"
-        )
-    sys.stdout.flush()
+def _batch_line(report: BatchReport) -> str:
+    return (
+        f"{report.records} records: {report.upserts} rows written, {report.retractions} retracted, "
+        f"{f'{report.published} published, ' * bool(report.published)}"
+        f"{sum(report.set_aside.values())} records set aside, {report.total_seconds:.2f} s; "
+        f"{report.lag_offsets:,} offsets wait, {report.lag_seconds:.1f} s"
+    )
 
 
 @app.command()
-@with_options
-def verify(
-    group: Group,
-    place: Place,
-    metrics_file: MetricsFile = None,
-    as_json: Json = False,
-) -> None:
+def verify(group: Group, place: Place, out: Out, metrics_file: MetricsFile = None) -> None:
     """Compare each view with a recomputation from the log. Exit code 3 if a row differs."""
     definition = load_group(group)
     require_same_definition(place.views_url, definition)
-
     with opened_environment(definition, place) as environment:
         began = time.perf_counter()
         verdicts = without_personal(projections.verify(environment, definition), environment, definition)
@@ -230,15 +162,29 @@ def verify(
         from factfold.watching.results import write_verified  # needs the extra metrics
 
         write_verified(str(metrics_file), definition.name, verdicts, seconds=time.perf_counter() - began)
-    if as_json:
-        print_json({name: dataclasses.asdict(v) | {"equal": v.equal} for name, v in verdicts.items()})
-    for name, verdict in () if as_json else verdicts.items():
+    out.show(as_plain(verdicts), _verdict_lines(verdicts), indent=2)
+    answer(all(verdict.equal for verdict in verdicts.values()))
+
+
+def _verdict_lines(verdicts: Mapping[str, ViewVerdict]) -> Iterator[str]:
+    for name, verdict in verdicts.items():
         outcome = "equal" if verdict.equal else f"DIFFERS at keys {', '.join(map(str, verdict.differing_keys))}"
-        echo(f"{name}: {verdict.rows:,} rows, recomputed {verdict.recomputed_rows:,}: {outcome}")
+        yield f"{name}: {verdict.rows:,} rows, recomputed {verdict.recomputed_rows:,}: {outcome}"
         for row in verdict.differing:
-            print_row(row, "live", "recomputed")
-    if not all(verdict.equal for verdict in verdicts.values()):
-        raise typer.Exit(DIFFERS)
+            yield from row_lines(row, "live", "recomputed")
+
+
+@contextmanager
+def rebuild_progress(group: str) -> Iterator[OnProgress]:
+    """Show the progress of a group's rebuild on stderr while the block runs."""
+    with progress(f"{group}: starting", at_once=True) as tell:
+
+        def on_progress(now: RebuildProgress) -> None:
+            known = now.seconds_left is not None and now.records < now.total
+            rate = f", {now.records_per_second:,.0f} records/s, {now.seconds_left:,.0f} s left" if known else ""
+            tell(now.records, now.total, f"{group}: {now.step}", f"records{rate}")
+
+        yield on_progress
 
 
 def load_group(spec: str) -> projections.ProjectionGroup:
@@ -259,7 +205,7 @@ def opened_environment(group: ProjectionGroup, place: Place) -> Iterator[project
             remedy="leave --archive (FACTFOLD_ARCHIVE) away, or give the views a PostgreSQL database",
             place=embedded,
         )
-    with open_keys(place.master_keys, place.keys_url or (place.views_url if embedded else None)) as keys:
+    with place.stored.opened(place.views_url if embedded else None) as keys:
         if embedded:
             require_file(embedded)
             environment = projections.Environment.embedded(embedded, jars=jars, memory=place.memory, keys=keys)
@@ -274,19 +220,3 @@ def opened_environment(group: ProjectionGroup, place: Place) -> Iterator[project
             )
         with environment:
             yield environment
-
-
-def print_json(value: Any) -> None:
-    """Print a value as indented JSON; what JSON does not know as the text that topics of views have for it."""
-    echo(json.dumps(_json_value(value), indent=2, default=str, allow_nan=False))
-
-
-def _json_value(value: Any) -> Any:
-    """With text for doubles that are no numbers, and for bytes."""
-    if isinstance(value, dict):
-        return {name: _json_value(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_value(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
-    return value.hex() if isinstance(value, bytes | memoryview) else value

@@ -1,20 +1,4 @@
-"""The pages of the console, in the order of the navigation. A page is one module, and one line here."""
+"""The pages of the console, one module each: what it asks of its sources, its model, its actions.
 
-from __future__ import annotations
-
-from typing import Final
-
-from factfold.console.page import Page
-from factfold.console.pages import connectors, letters, overview, schemas, stream, subscriptions, view
-from factfold.console.pages import map as map_page
-
-PAGES: Final[tuple[Page, ...]] = (
-    overview.PAGE,
-    map_page.PAGE,
-    view.PAGE,
-    stream.PAGE,
-    connectors.PAGE,
-    subscriptions.PAGE,
-    letters.PAGE,
-    schemas.PAGE,
-)
+What several pages show has a module of its own.
+"""

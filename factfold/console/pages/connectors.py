@@ -1,25 +1,173 @@
-"""Connectors: states, tasks, causes, slots and snapshots; restart, pause and resume with what came of it."""
+"""Connectors: states, tasks, causes, slots and snapshots; restart, pause and resume with what came of it.
+
+What Kafka Connect says of all of them comes by one request, as `cdc status` prints it.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import cdc
+from cdc import health
+from cdc.connect.status import is_well
 from cdc.errors import CdcError
-from factfold.cli.cdc.connectors import causes_of, of_its_own, worker
-from factfold.console.page import Action, Outcome, Page, Query, chosen, required
+from cdc.operating.connector_health import committed_offsets
+from cdc.source.catalogue import not_of, slot_facts, typed_errors
+from cdc.source.notifications import NotificationReader
+from factfold.cli.cdc.connectors import (
+    ConnectorStanding,
+    causes_of,
+    failed_names,
+    of_its_own,
+    restarted,
+    standing,
+    worker,
+)
+from factfold.console.page import Action, Outcome, Page, Query, chosen, problems_of, required
 from factfold.console.parts import Part, Problem
-from factfold.console.readings.connector_health import HEALTH, SLOTS, SNAPSHOTS, HealthShown, SnapshotStep
-from factfold.console.readings.connectors import CONNECTORS, ConnectorState
-from factfold.console.sources import Look, Sources
+from factfold.console.sources import Clients, Look, Reading, Sources
 from factfold.console.trends import Trend
 
 if TYPE_CHECKING:
-    from cdc import ConnectClient, ConnectorStatus
+    from cdc import ConnectClient
+    from cdc.connect.status import ConnectorInfo, ConnectorStatus
     from cdc.source.catalogue import ReplicationSlot
+
+# Of a configuration: the other settings may be secret.
+_TABLES: Final = ("table.include.list", "collection.include.list")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorState(ConnectorStanding):
+    """A connector as commands show it, with what its configuration says.
+
+    An `outbox` connector publishes the events of a store, each to the topic of its category.
+    """
+
+    healthy: bool
+    kind: str
+    topic_prefix: str | None
+    tables: tuple[str, ...]
+    slot: str | None
+    outbox: bool
+
+    @property
+    def failed(self) -> bool:
+        """Whether the connector or a task FAILED."""
+        return bool(self.causes) or "FAILED" in (self.state, *(task.state for task in self.tasks))
+
+
+def read_connectors(clients: Clients) -> tuple[ConnectorState, ...]:
+    """Return the connectors of the cluster, by name."""
+    return tuple(_state(info, status) for info, status in clients.connect.overview().values())
+
+
+def _state(info: ConnectorInfo, status: ConnectorStatus) -> ConnectorState:
+    config, shown = info.config, standing(status)
+    tables = next((config[name] for name in _TABLES if name in config), "")
+    return ConnectorState(
+        shown.name,
+        shown.state,
+        shown.tasks,
+        shown.causes,
+        healthy=is_well(status, config),
+        kind=config.get("connector.class", info.kind).rpartition(".")[2],
+        topic_prefix=config.get("topic.prefix"),
+        # Regular expressions, of which ours escape the dot; those that match several tables stay what they are.
+        tables=tuple(name.strip().replace("\\.", ".") for name in tables.split(",") if name.strip()),
+        slot=config.get("slot.name"),
+        outbox=any(name.endswith(".type") and value.endswith(".EventRouter") for name, value in config.items()),
+    )
+
+
+CONNECTORS: Final = Reading(read_connectors)
+
+
+_NOTIFICATIONS: Final = "notification.sink.topic.name"
+_SHOWN: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class HealthShown:
+    """One connector as `factfold cdc status` has it; `notes` say what was not looked at, and why.
+
+    `streams` says whether an offset comes from the stream of changes, and not from the initial snapshot. It is None
+    before the first offset.
+    """
+
+    last_event_age: float | None
+    slot: ReplicationSlot | None
+    advice: tuple[str, ...]
+    offsets: tuple[Mapping[str, Any], ...]
+    streams: bool | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStep:
+    """What a connector said of a snapshot; `rows` comes with the end of a table, `chunk` of `chunks` before."""
+
+    time: datetime
+    kind: str
+    stage: str
+    table: str | None
+    tables: int
+    rows: int | None
+    chunk: int | None
+    chunks: int | None
+
+
+def read_slots(clients: Clients) -> dict[str, ReplicationSlot]:
+    """Return the replication slot of each connector that reads the database which is configured, by name."""
+    source = clients.source
+    if source is None:
+        return {}
+    configs = {name: info.config for name, (info, _) in clients.connect.overview().items()}
+    own = {name: config["slot.name"] for name, config in configs.items()
+           if "slot.name" in config and not_of(source, config) is None}  # fmt: skip
+    with typed_errors(source), source.connect() as connection:
+        slots = {name: slot_facts(connection, slot) for name, slot in own.items()}
+    for name, slot in slots.items():
+        clients.trends.note(f"slot {name}", None if slot is None else slot.lag_bytes)
+    return {name: slot for name, slot in slots.items() if slot is not None}
+
+
+def read_health(clients: Clients, name: str) -> HealthShown:
+    """Look at one connector. Raises UnknownConnector."""
+    config = clients.connect.config(name)
+    source, notes = of_its_own(clients.source, config)
+    state, offsets = health(clients.connect, name, source=source), committed_offsets(clients.connect, name)
+    streams = any(offset.streamed for offset in offsets) if offsets else None
+    return HealthShown(
+        state.last_event_age, state.slot, state.advice, tuple(offset.offset for offset in offsets), streams, notes
+    )
+
+
+def read_snapshots(clients: Clients, name: str) -> tuple[SnapshotStep, ...] | None:
+    """Return what a connector said of its snapshots, the newest first; None if it writes no such topic."""
+    config = clients.connect.config(name)
+    topic = config.get(_NOTIFICATIONS)
+    if topic is None or not clients.places.kafka:
+        return None
+    with NotificationReader(clients.settings, topic, connector=config.get("topic.prefix"), whole=True) as reader:
+        last = deque(reader.up_to_now(), maxlen=_SHOWN)
+    return tuple(
+        SnapshotStep(
+            one.time, str(one.kind), str(one.stage), one.table, len(one.tables), one.rows, one.chunk, one.chunks
+        )
+        for one in reversed(last)
+    )
+
+
+SLOTS: Final = Reading(read_slots)
+HEALTH: Final = Reading(read_health)
+SNAPSHOTS: Final = Reading(read_snapshots)
+
 
 ACTION_SECONDS: Final = 30.0
 """For so long an action waits for a connector to come to its state."""
@@ -64,15 +212,13 @@ def connectors(look: Look, query: Query) -> Connectors:
     own: Mapping[str, ReplicationSlot] = slots.value or {}
     states = sorted(part.value or (), key=lambda one: (not one.failed, one.healthy, one.name))
     lines = tuple(ConnectorLine(one, own.get(one.name), look.trend(f"slot {one.name}")) for one in states)
-    problems = [part.problem, None if slots.problem == part.problem else slots.problem]
     name = query.get("name") if part.value is not None else None
     detail = None if name is None else _detail(look, lines, name)
-    return Connectors(lines, detail, tuple(one for one in problems if one is not None))
+    return Connectors(lines, detail, problems_of(part, slots))
 
 
 def _detail(look: Look, lines: tuple[ConnectorLine, ...], name: str) -> Detail:
-    match = next((one for one in lines if one.connector.name == name), None)
-    line = chosen(match, f"there is no connector {name[:80]!r}")
+    line = chosen(lines, name, "there is no connector", by=lambda one: one.connector.name)
     look.start(HEALTH.of(name), SNAPSHOTS.of(name))
     return Detail(line, look.part(HEALTH.of(name)), look.part(SNAPSHOTS.of(name)))
 
@@ -90,23 +236,24 @@ def _restart(sources: Sources, fields: Query) -> Outcome:
 
 
 def _restarted(sources: Sources, client: ConnectClient, name: str) -> Outcome:
-    source, notes = of_its_own(sources.clients.source, client.config(name))
-    return _outcome(cdc.restart(client, name, source=source, timeout=ACTION_SECONDS), "restarted", *notes)
+    status, notes = restarted(client, name, sources.clients.source, timeout=ACTION_SECONDS)
+    return _outcome(status, "restarted", *notes)
 
 
 def _restart_failed(sources: Sources, fields: Query) -> Outcome:
     """Restart each connector with a part that FAILED; one that does not come up does not hold the others back."""
-    lines, restarted = list[str](), 0
+    lines = list[str]()
+    done = 0
     with _patient(sources) as client:
-        failed = [name for name, (_, status) in client.overview().items() if status.failure is not None]
+        failed = failed_names(client)
         for name in failed:
             try:
                 lines.append(_restarted(sources, client, name).text)
-                restarted += 1
+                done += 1
             except CdcError as error:
                 lines.append(f"{name}: {error.message}; remedy: {error.remedy}")
-    said = f"restarted {restarted} of {len(failed)} connectors that had FAILED" if failed else "no connector has FAILED"
-    return Outcome(said, done=restarted == len(failed), details=lines)
+    said = f"restarted {done} of {len(failed)} connectors that had FAILED" if failed else "no connector has FAILED"
+    return Outcome(said, done=done == len(failed), details=lines)
 
 
 def _move(state: str, did: str) -> Callable[[Sources, Query], Outcome]:

@@ -19,13 +19,13 @@ from factfold.console.graph import (
     add_subscriptions,
 )
 from factfold.console.page import Page, Query
+from factfold.console.pages.branches import BRANCHES
+from factfold.console.pages.connectors import CONNECTORS
+from factfold.console.pages.groups import GROUPS, declared_groups
 from factfold.console.pages.overview import Watched, overview
+from factfold.console.pages.store import STORE, topics_of
+from factfold.console.pages.subscriptions import SUBSCRIPTIONS
 from factfold.console.parts import Problem
-from factfold.console.readings.branches import BRANCHES
-from factfold.console.readings.connectors import CONNECTORS
-from factfold.console.readings.groups import GROUPS, declared_groups
-from factfold.console.readings.store import STORE, topics_of
-from factfold.console.readings.subscriptions import SUBSCRIPTIONS
 from factfold.console.sources import Look
 
 _BOX: Final = (WIDTH, HEIGHT)

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from factfold.console.charts import Figure, figures
 from factfold.console.page import FIRST, Page, Query
+from factfold.console.pages.branches import BRANCHES, BranchesState
+from factfold.console.pages.connectors import CONNECTORS, SLOTS, ConnectorState
+from factfold.console.pages.groups import GROUPS, GroupState
+from factfold.console.pages.letters import OPEN_COUNTS, HomeLine
+from factfold.console.pages.processes import PROCESSES, ProcessState
+from factfold.console.pages.store import RELAY, STORE
+from factfold.console.pages.subscriptions import SUBSCRIPTIONS, SubscriptionState
 from factfold.console.parts import Part, Problem
-from factfold.console.readings.branches import BRANCHES, BranchesState
-from factfold.console.readings.connector_health import SLOTS
-from factfold.console.readings.connectors import CONNECTORS, ConnectorState
-from factfold.console.readings.groups import GROUPS, GroupState
-from factfold.console.readings.letters import OPEN_COUNTS, OpenCount
-from factfold.console.readings.processes import PROCESSES, ProcessState
-from factfold.console.readings.relay import RELAY, RelayState
-from factfold.console.readings.store import STORE, StoreState
-from factfold.console.readings.subscriptions import SUBSCRIPTIONS, SubscriptionState
 from factfold.console.sources import Look, Reading
 from factfold.console.trends import Trend
 
 if TYPE_CHECKING:
     from cdc.source.catalogue import ReplicationSlot
+    from factfold.cli.events.store import StoreStanding
+    from factfold.cli.service.relay import RelayStanding
 
 Health = Literal["failed", "late", "unknown", "healthy"]
 
@@ -245,17 +245,19 @@ def _problem_of(one: ProcessState) -> Problem | None:
     return None
 
 
-def _letters(look: Look, counts: Iterable[OpenCount]) -> Iterator[Watched]:
+def _letters(look: Look, counts: Iterable[HomeLine]) -> Iterator[Watched]:
     for one in counts:
         yield Watched(
             kind="dead letters", name=" ".join(filter(None, (one.home.topic, one.home.group))), health="failed",
-            says=f"{one.letters:,}{' or more' if one.more else ''} to settle", records=one.letters, cause=one.cause,
+            says=f"{one.open:,}{' or more' if one.more else ''} to settle", records=one.open, cause=one.cause,
             remedy=f"factfold dlq list {one.home.command}", page="letters", query={"home": one.home.key},
         )  # fmt: skip
 
 
-def _store(look: Look, store: StoreState) -> Iterator[Watched]:
+def _store(look: Look, store: StoreStanding) -> Iterator[Watched]:
     fence = store.fence
+    if fence is None:
+        return
     late = (fence.age or 0.0) > LATE_SECONDS
     yield Watched(
         kind="store", name="event store", health="late" if late else "healthy",
@@ -266,7 +268,7 @@ def _store(look: Look, store: StoreState) -> Iterator[Watched]:
     )  # fmt: skip
 
 
-def _relay(look: Look, relay: RelayState) -> Iterator[Watched]:
+def _relay(look: Look, relay: RelayStanding) -> Iterator[Watched]:
     late: Health = "late" if relay.seconds > LATE_SECONDS else "healthy"
     cause, remedy = (None, None) if relay.leader else ("no process publishes events", "factfold relay run")
     yield Watched(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from eventstore.schema_check import check_schemas
 from factfold.console.definitions import Definitions
 from factfold.console.page import NotFound, Page, Query
+from factfold.console.pages.store import SCHEMAS, STORE, topics_of
 from factfold.console.parts import Problem
-from factfold.console.readings.store import SCHEMAS, STORE, topics_of
 from factfold.console.sources import Look
 
 if TYPE_CHECKING:

@@ -1,32 +1,228 @@
-"""Stream: a search of events; one stream, its state at a version and what changed; what a conversation led to."""
+"""Stream: a search of events; one stream, its state at a version and what changed; what a conversation led to.
+
+Each is bounded.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from eventstore.backends.sql.reactions import SqlInboxes
+from eventstore.backends.sql.replaying import parse_position
+from eventstore.errors import EventsNotFound, FactfoldError
 from eventstore.identifiers import StreamName
+from eventstore.inspection.stream_states import event_at, stream_state
+from eventstore.inspection.tracing import trace
+from eventstore.shown_urls import shown_url
+from factfold.cli.events.entry_display import entry_as_json, masked_entries, trace_as_json
+from factfold.cli.events.logs_to_read import Chosen
+from factfold.cli.show import as_json
 from factfold.console.page import Page, Query, whole_number
+from factfold.console.pages.processes import OWN_CATEGORIES, opened_step, read_own_categories
+from factfold.console.pages.store import STORE
 from factfold.console.parts import Part, Problem
-from factfold.console.readings.processes import OWN_CATEGORIES
-from factfold.console.readings.store import STORE
-from factfold.console.readings.streams import (
-    EVENTS,
-    PLACE,
-    STATE,
-    TIMELINE,
-    TRACE,
-    EventJson,
-    Search,
-    SearchResult,
-    StateField,
-    Timeline,
-    TraceShown,
-)
-from factfold.console.sources import Look
+from factfold.console.sources import Clients, Look, Reading
+
+if TYPE_CHECKING:
+    from eventstore import RecordedEvent, SqlEventStore
+    from eventstore.inspection.entries import Entry
+    from eventstore.inspection.selection import Selection
+
+EVENTS_SHOWN: Final = 50
+TRACED: Final = 1_000
+_STEPPED: Final = "process.stepped"
+LOOKED_AT: Final = 2_000  # events that one page of a search for a text looks at
+FOLDED: Final = 20_000  # events that a page folds: more take seconds
+
+EventJson = Mapping[str, Any]
+"""An event as `factfold events show --json` prints it. Its data are values, and those of a step are opened."""
+
+
+class StateTooLong(FactfoldError):
+    """A stream has more events than a page folds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What a search was given, as it was typed; None for what was left empty."""
+
+    stream: str | None = None
+    category: str | None = None
+    type: str | None = None
+    text: str | None = None
+    since: str | None = None
+    until: str | None = None
+    correlation: str | None = None
+
+    @property
+    def selection(self) -> Selection:
+        """The selection of it. Raises InvalidIdentifier, InvalidBound, DeclarationError."""
+        streams, categories, types = ([one] if one else [] for one in (self.stream, self.category, self.type))
+        selection = Chosen(streams, categories, types, self.since, self.until, self.correlation).selection()
+        selection.require_names()
+        return selection
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether steps of processes would stand between all other events."""
+        return not (self.stream or self.category or self.type or self.correlation)
+
+    def has(self, event: EventJson) -> bool:
+        """Whether an event as it is shown has the text, in capitals or not."""
+        shown = f"{event['type']} {event['stream']} {json.dumps(as_json(event['data']), ensure_ascii=False)}"
+        return not self.text or self.text.casefold() in shown.casefold()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The newest events of a search, the newest first; `older` is the position to go on from.
+
+    A search for a text looks at so many events at most, which is `looked_at`.
+    """
+
+    events: Sequence[EventJson]
+    older: str | None
+    looked_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A part of a stream, the newest version first."""
+
+    stream: str
+    head: int
+    archived: bool
+    events: Sequence[EventJson]
+
+
+@dataclass(frozen=True, slots=True)
+class StateField:
+    """A field of a state, as it is after an event and before it."""
+
+    name: str
+    before: Any
+    after: Any
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TraceShown:
+    """A conversation as `factfold trace --json` prints it; `more` says that it has more events than are shown."""
+
+    steps: Sequence[Mapping[str, Any]]
+    more: bool
+
+
+def read_events(clients: Clients, search: Search, before: str | None) -> SearchResult:
+    """Return the newest events of a search, or those before a position; steps of processes if it asks for them."""
+    place = None if before is None else parse_position(before)
+    selection = _without_steps(clients, search.selection) if search.is_wide else search.selection
+    limit = LOOKED_AT if search.text else EVENTS_SHOWN
+    newest = clients.store.read_selected(selection, before=place, newest_first=True, limit=limit + 1)
+    matches, last, looked_at = list[EventJson](), None, 0
+    for event in newest:
+        if len(matches) == EVENTS_SHOWN or looked_at == limit:
+            return SearchResult(matches, last, looked_at)
+        matches += filter(search.has, _shown(clients, [event]))
+        last, looked_at = event.position.text, looked_at + 1
+    return SearchResult(matches, None, looked_at)
+
+
+def _without_steps(clients: Clients, selection: Selection) -> Selection:
+    """Leave the steps of processes out, which are many, unless the store has nothing else."""
+    own = read_own_categories(clients)
+    others = tuple(one.name for one in clients.store.categories() if one.name not in own)
+    return replace(selection, categories=others) if own else selection
+
+
+def read_place(clients: Clients, event_id: str) -> tuple[str, int]:
+    """Return the stream and the version of an event. Raises EventsNotFound."""
+    from uuid import UUID
+
+    event = clients.store.find(UUID(event_id))
+    if event is None:
+        raise EventsNotFound(
+            f"no event has the id {event_id}", remedy="check the id. Events of deleted streams are deleted too"
+        )
+    return event.stream, event.version
+
+
+def read_timeline(clients: Clients, stream: str, at: int | None) -> Timeline:
+    """Return the part of a stream around a version, its end without. Raises EventsNotFound."""
+    store = clients.store
+    event = event_at(store, stream, version=at)
+    head = store.head(stream)
+    newest = event.version if head is None else min(head, event.version + EVENTS_SHOWN // 2)
+    first = max(0, newest - EVENTS_SHOWN + 1)
+    events = list(store.read_stream(stream, from_version=first, to_version=newest))
+    return Timeline(stream, newest if head is None else head, store.is_archived(stream), _shown(clients, events[::-1]))
+
+
+def read_state(clients: Clients, target: str, stream: str, version: int) -> tuple[StateField, ...]:
+    """Return the state of a stream at a version, with what its event changed.
+
+    Raises StateTooLong, EventsNotFound, KeysMissing.
+    """
+    if version >= FOLDED:
+        raise StateTooLong(
+            f"version {version:,} is the fold of more than {FOLDED:,} events",
+            remedy=f"factfold streams show {stream} {target} --at {version}",
+        )
+    state = stream_state(clients.store, clients.definitions.aggregates[target], stream, version=version)
+    names = dict.fromkeys([*state.after, *state.before])
+    changes = state.changes
+    return tuple(StateField(one, state.before.get(one), state.after.get(one), one in changes) for one in names)
+
+
+def read_trace(clients: Clients, correlation: str) -> TraceShown:
+    """Return what a conversation led to, by the store and the inboxes that are configured. Raises EventsNotFound."""
+    log = _Beginning(clients.store)
+    engines = [clients.store.engine, *([clients.database] if clients.database is not None else [])]
+    conversation = trace(correlation, [log], inboxes=[SqlInboxes(engine) for engine in engines])
+    steps = zip(conversation.steps, trace_as_json(conversation)["steps"], strict=True)
+    return TraceShown([{**shown, "event": step.entry and _of_entry(step.entry)} for step, shown in steps], log.more)
+
+
+class _Beginning:
+    """The events of a store as a log that a trace reads the first events of, personal values masked."""
+
+    def __init__(self, store: SqlEventStore) -> None:
+        self._store = store
+        self.more = False
+
+    @property
+    def name(self) -> str:
+        """The store's URL without its password."""
+        return shown_url(self._store.engine.url)
+
+    def read(self, selection: Selection) -> Iterator[Entry]:
+        """Yield the first events of a selection; `more` says then whether there are others."""
+        events = list(islice(self._store.read_selected(selection), TRACED + 1))
+        self.more = len(events) > TRACED
+        yield from masked_entries(self._store, events[:TRACED])
+
+
+def _shown(clients: Clients, events: Sequence[RecordedEvent]) -> tuple[EventJson, ...]:
+    return tuple(map(_of_entry, masked_entries(clients.store, events)))
+
+
+def _of_entry(entry: Entry) -> EventJson:
+    is_step = entry.event is not None and entry.event.type == _STEPPED
+    return {**entry_as_json(entry), "data": opened_step(entry.data) if is_step else entry.data}
+
+
+EVENTS: Final = Reading(read_events)
+PLACE: Final = Reading(read_place)
+TIMELINE: Final = Reading(read_timeline)
+STATE: Final = Reading(read_state)
+TRACE: Final = Reading(read_trace)
+
 
 _SEARCHED: Final = ("category", "type", "since", "until", "correlation", "text")
 _PLACE: Final = re.compile(r"(?P<stream>[^@]*-.*)@(?P<version>\d{1,10})")

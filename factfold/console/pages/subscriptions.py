@@ -1,23 +1,30 @@
-"""Subscriptions and processes: lag, members, reset after a look; what waits for what, stuck instances, timers."""
+"""Subscriptions and processes: lag, members, reset after a look; what waits for what, stuck instances, timers.
+
+With Kafka a group's offsets say how far it is behind, without Kafka the checkpoint that a subscriber of the store has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+import typer
+
+from eventstore.backends.sql.source import stored_lag
 from eventstore.deadletters.causes import pattern_of
 from eventstore.errors import FactfoldError
 from eventstore.inbox import Inbox
 from eventstore.processes.administration import Processes
 from eventstore.scheduling import Schedule
+from eventstore.topics import retry_topic_of
 from factfold import on_demand
+from factfold.cli.events.subscriptions import parse_start
+from factfold.console import page
 from factfold.console.charts import Figure, figures
 from factfold.console.page import Action, FieldWrong, NotFound, Outcome, Page, Query, chosen, declared, required
-from factfold.console.parts import Part, Problem
-from factfold.console.readings.members import PLAN, STANDING, place_of
-from factfold.console.readings.processes import (
+from factfold.console.pages.processes import (
     INSTANCE,
     INSTANCES,
     PROCESSES,
@@ -28,15 +35,140 @@ from factfold.console.readings.processes import (
     InstanceShown,
     ProcessState,
 )
-from factfold.console.readings.subscriptions import SUBSCRIPTIONS, SubscriptionState
-from factfold.console.sources import Look, Sources
+from factfold.console.parts import Part, Problem
+from factfold.console.sources import Clients, Look, Reading, Sources
 from factfold.console.trends import Trend
 
 if TYPE_CHECKING:
+    from eventstore import Subscription
     from eventstore.backends.sql.process_rows import Scheduled
+    from eventstore.delivery.source import Lag
+    from eventstore.delivery.subscriptions import Start
     from eventstore.kafka.groups import GroupStanding, Move
     from eventstore.processes import Process
     from eventstore.processes.administration import InstanceStatus
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionState:
+    """A subscription: what it reads, and how far it is behind; None where that is unknown, with the reason."""
+
+    group: str
+    name: str
+    target: str
+    guarantee: str
+    topics: tuple[str, ...]
+    reads: str
+    shared: bool
+    lag: Lag | None = None
+    problem: Problem | None = None
+
+
+def read_subscriptions(clients: Clients) -> tuple[SubscriptionState, ...]:
+    """Return every declared subscription."""
+    declared = clients.definitions.subscriptions
+    states = _of_kafka(clients, declared) if clients.places.kafka else _of_store(clients, declared)
+    for one in states:
+        clients.trends.note(f"subscription {one.group}", None if one.lag is None else one.lag.seconds)
+        clients.trends.note(f"subscription {one.group} waiting", None if one.lag is None else float(one.lag.records))
+    return states
+
+
+Declared = Mapping[str, "Subscription[..., Any]"]
+
+
+def _of_kafka(clients: Clients, declared: Declared) -> tuple[SubscriptionState, ...]:
+    existing = set(clients.offsets.names())
+    chosen = {target: one.chosen(existing) for target, one in declared.items()}
+    asked: dict[str, list[str]] = {}
+    for target, one in declared.items():
+        topics = [topic for topic in chosen[target] if topic in existing]
+        retried = [retry_topic_of(topic, one.group) for topic in topics]
+        asked.setdefault(one.group, []).extend([] if one.share else topics + [t for t in retried if t in existing])
+    lags = on_demand.subscription_lags(clients.settings, asked)
+    _note_handled(clients, asked, lags)
+    return tuple(
+        _state(target, one, chosen[target], lags[one.group], _missing(one, chosen[target], existing))
+        for target, one in declared.items()
+    )
+
+
+def _note_handled(clients: Clients, asked: Mapping[str, list[str]], lags: Mapping[str, Lag]) -> None:
+    """Note how many records each group has behind it: those of its topics without those that wait."""
+    ends = clients.offsets.end_offsets({name for names in asked.values() for name in names})
+    for group, names in asked.items():
+        every = sum(end for name in names for end in ends[name].values())
+        clients.trends.note(f"subscription {group} handled", float(every - lags[group].records))
+
+
+def _missing(one: Subscription[..., Any], topics: Iterable[str], existing: set[str]) -> Problem | None:
+    if one.share:
+        return Problem("a queue has no offsets of its group", "look at its dead letters")
+    missing = [topic for topic in topics if topic not in existing]
+    if not missing:
+        return None
+    return Problem(f"topic {missing[0]} does not exist", "start what writes to it, or correct the subscription")
+
+
+def _state(
+    target: str, one: Subscription[..., Any], topics: Iterable[str], lag: Lag | None, problem: Problem | None
+) -> SubscriptionState:
+    return SubscriptionState(
+        group=one.group, name=one.name, target=target, guarantee=one.guarantee, topics=tuple(topics), reads=one.reads,
+        shared=one.share, lag=None if problem else lag, problem=problem,
+    )  # fmt: skip
+
+
+def _of_store(clients: Clients, declared: Declared) -> tuple[SubscriptionState, ...]:
+    return tuple(_in_store(clients, target, one) for target, one in declared.items())
+
+
+def _in_store(clients: Clients, target: str, one: Subscription[..., Any]) -> SubscriptionState:
+    try:
+        categories = _categories(clients, one)
+        lag = stored_lag(clients.store, one.group, categories, engine=clients.database)
+        return _state(target, one, categories.values(), lag, None)
+    except FactfoldError as error:
+        return _state(target, one, one.topics, None, Problem.of(error))
+
+
+def _categories(clients: Clients, one: Subscription[..., Any]) -> dict[str, str]:
+    """The category whose events a subscription takes, with the topic of each."""
+    by_topic = {category.topic: category.name for category in clients.store.categories()}
+    for branches in clients.definitions.branches.values():
+        by_topic |= dict.fromkeys(branches.topics.values(), branches.aggregate.category)
+    categories = {by_topic[topic]: topic for topic in one.chosen(by_topic) if topic in by_topic}
+    if not categories:
+        raise FactfoldError(
+            f"no category of the event store is published as {one.reads}",
+            remedy="append a first event, or set bootstrap_servers of [kafka] in factfold.toml",
+        )
+    return categories
+
+
+SUBSCRIPTIONS: Final = Reading(read_subscriptions)
+
+
+def read_standing(clients: Clients, group: str) -> GroupStanding:
+    """Return the state of a group and its members."""
+    return on_demand.group_standing(clients.settings, group)
+
+
+def read_plan(clients: Clients, group: str, topic: str, to: str) -> tuple[Move, ...]:
+    """Return what a reset would do to each partition of a topic. Raises FieldWrong for no place."""
+    return on_demand.reset_plan(clients.settings, topic, group=group, to=place_of(to))
+
+
+def place_of(text: str) -> Start:
+    """Return the place that a text means, as `subscriptions reset --to` takes it. Raises FieldWrong."""
+    try:
+        return parse_start(text)
+    except typer.BadParameter as error:
+        raise FieldWrong(error.message, remedy="write beginning, end, 2026-11-26T12:00:00Z or 0=12,1=30") from None
+
+
+STANDING: Final = Reading(read_standing)
+PLAN: Final = Reading(read_plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +235,6 @@ def subscriptions(look: Look, query: Query) -> Subscriptions:
     """List subscriptions, processes and scheduled commands, and look at what the query names. Raises NotFound."""
     look.start(SUBSCRIPTIONS, PROCESSES, SCHEDULED)
     groups, processes, scheduled = look.part(SUBSCRIPTIONS), look.part(PROCESSES), look.part(SCHEDULED)
-    problems = dict.fromkeys(part.problem for part in (groups, processes, scheduled) if part.problem is not None)
     group, process = query.get("group"), query.get("process")
     states = groups.value or ()
     return Subscriptions(
@@ -111,14 +242,12 @@ def subscriptions(look: Look, query: Query) -> Subscriptions:
         scheduled.value or (),
         None if group is None or groups.value is None else _group(look, groups.value, group, query),
         None if process is None or processes.value is None else _process(look, processes.value, process, query),
-        tuple(problems),
+        page.problems_of(groups, processes, scheduled),
     )  # fmt: skip
 
 
 def _group(look: Look, groups: tuple[SubscriptionState, ...], group: str, query: Query) -> GroupDetail:
-    subscription = chosen(
-        next((one for one in groups if one.group == group), None), f"there is no subscription of group {group[:80]!r}"
-    )
+    subscription = chosen(groups, group, "there is no subscription of group", by=lambda one: one.group)
     kafka = look.places.kafka and not subscription.shared
     resetting = _resetting(look, subscription, query) if kafka else None
     home = "topic" if look.places.kafka else "inbox"
@@ -146,7 +275,7 @@ def _require_topic(subscription: SubscriptionState, topic: str) -> None:
 
 
 def _process(look: Look, processes: tuple[ProcessState, ...], name: str, query: Query) -> ProcessDetail:
-    process = chosen(next((one for one in processes if one.name == name), None), f"there is no process {name[:80]!r}")
+    process = chosen(processes, name, "there is no process", by=lambda one: one.name)
     instance = query.get("instance") or None
     if instance is not None:
         return ProcessDetail(process, (), None, look.part(INSTANCE.of(name, instance)), instance)

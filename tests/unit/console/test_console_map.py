@@ -11,8 +11,8 @@ from cdc.connect.status import ConnectorInfo, ConnectorStatus, TaskStatus
 from factfold.console.definitions import Definitions
 from factfold.console.drawing import draw
 from factfold.console.graph import Graph, add_connectors, add_groups
-from factfold.console.readings.connectors import _state
-from factfold.console.readings.groups import GroupState
+from factfold.console.pages.connectors import _state
+from factfold.console.pages.groups import GroupState
 from tests.rows import each_row
 from tests.unit.console.conftest import cells
 

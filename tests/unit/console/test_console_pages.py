@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from factfold.cli.shown_values import as_json
+from factfold.cli.show import as_json
 from factfold.console.pages.overview import overview
 from factfold.console.pages.schemas import schemas
 from factfold.console.pages.stream import streams

@@ -8,9 +8,8 @@ import pytest
 
 from eventstore import NO_STREAM, Dispatcher, MasterKeys, SqlEventStore
 from eventstore.messages import Metadata
-from factfold.console.pages.stream import steps
-from factfold.console.readings import streams as readings
-from factfold.console.readings.streams import EVENTS_SHOWN
+from factfold.console.pages import stream as readings
+from factfold.console.pages.stream import EVENTS_SHOWN, steps
 from tests.unit.console.conftest import cells
 from tests.unit.console.teashop import SCRIPT, Order, Person
 

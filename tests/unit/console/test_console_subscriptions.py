@@ -12,7 +12,7 @@ from eventstore import SqlEventStore
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import ProcessRows
 from eventstore.scheduling import Schedule
-from factfold.console.readings import processes
+from factfold.console.pages import processes
 from tests.unit.console.conftest import Browser, cells
 from tests.unit.console.teashop import SCRIPT
 from tests.unit.console.teashop import Order as TeaOrder

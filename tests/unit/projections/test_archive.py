@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from eventstore.errors import DeclarationError, InvalidIdentifier
+from factfold.cli.options import parse_duration
 from factfold.cli.views import projections as command_line
-from factfold.cli.views.archive import parse_duration
 from projections.errors import ArchiveUnusable, OffsetsLost
 from projections.logs.archive import ArchivedLog, Extent, divided, require_same
 from projections.logs.offsets import OffsetRange

@@ -17,7 +17,7 @@ from eventstore.identifiers import StreamName
 from eventstore.processes.administration import Processes
 from eventstore.processes.records import ENDED
 from eventstore.scheduling import Schedule
-from factfold.cli.service.shown_processes import status_as_json
+from factfold.cli.service.processes import status_as_json
 from factfold.console.page import FieldWrong
 from factfold.console.sources import Clients, Reading
 

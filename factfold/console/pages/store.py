@@ -1,42 +1,32 @@
-"""The event store: its categories, schemas and fence, as `store status` prints them."""
+"""The event store and its relay, as `store status` and `relay status` print them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from eventstore.errors import StoreNotPrepared
+from factfold.cli.events.store import StoreStanding, store_standing
+from factfold.cli.service.relay import RelayStanding, relay_standing
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
     from eventstore.schema_registry import RegisteredSchema
-    from eventstore.store import Category, FenceStatus, StoreVersion
     from factfold.console.definitions import Definitions
 
 
-@dataclass(frozen=True, slots=True)
-class StoreState:
-    """The tables' version, the categories, and what readers wait for."""
-
-    version: StoreVersion
-    categories: Sequence[Category]
-    fence: FenceStatus
-
-
-def read_store(clients: Clients) -> StoreState:
+def read_store(clients: Clients) -> StoreStanding:
     """Look at the event store. Raises StoreNotPrepared if its tables are missing or older."""
-    store = clients.store
-    version = store.version()
+    standing = store_standing(clients.store)
+    version = standing.version
     if not version.is_current:
         raise StoreNotPrepared(
             f"the store's tables have version {version.installed or 'none'}, this release needs {version.newest}",
             remedy="factfold store migrate",
         )
-    return StoreState(version, tuple(store.categories()), store.fence())
+    return standing
 
 
-def topics_of(definitions: Definitions, store: StoreState | None) -> dict[str, str]:
+def topics_of(definitions: Definitions, store: StoreStanding | None) -> dict[str, str]:
     """Return the topic of each category, as the store has it; what it does not have yet as its definitions say."""
     tables = (table for group in definitions.groups.values() for table in group.tables.values())
     events = (table for table in tables if getattr(table, "aggregate", None) is not None)
@@ -51,3 +41,19 @@ def read_schemas(clients: Clients) -> tuple[RegisteredSchema, ...]:
 
 STORE: Final = Reading(read_store)
 SCHEMAS: Final = Reading(read_schemas)
+
+
+def read_relay(clients: Clients) -> RelayStanding | None:
+    """Return how the relay stands; None for a service without Kafka or with Kafka Connect, which needs none."""
+    if not clients.places.kafka or clients.places.connect_url is not None:
+        return None
+    standing = relay_standing(clients.store, clients.settings)
+    ends = clients.offsets.end_offsets(clients.offsets.existing(one.topic for one in standing.categories))
+    note = clients.trends.note
+    note("relay relay", standing.seconds)
+    note("relay relay waiting", float(standing.events))
+    note("relay relay published", float(sum(end for partitions in ends.values() for end in partitions.values())))
+    return standing
+
+
+RELAY: Final = Reading(read_relay, rest=10.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.errors import TopicMissing
-from factfold.cli.views.run_lag import add_lag
+from factfold.cli.views.opened_views import add_lag
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:

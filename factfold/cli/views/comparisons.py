@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from eventstore.delivery.masking import MASK
 from factfold import on_demand
-from factfold.cli.shown_values import echo
 
 if TYPE_CHECKING:
     from projections import Environment, ProjectionGroup, ViewComparison, ViewVerdict
     from projections.stores.port import DifferingRow
-
-DIFFERS: Final = 3  # the exit code of an answer that is not "all is well": 1 is an error's, 2 that of wrong usage
 
 Compared = TypeVar("Compared", "ViewComparison", "ViewVerdict")
 
@@ -44,25 +42,33 @@ def _masked_row(row: DifferingRow, personal: Collection[str]) -> DifferingRow:
     return dataclasses.replace(row, one=sides[0], other=sides[1])
 
 
-def as_plain(comparisons: Mapping[str, ViewComparison]) -> dict[str, Any]:
-    """A comparison as JSON has it."""
-    return {name: dataclasses.asdict(one) | {"equal": one.equal} for name, one in comparisons.items()}
+def as_plain(comparisons: Mapping[str, Compared]) -> dict[str, Any]:
+    """Comparisons or verdicts as JSON has them, with the times of rows as topics of views have them."""
+    return {name: _with_times(dataclasses.asdict(one)) | {"equal": one.equal} for name, one in comparisons.items()}
 
 
-def print_comparison(comparisons: Mapping[str, ViewComparison]) -> None:
-    """Print a comparison, with the key and both rows of what differs."""
+def _with_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_times(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_times(inner) for inner in value]
+    return str(value) if isinstance(value, datetime) else value
+
+
+def comparison_lines(comparisons: Mapping[str, ViewComparison]) -> Iterator[str]:
+    """Yield a comparison in lines, with the key and both rows of what differs."""
     for name, one in comparisons.items():
         outcome = "equal" if one.equal else "DIFFERS"
-        echo(f"{name}: {one.serving_rows:,} rows serving, {one.new_rows:,} new: {outcome}")
+        yield f"{name}: {one.serving_rows:,} rows serving, {one.new_rows:,} new: {outcome}"
         for row in one.differing:
-            print_row(row, "serving", "new")
+            yield from row_lines(row, "serving", "new")
 
 
-def print_row(row: DifferingRow, one: str, other: str) -> None:
-    """Print the key and both rows."""
-    echo(f"  at {_pairs(row.key)}")
+def row_lines(row: DifferingRow, one: str, other: str) -> Iterator[str]:
+    """Yield the key and both rows."""
+    yield f"  at {_pairs(row.key)}"
     for name, values in ((one, row.one), (other, row.other)):
-        echo(f"    {name}: {'no row' if values is None else _pairs(values)}")
+        yield f"    {name}: {'no row' if values is None else _pairs(values)}"
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

@@ -1,1 +1,0 @@
-"""What the console asks of each source: functions of the clients that return frozen dataclasses."""
