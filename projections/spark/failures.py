@@ -67,11 +67,13 @@ def refuse(kind: str, *details: Column, place: Mapping[str, Column] | None = Non
 
 def refuse_fault(fault: Column) -> Column:
     """A column that fails the query as `refuse` does, with a record's `fault`."""
-    report = F.struct(fault["kind"].alias("kind"), *PLACE, fault["detail"].alias("detail"))
+    place = [F.col(AT)[name].alias(name) for name in PLACE]
+    report = F.struct(fault["kind"].alias("kind"), *place, fault["detail"].alias("detail"))
     return F.raise_error(F.concat(F.lit(MARK), F.to_json(report)))
 
 
 PLACE: Final = ("topic", "partition", "offset")
+AT: Final = "_place"  # the column with a decoded record's place: a table may have columns of the names above
 FAULT: Final = "_fault"  # the column with a record's fault
 _DETAIL_LENGTH: Final = 200
 _FAULT_TYPE: Final = "struct<kind: string, detail: string>"

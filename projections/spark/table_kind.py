@@ -18,7 +18,7 @@ from projections.declaring.event_versions import FROM, TO
 from projections.declaring.tables import Table
 from projections.faults import NEVER_ASIDE
 from projections.planning.marks import ENTRY, ROW_KEY
-from projections.spark.failures import FAULT, PLACE, refuse, refuse_fault
+from projections.spark.failures import AT, FAULT, refuse, refuse_fault
 from projections.stores.layout import POSITION
 
 Registry = Mapping[int, RegisteredSchema]
@@ -61,7 +61,7 @@ class TableKind(ABC, Generic[T]):
         decode, _ = self.steps(registry)
         faults = F.array_compact(F.array(F.when(~F.col(FAULT)["kind"].isin(*NEVER_ASIDE), F.col(FAULT))))
         # A filter would be moved below the decoded columns, and decode a record once for each of its questions.
-        yield lambda raw: decode(raw).select(*PLACE, F.explode(faults).alias(FAULT))
+        yield lambda raw: decode(raw).select(f"{AT}.*", F.explode(faults).alias(FAULT))
 
     def complete(self, staged: DataFrame) -> DataFrame:
         """Whole states of the staged rows of a whole log; a gap fails the query."""

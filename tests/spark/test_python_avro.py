@@ -14,7 +14,7 @@ from projections.faults import MESSAGES
 from projections.spark.events import decode
 from projections.spark.events.decode import Decoder
 from projections.spark.events.plain_values import plain_values
-from projections.spark.failures import FAULT
+from projections.spark.failures import AT, FAULT
 from tests.rows import each_row
 
 
@@ -120,7 +120,7 @@ def test_records_are_refused_alike(small, monkeypatch, value, words):
     told = []
     for present in (True, False):
         monkeypatch.setattr(decode, "avro_in_the_jvm", lambda there=present: there)
-        faults = [(row["offset"], row[FAULT]) for row in columns(small, GOOD, value).collect()]
+        faults = [(row[AT]["offset"], row[FAULT]) for row in columns(small, GOOD, value).collect()]
         told.append(faults)
     assert told[0] == told[1]
     assert [offset for offset, fault in told[0] if fault] == [1]

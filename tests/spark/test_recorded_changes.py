@@ -36,7 +36,7 @@ from projections.errors import UndecodableRecord
 from projections.logs.port import arrow_record_schema
 from projections.spark.changes.parsers import parser_of
 from projections.spark.changes.semantic_types import typed
-from projections.spark.failures import FAULT, described
+from projections.spark.failures import AT, FAULT, described
 from projections.spark.kinds import Reduction, kind_of
 from tests.recordings import traps
 from tests.recordings.every_type import CASES, ROWS, TypeCase
@@ -120,7 +120,7 @@ def values_in_spark(small: Any, together: list[Recording], model: SqlTable, leav
     for recording in together[1:]:
         frame = frame.union(raw(small, recording, EVERY, leaving_out=leaving_out, named=recording.encoding))
     rows = rows_in_spark(frame, everything, captured(one, model, full_identity=True))
-    return {(row["topic"], row["_offset"]): row for row in rows}
+    return {(row[AT]["topic"], row["_offset"]): row for row in rows}
 
 
 def values_in_python(recording: Recording, model: SqlTable, leaving_out: tuple[str, ...]) -> Iterator[Any]:
@@ -177,7 +177,7 @@ def test_a_wrong_declaration_has_no_value_in_spark(small: Any) -> None:
     wrong = []
     for number, (column, kind) in enumerate(MISMATCHES):
         declared = captured(recording, mismatch(column, kind), full_identity=True).columns[column]
-        text = frame["v"]["after"][column]
+        text = frame["_v"]["after"][column]
         wrong.append(typed(text, declared, encoding.form("v", column)).cast("string").alias(f"{column}_{number}"))
         wrong.append(text.alias(f"came_{number}"))
     (row,) = frame.select(*wrong).toArrow().to_pylist()

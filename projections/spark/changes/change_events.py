@@ -31,7 +31,7 @@ from projections.declaring.tables import BELOW_STREAMED, VALID_FROM, CapturedTab
 from projections.spark.changes.parsers import RecordParser
 from projections.spark.changes.semantic_types import is_value, typed
 from projections.spark.changes.unavailable import is_unavailable, placeholder
-from projections.spark.failures import FAULT, PLACE, fault
+from projections.spark.failures import AT, FAULT, PLACE, fault
 from projections.spark.table_kind import Step
 
 TIMES: Final = ("ts_us", "ts_ns", "ts_ms")  # of the change event's source; older connectors have the last only
@@ -46,28 +46,28 @@ def prepare_changes(table: CapturedTable, parser: RecordParser, known: Sequence[
     """
     times = TIMES if table.holds_versions else ()
     parsed: list[Column | str] = [
-        *PLACE,
+        F.struct(*PLACE).alias(AT),
         F.col("value").isNull().alias("_tombstone"),
         parser.unreadable().alias("_unreadable"),
     ]
-    typed = [*_typed_columns(table, parser, known), "_tombstone", "k", "v", "v_malformed", "_unreadable"]
+    typed = [*_typed_columns(table, parser, known), "_tombstone", "_v", "_v_malformed", "_unreadable"]
     faults = F.coalesce("_unreadable", *record_faults(table)).alias(FAULT)
     parts = (*table.columns, *map(missing, known), "_op", "_epoch", "_pos", "_offset", "_tombstone", ABSENT)
-    result: list[Column | str] = [*PLACE, *parts, *([VALID_FROM] if table.holds_versions else []), faults]
+    result: list[Column | str] = [AT, *parts, *([VALID_FROM] if table.holds_versions else []), faults]
     return lambda raw: raw.select(*parsed, *parser.parsed(table, times)).select(*typed).select(*result)
 
 
 def _typed_columns(table: CapturedTable, parser: RecordParser, known: Sequence[str]) -> list[Column | str]:
-    after, types, mark = F.col("v.after"), table.columns, placeholder()
+    after, types, mark = F.col("_v.after"), table.columns, placeholder()
     return [
-        *PLACE,
-        *(typed(F.col("k")[c], types[c], parser.form("k", c)).alias(c) for c in table.key),
+        AT,
+        *(typed(F.col("_k")[c], types[c], parser.form("k", c)).alias(c) for c in table.key),
         *(typed(after[c], types[c], parser.form("v", c), mark).alias(c) for c in table.payload),
         *(F.coalesce(is_unavailable(after[c], types[c], mark), F.lit(False)).alias(missing(c)) for c in known),
-        F.when(~F.col("_tombstone"), F.col("v.op")).alias("_op"),
+        F.when(~F.col("_tombstone"), F.col("_v.op")).alias("_op"),
         F.when(~F.col("_tombstone"), F.coalesce(_said_epoch().try_cast("bigint"), F.lit(0))).alias("_epoch"),
         _position().alias("_pos"),
-        F.col("offset").alias("_offset"),
+        F.col(AT)["offset"].alias("_offset"),
         absent_columns(table, parser).alias(ABSENT),
         *([committed_at().alias(VALID_FROM)] if table.holds_versions else []),
     ]
@@ -80,20 +80,20 @@ def missing(column: str) -> str:
 
 def committed_at() -> Column:
     """When a change was committed, in microseconds; null where the change event does not say."""
-    us, ms = F.col("v.source")["ts_us"], F.col("v.source")["ts_ms"] * 1000
-    ns = F.expr("v.source.ts_ns div 1000")  # in whole numbers: `/` gives a double, which has fewer digits
+    us, ms = F.col("_v.source")["ts_us"], F.col("_v.source")["ts_ms"] * 1000
+    ns = F.expr("_v.source.ts_ns div 1000")  # in whole numbers: `/` gives a double, which has fewer digits
     return F.coalesce(us, ns, ms)
 
 
 def _is_change() -> Column:
     """Whether a record is a change of one row: with the row after it, and without where it was deleted."""
-    op, leaves_none = F.col("v.op"), F.col("v")[FIELD_AFTER].isNull()
-    fits = op.isin(*APPLIED) & ((op == OP_DELETE) == leaves_none) & ~F.col("v_malformed")
+    op, leaves_none = F.col("_v.op"), F.col("_v")[FIELD_AFTER].isNull()
+    fits = op.isin(*APPLIED) & ((op == OP_DELETE) == leaves_none) & ~F.col("_v_malformed")
     return F.coalesce(fits, F.lit(False))
 
 
 def _said_epoch() -> Column:
-    return F.col("v")[FIELD_EPOCH]
+    return F.col("_v")[FIELD_EPOCH]
 
 
 def _position() -> Column:
@@ -106,12 +106,12 @@ def _position() -> Column:
 
 
 def _is_streamed() -> Column:
-    return F.coalesce(F.col("v.source")["snapshot"], F.lit(STREAMED)) == STREAMED
+    return F.coalesce(F.col("_v.source")["snapshot"], F.lit(STREAMED)) == STREAMED
 
 
 def places_in_source() -> list[Column]:
     """Where a change stands in its source, the first that is not null."""
-    source = F.col("v.source")
+    source = F.col("_v.source")
     file = F.regexp_extract(source["file"], r"\.(\d+)$", 1).try_cast("bigint")
     binlog = F.shiftleft(file, BINLOG_BYTES) + source["pos"]
     # Rows of an incremental PostgreSQL snapshot have no LSN of their own, but the stream's at the time of the read.
@@ -125,12 +125,12 @@ def record_faults(table: CapturedTable) -> Iterator[Column]:
 
     A truncation has no key, and a message has another key: they are faults of their own.
     """
-    mark, op, sent = placeholder(), F.col("v.op"), ~F.col("_tombstone")
+    mark, op, sent = placeholder(), F.col("_v.op"), ~F.col("_tombstone")
     yield F.when(sent & (op == OP_TRUNCATE), fault("truncated")).when(sent & (op == OP_MESSAGE), fault("message"))
     for c in table.key:
         yield F.when(F.col(c).isNull(), fault("bad_value", F.lit(c)))
     for c in table.payload:
-        misfit = F.col(c).isNull() & is_sent(F.col("v.after")[c], table.columns[c], mark)
+        misfit = F.col(c).isNull() & is_sent(F.col("_v.after")[c], table.columns[c], mark)
         yield F.when(misfit, fault("bad_value", F.lit(c)))
     no_place = (_said_epoch().isNotNull() & _said_epoch().try_cast("bigint").isNull()) | F.col("_pos").isNull()
     yield F.when(sent & (~_is_change() | no_place), fault("bad_json"))
@@ -154,7 +154,7 @@ def absent_columns(table: CapturedTable, parser: RecordParser) -> Column:
     names = table.never_absent
     if not names:
         return F.lit("")
-    row, has_row = F.col("v.after"), F.col("v.op").isin(*_WITH_ROW)
+    row, has_row = F.col("_v.after"), F.col("_v.op").isin(*_WITH_ROW)
     some_null = functools.reduce(operator.or_, (row[c].isNull() for c in names))
     return F.coalesce(F.when(has_row & some_null, parser.absent(names)), F.lit(""))
 

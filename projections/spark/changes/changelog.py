@@ -13,7 +13,7 @@ from cdc.changes.rules import OP_DELETE, OP_SNAPSHOT
 from projections.declaring.tables import ChangelogTable, set_at
 from projections.spark.changes.change_events import ABSENT, APPLIED, is_absent, listed, missing, prepare_changes
 from projections.spark.changes.parsers import parser_of
-from projections.spark.failures import FAULT, PLACE, fault, refuse
+from projections.spark.failures import AT, FAULT, fault, refuse
 from projections.spark.gathering import gathered
 from projections.spark.table_kind import Fold, Registry, Step, TableKind
 
@@ -76,8 +76,8 @@ def _lacking(table: ChangelogTable, decode: Step) -> Step:
     absent = fault("column_absent", listed(F.col(ABSENT))).alias(FAULT)
 
     def lacking(raw: DataFrame) -> DataFrame:
-        marked = decode(raw).where(of_rows).withColumn("replaced", replaced)
-        return marked.where((F.length(ABSENT) > 0) & ~F.col("replaced")).select(*PLACE, absent)
+        marked = decode(raw).where(of_rows).withColumn("_replaced", replaced)
+        return marked.where((F.length(ABSENT) > 0) & ~F.col("_replaced")).select(f"{AT}.*", absent)
 
     return lacking
 
@@ -94,11 +94,11 @@ def _is_read_again() -> Column:
 
 def _row() -> Column:
     """The change whose values count; the place of the row is that of the last one."""
-    return F.when(_is_filled(), F.col("again")).otherwise(F.col("last")).alias("row")
+    return F.when(_is_filled(), F.col("_again")).otherwise(F.col("_last")).alias("_row")
 
 
 def _is_filled() -> Column:
-    last, again = F.col("last"), F.col("again")
+    last, again = F.col("_last"), F.col("_again")
     later = (again["_offset"] > last["_offset"]) & (again["_epoch"] == last["_epoch"])
     return (F.length(last[ABSENT]) > 0) & F.coalesce(later, F.lit(False))
 
@@ -106,15 +106,15 @@ def _is_filled() -> Column:
 def _aggregates(table: ChangelogTable, known: list[str]) -> list[Column]:
     order = F.struct("_epoch", "_pos", "_offset")
     applied = ~F.col("_tombstone")
-    place = ("_op", "_epoch", "_pos", "_offset", "partition", ABSENT)
+    place = ("_op", "_epoch", "_pos", "_offset", F.col(AT)["partition"].alias("_partition"), ABSENT)
     latest, again = F.struct(*place, *table.payload, *(missing(c) for c in known)), _is_read_again()
     return [
-        F.max_by(F.when(applied, latest), F.when(applied, order)).alias("last"),
-        F.max_by(F.when(again, latest), F.when(again, F.col("_offset"))).alias("again"),
-        F.max(F.when(F.col("_tombstone"), F.col("_offset"))).alias("tombstone"),
-        F.max(F.when(applied, F.col("_offset"))).alias("latest"),
-        F.max(F.when(applied & (F.col("_op") == OP_DELETE), F.col("_offset"))).alias("deletion"),
-        *(_last_known(c, order).alias(f"known_{c}") for c in known),
+        F.max_by(F.when(applied, latest), F.when(applied, order)).alias("_last"),
+        F.max_by(F.when(again, latest), F.when(again, F.col("_offset"))).alias("_again"),
+        F.max(F.when(F.col("_tombstone"), F.col("_offset"))).alias("_buried"),
+        F.max(F.when(applied, F.col("_offset"))).alias("_latest"),
+        F.max(F.when(applied & (F.col("_op") == OP_DELETE), F.col("_offset"))).alias("_deletion"),
+        *(_last_known(c, order).alias(f"_known_{c}") for c in known),
     ]
 
 
@@ -126,31 +126,31 @@ def _last_known(column: str, order: Column) -> Column:
 
 def _known(column: str) -> Column:
     """The last value that a record of the same life of the source had; one of an earlier life says nothing."""
-    known = F.col(f"known_{column}")
-    return F.when(known["life"] == F.col("last")["_epoch"], known)
+    known = F.col(f"_known_{column}")
+    return F.when(known["life"] == F.col("_last")["_epoch"], known)
 
 
 def _column(name: str, known: list[str]) -> Column:
-    value = F.col("row")[name]
+    value = F.col("_row")[name]
     if name not in known:
         return value.alias(name)
-    unavailable = F.col("row")[missing(name)]
+    unavailable = F.col("_row")[missing(name)]
     return F.when(unavailable, _known(name)["value"]).otherwise(value).alias(name)
 
 
 def _staging(table: ChangelogTable, known: list[str]) -> list[Column]:
-    row, last = F.col("row"), F.col("last")
+    row, last = F.col("_row"), F.col("_last")
     is_deletion = F.coalesce(last["_op"], F.lit(OP_DELETE)) == OP_DELETE
     # A tombstone has the position of the record of its key before it. It is old if that record is old.
-    follows_last = (F.col("tombstone") > F.col("latest")) & (F.col("latest") == last["_offset"])
-    tombstone_is_last = F.coalesce(follows_last, F.col("tombstone").isNotNull())
+    follows_last = (F.col("_buried") > F.col("_latest")) & (F.col("_latest") == last["_offset"])
+    tombstone_is_last = F.coalesce(follows_last, F.col("_buried").isNotNull())
     # The tombstone of an old deletion stands right behind it and may come in the next batch: it is passed over here.
-    awaits_tombstone = (F.col("deletion") == F.col("latest")) & (F.col("latest") > last["_offset"])
+    awaits_tombstone = (F.col("_deletion") == F.col("_latest")) & (F.col("_latest") > last["_offset"])
     return [
         F.coalesce(last["_epoch"], F.lit(0)).alias("_epoch"),
         last["_pos"].alias("_pos"),
-        F.when(tombstone_is_last, F.greatest(last["_offset"], F.col("tombstone")))
-        .when(awaits_tombstone, F.col("latest") + 1)
+        F.when(tombstone_is_last, F.greatest(last["_offset"], F.col("_buried")))
+        .when(awaits_tombstone, F.col("_latest") + 1)
         .otherwise(last["_offset"])
         .alias("_offset"),
         _whole_or_deleted(table, is_deletion | F.coalesce(tombstone_is_last, F.lit(False))).alias("_deleted"),
@@ -160,7 +160,7 @@ def _staging(table: ChangelogTable, known: list[str]) -> list[Column]:
 
 def _whole_or_deleted(table: ChangelogTable, deleted: Column) -> Column:
     """Whether the row is deleted; one that is not, and lacks a column, fails the query."""
-    row = F.col("row")
-    place = {"topic": F.lit(table.topic), "partition": row["partition"], "offset": row["_offset"]}
+    row = F.col("_row")
+    place = {"topic": F.lit(table.topic), "partition": row["_partition"], "offset": row["_offset"]}
     refused = refuse("column_absent", listed(row[ABSENT]), place=place).cast("boolean")
     return F.when((F.length(row[ABSENT]) > 0) & ~deleted, refused).otherwise(deleted)

@@ -32,9 +32,9 @@ _SOURCE: Final = {"lsn": "bigint", "snapshot": "string", "sequence": "string", "
 
 
 class RecordParser(Protocol):
-    """How a topic's records are written: what makes `k` (the key), `v` (the change event) and forms of them.
+    """How a topic's records are written: what makes `_k` (the key), `_v` (the change event) and forms of them.
 
-    `v_malformed` tells of a record that has something else where an object or a number must stand.
+    `_v_malformed` tells of a record that has something else where an object or a number must stand.
     """
 
     def parsed(self, table: Table, times: Sequence[str]) -> list[Column | str]:
@@ -61,9 +61,9 @@ class JsonParser:
         value = _json("value", lambda fields: f"struct<{_event(table, times, fields)}>", self._fields)
         key = _json("key", lambda fields: f"struct<{_row(table.key, fields)}>", self._fields)
         return [
-            key[_OBJECT].alias("k"),
-            value[_OBJECT].alias("v"),
-            value[_MALFORMED].isNotNull().alias("v_malformed"),
+            key[_OBJECT].alias("_k"),
+            value[_OBJECT].alias("_v"),
+            value[_MALFORMED].isNotNull().alias("_v_malformed"),
             "value",
         ]
 
@@ -95,16 +95,16 @@ class SchemaJsonParser:
         value = whole[_OBJECT]
         of_after = F.filter(value["schema"]["fields"], lambda part: part["field"] == "after")
         return [
-            key["payload"].alias("k"),
-            key["schema"]["fields"].alias("k_fields"),
-            value["payload"].alias("v"),
-            whole[_MALFORMED].isNotNull().alias("v_malformed"),
-            F.get(of_after, F.lit(0))["fields"].alias("v_fields"),
+            key["payload"].alias("_k"),
+            key["schema"]["fields"].alias("_k_fields"),
+            value["payload"].alias("_v"),
+            whole[_MALFORMED].isNotNull().alias("_v_malformed"),
+            F.get(of_after, F.lit(0))["fields"].alias("_v_fields"),
         ]
 
     def form(self, side: str, column: str) -> FieldForm | None:
         """The form in the record's own schema."""
-        fields, name = F.col(f"{side}_fields"), self._fields.get(column, column)
+        fields, name = F.col(f"_{side}_fields"), self._fields.get(column, column)
         own = F.get(F.filter(fields, lambda field: field["field"] == name), F.lit(0))
         of_items = own["items"]
         items = FieldForm(of_items["type"], of_items["name"], of_items["parameters"]["scale"])
@@ -112,7 +112,7 @@ class SchemaJsonParser:
 
     def absent(self, names: Sequence[str]) -> Column:
         """Those that the record's own schema does not describe."""
-        there = F.coalesce(F.col("v_fields")["field"], F.array().cast("array<string>"))
+        there = F.coalesce(F.col("_v_fields")["field"], F.array().cast("array<string>"))
         return _not_among(names, there, self._fields)
 
     def unreadable(self) -> Column:
@@ -144,8 +144,8 @@ class AvroParser:
         key = self._decoded("key", lambda row, form: _struct(row, fields_of(form), self._named(table.key)))
         row = self._named(table.columns)
         value = self._decoded("value", lambda event, form: _avro_event(event, form, row, times))
-        ids = [_id("key").alias("k_id"), _id("value").alias("v_id")]
-        return [key.alias("k"), value.alias("v"), F.lit(False).alias("v_malformed"), *ids]
+        ids = [_id("key").alias("_k_id"), _id("value").alias("_v_id")]
+        return [key.alias("_k"), value.alias("_v"), F.lit(False).alias("_v_malformed"), *ids]
 
     def _decoded(self, side: str, content: Callable[[Column, Form], Column]) -> Column:
         from pyspark.sql.avro.functions import from_avro
@@ -179,7 +179,7 @@ class AvroParser:
         """The form in the schema of the record's id."""
         forms = {id_: self._form_of(form, side, column) for id_, form in self._forms.items()}
         present = {id_: FieldForm.fixed(form) for id_, form in forms.items() if form is not None}
-        return _by_id(f"{side}_id", present)
+        return _by_id(f"_{side}_id", present)
 
     def absent(self, names: Sequence[str]) -> Column:
         """Those that the writer's schema does not have."""
@@ -187,7 +187,7 @@ class AvroParser:
         for id_, form in self._possible_forms("value").items():
             fields = fields_of(form, FIELD_AFTER)
             if lacking := [name for name, field in self._named(names).items() if field not in fields]:
-                choice = choice.when(F.col("v_id") == id_, ",".join(lacking))
+                choice = choice.when(F.col("_v_id") == id_, ",".join(lacking))
         return choice
 
     def _form_of(self, form: Form, side: str, column: str) -> Form | None:

@@ -23,7 +23,7 @@ _HEX, _VARIANTS = "0123456789abcdef", "89ab" * 4
 
 def placeholder() -> Column:
     """The text that a parsed change event was written with: Debezium's own where the event names none."""
-    return F.coalesce(F.col("v")[FIELD_UNAVAILABLE], F.lit(UNAVAILABLE))
+    return F.coalesce(F.col("_v")[FIELD_UNAVAILABLE], F.lit(UNAVAILABLE))
 
 
 def is_unavailable(text: Column, column: ColumnType, mark: Column) -> Column:

@@ -49,13 +49,13 @@ def _versions(table: VersionTable) -> Fold:
     """
     unset = F.concat_ws(",", *(F.when(F.col(missing(c)), F.lit(c)) for c in table.sometimes_unavailable))
     row = F.struct(*table.payload, VALID_FROM, F.nullif(unset, F.lit("")).alias("_unset"), "_op", "_offset")
-    first, key = F.min_by(row, F.col("_offset")).alias("row"), [*table.key, "_epoch", "_pos"]
+    first, key = F.min_by(row, F.col("_offset")).alias("_row"), [*table.key, "_epoch", "_pos"]
     result: list[Column | str] = [*table.key, *_result(table)]
     return lambda changes, stored: gathered(changes, key).agg(first).select(*result)
 
 
 def _result(table: VersionTable) -> list[Column]:
-    row = F.col("row")
+    row = F.col("_row")
     varying = {c: F.when(~_is_unset(row["_unset"], c), row[c]) for c in table.sometimes_unavailable}
     return [
         *(varying.get(c, row[c]).alias(c) for c in table.payload),

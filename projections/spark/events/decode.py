@@ -22,7 +22,7 @@ from eventstore.schema_registry import RegisteredSchema
 from projections.declaring.tables import Table
 from projections.spark.events.python_avro import avro_in_the_jvm, parsed_in_python
 from projections.spark.events.upcasting import Reading, split
-from projections.spark.failures import FAULT, PLACE, fault, no_fault
+from projections.spark.failures import AT, FAULT, PLACE, fault, no_fault
 from projections.spark.table_kind import Step
 
 
@@ -116,7 +116,7 @@ class Decoder:
         return [(column_of(s), s) for s in self.schemas if s.name == event_type]
 
     def prepare(self, *, keep: Sequence[str] = (), bind: bool = False) -> Step:
-        """The decoding step: gives _stream, _version, _type, a struct column for each schema, maybe _nth.
+        """The decoding step: gives _stream, _version, _at_offset, _type, a struct column for each schema, maybe _nth.
 
         And each record's place and its fault: null where it could be read. ``_type`` is null if the record has no
         value: it deletes an event of a deleted stream. ``keep`` names further columns of the raw records for the
@@ -126,9 +126,10 @@ class Decoder:
         batch.
         """
         nth, number = ["_nth"] if self.splits else [], version_text()
-        own = [*PLACE, *keep, *nth, "_stream", "_version"]
+        own = [AT, *keep, *nth, "_stream", "_version"]
         parsed: list[Column | str] = [
-            *dict.fromkeys([*PLACE, "value", *keep, *nth, *(["ce_id"] if bind else [])]),
+            F.struct(*PLACE).alias(AT),
+            *dict.fromkeys(["value", *keep, *nth, *(["ce_id"] if bind else [])]),
             stream_of_key().alias("_stream"),
             number.try_cast("bigint").alias("_version"),
             F.when(number.try_cast("bigint").isNull(), fault("bad_key", number)).alias("_bad_key"),
@@ -139,6 +140,7 @@ class Decoder:
         judged = F.coalesce("_bad_key", F.when(has_value, self.judged(good=lambda schema: no_fault(), fault=fault)))
         result: list[Column | str] = [
             *own,
+            F.col(AT)["offset"].alias("_at_offset"),
             F.when(has_value, self._named()).alias("_type"),
             self.unless_foreign(judged, fault=fault).alias(FAULT),
             *map(column_of, self.schemas),

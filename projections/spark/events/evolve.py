@@ -57,7 +57,7 @@ def _evolved_fold(table: EventTable, decoder: Decoder) -> Fold:
     Its second argument holds the state rows of the streams in the range (key, state columns, ``_pos``), or is None
     where there is no state yet. Events at or below the stored version are passed over.
     """
-    key, events = key_column(table), ["_stream", "_version", "offset", "_type", *map(column_of, decoder.schemas)]
+    key, events = key_column(table), ["_stream", "_version", "_at_offset", "_type", *map(column_of, decoder.schemas)]
     ddl = ", ".join(["_stream string", *(f"`{c}` {table.columns[c].opened}" for c in table.payload)])
     payload = [_stored(c, table.columns[c]) for c in table.payload]
     meta = ", ".join(f"{name} {column.ddl}" for name, column in _META.items())
@@ -129,7 +129,7 @@ def _events(batch: pa.RecordBatch, columns: Mapping[str, _Column]) -> Iterator[t
     )
     known = batch.column("_stored").to_pylist(maps_as_pydicts="strict") if "_stored" in names else None
     stored = known or [None] * batch.num_rows
-    plain = (batch.column(c).to_pylist() for c in ("_stream", "_version", "offset"))
+    plain = (batch.column(c).to_pylist() for c in ("_stream", "_version", "_at_offset"))
     return zip(*plain, values, batch.column("_type").to_pylist(), stored, strict=True)
 
 

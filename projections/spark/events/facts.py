@@ -13,7 +13,7 @@ from projections.faults import FORGOTTEN, MESSAGES, TOO_LATE
 from projections.planning.marks import EVENT_TIME
 from projections.spark.events.decode import Decoder
 from projections.spark.events.fold import identity, order_of, set_values
-from projections.spark.failures import FAULT, PLACE, fault, refuse
+from projections.spark.failures import AT, FAULT, fault, refuse
 from projections.spark.gathering import gathered
 from projections.spark.table_kind import Fold, Registry, Step, TableKind, marked, marks_of_key
 
@@ -79,7 +79,7 @@ def prepare_late(stream: EventStream, registry: Registry) -> Step:
     forgotten = F.when(F.unix_micros(time) < F.col(FLOOR), _said(FORGOTTEN, detail))
     late = F.when(_is_too_late(stream, decoder), _said(TOO_LATE, detail)).otherwise(forgotten).alias("late")
     mine = _is_of(stream)
-    return lambda raw: decode(raw).where(mine).select(*PLACE, late).where("late IS NOT NULL").select(*PLACE, "late.*")
+    return lambda raw: decode(raw).where(mine).select(AT, late).where("late IS NOT NULL").select(f"{AT}.*", "late.*")
 
 
 def _said(kind: str, detail: Column) -> Column:
@@ -105,14 +105,14 @@ def _needs_record_time(stream: EventStream) -> bool:
 def _aggregates(columns: Sequence[Column], order: Column, late: Column) -> list[Column]:
     """The first event of a key as a struct, and what tells whether there is another; not of those that are late."""
     deleted = F.col("_type").isNull()
-    earliest = F.struct(late.alias("late"), deleted.alias("deleted"), order.alias("order"), "offset")
+    earliest = F.struct(late.alias("late"), deleted.alias("deleted"), order.alias("order"), "_at_offset")
     counts = ~deleted & ~late
     return [
-        F.min_by(F.struct(*columns, F.col("partition")), earliest).alias("row"),
+        F.min_by(F.struct(*columns, F.col(AT)["partition"].alias("_partition")), earliest).alias("row"),
         F.min(F.when(counts, order)).alias("first"),
         F.max(F.when(counts, order)).alias("last"),
         F.max("_version").alias("version"),
-        F.max("offset").alias("_offset"),
+        F.max("_at_offset").alias("_offset"),
         F.max(deleted).alias("_deleted"),
         (F.min(late).cast("int") + F.max(late).cast("int")).alias("_late"),
     ]
@@ -158,7 +158,7 @@ def _lacking(stream: EventStream, decoder: Decoder) -> Column:
 
 def _result(stream: EventStream) -> list[Column]:
     row, last = F.col("row"), F.col("last")
-    place = {"topic": F.lit(stream.topic), "partition": row["partition"], "offset": F.col("_offset")}
+    place = {"topic": F.lit(stream.topic), "partition": row["_partition"], "offset": F.col("_offset")}
     second = refuse("second_event", row[stream.key[0]], place=place).cast("bigint")
     return [
         *(row[c].alias(c) for c in (*stream.columns, *stream.sealed)),

@@ -62,7 +62,7 @@ def _declared_fold(table: EventTable, decoder: Decoder) -> Fold:
     values = {part: v for c, setters in set_columns.items() for part, v in set_values(table, c, setters, decoder)}
     kinds = list(dict.fromkeys(s.event.name for setters in set_columns.values() for s in setters))
     nth = ["_nth"] if decoder.splits else []
-    facts: list[Column | str] = ["_stream", "_version", *nth, "offset", kind_number(kinds)]
+    facts: list[Column | str] = ["_stream", "_version", *nth, "_at_offset", kind_number(kinds)]
     facts += [value.alias(part) for part, value in values.items()]
     columns = {c: _Column(table.parts(c), [kinds.index(s.event.name) for s in set_columns[c]]) for c in set_columns}
     aggregates, key = _aggregates(columns, order_of(decoder)), key_column(table)
@@ -108,7 +108,7 @@ def _aggregates(columns: Mapping[str, _Column], order: Column) -> list[Column]:
         *(F.max(where_set(c, version)).alias(set_at(name)) for name, c in columns.items()),
         F.lit(0).cast("bigint").alias("_epoch"),
         F.max(version).alias("_pos"),
-        F.max("offset").alias("_offset"),
+        F.max("_at_offset").alias("_offset"),
         F.max(F.col("_kind").isNull()).alias("_deleted"),
         _last_run(F.collect_set(version)).alias("_first"),
     ]

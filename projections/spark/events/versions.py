@@ -54,7 +54,7 @@ def _versions(table: EventVersions, decoder: Decoder) -> Fold:
     values = dict(_values(table, decoder))
     nth = ["_nth"] if decoder.splits else []
     time = F.unix_micros(F.try_to_timestamp("ce_time")).alias(VALID_FROM)
-    facts: list[Column | str] = ["_stream", "_version", *nth, "offset", kind_number(kinds), time]
+    facts: list[Column | str] = ["_stream", "_version", *nth, "_at_offset", kind_number(kinds), time]
     facts += [value.alias(part) for part, value in values.items()]
     aggregates, result = _aggregates(table, kinds, order_of(decoder)), _result(table)
 
@@ -70,7 +70,7 @@ def _values(table: EventVersions, decoder: Decoder) -> Iterator[tuple[str, Colum
 
 def _aggregates(table: EventVersions, kinds: list[str], order: Column) -> list[Column]:
     """What an event sets: where it became several events, the last of them that sets a column decides it."""
-    kind, offset = F.col("_kind"), F.col("offset")
+    kind, offset = F.col("_kind"), F.col("_at_offset")
     columns: list[Column] = []
     for column, setters in table.set_by.items():
         sets = kind.isin(*(kinds.index(s.event.name) for s in setters))

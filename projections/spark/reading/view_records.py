@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from projections.declaring.columns import ColumnType
 from projections.declaring.tables import RECORD_KEY, ViewTopicTable
 from projections.spark.changes.semantic_types import of_text
-from projections.spark.failures import FAULT, PLACE, fault
+from projections.spark.failures import AT, FAULT, PLACE, fault
 from projections.spark.gathering import gathered
 from projections.spark.table_kind import Fold, Registry, Step, TableKind
 from projections.stores.layout import POSITION
@@ -40,7 +40,7 @@ def _parsed() -> list[Column]:
     """`k` and `v`, the values of key and row as text by their columns; null for what is no JSON object."""
     key, value = (F.col(side).cast("string") for side in ("key", "value"))
     return [
-        *(F.col(name) for name in PLACE),
+        F.struct(*PLACE).alias(AT),
         key.alias(RECORD_KEY),
         value.isNull().alias("_tombstone"),
         F.from_json(key, "map<string, string>").alias("k"),
@@ -50,13 +50,13 @@ def _parsed() -> list[Column]:
 
 def _typed(table: ViewTopicTable) -> list[Column | str]:
     return [
-        *PLACE,
+        AT,
         *(_value("k", table, c).alias(c) for c in table.key),
         *(_value("v", table, c).alias(c) for c in table.payload),
         *table.hidden,
         F.lit(0).cast("bigint").alias("_epoch"),
-        F.col("offset").alias("_pos"),
-        F.col("offset").alias("_offset"),
+        F.col(AT)["offset"].alias("_pos"),
+        F.col(AT)["offset"].alias("_offset"),
         F.col("_tombstone").alias("_deleted"),
         F.coalesce(*_faults(table)).alias(FAULT),
     ]
