@@ -69,11 +69,10 @@ def connector_health(
         >>> [one.status.name for one in connector_health(client, source=engine) if not one.well]
         []
     """
+    if not connectors:
+        return tuple(_health(client, status, info.config, source=source) for info, status in client.overview().values())
     names = [one if isinstance(one, str) else one.name for one in connectors]
-    if names:
-        return tuple(_health(client, client.status(name), client.config(name), source=source) for name in names)
-    overview = client.overview().values()
-    return tuple(_health(client, status, info.config, source=source) for info, status in overview)
+    return tuple(_health(client, client.status(name), client.config(name), source=source) for name in names)
 
 
 def _health(

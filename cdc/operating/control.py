@@ -268,13 +268,7 @@ def not_ready(client: ConnectClient, health: WorkerHealth) -> ConnectUnavailable
 
 
 def _watch(
-    client: ConnectClient,
-    name: str,
-    config: Mapping[str, str],
-    *,
-    until: Until,
-    source: Engine | None,
-    timeout: float,
+    client: ConnectClient, name: str, config: Mapping[str, str], *, until: Until, source: Engine | None, timeout: float
 ) -> Watch:
     deadline, idle = Deadline(name, timeout), may_be_idle(config)
     return Watch(client, name, until=until, source=source, deadline=deadline, may_be_idle=idle)

@@ -29,8 +29,7 @@ from factfold.cli.views.projections import Place, load_group, opened_environment
 from projections.errors import DefinitionChanged
 
 if TYPE_CHECKING:
-    from projections import Environment, ProjectionGroup
-    from projections.spark.live.incremental import BatchReport
+    from projections import BatchReport, Environment, ProjectionGroup
     from projections.stores.sql import TableStore
 
 SIGNATURES: Final = "FACTFOLD_DEV_SIGNATURES"

@@ -98,5 +98,4 @@ from projections.stores.opening import (
     sqlite_path as sqlite_path,
 )
 from projections.stores.port import require_unchanged as require_unchanged
-from cdc.source.notifications import NotificationReader as NotificationReader, Stage as Stage
 from projections.declaring.branches import Branches as Branches

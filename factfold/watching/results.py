@@ -11,7 +11,7 @@ from eventstore.metrics.families import Family, Metrics, gauge
 
 if TYPE_CHECKING:
     from cdc.comparing.report import TableComparison
-    from projections.lifecycle.verifying import ViewVerdict
+    from projections import ViewVerdict
 
 
 VIEW_EQUAL: Final = gauge(

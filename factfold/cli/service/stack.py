@@ -19,7 +19,7 @@ from factfold.stack.postgres import create_database, psql_command
 from factfold.stack.state import SERVERS
 
 if TYPE_CHECKING:
-    from factfold.stack.state import StackInfo
+    from factfold.stack import StackInfo
 
 app = Commands("PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.")
 

@@ -27,11 +27,9 @@ from projections.errors import NoServingGeneration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from projections import Environment, ProjectionGroup
+    from projections import BatchReport, Environment, ProjectionGroup, ViewVerdict
     from projections.lifecycle.progress import OnProgress, RebuildProgress
     from projections.lifecycle.rebuild import RebuildReport
-    from projections.lifecycle.verifying import ViewVerdict
-    from projections.spark.live.incremental import BatchReport
 
 app = Commands("Views: build them, keep them up to date, prove them.")
 

@@ -141,8 +141,7 @@ def read_health(clients: Clients, name: str) -> HealthShown:
     """Look at one connector. Raises UnknownConnector."""
     config = clients.connect.config(name)
     source, notes = of_its_own(clients.source, config)
-    (state,) = connector_health(clients.connect, name, source=source)
-    offsets = committed_offsets(clients.connect, name)
+    (state,), offsets = connector_health(clients.connect, name, source=source), committed_offsets(clients.connect, name)
     streams = any(offset.streamed for offset in offsets) if offsets else None
     return HealthShown(
         state.last_event_age, state.slot, state.advice, tuple(offset.offset for offset in offsets), streams, notes
