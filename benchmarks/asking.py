@@ -27,7 +27,7 @@ import sqlalchemy as sa
 import typer
 
 from benchmarks.machine import Claim, at_least, write
-from cdc import capture
+from cdc import capture_table
 from eventstore import NO_STREAM, Aggregate, SqlEventStore, event
 from projections import Environment, ProjectionGroup, Stream, Table, open_session, rebuild, sql_view
 from projections.spark.reading.store_source import StoreLog
@@ -135,7 +135,7 @@ def _filled(path: Path, events: int) -> Path:
         store.create_tables()
         store.register(Payment)
         CUSTOMERS.metadata.create_all(store.engine)
-        capture(store.engine, CUSTOMERS, topic=customers.topic)
+        capture_table(store.engine, CUSTOMERS, topic=customers.topic)
         with store.engine.begin() as connection:
             connection.execute(sa.insert(CUSTOMERS), [{"id": n, "name": f"Customer {n}"} for n in range(ROWS)])
         for number in range(events):

@@ -19,9 +19,18 @@ import sqlalchemy as sa
 import typer
 
 from benchmarks.machine import Claim, at_least, write
-from eventstore import NO_STREAM, Aggregate, Dispatcher, RecordedEvent, SqlEventStore, command, event, subscription
+from eventstore import (
+    NO_STREAM,
+    Aggregate,
+    Dispatcher,
+    RecordedEvent,
+    SqlEventStore,
+    Subscriber,
+    command,
+    event,
+    subscription,
+)
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
 from eventstore.processes import Process, starts, times_out
 from eventstore.processes.running import open_process
 from eventstore.processes.worker import ProcessWorker

@@ -17,7 +17,7 @@ class Severity(StrEnum):
     rows.
 
     Examples:
-        >>> findings = diagnose(rows, source=engine, client=client)
+        >>> findings = diagnose_connector(rows, source=engine, client=client)
         >>> all(finding.severity is Severity.OK for finding in findings)
         True
     """
@@ -38,7 +38,7 @@ class Finding:
         remedy: The SQL or command that helps, if something is wrong.
 
     Examples:
-        >>> for finding in diagnose(rows, source=engine, client=client):
+        >>> for finding in diagnose_connector(rows, source=engine, client=client):
         ...     print(finding.severity, finding.check, finding.result, finding.remedy)
     """
 

@@ -19,7 +19,8 @@ from factfold.console.definitions import Definitions, find_definitions
 from factfold.console.places import Places
 from factfold.console.server import Server
 from factfold.console.sources import Sources
-from factfold.stack import LocalStack, StackInfo, start_lightly
+from factfold.stack import LocalStack, start_lightly
+from factfold.stack.state import StackInfo
 from sample_app.demo import Services, Sizes, tell
 from sample_app.receipts.printing import GROUP, TOPIC
 from sample_app.road import Road

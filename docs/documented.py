@@ -8,11 +8,20 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
+_ENTRY = re.compile(r"^::: (\S+)(?:\n    options:\n      members: \[(.*)\])?$", re.MULTILINE)
+
 
 def entries(root: Path) -> list[str]:
-    """Return the entries of the reference, in the order of its pages."""
+    """Return the entries of the reference, in the order of its pages. A module's entry is its documented names."""
     pages = sorted((root / "docs/reference").glob("*.md"))
-    return [name for page in pages for name in re.findall(r"^::: (\S+)$", page.read_text("utf-8"), re.MULTILINE)]
+    found = (match.groups() for page in pages for match in _ENTRY.finditer(page.read_text("utf-8")))
+    return [name for home, members in found for name in _names(root, home, members)]
+
+
+def _names(root: Path, home: str, members: str | None) -> list[str]:
+    if members is None or _home(root, home)[1] != "*":  # members of a class are no entries
+        return [home]
+    return [f"{home}.{name}" for name in members.split(", ")]
 
 
 def documented(root: Path) -> Mapping[Path, frozenset[str]]:

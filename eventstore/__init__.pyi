@@ -23,17 +23,12 @@ from eventstore.aggregates.dispatcher import (
 from eventstore.erasure import MasterKeys as MasterKeys
 from eventstore.event_types import event as event
 from eventstore.fields.field_types import Digits as Digits
-from eventstore.aggregates.functional import (
-    FunctionalAggregate as FunctionalAggregate,
-    decider as decider,
-)
+from eventstore.aggregates.functional import decider as decider
 from eventstore.identifiers import (
     ANY as ANY,
-    ExpectedVersion as ExpectedVersion,
     NO_STREAM as NO_STREAM,
     Position as Position,
     STREAM_EXISTS as STREAM_EXISTS,
-    StreamName as StreamName,
 )
 from eventstore.messages import (
     Command as Command,
@@ -54,12 +49,7 @@ from eventstore.settings import (
     Settings as Settings,
 )
 from eventstore.snapshots import Snapshots as Snapshots
-from eventstore.store import (
-    AppendResult as AppendResult,
-    EventStore as EventStore,
-    StreamAppend as StreamAppend,
-    Streams as Streams,
-)
+from eventstore.store import EventStore as EventStore, StreamAppend as StreamAppend
 from eventstore.subscribing import (
     open_async_subscriber as open_async_subscriber,
     open_subscriber as open_subscriber,
@@ -78,3 +68,10 @@ from eventstore.fields.upcasting import (
     Rename as Rename,
     Retype as Retype,
 )
+from eventstore.delivery.subscriber import Subscriber as Subscriber
+from eventstore.delivery.async_subscriber import AsyncSubscriber as AsyncSubscriber
+from eventstore.backends.sql.source import StoreSource as StoreSource
+from eventstore.processes.worker import ProcessWorker as ProcessWorker
+from eventstore.processes.administration import Processes as Processes
+from eventstore.processes.running import run_processes as run_processes
+from eventstore.processes.running import open_process as open_process

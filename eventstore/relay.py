@@ -222,6 +222,9 @@ class Term(Closing):
 def relay_status(store: SqlEventStore, settings: Settings) -> RelayStatus:
     """Return the leader, and how much waits. Asks once. Raises the errors of `Relay.run`.
 
+    Returns:
+        `leader`, and for each topic in `waiting` its `topic` and `events`.
+
     Examples:
         >>> [(one.topic, one.events) for one in relay_status(store, Settings()).waiting]
         [('order', 12)]

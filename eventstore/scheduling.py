@@ -57,11 +57,14 @@ class Schedule:
         return replace(self, metadata=metadata)
 
     def at(self, moment: datetime) -> Later:
-        """Send at a moment, at once if it has passed. Raises InvalidEventData for a moment without a time zone."""
+        """Return a moment whose `send` schedules a command, for at once if it has passed. `expiring` bounds the wait.
+
+        Raises InvalidEventData for a moment without a time zone.
+        """
         return Later(self, aware_utc(moment))
 
     def after(self, delay: timedelta) -> Later:
-        """Send after some time. Raises InvalidEventData for a time below zero, or too long."""
+        """Return the moment after a delay, as `at` does. Raises InvalidEventData for one below zero, or too long."""
         return Later(self, aware_utc(later(self.clock(), not_negative(delay, "a delay"))))
 
     def cancel(self, command_id: UUID) -> bool:

@@ -71,7 +71,7 @@ def _unclaimed(schema: RegisteredSchema) -> Misfit:
 
 
 def read_schemas(path: Path) -> list[RegisteredSchema]:
-    """Read the schemas of a file that `write_schemas` wrote. Raises DeclarationError for another file.
+    """Read the schemas of a file that `factfold schema write` wrote. Raises DeclarationError for another file.
 
     Examples:
         >>> [schema.name for schema in read_schemas(Path("schemas.json"))]

@@ -63,7 +63,7 @@ class SnapshotStore(Protocol):
     def snapshot(self, stream: str) -> AggregateSnapshot | None:
         """Return a stream's snapshot, None without one. Raises StoreUnavailable."""
 
-    def keep_snapshot(self, snapshot: AggregateSnapshot) -> None:
+    def save_snapshot(self, snapshot: AggregateSnapshot) -> None:
         """Store a snapshot, unless a newer one of the same shape exists. Raises StoreUnavailable."""
 
 
@@ -83,7 +83,7 @@ class Snapshots:
     """
 
     def __init__(self, store: SnapshotStore, *, every: int = EVERY, cached: int = 0) -> None:
-        require_like(store, "keep_snapshot", "store", takes="an event store")
+        require_like(store, "save_snapshot", "store", takes="an event store")
         self._store = store
         self._every = every
         self._cache = _Cache(cached)
@@ -133,7 +133,7 @@ class Snapshots:
                 place=type(state).__qualname__,
             )
         payload = shape_of(type(state)).encode(state)
-        self._store.keep_snapshot(AggregateSnapshot(str(state.stream), state.version, payload))
+        self._store.save_snapshot(AggregateSnapshot(str(state.stream), state.version, payload))
 
     def _keep(self, state: Aggregate) -> None:
         try:

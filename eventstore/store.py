@@ -159,6 +159,10 @@ class Streams(Protocol):
             expected: The version that the stream must have, or NO_STREAM, STREAM_EXISTS or ANY.
             metadata: The conversation, cause and trace of the events.
 
+        Returns:
+            `versions`, `positions`, `ids` and `schema_ids` of the events, their `time`, and whether the append was
+            `repeated`.
+
         Raises:
             WrongExpectedVersion: The stream is at another version.
             StreamDeleted: The stream was deleted.
@@ -173,7 +177,7 @@ class Streams(Protocol):
         """
 
     def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
-        """Append to many streams, all or none. Raises the errors of `append`."""
+        """Append to many streams, all or none. Returns and raises what `append` does for each."""
 
     def read_stream(
         self,

@@ -47,7 +47,7 @@ def topic_owners(settings: Settings, stores: Iterable[SqlEventStore]) -> TopicOw
         return TopicOwners()
     records = list(last_records(settings, topics, may_be_emptied=True).values())
     ids = [event_id for record in records if (event_id := event_id_of(record)) is not None]
-    known = {event_id for store in every for event_id in store.known(ids)}
+    known = {event_id for store in every for event_id in store.recorded_ids(ids)}
     foreign = {record.topic: _foreign(record) for record in reversed(records) if event_id_of(record) not in known}
     sources: dict[str, frozenset[str]] = {}
     for record in records:

@@ -174,7 +174,7 @@ def kind_of(value: object, package: str) -> Kind | None:
 def _kinds() -> Mapping[type, Kind]:
     return {
         projections.ProjectionGroup: "projections",
-        projections.Branches: "branches",
+        on_demand.Branches: "branches",
         eventstore.Subscription: "subscription",
         on_demand.Process: "process",
         Aggregate: "aggregate",

@@ -1,55 +1,30 @@
 from projections.logs.batch_size import BatchSize as BatchSize
-from projections.declaring.branches import (
-    Branches as Branches,
-    branches as branches,
-)
+from projections.declaring.branches import branches as branches
 from projections.branching.metrics import RouterMetrics as RouterMetrics
 from projections.branching.router import (
-    Router as Router,
     RouterOptions as RouterOptions,
     branch_counts as branch_counts,
     branches_status as branches_status,
     open_router as open_router,
 )
-from projections.branching.status import BranchesStatus as BranchesStatus
 from projections.branching.store_branches import branch_source as branch_source
 from projections.dead_letters import letters as letters
 from projections.declaring.setters import on as on
 from projections.environment import Environment as Environment
-from projections.errors import (
-    NoServingGeneration as NoServingGeneration,
-    NotYetApplied as NotYetApplied,
-    ProjectionError as ProjectionError,
-)
 from projections.declaring.group import ProjectionGroup as ProjectionGroup
-from projections.logs.archive import ArchivedLog as ArchivedLog
 from projections.declaring.finals import FinalResults as FinalResults
 from projections.declaring.view_topics import (
     FinalTopic as FinalTopic,
     ViewTopic as ViewTopic,
 )
-from projections.declaring.predicates import (
-    Predicate as Predicate,
-    field as field,
-    of_type as of_type,
-)
-from projections.lifecycle.comparing import (
-    ViewComparison as ViewComparison,
-    diff as diff,
-)
+from projections.declaring.predicates import field as field, of_type as of_type
+from projections.lifecycle.comparing import diff as diff
 from projections.lifecycle.cutover import (
     cut_over as cut_over,
     rollback as rollback,
 )
-from projections.lifecycle.progress import RebuildProgress as RebuildProgress
-from projections.lifecycle.rebuild import (
-    RebuildReport as RebuildReport,
-    rebuild as rebuild,
-)
-from projections.lifecycle.verifying import (
-    ViewVerdict as ViewVerdict,
-    verify as verify,
-)
+from projections.lifecycle.rebuild import rebuild as rebuild
+from projections.lifecycle.verifying import ViewVerdict as ViewVerdict, verify as verify
 from projections.spark.archive.archiver import ArchiveMetrics as ArchiveMetrics
 from projections.lifecycle.follower import Follower as Follower
 from projections.lifecycle.metrics import RunMetrics as RunMetrics
@@ -59,16 +34,8 @@ from projections.lifecycle.runner import (
     open_runner as open_runner,
 )
 from projections.lifecycle.waiting import AppliedVersions as AppliedVersions
-from projections.spark.archive.archiver import (
-    Archiver as Archiver,
-    open_archiver as open_archiver,
-)
-from projections.spark.archive.verifying import (
-    ArchiveVerdict as ArchiveVerdict,
-    release_topic as release_topic,
-    verify_archive as verify_archive,
-)
-from projections.spark.live.incremental import BatchReport as BatchReport
+from projections.spark.archive.archiver import open_archiver as open_archiver
+from projections.spark.archive.verifying import release_topic as release_topic, verify_archive as verify_archive
 from projections.spark.session import open_session as open_session
 from projections.spark.timing.joins import (
     join_as_of as join_as_of,
@@ -76,7 +43,7 @@ from projections.spark.timing.joins import (
 )
 from projections.spark.timing.matching import match_pattern as match_pattern
 from projections.spark.timing.windowing import sliding as sliding
-from projections.spark.views.as_of import as_of as as_of
+from projections.spark.views.as_of import join_versions as join_versions
 from projections.spark_settings import SparkSettings as SparkSettings
 from projections.declaring.sql_views import sql_view as sql_view
 from projections.declaring.streams import Stream as Stream
@@ -89,10 +56,7 @@ from projections.declaring.timing.operands import (
     previous as previous,
     rows_of as rows_of,
 )
-from projections.declaring.timing.patterns import (
-    Pattern as Pattern,
-    label as label,
-)
+from projections.declaring.timing.patterns import label as label
 from projections.declaring.timing.promises import (
     Reach as Reach,
     Retain as Retain,
@@ -104,5 +68,6 @@ from projections.declaring.timing.windows import (
     session as session,
     tumbling as tumbling,
 )
-from projections.declaring.views import View as View
 from projections.declaring.view_decorator import view as view
+from projections.spark.archive.archiver import Archiver as Archiver
+from projections.spark.live.incremental import BatchReport as BatchReport

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from cdc import compare
+from cdc import compare_tables
 from eventstore import Dispatcher, RecordedEvent, Subscription
 from factfold.stack import LocalStack, StackInfo, spark_jars, start_lightly
 from projections import ComparedGroup, Environment, branch_counts, rebuild, verify
@@ -316,7 +316,7 @@ def _change_a_customer(story: Story, road: Road) -> None:
 def _compare(story: Story, road: Road) -> None:
     """Hold the captured rows against their source; SystemExit where they differ."""
     with story.step("captured rows compared with their source"), ComparedGroup(road.views_url, shop_views) as group:
-        comparisons = compare(road.engine, road.rows, group.tables, road.settings)
+        comparisons = compare_tables(road.engine, road.rows, group.tables, road.settings)
     story.facts["compared"] = {one.table: {"rows": one.source_rows, "equal": one.equal} for one in comparisons}
     for one in comparisons:
         if not one.equal:

@@ -47,7 +47,7 @@ _STILL: Final = (
 _STATELESS: Final = "not compared: no state of the groups is made from it"
 
 
-def compare(
+def compare_tables(
     engine: Engine,
     source: PostgresSource,
     states: Sequence[StateTable],
@@ -72,6 +72,10 @@ def compare(
         repair: Let the connector read differing rows again, and compare them once more.
         on_progress: Is called as the comparison goes on.
 
+    Returns:
+        For each table and state: `equal`, the keys in `missing`, `extra`, `differing` and `changing`, the `faults` of
+        the tables, the columns in `not_compared`, and how many keys were `repaired`.
+
     Raises:
         InvalidConnector: A table is not captured.
         SourceNotReady: The source database lacks something.
@@ -79,7 +83,7 @@ def compare(
 
     Examples:
         >>> with ComparedGroup(views_url, shop_views) as states:
-        ...     comparisons = compare(engine, rows, states.tables, settings)
+        ...     comparisons = compare_tables(engine, rows, states.tables, settings)
         >>> [comparison.table for comparison in comparisons if not comparison.equal]
         []
     """

@@ -212,7 +212,7 @@ def _table_of(connection: Connection, state: StateTable) -> str:
     if not table:
         raise SourceNotReady(
             f"no table of the file is captured under topic {state.topic!r}",
-            remedy="capture it in this file: cdc.capture(engine, model, topic=…)",
+            remedy="capture it in this file: cdc.capture_table(engine, model, topic=…)",
             place=state.place,
         )
     return str(table)

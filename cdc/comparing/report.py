@@ -21,7 +21,7 @@ class ComparisonProgress:
     Examples:
         >>> def show(progress: ComparisonProgress) -> None:
         ...     print(progress.table, progress.step, progress.rows, progress.total)
-        >>> comparisons = compare(engine, rows, states.tables, settings, on_progress=show)
+        >>> comparisons = compare_tables(engine, rows, states.tables, settings, on_progress=show)
     """
 
     table: str
@@ -50,7 +50,7 @@ class TableComparison:
         unrepaired: Why a repair left the other keys.
 
     Examples:
-        >>> (customers,) = compare(engine, rows, states.tables, settings, tables=["public.customers"])
+        >>> (customers,) = compare_tables(engine, rows, states.tables, settings, tables=["public.customers"])
         >>> customers.equal, customers.missing, customers.differing
         (False, (('17',),), (('42',),))
     """

@@ -24,10 +24,10 @@ _FRACTION = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class Connector(Protocol):
-    """A connector as `apply` needs it.
+    """A connector as `apply_connector` needs it.
 
     Examples:
-        >>> connectors: tuple[Connector, ...] = load("connectors.toml")
+        >>> connectors: tuple[Connector, ...] = load_connectors("connectors.toml")
         >>> [connector.name for connector in connectors]
         ['shop_tables', 'shop_outbox']
     """
@@ -52,7 +52,7 @@ class Connector(Protocol):
 
 
 def setting(value: Value | float) -> str:
-    """Spell a value as Connect does: it stores and returns text, which `apply` compares."""
+    """Spell a value as Connect does: it stores and returns text, which `apply_connector` compares."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -47,7 +47,7 @@ class DebeziumConnector(DeclaredConnector):
         return True
 
     def check_source(self, engine: Engine) -> None:
-        """Refuse: Factfold looks into PostgreSQL sources only, and `apply` without `source` looks into none."""
+        """Refuse: Factfold looks into PostgreSQL only, and `apply_connector` without `source` looks into none."""
         raise InvalidConnector(
             f"connector {self.name!r} captures from {self.DATABASE}, and Factfold looks into PostgreSQL only",
             remedy="apply it without source. The database's own checks are in the how-to page declare-connectors",

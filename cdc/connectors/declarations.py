@@ -62,7 +62,7 @@ _TRANSFORMS: Final = {
 _NESTED: Final = {"encoding": _ENCODINGS, "when": _PREDICATES, "transforms": _TRANSFORMS}
 
 
-def load(path: str | Path) -> tuple[Connector, ...]:
+def load_connectors(path: str | Path) -> tuple[Connector, ...]:
     """Return the connectors that a TOML file declares, in its order.
 
     Raises:
@@ -70,8 +70,8 @@ def load(path: str | Path) -> tuple[Connector, ...]:
         InvalidIdentifier: A name is wrong.
 
     Examples:
-        >>> for connector in load("connectors.toml"):
-        ...     apply(client, connector)
+        >>> for connector in load_connectors("connectors.toml"):
+        ...     apply_connector(client, connector)
     """
     require_type(path, (str, Path), "path", takes="the path of a TOML file")
     file = Path(path)

@@ -121,8 +121,8 @@ class ApicurioAvro(_WithSchemas):
     The worker needs Apicurio's converter (apicurio-registry-distro-connect-converter 3.0.9) in its plug-in path. Ids
     are content ids, which the same registry also serves under `/apis/ccompat/v7/schemas/ids/…`.
 
-    The converter writes a column's DEFAULT in place of a NULL. With the source, `apply`, `plan` and `factfold cdc
-    doctor` refuse a captured table that has a nullable column with a DEFAULT. Without the source they cannot see it.
+    The converter writes a column's DEFAULT in place of a NULL. With the source, `apply_connector`, `plan_connectors`
+    and `factfold cdc doctor` refuse a captured table that has a nullable column with a DEFAULT.
 
     Attributes:
         registry_url: The registry's own interface as the worker sees it, without a login.

@@ -84,7 +84,7 @@ class PostgresConnector(LoginConnector):
 
         Heartbeats alone do not move it (the log of a busy database piled up behind a quiet table), a
         heartbeat table needs write rights; a logical message (PostgreSQL 14) needs neither table nor right.
-        It also shows `apply` that the whole way works.
+        It also shows `apply_connector` that the whole way works.
         """
         return {
             "heartbeat.action.query": f"SELECT pg_logical_emit_message(false, '{MARK_PREFIX}', '')",

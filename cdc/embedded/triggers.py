@@ -36,7 +36,7 @@ _NEXT: Final = (
 _NOW_MS: Final = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
 
 
-def capture(engine: Engine, model: Any, *, topic: str) -> bool:
+def capture_table(engine: Engine, model: Any, *, topic: str) -> bool:
     """Publish every change of a SQLite table from now on. Its current rows come first, as a snapshot.
 
     Calling it again changes nothing and returns False, unless columns or triggers differ: then the table is captured
@@ -55,7 +55,7 @@ def capture(engine: Engine, model: Any, *, topic: str) -> bool:
         StoreUnavailable: The file is locked.
 
     Examples:
-        >>> capture(engine, Customer, topic="shop.public.customers")
+        >>> capture_table(engine, Customer, topic="shop.public.customers")
         True
     """
     require_like(engine, "dialect", "engine", takes="an Engine of SQLAlchemy")
@@ -86,7 +86,7 @@ def read_again(connection: Connection, table: str, *, where: str, values: Collec
     if trigger is None:
         raise SourceNotReady(
             f"table {table!r} is no longer captured: its triggers are missing",
-            remedy="capture it again, which reads all of its rows: cdc.capture(engine, model, topic=…)",
+            remedy="capture it again, which reads all of its rows: cdc.capture_table(engine, model, topic=…)",
             place=table,
         )
     made = trigger[trigger.rindex(f"INSERT INTO {_CHANGES} ") :]

@@ -14,8 +14,6 @@ from cdc.source.catalogue import ReplicationSlot, clock, slot_facts, typed_error
 from cdc.source.oversized_rows import advice_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from sqlalchemy import Engine
 
     from cdc.connect.client import ConnectClient
@@ -37,7 +35,7 @@ class ConnectorHealth:
         advice: For a row that is larger than a request: its tables, the SQL that finds it, the remedy.
 
     Examples:
-        >>> current = health(client, rows, source=engine)
+        >>> (current,) = connector_health(client, rows, source=engine)
         >>> current.well, current.last_event_age, current.slot.lag_bytes
         (True, 3.2, 1216)
     """
@@ -49,41 +47,32 @@ class ConnectorHealth:
     advice: tuple[str, ...] = ()
 
 
-def health(client: ConnectClient, connector: Connector | str, *, source: Engine | None = None) -> ConnectorHealth:
-    """Return the health of a connector, and change nothing.
+def connector_health(
+    client: ConnectClient, *connectors: Connector | str, source: Engine | None = None
+) -> tuple[ConnectorHealth, ...]:
+    """Return the health of connectors in their order, by default of all of the cluster by name. Nothing is changed.
 
     Args:
         client: The worker.
-        connector: The connector or its name.
-        source: An engine of its database, for the replication slot.
+        *connectors: The connectors or their names.
+        source: An engine of their database, for the replication slots.
+
+    Returns:
+        `well`, `status`, `slot`, `last_event_age` in seconds and `advice` of each connector.
 
     Raises:
-        UnknownConnector: Connect does not know it, or has no state of it yet.
+        UnknownConnector: Connect does not know one, or has no state of it yet.
         SourceNotReady: The source cannot be asked.
         ConnectUnavailable: No worker answered.
 
     Examples:
-        >>> health(client, rows, source=engine).well
-        True
-    """
-    name = connector if isinstance(connector, str) else connector.name
-    status = client.status(name)
-    return _health(client, status, client.config(name), source=source)
-
-
-def healths(
-    client: ConnectClient, names: Iterable[str] | None = None, *, source: Engine | None = None
-) -> tuple[ConnectorHealth, ...]:
-    """Return the health of several connectors in their order, by default of all, by name. See `health`.
-
-    Examples:
-        >>> [one.status.name for one in healths(client, source=engine) if not one.well]
+        >>> [one.status.name for one in connector_health(client, source=engine) if not one.well]
         []
     """
-    if names is not None:
-        return tuple(health(client, name, source=source) for name in names)
-    overview = client.overview().values()
-    return tuple(_health(client, status, info.config, source=source) for info, status in overview)
+    if not connectors:
+        return tuple(_health(client, status, info.config, source=source) for info, status in client.overview().values())
+    names = [one if isinstance(one, str) else one.name for one in connectors]
+    return tuple(_health(client, client.status(name), client.config(name), source=source) for name in names)
 
 
 def _health(

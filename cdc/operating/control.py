@@ -39,7 +39,7 @@ TIMEOUT: Final = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What `apply` did, and the connector's status afterwards.
+    """What `apply_connector` did, and the connector's status afterwards.
 
     Attributes:
         created: The connector is new.
@@ -49,7 +49,7 @@ class Applied:
         notes: What was not done: rows that a table had before a running connector captured it are not read.
 
     Examples:
-        >>> applied = apply(client, rows, source=engine)
+        >>> applied = apply_connector(client, rows, source=engine)
         >>> applied.created, applied.status.running, applied.notes
         (True, True, ())
     """
@@ -73,14 +73,14 @@ def _declared(connector: Connector) -> tuple[str, dict[str, str]]:
     return connector.name, {"name": connector.name, **connector.config()}
 
 
-def apply(
+def apply_connector(
     client: ConnectClient,
     connector: Connector,
     *,
     source: Engine | None = None,
     settings: Settings | None = None,
     timeout: float = TIMEOUT,
-    until: Until = Until.STREAMING,
+    until: Until = "streaming",
 ) -> Applied:
     """Bring a connector to its declared configuration, restart what FAILED, and wait until it works.
 
@@ -95,7 +95,7 @@ def apply(
         settings: The settings of the brokers. With `source`, a topic that ends with an event of another store is
             refused.
         timeout: Seconds for the whole call.
-        until: What to wait for.
+        until: `running` is Connect's word alone. `streaming` is an offset after the first snapshot, or 3 s without any.
 
     Raises:
         SourceNotReady: The source database lacks something.
@@ -106,7 +106,7 @@ def apply(
         ForeignRecord: A topic of the outbox has events of another store. BrokerUnreachable: no broker answered.
 
     Examples:
-        >>> apply(ConnectClient("http://connect:8083"), source, source=engine).status.running
+        >>> apply_connector(ConnectClient("http://connect:8083"), source, source=engine).status.running
         True
     """
     name, declared = _declared(connector)
@@ -135,13 +135,13 @@ def apply(
     return Applied(name, status, changed=changed, resumed=resumed, restarted=restarted, notes=notes)
 
 
-def restart(
+def restart_connector(
     client: ConnectClient,
     name: str,
     *,
     source: Engine | None = None,
     timeout: float = TIMEOUT,
-    until: Until = Until.STREAMING,
+    until: Until = "streaming",
 ) -> ConnectorStatus:
     """Restart a connector and its tasks, whatever their state, and wait until they work.
 
@@ -150,10 +150,10 @@ def restart(
         name: The connector.
         source: An engine of its database. A mark is then written there, and must come out of the connector.
         timeout: Seconds for the whole call.
-        until: What to wait for.
+        until: What to wait for, as in `apply_connector`.
 
     Examples:
-        >>> restart(client, rows.name, source=engine).running
+        >>> restart_connector(client, rows.name, source=engine).running
         True
     """
     watch = _watch(client, name, client.config(name), until=until, source=source, timeout=timeout)
@@ -163,7 +163,7 @@ def restart(
     return watch.until_there(before, content_after=CONTENT_SECONDS)
 
 
-def move(client: ConnectClient, name: str, state: State, *, timeout: float = TIMEOUT) -> ConnectorStatus:
+def set_connector_state(client: ConnectClient, name: str, state: State, *, timeout: float = TIMEOUT) -> ConnectorStatus:
     """Bring a connector to RUNNING, PAUSED or STOPPED, and wait until it and all its tasks are.
 
     Raises:
@@ -173,7 +173,7 @@ def move(client: ConnectClient, name: str, state: State, *, timeout: float = TIM
         InvalidConnector: There is no such state.
 
     Examples:
-        >>> move(client, rows.name, "PAUSED").state
+        >>> set_connector_state(client, rows.name, "PAUSED").state
         'PAUSED'
     """
     if state not in get_args(State):
@@ -188,7 +188,7 @@ def move(client: ConnectClient, name: str, state: State, *, timeout: float = TIM
     if state == PAUSED:
         client.pause(name)
         return deadline.wait(lambda: _seen(client, name, deadline, _is_paused), goal="paused")
-    watch = _watch(client, name, client.config(name), until=Until.RUNNING, source=None, timeout=timeout)
+    watch = _watch(client, name, client.config(name), until="running", source=None, timeout=timeout)
     client.resume(name)
     return watch.until_there((), content_after=0.0)
 
@@ -211,13 +211,13 @@ def reset_offsets(client: ConnectClient, name: str, *, timeout: float = TIMEOUT)
 
     Examples:
         >>> reset_offsets(client, rows.name)
-        >>> apply(client, rows, source=engine).resumed
+        >>> apply_connector(client, rows, source=engine).resumed
         True
     """
     _forget(client, name, Deadline(name, timeout))
 
 
-def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: float = TIMEOUT) -> bool:
+def delete_connector(client: ConnectClient, name: str, *, forget: bool = False, timeout: float = TIMEOUT) -> bool:
     """Delete a connector and wait until Connect has deleted it. Return False if there was none.
 
     Its topics and the replication slot stay. A slot without a reader retains the source's log: drop it with `drop_slot`
@@ -230,7 +230,7 @@ def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: f
         timeout: Seconds for the whole call.
 
     Examples:
-        >>> delete(client, rows.name)
+        >>> delete_connector(client, rows.name)
         True
     """
     deadline = Deadline(name, timeout)
@@ -243,16 +243,6 @@ def delete(client: ConnectClient, name: str, *, forget: bool = False, timeout: f
         client.delete(name)
     deadline.wait(lambda: None if name in client.connectors() else True, goal="gone")
     return True
-
-
-def statuses(client: ConnectClient) -> tuple[ConnectorStatus, ...]:
-    """Return the status of every connector of the cluster, by name. A connector without a status yet is left out.
-
-    Examples:
-        >>> [status.name for status in statuses(client) if not status.running]
-        []
-    """
-    return tuple(status for _, status in client.overview().values())
 
 
 def wait_for_worker(client: ConnectClient, *, timeout: float = TIMEOUT) -> None:
@@ -278,13 +268,7 @@ def not_ready(client: ConnectClient, health: WorkerHealth) -> ConnectUnavailable
 
 
 def _watch(
-    client: ConnectClient,
-    name: str,
-    config: Mapping[str, str],
-    *,
-    until: Until,
-    source: Engine | None,
-    timeout: float,
+    client: ConnectClient, name: str, config: Mapping[str, str], *, until: Until, source: Engine | None, timeout: float
 ) -> Watch:
     deadline, idle = Deadline(name, timeout), may_be_idle(config)
     return Watch(client, name, until=until, source=source, deadline=deadline, may_be_idle=idle)
@@ -308,7 +292,7 @@ def _create(client: ConnectClient, connector: Connector, watch: Watch, source: E
         # are not ours to forget, and only an existing connector can forget them: that one stays, FAILED.
         if before:
             raise
-        delete(client, name, forget=True)
+        delete_connector(client, name, forget=True)
         if slot is None or (source is not None and (had_slot or _is_dropped(source, slot))):
             raise
         raise _with_slot(error, slot) from error

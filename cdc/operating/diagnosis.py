@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from eventstore.settings import Settings
 
 
-def diagnose(
+def diagnose_connector(
     connector: Connector,
     *,
     source: Engine | None = None,
@@ -50,8 +50,11 @@ def diagnose(
         settings: The settings of the brokers. The topics of an outbox are read from its database.
         models: Models that projection groups declare over the topics. Their columns are compared with the source's.
 
+    Returns:
+        Findings with `severity`, `check`, `result` and `remedy`.
+
     Examples:
-        >>> findings = diagnose(rows, source=engine, client=client, settings=settings)
+        >>> findings = diagnose_connector(rows, source=engine, client=client, settings=settings)
         >>> [finding.result for finding in findings if finding.severity is Severity.ERROR]
         []
     """

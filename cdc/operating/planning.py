@@ -1,4 +1,4 @@
-"""What `apply` would do: declared connectors held against those that run, setting by setting, secrets masked."""
+"""What `apply_connector` would do: declared connectors held against running ones, by setting, secrets masked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SettingChange:
     """A setting as it runs and as it is declared, None if it is missing. Secrets are masked.
 
     Examples:
-        >>> for change in plan(client, [rows])[0].changes:
+        >>> for change in plan_connectors(client, [rows])[0].changes:
         ...     print(change.key, change.running, change.declared)
         heartbeat.interval.ms 1000 5000
     """
@@ -44,18 +44,18 @@ class SettingChange:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What `apply` would do with one connector.
+    """What `apply_connector` would do with one connector.
 
     Attributes:
         action: What it would do. "restart": the configuration is as declared, and a part FAILED. "resume": it is paused
-            or stopped. "undeclared": it runs and is not declared, and `apply` leaves it alone.
+            or stopped. "undeclared": it runs and is not declared, and `apply_connector` leaves it alone.
         changes: The settings that differ.
         state: The current state of connector and tasks, None without one.
-        notes: What `apply` will not do.
-        problems: What the source lacks, which stops `apply`.
+        notes: What `apply_connector` will not do.
+        problems: What the source lacks, which stops `apply_connector`.
 
     Examples:
-        >>> (planned,) = plan(client, [rows])
+        >>> (planned,) = plan_connectors(client, [rows])
         >>> planned.action, planned.is_no_op, planned.state
         ('keep', True, 'RUNNING, task 0 RUNNING')
     """
@@ -69,21 +69,28 @@ class Plan:
 
     @property
     def is_no_op(self) -> bool:
-        """Whether `apply` would change nothing."""
+        """Whether `apply_connector` would change nothing."""
         return self.action in ("keep", "undeclared")
 
 
-def plan(client: ConnectClient, connectors: Iterable[Connector], *, source: Engine | None = None) -> tuple[Plan, ...]:
+def plan_connectors(
+    client: ConnectClient, connectors: Iterable[Connector], *, source: Engine | None = None
+) -> tuple[Plan, ...]:
     """Compare declared connectors with those of the cluster, in the order given, then undeclared ones by name.
 
     Nothing is changed. With `source`, an engine of their database, the plan reports what the source lacks.
+
+    Returns:
+        `name` and `action` of each connector: create, change, restart, resume, keep or undeclared. `changes` are the
+        settings that differ, `state` the current state, `notes` what stays undone, and `problems` what stops
+        `apply_connector`.
 
     Raises:
         ConnectUnavailable: No worker answered.
         ConnectRejected: A worker refused.
 
     Examples:
-        >>> for planned in plan(client, [rows], source=engine):
+        >>> for planned in plan_connectors(client, [rows], source=engine):
         ...     print(planned.name, planned.action)
         shop_tables create
     """

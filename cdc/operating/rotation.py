@@ -19,7 +19,7 @@ from cdc.connect.status import PAUSED, STOPPED, ConnectorStatus
 from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.connectors.secrets import is_reference, replace_secrets, revealed
 from cdc.errors import ConnectRejected, InvalidConnector
-from cdc.operating.control import TIMEOUT, move, restart
+from cdc.operating.control import TIMEOUT, restart_connector, set_connector_state
 from cdc.source.catalogue import server_facts, typed_errors
 from cdc.source.grants import set_password
 
@@ -228,6 +228,6 @@ def _use(client: ConnectClient, login: _Login, *, source: Engine | None, timeout
         return client.status(login.name)
     if login.state == PAUSED:
         # Its task holds the old password: without it, the task that comes with the resumption reads the new one.
-        move(client, login.name, STOPPED, timeout=timeout)
-        return move(client, login.name, PAUSED, timeout=timeout)
-    return restart(client, login.name, source=source, timeout=timeout)
+        set_connector_state(client, login.name, STOPPED, timeout=timeout)
+        return set_connector_state(client, login.name, PAUSED, timeout=timeout)
+    return restart_connector(client, login.name, source=source, timeout=timeout)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from cdc.connect.failures import remedy_for, short_trace
 from cdc.connect.status import RUNNING, ConnectorStatus, SourceOffset
@@ -26,24 +25,8 @@ _MARK_SECONDS: Final = 0.5
 TASKLESS_SECONDS: Final = 15.0
 
 T = TypeVar("T")
+Until = Literal["running", "streaming"]
 Offsets = tuple[SourceOffset, ...]
-
-
-class Until(Enum):
-    """What to wait for.
-
-    RUNNING: Connect reports it, which tasks reach before they have tried anything. STREAMING: the initial snapshot has
-    ended, and a mark in the source's log came out of the connector as a committed offset. Without a connection to the
-    source, only a connector's own heartbeats are marks. Debezium has none between a restart and the next change: then 3
-    s of RUNNING are enough.
-
-    Examples:
-        >>> apply(client, rows, until=Until.RUNNING).status.running
-        True
-    """
-
-    RUNNING = "running"
-    STREAMING = "streaming"
 
 
 class Watch:
@@ -85,7 +68,7 @@ class Watch:
             content = self._source is None and self._running_for() >= content_after
             return status if content or self._proven(before) else None
 
-        return self.deadline.wait(there, goal=self._until.value)
+        return self.deadline.wait(there, goal=self._until)
 
     def _look(self) -> ConnectorStatus | None:
         status = status_of(self._client, self._name)
@@ -115,7 +98,7 @@ class Watch:
         return 0.0 if self._taskless_since is None else time.monotonic() - self._taskless_since
 
     def _proven(self, before: Offsets) -> bool:
-        if self._until is Until.RUNNING:
+        if self._until == "running":
             return True
         if self._source is not None and time.monotonic() - self._marked_at > _MARK_SECONDS:
             mark_source(self._source)

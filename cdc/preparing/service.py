@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from cdc.connectors.outbox import OutboxSource
 from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.errors import InvalidConnector
-from cdc.operating.control import TIMEOUT, apply, wait_for_worker
-from cdc.operating.planning import plan
+from cdc.operating.control import TIMEOUT, apply_connector, wait_for_worker
+from cdc.operating.planning import plan_connectors
 from cdc.operating.rotation import first_of_each
 from cdc.operating.topics import require_own_topics, stores_of, topic_specs
 from cdc.preparing.databases import Categories, Database, LoginRole, OwnTables, StoreTables
@@ -54,7 +54,7 @@ class Service:
         timeout: Seconds for each connector.
 
     Examples:
-        >>> connectors, worker = load("connectors.toml"), ConnectClient("http://connect:8083")
+        >>> connectors, worker = load_connectors("connectors.toml"), ConnectClient("http://connect:8083")
         >>> service = Service(connectors=connectors, source=engine, worker=worker, settings=Settings())
     """
 
@@ -92,7 +92,7 @@ def prepare_service(
 
     Examples:
         >>> service = cdc.Service(
-        ...     connectors=cdc.load("connectors.toml"), source=engine, worker=client, settings=Settings()
+        ...     connectors=cdc.load_connectors("connectors.toml"), source=engine, worker=client, settings=Settings()
         ... )
         >>> cdc.prepare_service(service, on_step=print)
     """
@@ -214,12 +214,14 @@ class RunningConnector(Step):
     def look(self) -> str:
         """See `Step`."""
         wait_for_worker(self._worker, timeout=self._timeout)
-        planned, *_ = plan(self._worker, [self._connector])
+        planned, *_ = plan_connectors(self._worker, [self._connector])
         return "" if planned.is_no_op else _ACTIONS[planned.action]
 
     def make(self) -> None:
         """See `Step`."""
-        apply(self._worker, self._connector, source=self._source, settings=self._settings, timeout=self._timeout)
+        apply_connector(
+            self._worker, self._connector, source=self._source, settings=self._settings, timeout=self._timeout
+        )
 
 
 _ACTIONS = {

@@ -133,7 +133,7 @@ def drop_slot(engine: Engine, slot: str, *, timeout: float = 15.0) -> bool:
     the slot is still being read.
 
     Examples:
-        >>> delete(client, rows.name, forget=True)
+        >>> delete_connector(client, rows.name, forget=True)
         True
         >>> drop_slot(engine, rows.slot)
         True

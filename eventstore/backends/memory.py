@@ -307,7 +307,7 @@ class MemoryEventStore(StoredStreams, Closing):
         """Return a stream's aggregate snapshot, None without one."""
         return self._snapshots.get(stream)
 
-    def keep_snapshot(self, snapshot: AggregateSnapshot) -> None:
+    def save_snapshot(self, snapshot: AggregateSnapshot) -> None:
         """Store an aggregate snapshot, unless a newer one of the same shape exists."""
         with self._lock:
             known = self._snapshots.get(snapshot.stream)
@@ -327,7 +327,7 @@ class MemoryEventStore(StoredStreams, Closing):
         """Return that no reader waits: appended events are visible at once."""
         return FenceStatus(waiting=0, age=0.0, holder=None)
 
-    def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
+    def backlog(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
         """Return how many events of a category come after a position, and the time of the first of them."""
         events = self._present(after, category)
         return len(events), events[0].time if events else None

@@ -2,7 +2,3 @@
 
 The room imports event types, topics, the inbox and the transactions of backends. It never knows Kafka.
 """
-
-from eventstore.exports import exports
-
-__getattr__, __dir__, __all__ = exports(__name__, __file__)

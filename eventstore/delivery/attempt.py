@@ -139,8 +139,8 @@ class Attempt:
         self._runner, self._halt, self._around = parts.runner, parts.halt, parts.around
         self._handler = parts.runner.called(parts.subscription.handler)
         self._signature = parts.subscription.signature
-        self._keeps_inbox = parts.subscription.keeps_inbox
-        self._keeps_place = parts.subscription.keeps_place
+        self._keeps_inbox = parts.subscription.effectively_once
+        self._keeps_place = parts.subscription.stores_place
         self._calls = calls
         self._at_hand: list[_Pending] = []
         self._left: list[_Pending] = []

@@ -159,7 +159,7 @@ class Settling:
             attempts=failure.attempts,
             time=datetime.now(UTC),
         )
-        after = None if failure.hopeless else self._subscription.put_off(arrival.retries)
+        after = None if failure.hopeless else self._subscription.retry_delay(arrival.retries)
         if after is None:
             self._attempt.bury(arrival, lambda: self._source.dead_letter(letter), dead=True)
             self._warn("dead letter", [arrival], failure.cause, attempts=failure.attempts)

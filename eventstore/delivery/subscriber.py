@@ -120,7 +120,7 @@ class Subscriber(Closing):
             self._going.wait(min(timeout, _GLANCE_SECONDS))
             return self._last
         arrivals = self._source.poll(timeout)
-        if arrivals and self._subscription.takes_first:
+        if arrivals and self._subscription.at_most_once:
             arrivals = self._source.take(arrivals)
         if arrivals:
             self._halt.clear()
@@ -141,7 +141,7 @@ class Subscriber(Closing):
         self._going.set()
 
     def lag(self) -> Lag:
-        """Return how far the group is behind."""
+        """Return how far the group is behind: `records` and `seconds`, and both by partition in `partitions`."""
         return self._source.lag()
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class Subscriber(Closing):
         self._total.add(self._last)
         settled = self._lanes.settled(arrivals)
         self._unsettled = len(arrivals) - settled
-        if settled and not self._subscription.takes_first:
+        if settled and not self._subscription.at_most_once:
             self._source.acknowledge(arrivals[:settled])
         return arrivals[settled:]
 
@@ -231,12 +231,12 @@ class Subscriber(Closing):
 
     @property
     def _comes(self) -> str:
-        return "what was at hand is lost" if self._subscription.takes_first else "the record arrives again"
+        return "what was at hand is lost" if self._subscription.at_most_once else "the record arrives again"
 
     def _forget(self, lane: Lane, arrival: Arrival) -> None:
         """Let the inbox forget old events, now and then; goes on after the next batch where there are many."""
         now = time.monotonic()
-        if lane.inbox is None or not self._subscription.keeps_inbox or now < self._forgets_at:
+        if lane.inbox is None or not self._subscription.effectively_once or now < self._forgets_at:
             return
         lane.calls.begin(FORGET, arrival)
         try:
@@ -266,7 +266,7 @@ def _inbox(subscription: Subscription[..., Any], engine: Engine | None) -> Inbox
 
 def _prepare(inbox: Inbox, subscription: Subscription[..., Any]) -> None:
     inbox.check_engine()
-    if subscription.keeps_inbox:
+    if subscription.effectively_once:
         inbox.create_tables()
 
 

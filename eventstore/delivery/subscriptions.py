@@ -200,24 +200,24 @@ class Subscription(Generic[P, R]):
             return list(self.topics)
         return sorted(name for name in existing if re.fullmatch(self.pattern, name) and not is_of_a_group(name))
 
-    def put_off(self, retries: int) -> timedelta | None:
+    def retry_delay(self, retries: int) -> timedelta | None:
         """Return how long a failed record waits after so many retries, None if it is given up."""
         if self.share:
             return timedelta(0) if retries + 1 < self.deliveries else None
         return self.retry[retries] if retries < len(self.retry) else None
 
     @property
-    def takes_first(self) -> bool:
+    def at_most_once(self) -> bool:
         """Whether records are taken as done before they are handled."""
         return self.guarantee == AT_MOST_ONCE
 
     @property
-    def keeps_place(self) -> bool:
+    def stores_place(self) -> bool:
         """Whether the place in the log is stored in the handler's own transaction. With parallel handlers it is not."""
         return self.signature.tx and self.parallel == 1
 
     @property
-    def keeps_inbox(self) -> bool:
+    def effectively_once(self) -> bool:
         """Whether events are remembered so that a repeated one is not handled again."""
         return self.guarantee == EFFECTIVELY_ONCE
 
@@ -339,13 +339,14 @@ def _mistakes(declared: Subscription[..., Any]) -> list[tuple[str, str]]:
     checks = [
         (declared.guarantee in get_args(Guarantee), f"guarantee {declared.guarantee!r} is not known",
          "choose effectively-once, at-least-once or at-most-once"),
-        (not (declared.takes_first and declared.signature.tx), "at most once with a transaction is not possible: it "
+        (not (declared.at_most_once and declared.signature.tx), "at most once with a transaction is not possible: it "
          "would lose events for nothing", "choose effectively-once"),
-        (not (declared.takes_first and declared.signature.many), "at most once with a list of events is not possible: "
+        (not (declared.at_most_once and declared.signature.many), "at most once with a list of events is not possible: "
          "a list that fails is handed over again in parts", "take one event, or choose at-least-once"),
-        (not declared.takes_first or (declared.attempts == 1 and not declared.retry),
+        (not declared.at_most_once or (declared.attempts == 1 and not declared.retry),
          "at most once with further attempts is not possible", "leave out attempts and retry, or choose at-least-once"),
-        (declared.signature.tx or not declared.keeps_inbox, "effectively once without a transaction is not possible",
+        (declared.signature.tx or not declared.effectively_once,
+         "effectively once without a transaction is not possible",
          "take `tx: Connection` and write through it, or choose at-least-once"),
         (_is_start(declared.start), f"start {declared.start!r} is not a place",
          "use beginning, end, an aware datetime, or {partition: offset}"),
@@ -368,8 +369,8 @@ def _mistakes(declared: Subscription[..., Any]) -> list[tuple[str, str]]:
          "use 1 or more"),
         (declared.parallel == 1 or not declared.retry, "parallel handlers keep the order within a stream, and "
          "retry gives it up", "leave out retry, or parallel"),
-        (declared.parallel == 1 or not declared.takes_first, "parallel handlers are not at most once: what one of them "
-         "has done before another fails arrives again", "choose at-least-once or effectively-once"),
+        (declared.parallel == 1 or not declared.at_most_once, "parallel handlers are not at most once: what one of "
+         "them has done before another fails arrives again", "choose at-least-once or effectively-once"),
         (_are_delays(declared.retry), f"retry {declared.retry!r} is no list of times to wait",
          "use a list of timedeltas above zero: retry=[timedelta(seconds=10), timedelta(minutes=5)]"),
         (declared.intake is None or declared.intake >= _LEAST_INTAKE, f"intake {declared.intake!r} is below a fetch",
@@ -386,7 +387,7 @@ def _mistakes(declared: Subscription[..., Any]) -> list[tuple[str, str]]:
 
 def _of_queue(declared: Subscription[..., Any]) -> list[tuple[bool, str, str]]:
     return [
-        (not declared.takes_first, "a queue is not at most once: its broker delivers again what was not acknowledged",
+        (not declared.at_most_once, "a queue is not at most once: its broker delivers again what was not acknowledged",
          "choose at-least-once or effectively-once"),
         (1 <= declared.deliveries < MOST_DELIVERIES, f"deliveries {declared.deliveries!r} is no such number",
          f"use 1 to {MOST_DELIVERIES - 1}: a broker drops records after {MOST_DELIVERIES}"),

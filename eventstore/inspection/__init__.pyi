@@ -1,9 +1,6 @@
 from eventstore.backends.sql.replaying import (
     Replay as Replay,
 )
-from eventstore.inspection.entries import (
-    Entry as Entry,
-)
 from eventstore.inspection.selection import (
     Selection as Selection,
 )

@@ -45,7 +45,7 @@ class StoreLog:
         return self._last(selection, limit, before=None)
 
     def read(self, selection: Selection) -> Iterator[Entry]:
-        """Yield every event of a selection in store order. Raises the errors of `last`."""
+        """Yield each event of a selection in store order: `place`, `time` and `data`. Raises the errors of `last`."""
         return map(self.entry, self._store.read_selected(selection))
 
     def follow(self, selection: Selection, *, limit: int, stop: Event) -> Iterator[Entry]:

@@ -12,7 +12,7 @@ from eventstore.topics import SCHEMAS_TOPIC
 
 
 def read_schemas(settings: Settings, *, topic: str = SCHEMAS_TOPIC) -> dict[int, RegisteredSchema]:
-    """Return every committed schema by its id; TopicMissing before the first `apply`, BrokerUnreachable.
+    """Return every committed schema by its id; TopicMissing before the first `apply_connector`, BrokerUnreachable.
 
     SchemaConflict where two registries, or one that has forgotten, gave one id to two schemas.
     """

@@ -1,17 +1,10 @@
-from eventstore.metrics.families import (
-    Family as Family,
-    Kind as Kind,
-    Metrics as Metrics,
-    RunnerMetrics as RunnerMetrics,
-)
 from eventstore.metrics.runners import (
     ProcessMetrics as ProcessMetrics,
     RelayMetrics as RelayMetrics,
     SubscriptionMetrics as SubscriptionMetrics,
 )
 from eventstore.metrics.serving import (
-    MetricsPortTaken as MetricsPortTaken,
-    looking as looking,
+    refreshing as refreshing,
     serve_metrics as serve_metrics,
     write_metrics as write_metrics,
 )

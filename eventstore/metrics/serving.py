@@ -77,7 +77,7 @@ def write_metrics(metrics: Metrics, path: str) -> None:
 
 
 @contextmanager
-def looking(metrics: RunnerMetrics, look: Callable[[], None], *, every: float = LOOK_SECONDS) -> Iterator[None]:
+def refreshing(metrics: RunnerMetrics, look: Callable[[], None], *, every: float = LOOK_SECONDS) -> Iterator[None]:
     """Look at once and then every so many seconds during the block, in a thread of its own.
 
     A look that fails is counted, and logged if it is the first in a row.
@@ -88,7 +88,7 @@ def looking(metrics: RunnerMetrics, look: Callable[[], None], *, every: float = 
         every: Seconds between two looks.
 
     Examples:
-        >>> with serve_metrics(metrics, port=9464), looking(metrics, lambda: metrics.look(review, Settings())):
+        >>> with serve_metrics(metrics, port=9464), refreshing(metrics, lambda: metrics.look(review, Settings())):
         ...     run_subscription(review, stop=stop, engine=engine, metrics=metrics)
     """
     stop = Event()

@@ -133,6 +133,10 @@ class Processes:
             limit: The number of instances at most.
             part: Only those with this text in their ids.
             after: Of one process, only those behind this instance: the time of its last step, and its id.
+
+        Returns:
+            `process`, `instance`, `status`, `problem`, `started`, `stepped`, `idle` and `waits_for` of each, and in
+            `scheduled` its timers and commands that are still to come.
         """
         now = self._clock()
         condition = None if stuck is None else self._rows.stuck(_OPEN, since=now - stuck, now=now)

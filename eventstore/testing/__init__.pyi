@@ -6,8 +6,4 @@ from eventstore.testing.fixed import (
     FixedClock as FixedClock,
     FixedIds as FixedIds,
 )
-from eventstore.testing.scenario import (
-    Outcome as Outcome,
-    Scenario as Scenario,
-    given as given,
-)
+from eventstore.testing.scenario import given as given

@@ -93,7 +93,7 @@ class SnapshotConformance:
             (2, two, b"of another shape", True),
         ):
             offered = AggregateSnapshot(stream, version, shape + body)
-            store.keep_snapshot(offered)
+            store.save_snapshot(offered)
             assert (store.snapshot(stream) == offered) == stored
 
 

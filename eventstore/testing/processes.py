@@ -124,6 +124,10 @@ def expired(function: Callable[..., object]) -> Answered:
 def given(process: type[Process], *past: object, id: str = "1") -> ProcessScenario:
     """Return an instance after these events, replies and times, in this order.
 
+    Returns:
+        A scenario. `when` delivers events and replies and lets time pass. `then` checks `commands`, and `timers`,
+        `state` and `status` if they are given.
+
     Examples:
         >>> given(Shipping, Order.Placed(sku="s1")).when(refused(Item.reserve)).then(
         ...     commands=[command("1", Order.cancel, reason="sold out")]

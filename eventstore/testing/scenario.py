@@ -109,6 +109,9 @@ def _through_avro(declared: EventType, event: object) -> dict[str, Any]:
 def given(kind: type[A], *past: object, id: str = "1") -> Scenario[A]:
     """Return an aggregate to which these events have happened, in this order.
 
+    Returns:
+        A scenario. `when` sends it one command. `then`, `then_refused` and `then_state` check the outcome.
+
     Examples:
         >>> given(Order, Order.Placed(quantity=2)).when(Order.pay, amount=9).then(Order.Paid(amount=9))
     """

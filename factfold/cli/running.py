@@ -19,7 +19,7 @@ from factfold.cli.options import option, setting
 from factfold.cli.show import escaped
 
 if TYPE_CHECKING:
-    from eventstore.metrics import RunnerMetrics
+    from eventstore.metrics.families import RunnerMetrics
 
     Made = TypeVar("Made", bound=RunnerMetrics)
 
@@ -70,7 +70,7 @@ class Served:
             if look is None:
                 yield metrics
                 return
-            with on_demand.looking(metrics, lambda: look(metrics)):
+            with on_demand.refreshing(metrics, lambda: look(metrics)):
                 yield metrics
 
 

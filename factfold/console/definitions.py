@@ -14,7 +14,8 @@ from factfold.discovery import Kind, discovered, kind_of
 if TYPE_CHECKING:
     from eventstore import Aggregate, Subscription
     from eventstore.processes import Process
-    from projections import Branches, ProjectionGroup
+    from projections import ProjectionGroup
+    from projections.declaring.branches import Branches
 
 _NAMED = {"what": "package, module or definition", "example": "shop"}
 

@@ -9,7 +9,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
+from eventstore.delivery.subscriber import Subscriber
 from eventstore.errors import DeclarationError
 from factfold.cli.events.store import existing_store
 from factfold.cli.events.subscriptions import load_subscription

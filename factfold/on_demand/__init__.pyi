@@ -44,7 +44,7 @@ from eventstore.metrics import (
     serve_metrics as serve_metrics,
 )
 from eventstore.metrics.families import RUNNER as RUNNER
-from eventstore.metrics.serving import looking as looking
+from eventstore.metrics.serving import refreshing as refreshing
 from eventstore.processes import Process as Process
 from eventstore.processes.administration import Processes as Processes
 from eventstore.processes.running import run_processes as run_processes
@@ -98,3 +98,4 @@ from projections.stores.opening import (
     sqlite_path as sqlite_path,
 )
 from projections.stores.port import require_unchanged as require_unchanged
+from projections.declaring.branches import Branches as Branches

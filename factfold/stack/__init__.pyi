@@ -14,7 +14,4 @@ from factfold.stack.errors import (
 )
 from factfold.stack.java import start_lightly as start_lightly
 from factfold.stack.local import LocalStack as LocalStack
-from factfold.stack.state import (
-    PostgresInfo as PostgresInfo,
-    StackInfo as StackInfo,
-)
+from factfold.stack.state import StackInfo as StackInfo

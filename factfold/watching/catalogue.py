@@ -9,7 +9,7 @@ import projections
 from factfold import on_demand
 
 if TYPE_CHECKING:
-    from eventstore.metrics import Family, Metrics
+    from eventstore.metrics.families import Family, Metrics
 
 
 def served_at() -> dict[str, type[Metrics]]:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from eventstore.metrics import Family, Metrics, write_metrics
-from eventstore.metrics.families import gauge
+from eventstore.metrics import write_metrics
+from eventstore.metrics.families import Family, Metrics, gauge
 
 if TYPE_CHECKING:
     from cdc.comparing.report import TableComparison

@@ -31,7 +31,7 @@ class RouterMetrics(RunnerMetrics):
     Examples:
         >>> metrics = RouterMetrics("payment")
         >>> look = lambda: metrics.standing(branches_status(settings, payment_branches, checkpoints=folder))
-        >>> with serve_metrics(metrics, port=9464), looking(metrics, look):
+        >>> with serve_metrics(metrics, port=9464), refreshing(metrics, look):
         ...     with open_router(settings, payment_branches, checkpoints=folder, jars=jars, metrics=metrics) as router:
         ...         router.run(stop=stop)
     """

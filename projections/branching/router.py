@@ -267,6 +267,10 @@ def open_router(
         memory: The heap of the driver.
         metrics: Counts for Prometheus.
 
+    Returns:
+        A router. `run(stop=…)` routes until the event is set, `counts()` counts records by branch, and `restarts`
+        counts new starts.
+
     Raises:
         DefinitionChanged: The checkpoint belongs to other branches.
         RunAlreadyActive: Another router holds the checkpoint.
@@ -353,6 +357,9 @@ def branches_status(settings: Settings, branches: Branches, *, checkpoints: str 
     """Compare the router's Spark checkpoint with the topic's ends. In real-time mode it moves once a batch.
 
     Raises TopicMissing or BrokerUnreachable.
+
+    Returns:
+        `topic`, `lag` in offsets (None before the first batch has ended) and `counts` by branch topic.
 
     Examples:
         >>> status = branches_status(Settings(), payment_branches, checkpoints="/var/lib/shop")

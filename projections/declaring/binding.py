@@ -65,7 +65,7 @@ def tables_of(function: Callable[..., Any], explicit: Mapping[str, Input]) -> di
 
 
 def _require_current(view: str, tables: Mapping[str, Input], by: Columns) -> None:
-    """Versions are looked up by as_of; as rows they have their times in a history alone."""
+    """Versions are looked up by join_versions; as rows they have their times in a history alone."""
     root = next(iter(tables))
     for name, table in tables.items():
         if table.holds_versions and (by or name == root):

@@ -179,7 +179,7 @@ class Table(AnyTable):
     ) -> VersionTable:
         """Return every version that the rows of a captured table ever had, with the time since when it is valid.
 
-        For ``as_of``. Building the views refuses a compacted topic. Arguments are those of `from_changelog`.
+        For ``join_versions``. Building the views refuses a compacted topic. Arguments are those of `from_changelog`.
         """
         key, columns = key_and_columns(model, full_identity=full_identity, shapes=shapes)
         absent, renamed = nullable_if_absent(model, null_if_absent), record_names(model)
@@ -339,7 +339,7 @@ class VersionTable(CapturedTable):
         """Refuse a condition. Raises InvalidDefinition."""
         raise InvalidDefinition(
             "a table of versions takes no condition: one that does not meet it would still end the one before",
-            remedy="filter the result of as_of in the view's function",
+            remedy="filter the result of join_versions in the view's function",
             place=f"topic {self.topic}",
         )
 

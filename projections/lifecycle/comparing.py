@@ -59,6 +59,9 @@ def diff(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewC
 
     Raises GenerationMissing, NoServingGeneration, NotComparable or RunAlreadyActive.
 
+    Returns:
+        For each view: `equal`, `serving_rows`, `new_rows`, both digests, and some rows in `differing`.
+
     Examples:
         >>> report = rebuild(environment, shop_views, cut_over=False)
         >>> all(compared.equal for compared in diff(environment, shop_views).values())

@@ -281,7 +281,7 @@ class Tracing:
         if versions:
             return Untraceable(
                 f"a join with the versions of a table that is not by their key and time: {shown}",
-                f"join them by as_of(stream, {versions[0]}, on='the foreign key')",
+                f"join them by join_versions(stream, {versions[0]}, on='the foreign key')",
             )
         return Untraceable(
             f"a join of {named_tables(left)} with {named_tables(right)} along no reference: {shown}",

@@ -1,4 +1,4 @@
-"""The states of a group's captured tables, of the generation that serves, as `cdc.compare` reads them.
+"""The states of a group's captured tables, of the generation that serves, as `cdc.compare_tables` reads them.
 
     with ComparedGroup("postgresql+psycopg://shop@db/views", shop_views) as group:
         comparisons = compare(engine, source, group.tables, settings)
@@ -56,7 +56,7 @@ def form_of(column: ColumnType) -> ColumnForm:
 
 
 def captured_models(group: ProjectionGroup) -> tuple[CapturedModel, ...]:
-    """Return the captured tables of a group as its models declare them, for `cdc.diagnose`; asks no database."""
+    """Return the captured tables of a group as its models declare them, for `diagnose_connector`; asks no database."""
     tables = {name: table for name, table in group.tables.items() if isinstance(table, ChangelogTable)}
     return tuple(
         CapturedModel(f"{group.name}.{name}", table.topic, table.key, _forms(table), table.encoding, table.record_names)
@@ -69,13 +69,13 @@ def _forms(table: ChangelogTable) -> Mapping[str, ColumnForm]:
 
 
 class ComparedGroup(Closing):
-    """The states of a group's captured tables, for `compare`. ``url`` is SQLAlchemy's of the views' database.
+    """The states of a group's captured tables, for `compare_tables`. ``url`` is SQLAlchemy's of the views' database.
 
     Raises NoServingGeneration, DefinitionChanged or TableStoreUnavailable.
 
     Examples:
         >>> with ComparedGroup("postgresql+psycopg://…", shop_views) as states:
-        ...     tables = compare(engine, source, states.tables, Settings())
+        ...     tables = compare_tables(engine, source, states.tables, Settings())
     """
 
     def __init__(self, url: str, group: ProjectionGroup) -> None:

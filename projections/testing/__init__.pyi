@@ -1,4 +1,1 @@
-from projections.testing.trial import (
-    ViewTrial as ViewTrial,
-    ViewsDiffer as ViewsDiffer,
-)
+from projections.testing.trial import ViewTrial as ViewTrial

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from eventstore import Processes, run_processes
 from eventstore.delivery.attempt import DeliveryReport
-from eventstore.processes import Processes, run_processes
 from eventstore.processes.records import ENDED
 from eventstore.processes.worker import WorkReport
 from sample_app.background import Background

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from eventstore import ANY, Aggregate, Personal, StreamName, event
+from eventstore import ANY, Aggregate, Personal, event
+from eventstore.identifiers import StreamName
 from projections import ProjectionGroup, Stream, Table, on, view
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from cdc import UtcDateTime
 from eventstore import Aggregate, RecordedEvent, command, event, subscription
-from projections import ProjectionGroup, Stream, Table, as_of, branches, field, on, view
+from projections import ProjectionGroup, Stream, Table, branches, field, join_versions, on, view
 
 
 class KioskOrder(Aggregate):
@@ -104,7 +104,7 @@ def kiosk_sales(orders: DataFrame, customers: DataFrame, articles: DataFrame) ->
 def kiosk_risk(placed: DataFrame, customer_versions: DataFrame) -> DataFrame:
     """Every order as it was placed, with who its customer was then and how good, where there was one."""
     then = {"customer_then": "name", "credit_then": "credit"}
-    return as_of(placed, customer_versions, on="customer_id", how="left", take=then)
+    return join_versions(placed, customer_versions, on="customer_id", how="left", take=then)
 
 
 GROUP = ProjectionGroup("kiosk", [kiosk_sales, kiosk_risk])

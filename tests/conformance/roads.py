@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from cdc import capture
-from eventstore import SqlEventStore, Subscription, open_subscriber
-from eventstore.delivery import Subscriber
+from cdc import capture_table
+from eventstore import SqlEventStore, Subscriber, Subscription, open_subscriber
 from eventstore.kafka.schemas import read_schemas
 from projections import Environment, branch_source
 from projections.spark.session import small_batch_session
@@ -50,7 +49,7 @@ def embedded_road(spark, folder):
         store.create_tables()
         store.register(KioskOrder, KioskArticle)
         METADATA.create_all(store.engine)
-        capture(store.engine, CUSTOMERS, topic=customers.topic)
+        capture_table(store.engine, CUSTOMERS, topic=customers.topic)
         with closing(SqliteTableStore(path)) as tables:
             tables.prepare()
             environment = Environment(spark, small_batch_session(spark), tables, StoreLog(tables.path))

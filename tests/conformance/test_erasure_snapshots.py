@@ -87,7 +87,7 @@ def test_one_that_an_earlier_release_kept_is_not_loaded_and_goes_with_the_erasur
     dispatcher.send("7", Member.join, "Ada")
     state = dispatcher.load(Member, "7")
     state.name = "Ada of the snapshot"
-    store.keep_snapshot(AggregateSnapshot("member-7", 0, shape_of(Member).encode(state)))
+    store.save_snapshot(AggregateSnapshot("member-7", 0, shape_of(Member).encode(state)))
     assert dispatcher.load(Member, "7").name == "Ada"
     assert store.erase("7").snapshots == 1
     assert store.snapshot("member-7") is None

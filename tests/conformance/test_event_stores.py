@@ -107,13 +107,13 @@ class Asynchronous:
             ("schema", (schema.id,), {}),
             ("read_categories", (after,), {"limit": 1}),
             ("last_position", ("reading",), {"before": second.time}),
-            ("waiting", (first.positions[0],), {"category": "reading"}),
+            ("backlog", (first.positions[0],), {"category": "reading"}),
             ("fence", (), {}),
         ):
             direct = store.run_sync(getattr(SqlEventStore, method), *arguments, **options)
             assert getattr(store, method)(*arguments, **options) == direct
         assert [one.data["number"] for one in store.read_categories(after, limit=1)] == [1]
-        assert store.waiting(first.positions[0], category="reading")[0] == 2
+        assert store.backlog(first.positions[0], category="reading")[0] == 2
         assert list(store.archived_streams("reading")) == ["reading-2"]
 
 

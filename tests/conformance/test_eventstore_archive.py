@@ -74,7 +74,7 @@ def test_the_events_of_an_archived_stream_are_not_touched(store):
 
 def test_the_aggregate_snapshot_of_an_archived_stream_is_dropped(store):
     write(store, "note-1")
-    store.keep_snapshot(AggregateSnapshot("note-1", 0, b"\0\0\0\0\1state"))
+    store.save_snapshot(AggregateSnapshot("note-1", 0, b"\0\0\0\0\1state"))
     store.archive_stream("note-1", expected=0)
     assert store.snapshot("note-1") is None
 

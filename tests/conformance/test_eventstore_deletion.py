@@ -63,7 +63,7 @@ def test_rows_without_a_payload_take_the_places_of_the_events_and_of_the_next_on
 
 def test_the_aggregate_snapshot_of_a_deleted_stream_is_gone(store):
     store.append("note-1", written("a"), expected=ANY)
-    store.keep_snapshot(AggregateSnapshot("note-1", 0, b"\0\0\0\0\1state"))
+    store.save_snapshot(AggregateSnapshot("note-1", 0, b"\0\0\0\0\1state"))
     store.delete_stream("note-1", expected=ANY)
     assert store.snapshot("note-1") is None
 
@@ -81,8 +81,8 @@ def test_readers_and_their_lag_pass_over_what_is_left(store):
     (kept,) = store.append("note-2", written("b"), expected=ANY).positions
     store.delete_stream("note-1", expected=ANY)
     assert store.last_position("note") == kept
-    assert store.waiting(kept, category="note") == (0, None)
-    assert store.waiting(Position(0, 0), category="note")[0] == 1
+    assert store.backlog(kept, category="note") == (0, None)
+    assert store.backlog(Position(0, 0), category="note")[0] == 1
 
 
 def test_a_command_to_a_deleted_stream_is_told_so(store):

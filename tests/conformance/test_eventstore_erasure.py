@@ -106,7 +106,7 @@ def test_aggregate_snapshots_and_cached_states_of_the_subject_are_gone(store):
     dispatcher = Dispatcher(store, snapshots=Snapshots(store, every=1, cached=10))
     dispatcher.send("7", Customer.register, "Ada")
     assert store.snapshot("customer-7") is None, "a snapshot shows in clear what the events hold sealed"
-    store.keep_snapshot(AggregateSnapshot("customer-7", 0, b"\0\0\0\0\1of somebody else's making"))
+    store.save_snapshot(AggregateSnapshot("customer-7", 0, b"\0\0\0\0\1of somebody else's making"))
     assert store.erase("7").snapshots == 1
     assert store.snapshot("customer-7") is None
     assert dispatcher.load(Customer, "7").name == "(erased)"

@@ -162,7 +162,7 @@ def test_a_mark_is_made_where_the_stream_ends_as_it_did_there_and_goes_where_it_
 def test_a_snapshot_goes_where_a_mark_comes(source, opened, tmp_path):
     target = opened()
     target.import_file(_exported(source, tmp_path / "first.jsonl"), topics=True)
-    target.keep_snapshot(AggregateSnapshot("visit-0", 0, bytes(8)))
+    target.save_snapshot(AggregateSnapshot("visit-0", 0, bytes(8)))
     source.archive_stream("visit-0", expected=0)
     target.import_file(_exported(source, tmp_path / "archived.jsonl"), topics=True)
     assert target.snapshot("visit-0") is None

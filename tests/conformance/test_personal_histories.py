@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, STREAM_EXISTS, StreamName
+from eventstore import ANY, STREAM_EXISTS
+from eventstore.identifiers import StreamName
 from projections import ProjectionGroup, history, open_runner, rebuild, rows_as_of, verify
 from tests.conformance.guests import Guest, GuestHistory
 from tests.conformance.history_oracle import in_order, lasting

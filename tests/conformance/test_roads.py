@@ -6,8 +6,8 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import Dispatcher
-from projections import NoServingGeneration, open_runner, rebuild, verify
-from projections.errors import RunAlreadyActive
+from projections import open_runner, rebuild, verify
+from projections.errors import NoServingGeneration, RunAlreadyActive
 from projections.lifecycle import building
 from projections.spark.views.view_functions import view_columns
 from projections.stores import commit

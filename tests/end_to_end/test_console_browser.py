@@ -12,10 +12,9 @@ import sqlalchemy as sa
 from playwright.sync_api import expect
 
 from docs.chromium import EXECUTABLE, NOT_FOUND, REMEDY, chromium
-from eventstore import Dispatcher, SqlEventStore, subscription
+from eventstore import Dispatcher, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
 from eventstore.messages import Metadata
 from eventstore.processes.engine import ProcessEngine
 from eventstore.scheduling import Schedule

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
-from cdc import apply
+from cdc import apply_connector
 from eventstore import Settings
 from eventstore.kafka.admin import OffsetReader, ensure_topics
 from eventstore.kafka.consumer import read_range
@@ -59,7 +59,7 @@ class Depot(Captured):
         self.declared = self.source(tables=("public.parcels",), extra=extra)
         self.topic = self.declared.topic("public.parcels")
         ensure_topics(self.settings, self.declared.topic_specs)
-        apply(client, self.prepared(self.declared), source=self.engine)
+        apply_connector(client, self.prepared(self.declared), source=self.engine)
         self.offsets = OffsetReader(self.settings)
 
     def written(self):

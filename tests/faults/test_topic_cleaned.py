@@ -20,10 +20,9 @@ import sqlalchemy as sa
 from eventstore.kafka.producer import Publisher
 from eventstore.relay import Relay
 from eventstore.topics import message_key
-from projections import ProjectionGroup, Table, on, open_runner, rebuild, view
+from projections import Archiver, ProjectionGroup, Table, on, open_runner, rebuild, view
 from projections.errors import OffsetsLost
 from projections.lifecycle import runner as running
-from projections.spark.archive.archiver import Archiver
 from projections.spark.archive.delta_archive import DeltaArchive
 from tests.crates import Crate, faults, fill
 from tests.faults.relayed_topic import CANARY, STREAMS, Load, wait_for_the_last

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cdc import PostgresSource, compare
+from cdc import PostgresSource, compare_tables
 from cdc.comparing.report import TableComparison
 from eventstore.settings import Settings
 from projections import ComparedGroup, Environment, ProjectionGroup, Table, view
@@ -31,7 +31,7 @@ class Shop:
     def compare(self, **options: Any) -> tuple[TableComparison, ...]:
         """Compare every captured table of the group."""
         with ComparedGroup(self.views_url, self.group) as group:
-            return compare(self.database.engine, self.source, group.tables, self.settings, **options)
+            return compare_tables(self.database.engine, self.source, group.tables, self.settings, **options)
 
     @property
     def views_url(self) -> str:

@@ -16,7 +16,7 @@ from cdc import (
     ConnectClient,
     OutboxSource,
     PostgresSource,
-    delete,
+    delete_connector,
     drop_slot,
     prepare_source,
     write_secrets,
@@ -81,7 +81,7 @@ class Captured:
         """Remove the connectors made here and their slots."""
         for name in self.client.connectors():
             if name.startswith(self.name):
-                delete(self.client, name, forget=True)
+                delete_connector(self.client, name, forget=True)
         for slot in self.slots():
             drop_slot(self.engine, slot)
         self.engine.dispose()

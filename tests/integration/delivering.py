@@ -6,8 +6,7 @@ from contextlib import AbstractContextManager
 
 import sqlalchemy as sa
 
-from eventstore import subscription
-from eventstore.delivery import Subscriber
+from eventstore import Subscriber, subscription
 from eventstore.delivery.subscriptions import Subscription
 from sample_app.background import Background
 from tests.ledger import LEDGER, Payment

@@ -8,7 +8,7 @@ from decimal import Decimal
 import sqlalchemy as sa
 
 from eventstore import Aggregate, event
-from projections import Stream, as_of, view
+from projections import Stream, join_versions, view
 
 
 class Payment(Aggregate):
@@ -62,7 +62,7 @@ def risk_view(payments, customer_versions, *, how):
         tables={"payments": payments, "customer_versions": customer_versions},
     )
     def payment_risk(payments, customer_versions):
-        joined = as_of(payments, customer_versions, on="customer_id", how=how)
+        joined = join_versions(payments, customer_versions, on="customer_id", how=how)
         return joined.select("payment_id", "amount", "credit_score", "note")
 
     return payment_risk

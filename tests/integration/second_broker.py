@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from eventstore.settings import Settings
-from factfold.stack import LocalStack, StackInfo
+from factfold.stack import LocalStack
 from factfold.stack.folders import stacks_folder
 from factfold.stack.ports import free_ports
 from factfold.stack.processes import RecordedProcess
-from factfold.stack.state import SERVERS, save
+from factfold.stack.state import SERVERS, StackInfo, save
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from cdc import (
     JsonWithSchemas,
     PlainJson,
     Severity,
-    apply,
-    diagnose,
+    apply_connector,
+    diagnose_connector,
 )
 from cdc.source.signals import Signals
 from eventstore import RegistrySettings, Settings
@@ -79,7 +79,7 @@ def shop(
     encoding = ENCODINGS[request.param](**(apicurio if request.param == "avro" else {}))
     source = database.prepared(repairable_source(database, "legacy", encoding=encoding, epoch=3))
     ensure_topics(settings, [schemas_topic(), *source.topic_specs])
-    apply(connect, source, source=database.engine)
+    apply_connector(connect, source, source=database.engine)
     table = Table.from_changelog(LEGACY, topic=source.topics[0], name="legacy", encoding=request.param)
     return database, source, table
 
@@ -139,7 +139,7 @@ def test_views_show_what_the_source_has_under_other_names(
     assert found.not_compared == {"share": "named with a percent sign in the source: Rabatt %"}
     assert all(verdict.equal for verdict in verify(views, group).values())
     # The doctor asks the same question of the models alone.
-    findings = diagnose(source, source=database.engine, models=captured_models(group))
+    findings = diagnose_connector(source, source=database.engine, models=captured_models(group))
     told = [one for one in findings if one.check.startswith("model") and one.severity is not Severity.OK]
     assert [(one.severity, one.result) for one in told] == [
         (Severity.WARNING, "column share is named with a percent sign in the source: Rabatt %")

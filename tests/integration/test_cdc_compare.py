@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from cdc import ComparisonProgress, ConnectClient, apply
+from cdc import ConnectClient, apply_connector
+from cdc.comparing.report import ComparisonProgress
 from cdc.errors import StateBehind
 from cdc.source.signals import Signals
 from eventstore.settings import Settings
@@ -57,7 +58,7 @@ def shop(
     database.run(*(f"CREATE TABLE {name} (id int PRIMARY KEY, {columns})" for name, (columns, _) in TABLES.items()))
     database.run(*(rows_of(name, 1, 20) for name in TABLES))
     source = repairable_source(database, *TABLES, partitions=2)
-    apply(connect, database.prepared(source), source=database.engine)
+    apply_connector(connect, database.prepared(source), source=database.engine)
     database.run(*(rows_of(name, 21, 40) for name in TABLES))
     tables = {
         name: Table.from_changelog(

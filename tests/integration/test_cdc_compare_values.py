@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from cdc import ConnectClient, apply
+from cdc import ConnectClient, apply_connector
 from cdc.source.signals import Signals
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
@@ -43,7 +43,7 @@ def every_type_shop(
         *(statement for statement, row in zip(inserts, every_type.ROWS, strict=True) if row in ROWS),
     )
     source = database.source(tables=("public.every_type",), partitions=2)
-    apply(connect, database.prepared(source), source=database.engine)
+    apply_connector(connect, database.prepared(source), source=database.engine)
     columns = [sa.Column("id", sa.Integer, primary_key=True), *(sa.Column(c.name, c.type) for c in COLUMNS)]
     model = sa.Table("every_type", sa.MetaData(), *columns)
     table = Table.from_changelog(model, topic=source.topic("public.every_type"), full_identity=True)
@@ -105,7 +105,7 @@ def keyed_shop(
     )
     names = (*KEYS, "pairs")
     source = repairable_source(database, *names, partitions=2)
-    apply(connect, database.prepared(source), source=database.engine)
+    apply_connector(connect, database.prepared(source), source=database.engine)
     for name in names:
         database.run(insert_keyed(name, "true"))
     models = {

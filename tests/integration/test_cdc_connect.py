@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cdc import ConnectClient, move
+from cdc import ConnectClient, set_connector_state
 from cdc.connect.status import STOPPED
 from cdc.errors import ConnectRejected, UnknownConnector
 from cdc.operating.watch import status_of
@@ -152,7 +152,7 @@ def test_a_stop_right_after_a_change_of_configuration_is_followed(
 ) -> None:
     for seconds in range(2, 5):
         connect.put_config(name, {**config, "emit.heartbeats.interval.seconds": str(seconds)})
-        assert move(connect, name, STOPPED).stopped
+        assert set_connector_state(connect, name, STOPPED).stopped
         connect.put_config(name, config)
         connect.resume(name)
 

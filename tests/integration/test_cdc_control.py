@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 
-from cdc import ConnectClient, Plan, apply, delete, drop_slot, plan, restart, write_secrets
+from cdc import (
+    ConnectClient,
+    apply_connector,
+    delete_connector,
+    drop_slot,
+    plan_connectors,
+    restart_connector,
+    write_secrets,
+)
 from cdc.errors import ConnectorFailed, ConnectorTimeout, ConnectRejected, SourceNotReady
+from cdc.operating.planning import Plan
 from cdc.transforms import Custom
 from eventstore.topics import TopicRecord
 from tests.waiting import wait_until
@@ -28,7 +37,7 @@ def shop(captured: Callable[[], Any]) -> Any:
 def connector(shop: Any) -> Iterator[Any]:
     """A prepared connector on the shop's items, not yet applied; gone with its offsets afterwards."""
     yield shop.prepared(shop.source(tables=("public.items",)))
-    delete(shop.client, shop.name, forget=True)
+    delete_connector(shop.client, shop.name, forget=True)
     for slot in shop.slots():
         drop_slot(shop.engine, slot)
 
@@ -44,14 +53,14 @@ def other(captured: Callable[[], Any]) -> Any:
 def running(connect: ConnectClient, other: Any) -> Any:
     """A connector on a database of its own, applied once; tests leave it running as declared."""
     declared = other.prepared(other.source(tables=("public.items",)))
-    assert apply(connect, declared, source=other.engine).created
+    assert apply_connector(connect, declared, source=other.engine).created
     return declared
 
 
 def test_applying_again_is_a_no_op(connect: ConnectClient, other: Any, running: Any) -> None:
     before = connect.status(other.name)
 
-    applied = apply(connect, running, source=other.engine)
+    applied = apply_connector(connect, running, source=other.engine)
 
     assert applied.was_no_op
     assert applied.status == before
@@ -59,7 +68,7 @@ def test_applying_again_is_a_no_op(connect: ConnectClient, other: Any, running: 
 
 
 def planned(connect: ConnectClient, declared: Any, source: Any) -> Plan:
-    (found,) = [one for one in plan(connect, [declared], source=source) if one.name == declared.name]
+    (found,) = [one for one in plan_connectors(connect, [declared], source=source) if one.name == declared.name]
     return found
 
 
@@ -70,13 +79,13 @@ def test_a_changed_declaration_replaces_the_running_one(connect: ConnectClient, 
     assert "leaves out public.parts" in looked.problems[0]
     assert planned(connect, other.prepared(changed), other.engine).problems == ()
 
-    applied = apply(connect, changed, source=other.engine)
+    applied = apply_connector(connect, changed, source=other.engine)
 
     assert (applied.created, applied.changed, applied.status.running) == (False, True, True)
     assert connect.config(other.name)["max.batch.size"] == "512"
     assert applied.notes == looked.notes
     assert "rows already in public.parts are not read" in applied.notes[0]
-    again = apply(connect, other.prepared(running), source=other.engine)
+    again = apply_connector(connect, other.prepared(running), source=other.engine)
     assert (again.changed, again.notes) == (True, ())
 
 
@@ -90,7 +99,7 @@ def test_a_connector_that_failed_is_brought_back_by_applying_it_again(
     assert (looked.action, looked.state) == ("restart", "RUNNING, task 0 FAILED")
     assert "does not exist" in looked.problems[0]
 
-    applied = apply(connect, other.prepared(running), source=other.engine)
+    applied = apply_connector(connect, other.prepared(running), source=other.engine)
 
     assert (applied.restarted, applied.changed, applied.resumed) == (True, False, False)
     assert applied.status.running
@@ -101,12 +110,12 @@ def test_a_stopped_connector_is_resumed(connect: ConnectClient, other: Any, runn
     connect.stop(other.name)
     wait_until(lambda: connect.status(other.name).stopped, what="the stop")
 
-    assert apply(connect, running, source=other.engine).resumed
+    assert apply_connector(connect, running, source=other.engine).resumed
 
 
 def test_a_restart_ends_with_a_connector_that_streams(connect: ConnectClient, other: Any, running: Any) -> None:
-    assert restart(connect, other.name, source=other.engine).running
-    assert restart(connect, other.name).running
+    assert restart_connector(connect, other.name, source=other.engine).running
+    assert restart_connector(connect, other.name).running
 
 
 def test_bad_input_says_its_cause_and_what_to_do(connect: ConnectClient, shop: Any, connector: Any, stack: Any) -> None:
@@ -120,12 +129,12 @@ def test_bad_input_says_its_cause_and_what_to_do(connect: ConnectClient, shop: A
         ({"port": 9}, "Connection .* refused", "start the database"),
     ):
         with pytest.raises(ConnectRejected, match=cause) as failure:
-            apply(connect, shop.source(tables=("public.items",), **changes))
+            apply_connector(connect, shop.source(tables=("public.items",), **changes))
         assert ("\n" in failure.value.message, remedy in failure.value.remedy) == (False, True)
         assert failure.value.place
     shop.run(f"DROP PUBLICATION {connector.publication}")
     with pytest.raises(SourceNotReady, match=r"publication .* does not exist"):
-        apply(connect, connector, source=shop.engine)
+        apply_connector(connect, connector, source=shop.engine)
     assert shop.name not in connect.connectors()
     assert shop.slots() == []
 
@@ -136,9 +145,9 @@ def test_a_wrong_password_leaves_a_running_connector_as_it_was(
     wrong = write_secrets(stack.info.secrets_dir, f"{other.name}-wrong", values={"password": "sentinel"})
 
     with pytest.raises(ConnectRejected):
-        apply(connect, other.source(tables=("public.items",), password=wrong["password"]))
+        apply_connector(connect, other.source(tables=("public.items",), password=wrong["password"]))
 
-    assert apply(connect, running, source=other.engine).was_no_op
+    assert apply_connector(connect, running, source=other.engine).was_no_op
 
 
 def test_a_new_connector_that_fails_takes_the_slot_with_it_that_it_made(
@@ -149,7 +158,7 @@ def test_a_new_connector_that_fails_takes_the_slot_with_it_that_it_made(
     declared = shop.source(tables=("public.items",), transforms=(broken,))
 
     with pytest.raises(ConnectorFailed, match="NumberFormatException") as failure:
-        apply(connect, declared, source=shop.engine)
+        apply_connector(connect, declared, source=shop.engine)
 
     assert shop.slots() == []
     assert "pg_drop_replication_slot" not in failure.value.remedy
@@ -161,13 +170,13 @@ def test_a_connector_that_fails_at_once_is_removed_so_that_no_change_is_missed_l
     shop.run(f"DROP PUBLICATION {connector.publication}")
 
     with pytest.raises(ConnectorFailed, match="Publication autocreation is disabled") as failure:
-        apply(connect, connector)
+        apply_connector(connect, connector)
 
     assert 1 <= len(failure.value.trace) <= 5
     assert shop.name not in connect.connectors()
     assert f"pg_drop_replication_slot('{connector.slot}')" in failure.value.remedy
     shop.run("INSERT INTO items VALUES (77, 'between')")
-    apply(connect, shop.prepared(connector), source=shop.engine)
+    apply_connector(connect, shop.prepared(connector), source=shop.engine)
     topic = connector.topic("public.items")
     wait_until(
         lambda: b'{"id":77}' in [record.key for record in records_of(topic, count=1)],
@@ -178,16 +187,16 @@ def test_a_connector_that_fails_at_once_is_removed_so_that_no_change_is_missed_l
 def test_a_lost_slot_fails_the_connector_and_does_not_skip_what_it_missed(
     connect: ConnectClient, shop: Any, connector: Any
 ) -> None:
-    apply(connect, connector, source=shop.engine)
-    delete(connect, shop.name)
+    apply_connector(connect, connector, source=shop.engine)
+    delete_connector(connect, shop.name)
     drop_slot(shop.engine, connector.slot)
 
     with pytest.raises(ConnectorFailed, match="no longer available on the server") as failure:
-        apply(connect, connector, source=shop.engine)
+        apply_connector(connect, connector, source=shop.engine)
 
     assert "--forget" in failure.value.remedy
-    assert delete(connect, shop.name, forget=True)
-    assert apply(connect, connector, source=shop.engine).created
+    assert delete_connector(connect, shop.name, forget=True)
+    assert apply_connector(connect, connector, source=shop.engine).created
     assert len(failure.value.message) < 400
 
 
@@ -205,7 +214,7 @@ def test_a_deadline_that_passes_says_what_was_seen_last(connect: ConnectClient, 
     shop.run(f"REVOKE SELECT ON items FROM {connector.user}")
 
     with pytest.raises(ConnectorTimeout, match="not streaming after 3 s: RUNNING, task 0 RUNNING"):
-        apply(connect, connector, timeout=3)
+        apply_connector(connect, connector, timeout=3)
 
 
 def test_the_command_line_applies_shows_and_deletes(shop: Any, connector: Any, cdc_of: Callable[..., Any]) -> None:

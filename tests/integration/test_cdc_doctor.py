@@ -12,9 +12,11 @@ import sqlalchemy as sa
 from sqlalchemy import create_engine
 
 import cdc
-from cdc import ApicurioAvro, Finding, PostgresSource, Severity, diagnose, prepare_topics
+from cdc import ApicurioAvro, PostgresSource, Severity, diagnose_connector, prepare_topics
 from cdc.errors import SourceNotReady
+from cdc.findings import Finding
 from cdc.identifiers import quoted
+from cdc.source.grants import check_source
 from eventstore import Settings, SqlEventStore
 from eventstore.topics import SCHEMAS_TOPIC as SCHEMAS
 from projections import ProjectionGroup, Table, view
@@ -46,7 +48,7 @@ def source(shop: Any) -> Any:
 
 
 def unwell(shop: Any, source: Any) -> list[Finding]:
-    found = diagnose(source, source=shop.engine)
+    found = diagnose_connector(source, source=shop.engine)
     return [one for one in found if one.severity is not OK]
 
 
@@ -213,7 +215,7 @@ def test_a_default_that_the_registry_does_not_return_is_refused_in_avro(shop: An
     registry = ApicurioAvro(registry_url="http://127.0.0.1:9/apis/registry/v3")
     with planted(shop, source, "ALTER TABLE items ADD doc jsonb NOT NULL DEFAULT '{{}}'"):
         with pytest.raises(SourceNotReady, match=r"DEFAULT '\{\}': doc jsonb of") as refused:
-            cdc.check_source(shop.engine, shop.source(tables=source.tables, encoding=registry))
+            check_source(shop.engine, shop.source(tables=source.tables, encoding=registry))
         assert 'ALTER "doc" DROP DEFAULT' in refused.value.remedy
         shop.run("ALTER TABLE items DROP doc")
 
@@ -251,7 +253,7 @@ def test_a_table_that_cannot_be_captured_is_never_published(shop: Any, table: st
 
 
 def test_a_database_that_does_not_answer_is_found(shop: Any, source: Any) -> None:
-    (found,) = diagnose(source, source=create_engine(shop.engine.url.set(port=9)))
+    (found,) = diagnose_connector(source, source=create_engine(shop.engine.url.set(port=9)))
     assert (found.severity, found.check, "start the database" in found.remedy) == (ERROR, "source", True)
 
 
@@ -275,7 +277,7 @@ def test_the_topics_of_an_outbox_are_looked_at_as_its_store_declares_them(shop: 
     declared = shop.outbox()
 
     def seen(**sides: Any) -> dict[str, Severity]:
-        found = diagnose(declared, settings=settings, **sides)
+        found = diagnose_connector(declared, settings=settings, **sides)
         return {one.check: one.severity for one in found if one.check.startswith("topic") and SCHEMAS not in one.check}
 
     topic = f"topic {shop.name}.parcel"
@@ -347,7 +349,7 @@ def test_what_changed_since_a_model_was_written_is_found_in_the_words_of_a_compa
         *captured_models(group_over(listed_source.topic("public.items"))),
         *captured_models(group_over("another")),
     ]
-    found = diagnose(listed_source, source=modelled.engine, models=models)
+    found = diagnose_connector(listed_source, source=modelled.engine, models=models)
     told = [one for one in found if one.check == "model shop.items of public.items"]
     first = told[0]
     assert (first.severity, first.result) == (severity, words)

@@ -9,8 +9,9 @@ import pytest
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
-from cdc import check_source, prepare_source
+from cdc import prepare_source
 from cdc.errors import SourceNotReady
+from cdc.source.grants import check_source
 from tests.rows import each_row
 
 

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, Text
 
-from cdc import ChangeDecoder, ConnectClient, Severity, apply, diagnose, drop_slot, move, reset_offsets
+from cdc import (
+    ChangeDecoder,
+    ConnectClient,
+    Severity,
+    apply_connector,
+    diagnose_connector,
+    drop_slot,
+    reset_offsets,
+    set_connector_state,
+)
 from cdc.changes.transaction_log import SourceTransactions
 from cdc.changes.transactions import decode_marker
 from cdc.connect.status import STOPPED, SourceOffset
@@ -22,7 +31,7 @@ ITEMS = Table("items", MetaData(), Column("id", Integer, primary_key=True), Colu
 
 def far_ahead(client: ConnectClient, name: str) -> None:
     """As if the connector had read the log of a server that had written a terabyte more."""
-    move(client, name, STOPPED)
+    set_connector_state(client, name, STOPPED)
     (at,) = client.offsets(name)
     places = {key: at.offset[key] + (1 << 40) for key in ("lsn", "lsn_proc", "lsn_commit") if key in at.offset}
     client.alter_offsets(name, [SourceOffset(at.partition, {**at.offset, **places})])
@@ -37,21 +46,21 @@ def test_another_server_is_refused_until_it_is_declared_another_life_and_then_it
     shop = captured()
     shop.run("CREATE TABLE items (id int PRIMARY KEY, name text)")
     first = shop.prepared(shop.source(tables=("public.items",), transactions=True))
-    apply(connect, first, source=shop.engine)
+    apply_connector(connect, first, source=shop.engine)
     shop.run("INSERT INTO items VALUES (1, 'nail')")
     records_of(first.topics[0], count=1)
     far_ahead(connect, first.name)
 
     with pytest.raises(SourceNotReady, match="another server, or a restored one") as refused:
-        apply(connect, first, source=shop.engine)
-    found = diagnose(first, source=shop.engine, client=connect)
+        apply_connector(connect, first, source=shop.engine)
+    found = diagnose_connector(first, source=shop.engine, client=connect)
 
     assert "epoch" in refused.value.remedy
     assert [f.check for f in found if f.severity is Severity.ERROR] == ["life of the source"]
     reset_offsets(connect, first.name)
     drop_slot(shop.engine, first.slot)
     shop.run("UPDATE items SET name = 'screw'")
-    apply(connect, shop.source(tables=("public.items",), transactions=True, epoch=1), source=shop.engine)
+    apply_connector(connect, shop.source(tables=("public.items",), transactions=True, epoch=1), source=shop.engine)
     decoder = ChangeDecoder(ITEMS)
     changes = [decoder.decode(r.key, r.value, offset=r.offset) for r in records_of(first.topics[0], count=2)]
     newest = max(changes, key=lambda change: change.position)

@@ -18,7 +18,7 @@ from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
 import cdc
-from cdc import ConnectClient, Severity, Supervisor, diagnose
+from cdc import ConnectClient, Severity, Supervisor, diagnose_connector
 from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED
 from cdc.connectors.secrets import replace_secret
 from cdc.errors import ConnectRejected, RestartsExhausted, SourceNotReady
@@ -55,13 +55,13 @@ def source(connect: ConnectClient, shop: Any, settings: Settings) -> Any:
     """A connector that runs; every test leaves it running as declared."""
     declared = shop.prepared(shop.source(tables=TABLES))
     ensure_topics(settings, declared.topic_specs)
-    cdc.apply(connect, declared, source=shop.engine)
+    cdc.apply_connector(connect, declared, source=shop.engine)
     return declared
 
 
 def test_health_tells_the_slot_and_the_age_of_the_last_event(connect: ConnectClient, shop: Any, source: Any) -> None:
     def found() -> Any:
-        return cdc.health(connect, source, source=shop.engine)
+        return cdc.connector_health(connect, source, source=shop.engine)[0]
 
     first = found()
     assert (first.status.running, first.slot.active, first.slot.wal_status) == (True, True, "reserved")
@@ -71,26 +71,28 @@ def test_health_tells_the_slot_and_the_age_of_the_last_event(connect: ConnectCli
     assert old.slot.lag_bytes < 1 << 20
     shop.run("INSERT INTO items (name) VALUES ('screw')")
     wait_until(lambda: found().last_event_age < old.last_event_age, what="the event")
-    assert cdc.health(connect, shop.name).slot is None
+    assert cdc.connector_health(connect, shop.name)[0].slot is None
 
 
 def test_health_tells_what_waits_for_one_that_rests(connect: ConnectClient, shop: Any, source: Any) -> None:
-    cdc.move(connect, shop.name, STOPPED)
-    before = cdc.health(connect, shop.name, source=shop.engine).slot
+    cdc.set_connector_state(connect, shop.name, STOPPED)
+    before = cdc.connector_health(connect, shop.name, source=shop.engine)[0].slot
     shop.run("INSERT INTO items (name) SELECT repeat(md5(n::text), 50) FROM generate_series(1, 1000) n")
-    (found,) = [one for one in cdc.healths(connect, source=shop.engine) if one.status.name == shop.name]
+    (found,) = [one for one in cdc.connector_health(connect, source=shop.engine) if one.status.name == shop.name]
     assert (found.status.state, found.slot.active) == (STOPPED, False)
     assert found.slot.lag_bytes - before.lag_bytes > 1_000_000
     assert found.slot.retained_bytes >= found.slot.lag_bytes
-    cdc.move(connect, shop.name, RUNNING)
+    cdc.set_connector_state(connect, shop.name, RUNNING)
 
 
 def test_a_connector_that_is_well_has_nothing_to_find(
     connect: ConnectClient, shop: Any, source: Any, settings: Settings, cdc_of: Callable[..., Any]
 ) -> None:
     # A connector that was just started again takes a moment until it reads its slot.
-    wait_until(lambda: cdc.health(connect, shop.name, source=shop.engine).slot.active, what="a reader of its slot")
-    found = diagnose(source, source=shop.engine, client=connect, settings=settings)
+    wait_until(
+        lambda: cdc.connector_health(connect, shop.name, source=shop.engine)[0].slot.active, what="a reader of its slot"
+    )
+    found = diagnose_connector(source, source=shop.engine, client=connect, settings=settings)
     assert [one for one in found if one.severity is not Severity.OK] == []
     checks = {one.check.split()[0] for one in found}
     assert {"worker", "plug-in", "connector", "slot", "topic", "table", "role", "publication"} <= checks
@@ -104,7 +106,7 @@ def otherwise(shop: Any, **changes: Any) -> Any:
 
 
 def errors_of(connector: Any, **sides: Any) -> list[tuple[str, str, str]]:
-    found = diagnose(connector, **sides)
+    found = diagnose_connector(connector, **sides)
     return [(one.severity.value, one.result, one.remedy) for one in found if one.severity is not Severity.OK]
 
 
@@ -146,8 +148,8 @@ def failed(connect: ConnectClient, shop: Any, source: Any) -> Iterator[None]:
     wait_until(lambda: connect.status(shop.name).failure, what="the failure")
     yield
     shop.prepared(source)
-    cdc.apply(connect, source, source=shop.engine)
-    assert cdc.restart(connect, shop.name, source=shop.engine).running
+    cdc.apply_connector(connect, source, source=shop.engine)
+    assert cdc.restart_connector(connect, shop.name, source=shop.engine).running
 
 
 @pytest.mark.usefixtures("failed")
@@ -173,7 +175,7 @@ def test_a_supervisor_gives_up_loudly_and_brings_back_what_was_repaired(
 
 
 def streams(connect: ConnectClient, shop: Any) -> bool:
-    health = cdc.health(connect, shop.name, source=shop.engine)
+    health = cdc.connector_health(connect, shop.name, source=shop.engine)[0]
     return health.slot is not None and health.slot.active
 
 
@@ -266,7 +268,7 @@ def sharer(connect: ConnectClient, shop: Any, source: Any, captured: Callable[[]
     declared = apart.source(tables=("public.items",), user=source.user)
     cdc.prepare_source(apart.engine, declared)
     replace_secret(declared.config()["database.password"], shop.password)
-    cdc.apply(connect, declared, source=apart.engine)
+    cdc.apply_connector(connect, declared, source=apart.engine)
     return declared
 
 
@@ -282,7 +284,7 @@ def test_all_connectors_of_a_role_get_its_password_wherever_they_read_it(
 
     def restart(client: ConnectClient, name: str, **words: Any) -> Any:
         marked[name] = words["source"] and words["source"].url.database
-        return cdc.restart(client, name, **words)
+        return cdc.restart_connector(client, name, **words)
 
     monkeypatch.setattr("cdc.operating.rotation.restart", restart)
     run = cdc_of(shop, both=[source, sharer])
@@ -294,11 +296,11 @@ def test_all_connectors_of_a_role_get_its_password_wherever_they_read_it(
 
     cdc.prepare_source(shop.engine, source)
     assert may_log_in(shop, source, secret)
-    cdc.move(connect, sharer.name, PAUSED)
+    cdc.set_connector_state(connect, sharer.name, PAUSED)
     both = cdc.rotate_password(connect, source, source=shop.engine, password=shop.password)
     assert {one.name: one.state for one in both} == {source.name: RUNNING, sharer.name: PAUSED}
-    assert cdc.move(connect, sharer.name, RUNNING).running
-    cdc.delete(connect, sharer.name, forget=True)
+    assert cdc.set_connector_state(connect, sharer.name, RUNNING).running
+    cdc.delete_connector(connect, sharer.name, forget=True)
 
 
 def read_secret(connector: Any) -> str:
@@ -319,10 +321,10 @@ def test_the_page_about_operating_connectors_runs(connect: ConnectClient, shop: 
 
 
 def test_the_slot_that_a_connector_streamed_from_is_missed(connect: ConnectClient, shop: Any, source: Any) -> None:
-    cdc.move(connect, shop.name, STOPPED)
+    cdc.set_connector_state(connect, shop.name, STOPPED)
     cdc.drop_slot(shop.engine, source.slot)
     ((_, found, remedy), _) = sorted(errors_of(source, client=connect, source=shop.engine), key=lambda one: one[0])
     assert "does not exist, and the connector has streamed from it" in found
     assert "--forget" in remedy
-    cdc.delete(connect, shop.name, forget=True)
-    assert FAILED not in {one.state for one in cdc.statuses(connect)}
+    cdc.delete_connector(connect, shop.name, forget=True)
+    assert FAILED not in {one.status.state for one in cdc.connector_health(connect)}

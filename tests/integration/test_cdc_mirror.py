@@ -12,7 +12,7 @@ import pytest
 import stamina
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from cdc import ConnectClient, MirrorCheckpoint, MirrorHeartbeat, MirrorSource, apply
+from cdc import ConnectClient, MirrorCheckpoint, MirrorHeartbeat, MirrorSource, apply_connector
 from eventstore.kafka.admin import cleanup_policies, end_offsets, ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.groups import group_offsets
@@ -53,8 +53,8 @@ def copied(connect: ConnectClient, clusters: dict[str, str]) -> Iterator[str]:
     mirror = MirrorSource(name=f"{alias}-mirror", topics=(TOPIC,), **clusters)
     heartbeat = MirrorHeartbeat(name=f"{alias}-heartbeat", **clusters)
     for connector in (mirror, heartbeat):
-        assert apply(connect, connector).created
-        assert apply(connect, connector).was_no_op
+        assert apply_connector(connect, connector).created
+        assert apply_connector(connect, connector).was_no_op
     yield f"{alias}.{TOPIC}"
     for connector in (mirror.name, heartbeat.name):
         connect.delete(connector)
@@ -99,7 +99,7 @@ def test_a_group_that_moves_reads_on_where_it_was_if_there_is_a_checkpoint_conne
     checkpoint = MirrorCheckpoint(
         name=f"{clusters['source_alias']}-checkpoint", groups=(GROUP,), interval_seconds=1, **clusters
     )
-    apply(connect, checkpoint)
+    apply_connector(connect, checkpoint)
     rounds = itertools.count(2)
 
     def unread() -> int:

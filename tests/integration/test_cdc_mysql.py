@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cdc import ConnectClient, MySqlSource, apply, delete, write_secrets
+from cdc import ConnectClient, MySqlSource, apply_connector, delete_connector, write_secrets
 from eventstore.topics import TopicRecord
 from tests.connectors import require_shipped_list
 from tests.integration.mariadb import MariaDb, mariadb, mysql_worker, require_mariadb
@@ -65,8 +65,8 @@ def test_rows_changed_keys_and_deletions_arrive_and_the_snapshot_before_them(
     worker: ConnectClient, server: MariaDb, source: MySqlSource, records_of: Callable[..., list[TopicRecord]]
 ) -> None:
     require_shipped_list(worker, source)
-    assert apply(worker, source).created
-    assert apply(worker, source).was_no_op
+    assert apply_connector(worker, source).created
+    assert apply_connector(worker, source).was_no_op
     server.run("INSERT INTO items VALUES (2, 'bolt', 2.25); UPDATE items SET id = 3 WHERE id = 2;", database="shop")
     server.run("DELETE FROM items WHERE id = 3;", database="shop")
 
@@ -78,7 +78,7 @@ def test_rows_changed_keys_and_deletions_arrive_and_the_snapshot_before_them(
     assert _of_key(records, 2) == [("c", None, bolt, "1"), ("d", bolt, None, "1"), None]
     assert [change and change[0] for change in _of_key(records, 3)] == ["c", "d", None]
     assert all(offset.streamed for offset in worker.offsets(source.name))
-    assert delete(worker, source.name, forget=True)
+    assert delete_connector(worker, source.name, forget=True)
 
 
 def _of_key(records: list[TopicRecord], key: int) -> list[Any]:

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table
 
-from cdc import ApicurioAvro, ChangeDecoder, ConnectClient, Encoding, JsonWithSchemas, PlainJson, apply, check_source
+from cdc import ApicurioAvro, ChangeDecoder, ConnectClient, JsonWithSchemas, PlainJson, apply_connector
+from cdc.connectors.encodings import Encoding
 from cdc.errors import SourceNotReady
+from cdc.source.grants import check_source
 from cdc.transforms import Flatten, InsertField, Mask
 from eventstore.topics import TopicRecord
 from tests.recordings import every_type
@@ -46,7 +48,7 @@ def capture(shop: Any, connect: ConnectClient, name: str, **changes: Any) -> Any
         name=f"{shop.name}-{name}", topic_prefix=f"{shop.name}_{name}", tables=(TABLE,), partitions=1, **changes
     )
     shop.run(f"DELETE FROM {TABLE} WHERE id > 1")
-    apply(connect, shop.prepared(declared), source=shop.engine)
+    apply_connector(connect, shop.prepared(declared), source=shop.engine)
     shop.run(insert(2), f"INSERT INTO {TABLE} (id) VALUES (3)")
     shop.run(f"UPDATE {TABLE} SET {', '.join(f'{name} = NULL' for name in NAMES)} WHERE id = 3")
     return declared
@@ -84,7 +86,7 @@ def test_avro_is_refused_before_anything_is_made(shop: Any, connect: ConnectClie
     declared = shop.prepared(shop.source(name=f"{shop.name}-avro", tables=(TABLE,), encoding=avro))
 
     with pytest.raises(SourceNotReady, match=rf"a NULL in small, .*, docs of {TABLE} would arrive") as refused:
-        apply(connect, declared, source=shop.engine)
+        apply_connector(connect, declared, source=shop.engine)
 
     assert "encoding=PlainJson() or JsonWithSchemas()" in refused.value.remedy
     assert declared.name not in connect.connectors()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cdc import apply, check, prepare_topics
+from cdc import apply_connector, prepare_topics
 from cdc.errors import ConnectorFailed
-from cdc.operating.watch import Deadline
+from cdc.operating.watch import Deadline, check
 from eventstore import ANY, Aggregate, Metadata, SqlEventStore, event
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.kafka.schemas import read_schemas
@@ -41,7 +41,7 @@ class Outbox:
         self.store.delete_stream(BEFORE, expected=1)
         self.connector = captured.prepared(captured.outbox())
         prepare_topics(settings, [(self.topic, PARTITIONS)])
-        apply(connect, self.connector, source=self.store.engine)
+        apply_connector(connect, self.connector, source=self.store.engine)
         self.pack(AFTER, 3, 4, 5)
         self.store.delete_stream(AFTER, expected=2)
         self.pack(KEPT, 6, metadata=METADATA)
@@ -109,8 +109,8 @@ def test_an_updated_event_stops_the_connector_until_it_is_declared_lenient(
         Deadline(name, 20).wait(lambda: check(connect.status(name)) and None, goal="failed")
     assert len(failure.value.trace) == 2
     with pytest.raises(ConnectorFailed):
-        apply(connect, outbox.connector, source=outbox.store.engine)
+        apply_connector(connect, outbox.connector, source=outbox.store.engine)
     lenient = outbox.database.outbox(on_update="warn")
-    assert apply(connect, lenient, source=outbox.store.engine).changed
+    assert apply_connector(connect, lenient, source=outbox.store.engine).changed
     outbox.pack(KEPT, 7)
     assert len(records_of(outbox.topic, count=14)) == 14

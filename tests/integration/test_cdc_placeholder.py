@@ -11,9 +11,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-from cdc import ChangeDecoder, ConnectClient, Encoding, JsonWithSchemas, PlainJson, apply
+from cdc import ChangeDecoder, ConnectClient, JsonWithSchemas, PlainJson, apply_connector
 from cdc.changes.placeholders import uuid_of
 from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
+from cdc.connectors.encodings import Encoding
 from cdc.source.signals import Signals
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
@@ -71,7 +72,7 @@ def test_only_a_missing_value_is_missing(
             notifications_topic=f"{shop.name}.notifications",
         )
     )
-    apply(connect, source, source=shop.engine)
+    apply_connector(connect, source, source=shop.engine)
     with shop.engine.begin() as connection:
         connection.execute(TABLE.insert().values(id=2, label="first", **APART))
         connection.execute(TABLE.update().values(label="second"))

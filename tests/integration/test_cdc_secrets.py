@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 import cdc
 from cdc import ConnectClient, Supervisor
+from cdc.source.grants import check_source
 from eventstore import Restarts
 from factfold.cli.cdc import operate as cdc_operate
 from tests.connectors import heartbeats
@@ -161,10 +162,10 @@ def test_a_source_that_refuses_tells_no_secret(overheard: Overheard, shop: Any, 
     nobody, stranger = create_engine(url.set(port=9, password=secret)), create_engine(url.set(password=secret))
     for engine in (nobody, stranger):
         overheard.says("an engine", engine)
-        overheard.fails("a check", lambda engine=engine: cdc.check_source(engine, declared()))
+        overheard.fails("a check", lambda engine=engine: check_source(engine, declared()))
         overheard.fails("a preparation", lambda engine=engine: cdc.prepare_source(engine, declared(), password=secret))
         overheard.fails("a slot", lambda engine=engine: cdc.drop_slot(engine, "x"))
-        overheard.says("findings", cdc.diagnose(declared(), source=engine))
+        overheard.says("findings", cdc.diagnose_connector(declared(), source=engine))
     missing = declared(tables=("public.gone",))
     overheard.fails("a table", lambda: cdc.prepare_source(shop.engine, missing, password=secret))
     overheard.says("grants", cdc.grant_statements(declared()))
@@ -223,8 +224,8 @@ def test_a_connector_s_whole_life_tells_no_secret(
 
     with with_secrets(stack, patience=30.0) as client:
         wrong = declared(password=secrets_of(shop, "wrong", f"{SENTINEL}-wrong"))
-        overheard.fails("a wrong password", lambda: cdc.apply(client, wrong, source=shop.engine))
-        overheard.says("findings", cdc.diagnose(wrong, source=shop.engine, client=client))
+        overheard.fails("a wrong password", lambda: cdc.apply_connector(client, wrong, source=shop.engine))
+        overheard.says("findings", cdc.diagnose_connector(wrong, source=shop.engine, client=client))
         runs("plan", "secretly_here:source", code=3)
         runs("apply", "secretly_here:source", "--json")
         overheard.says("answers", rest_answers(client, shop.name, source.config()))
@@ -244,14 +245,14 @@ def test_a_connector_s_whole_life_tells_no_secret(
         )
         overheard.says("rotated", cdc.rotate_password(client, source, source=shop.engine, password=f"{SENTINEL}-new"))
         shop.run(f"DROP PUBLICATION {source.publication}")
-        overheard.fails("a restart", lambda: cdc.restart(client, shop.name, source=shop.engine))
+        overheard.fails("a restart", lambda: cdc.restart_connector(client, shop.name, source=shop.engine))
         policy = Restarts(limit=1, first=0.1)
         supervisor = Supervisor(client, [shop.name], policy=policy, poll=0.1)
         overheard.fails("supervision", lambda: supervisor.run(threading.Event()))
         runs("status", "--json", code=3)
         runs("doctor", "secretly_here:source", code=3)
         overheard.says("answers", rest_answers(client, shop.name, source.config()))
-        cdc.delete(client, shop.name, forget=True)
+        cdc.delete_connector(client, shop.name, forget=True)
     written = worker_s_log()
     assert written.count(" DEBUG ") > 100
     overheard.said.append(("the servers' logs", written))
@@ -288,10 +289,10 @@ def test_a_literal_that_was_asked_for_is_shown_by_connect_and_masked_by_us(
     connect.create(name, Hearts(name, 1).config(), state="STOPPED")
     # Where the user put it, it is: the search would find it elsewhere too.
     assert leaks(json.dumps(connect.config(name)))
-    wait_until(lambda: any(one.name == name for one in cdc.statuses(connect)), what="its status")
-    plans = [one for one in cdc.plan(connect, [Hearts(name, 2)]) if one.name == name]  # type: ignore[list-item]
+    wait_until(lambda: any(one.status.name == name for one in cdc.connector_health(connect)), what="its status")
+    plans = [one for one in cdc.plan_connectors(connect, [Hearts(name, 2)]) if one.name == name]  # type: ignore[list-item]
     assert [change.key for change in plans[0].changes] == ["header.password"]
     overheard.says("a plan", plans)
-    overheard.says("findings", cdc.diagnose(Hearts(name, 2), client=connect))  # type: ignore[arg-type]
-    overheard.says("health", [one for one in cdc.healths(connect, [name])])
-    cdc.delete(connect, name, forget=True)
+    overheard.says("findings", cdc.diagnose_connector(Hearts(name, 2), client=connect))  # type: ignore[arg-type]
+    overheard.says("health", [*cdc.connector_health(connect, name)])
+    cdc.delete_connector(connect, name, forget=True)

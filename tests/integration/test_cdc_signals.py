@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdc import ConnectClient, PostgresSource, apply, prepare_source
+from cdc import ConnectClient, PostgresSource, apply_connector, prepare_source
 from cdc.errors import SnapshotAborted, SnapshotFailed, SourceNotReady
 from cdc.source.notifications import Notification, Stage, TableRead
 from cdc.source.signal_table import clear_signals, prepare_signals
@@ -52,7 +52,7 @@ def shop(captured: Callable[[], Captured], connect: ConnectClient, settings: Set
         partitions=1,
         extra={"incremental.snapshot.chunk.size": 5},
     )
-    apply(connect, database.prepared(source), source=database.engine)
+    apply_connector(connect, database.prepared(source), source=database.engine)
     return Shop(database, source, Signals(database.engine, source, settings, connect))
 
 
@@ -112,7 +112,7 @@ def test_a_new_table_is_captured_and_its_rows_come_by_a_snapshot(
     shop.database.run("CREATE TABLE colours (id int PRIMARY KEY)", "INSERT INTO colours VALUES (1), (2), (3)")
     grown = dataclasses.replace(shop.source, tables=(*shop.source.tables, "public.colours"))
     prepare_source(shop.database.engine, grown, password=shop.database.password)
-    assert apply(connect, grown, source=shop.database.engine).changed
+    assert apply_connector(connect, grown, source=shop.database.engine).changed
     asked = dataclasses.replace(shop.signals, source=grown).snapshot(["public.colours"])
     assert asked.wait() == (TableRead("public.colours", 3),)
     assert len(records_of(grown.topic("public.colours"), count=3)) == 3

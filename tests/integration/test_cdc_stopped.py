@@ -27,7 +27,7 @@ def test_a_row_that_stops_its_connector_is_named_with_what_lets_it_through(
     shop = captured()
     shop.run("CREATE TABLE items (id int PRIMARY KEY, name text)", "CREATE TABLE others (id int PRIMARY KEY)")
     source = shop.prepared(shop.source(tables=("public.items", "public.others")))
-    cdc.apply(connect, source, source=shop.engine)
+    cdc.apply_connector(connect, source, source=shop.engine)
     shop.run("INSERT INTO items VALUES (1, 'nail')")
     records_of(source.topics[0], count=1)
 
@@ -38,20 +38,20 @@ def test_a_row_that_stops_its_connector_is_named_with_what_lets_it_through(
     assert shop.rows(search.removeprefix("find it: "))[0][1].startswith("(2,")
     assert remedy == "remedy: raise max.message.bytes of the topic, then factfold cdc apply"
     _limit(settings, source.topics[0], "1000000")
-    cdc.apply(connect, source, source=shop.engine)
+    cdc.apply_connector(connect, source, source=shop.engine)
     assert len(records_of(source.topics[0], count=2)) == 2
 
     shop.run(INSERTED.format(id=3, size=20_000_000))
     first, *_, remedy = _advice(connect, source)
     assert first.endswith("bytes as a record, and max.request.size is 16,777,216")
     assert "producer.max.request.size in a worker" in remedy
-    found = cdc.diagnose(source, source=shop.engine, client=connect)
+    found = cdc.diagnose_connector(source, source=shop.engine, client=connect)
     assert [one.remedy.startswith(first) for one in found if one.severity is Severity.ERROR] == [True]
 
 
 def _advice(connect: ConnectClient, source: Any) -> tuple[str, ...]:
     wait_until(lambda: connect.status(source.name).failure, what="the failure")
-    return cdc.health(connect, source).advice
+    return cdc.connector_health(connect, source)[0].advice
 
 
 def _limit(settings: Settings, topic: str, size: str) -> None:
@@ -69,7 +69,7 @@ def test_a_connector_stops_at_a_truncate_and_goes_on_where_it_is_told_to_skip_it
     shop.run("CREATE TABLE items (id int PRIMARY KEY, name text)", "INSERT INTO items VALUES (1, 'nail')")
     tables = {"tables": ("public.items",)}
     stopping = shop.prepared(shop.source(**tables))
-    cdc.apply(connect, stopping, source=shop.engine)
+    cdc.apply_connector(connect, stopping, source=shop.engine)
     records_of(stopping.topics[0], count=1)
 
     shop.run("TRUNCATE items", "INSERT INTO items VALUES (2, 'screw')")
@@ -78,7 +78,7 @@ def test_a_connector_stops_at_a_truncate_and_goes_on_where_it_is_told_to_skip_it
     failed = connect.status(stopping.name)
     assert failed.summary().endswith(FAILED)
     assert "TRUNCATE" in remedy_for(str(failed.failure))
-    cdc.apply(connect, shop.source(**tables, truncates="skip"), source=shop.engine)
+    cdc.apply_connector(connect, shop.source(**tables, truncates="skip"), source=shop.engine)
     keys = [record.key for record in records_of(stopping.topics[0], count=2)]
     assert keys == [b'{"id":1}', b'{"id":2}']
 

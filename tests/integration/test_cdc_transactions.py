@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from cdc import ConnectClient, PostgresSource, apply
+from cdc import ConnectClient, PostgresSource, apply_connector
 from cdc.changes.transaction_log import SourceTransactions
 from cdc.changes.transactions import TransactionMarker, decode_marker
 from cdc.source.signals import Signals
@@ -97,7 +97,7 @@ def bank(captured: Callable[[], Captured], connect: ConnectClient, settings: Set
         signal_table="public.signals", notifications_topic=f"{database.name}.notifications",
     )  # fmt: skip
     ensure_topics(settings, [*source.topic_specs, schemas_topic()])
-    apply(connect, database.prepared(source), source=database.engine)
+    apply_connector(connect, database.prepared(source), source=database.engine)
     return Bank(database, source, settings)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdc import ConnectClient, apply
+from cdc import ConnectClient, apply_connector
 from cdc.transforms import Filter, Flatten, HasHeader, InsertHeader, Mask, RouteByRegex, TopicMatches
 from eventstore.topics import TopicRecord
 
@@ -37,7 +37,7 @@ def source(captured: Callable[[], Any], connect: ConnectClient) -> Any:
             RouteByRegex(pattern=rf"(.*)\.{ROWS}", replacement="$1.rows", when=rows),
         ),
     )
-    apply(connect, shop.prepared(declared), source=shop.engine)
+    apply_connector(connect, shop.prepared(declared), source=shop.engine)
     shop.run(f"DELETE FROM {ENVELOPES}", f"INSERT INTO {ROWS} VALUES (2, NULL, 'Bonn')")
     shop.run("INSERT INTO public.signals VALUES ('2', 'log', '{}')")
     return declared

@@ -138,7 +138,7 @@ def test_the_freshness_of_a_view_is_the_commit_of_what_it_has_applied(captured, 
     from eventstore.kafka.admin import ensure_topics
 
     ensure_topics(settings, source.topic_specs)
-    cdc.apply(connect, source, source=database.engine)
+    cdc.apply_connector(connect, source, source=database.engine)
     topic, began = source.topic("public.items"), datetime.now(UTC)
     database.run("INSERT INTO items VALUES (1)")
     database.run("DELETE FROM items")  # whose tombstone says no time

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from eventstore import ANY, SqlEventStore, open_subscriber
+from eventstore import ANY, SqlEventStore, Subscriber, open_subscriber
 from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters import by_cause
 from eventstore.deadletters import topic as topic_letters
 from eventstore.deadletters.roads import Chosen, to_group, to_topic
-from eventstore.delivery import Subscriber
 from eventstore.errors import LetterMissing, ProducerFenced, ReplayRefused
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroDecoder

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from typer.testing import CliRunner
 
-from cdc import OutboxSource, Severity, diagnose, prepare_topics
+from cdc import OutboxSource, Severity, diagnose_connector, prepare_topics
 from cdc.operating.topics import require_own_topics
 from eventstore import Settings, SqlEventStore
 from eventstore.errors import ForeignRecord, TopicNotRelayed
@@ -89,6 +89,6 @@ def test_a_topic_that_another_service_has_filled_is_found_by_both_doctors_and_re
     )
     with pytest.raises(ForeignRecord, match="no event of this store"):
         require_own_topics(settings, outbox, taken.engine)
-    findings = {one.check: one for one in diagnose(outbox, source=taken.engine, settings=settings)}
+    findings = {one.check: one for one in diagnose_connector(outbox, source=taken.engine, settings=settings)}
     assert findings[f"topic {topic}"].severity is Severity.ERROR
     assert end_offsets(settings, [topic]) == before

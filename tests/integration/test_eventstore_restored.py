@@ -10,9 +10,8 @@ import pytest
 from sqlalchemy import Connection, text
 from typer.testing import CliRunner, Result
 
-from eventstore import ANY, Aggregate, SqlEventStore, event, subscription
+from eventstore import ANY, Aggregate, SqlEventStore, Subscriber, event, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
 from eventstore.errors import StoreRestored
 from factfold.cli.entry import application
 
@@ -61,14 +60,14 @@ def finding(store: SqlEventStore) -> dict[str, Any]:
 
 
 def test_a_store_that_was_never_elsewhere_is_well(store: SqlEventStore) -> None:
-    assert store.restored() == store.renumber() == 0
+    assert store.ahead_of_cluster() == store.renumber() == 0
     assert finding(store)["severity"] == "ok"
     assert run(store, "store", "renumber").output == "nothing to do\n"
 
 
 def test_the_events_of_a_restored_store_are_hidden_and_doctor_says_so(restored: SqlEventStore) -> None:
     assert numbers(restored) == []
-    assert restored.restored() > AHEAD // 2
+    assert restored.ahead_of_cluster() > AHEAD // 2
     found = finding(restored)
     assert found["severity"] == "error"
     assert "transactions ahead of this cluster" in found["result"]
@@ -116,7 +115,7 @@ def test_an_outbox_that_is_being_read_is_not_updated_unasked(restored: SqlEventS
         try:
             with pytest.raises(StoreRestored, match="'renumber_test' would publish this as updates"):
                 restored.renumber()
-            assert restored.restored()
+            assert restored.ahead_of_cluster()
             assert restored.renumber(published=True)
         finally:
             connection.execute(text("select pg_drop_replication_slot(:slot)"), {"slot": slot})

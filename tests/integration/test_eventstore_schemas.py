@@ -76,7 +76,7 @@ def test_what_one_store_registers_the_other_does_not_know(stores: tuple[SqlEvent
     one.register(Note, Memo)
     one.declare_category("crate", partitions=7)
     other.declare_category("crate", partitions=3, topic="other.crate")
-    one.keep_snapshot(AggregateSnapshot("note-1", 0, b"\0\0\0\0\1x"))
+    one.save_snapshot(AggregateSnapshot("note-1", 0, b"\0\0\0\0\1x"))
     assert [category.name for category in one.categories()] == ["crate", "memo", "note"]
     assert [(category.topic, category.partitions) for category in other.categories()] == [("other.crate", 3)]
     assert (len(one.schemas()), other.schemas(), other.snapshot("note-1")) == (2, [], None)

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from typer.testing import CliRunner
 
-from cdc import apply, prepare_topics
+from cdc import apply_connector, prepare_topics
 from eventstore import ANY, NO_STREAM, Aggregate, MasterKeys, SqlEventStore, SqlKeyStore, event, tenant_store, tenants
 from eventstore.errors import InvalidSeal
 from eventstore.settings import Settings
@@ -105,7 +105,7 @@ def test_one_connector_publishes_every_tenant_to_topics_of_its_own(
         store.append("lamp-1", [Lamp.Lit(room=f"{name} early")], expected=ANY)
         prepare_topics(settings, stores=[store])
     tables = tuple(f"tenant_{name}.{table}" for name in names for table in ("events", "schemas"))
-    apply(connect, made.prepared(made.outbox(tables=tables)), source=made.engine)
+    apply_connector(connect, made.prepared(made.outbox(tables=tables)), source=made.engine)
     for store in stores:
         store.append("lamp-1", [Lamp.Lit(room="late")], expected=0)
     for name in names:

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 import sqlalchemy as sa
 
-from cdc import apply
+from cdc import apply_connector
 from projections import ProjectionGroup, Table, open_runner, rebuild
 from projections.errors import HistoryNotRetained
 from projections.stores import facts
@@ -92,7 +92,7 @@ def test_versions_of_a_captured_table_are_all_changes_and_valid_from_the_commit_
     CUSTOMERS.create(shop.engine)
     shop.run("INSERT INTO customers VALUES (9, 500)")
     source = shop.prepared(shop.source(tables=table, history=table))
-    apply(connect, source, source=shop.engine)
+    apply_connector(connect, source, source=shop.engine)
     with shop.engine.begin() as connection:
         connection.execute(CUSTOMERS.update().values(credit_score=600))
         open_at = connection.scalar(sa.select(sa.func.clock_timestamp()))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, insert, select
 
-from cdc import apply, prepare_topics
+from cdc import apply_connector, prepare_topics
 from eventstore import ANY, Aggregate, Metadata, SqlEventStore, event
 from eventstore.kafka.consumer import read_range
 from eventstore.relay import Relay
@@ -43,7 +43,7 @@ def roads(captured, connect, settings) -> dict[str, Any]:
         copied = captured()
         copy_of_store(relayed.engine, copied.engine, topic=f"{topic}.debezium")
         prepare_topics(settings, [(f"{topic}.debezium", PARTITIONS)])
-        apply(connect, copied.prepared(copied.outbox()), source=copied.engine)
+        apply_connector(connect, copied.prepared(copied.outbox()), source=copied.engine)
         # These come from the log, the others came from the initial snapshot.
         append(store, EVERYTHING, None)
         assert Relay(store, settings).run(stop=threading.Event(), once=True).events == 30

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from cdc import apply, prepare_topics
+from cdc import apply_connector, prepare_topics
 from eventstore import ANY, RegistrySettings, SqlEventStore, open_subscriber, subscription
 from eventstore.errors import SchemaConflict
 from eventstore.event_types import event_type_of
@@ -32,7 +32,7 @@ class Road:
         self.store.declare_category("crate", partitions=3, topic=self.topic)
         self.append(1, Crate)
         prepare_topics(settings, [(self.topic, 3)])
-        apply(connect, captured.prepared(captured.outbox()), source=captured.engine)
+        apply_connector(connect, captured.prepared(captured.outbox()), source=captured.engine)
         self.append(2, Crate)
         for number in (1, 2):
             self.store.append(f"crate-{number}", [CrateToday.Packed(kilos=number + 10, name="new")], expected=ANY)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from cdc import ConnectClient, delete, drop_slot
+from cdc import ConnectClient, delete_connector, drop_slot
 from eventstore import ANY, Settings, SqlEventStore
 from eventstore.relay import Relay
 from factfold.stack import LocalStack
@@ -149,7 +149,7 @@ def test_the_page_that_shows_a_table_in_another_service(
         wait_until(lambda: (runner.run_once(), addressees(mail) == [(7, "Ann", "South")])[1])
     for name in [name for name in sys.modules if name.partition(".")[0] in ("shop", "mail")]:
         del sys.modules[name]
-    delete(connect, started["rows"].name, forget=True)
+    delete_connector(connect, started["rows"].name, forget=True)
     drop_slot(shop, started["rows"].slot)
     started["shop"].dispose()
     shop.dispose()

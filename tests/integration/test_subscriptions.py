@@ -19,8 +19,7 @@ import pytest
 import sqlalchemy as sa
 from confluent_kafka import Producer
 
-from eventstore import RecordedEvent, Settings, open_subscriber, run_subscription, subscription
-from eventstore.delivery import Subscriber
+from eventstore import RecordedEvent, Settings, Subscriber, open_subscriber, run_subscription, subscription
 from eventstore.errors import GroupActive, GroupUnknown
 from eventstore.kafka.admin import end_offsets
 from eventstore.kafka.groups import group_lag, group_offsets, require_group, reset_group

@@ -13,8 +13,7 @@ import sqlalchemy as sa
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eventstore import open_subscriber, subscription
-from eventstore.delivery import Subscriber
+from eventstore import Subscriber, open_subscriber, subscription
 from eventstore.errors import (
     BrokerRefused,
     BrokerUnreachable,

@@ -10,9 +10,8 @@ import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
 
-from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, event, subscription
+from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, Subscriber, event, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
 from eventstore.errors import StoreUnavailable
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.earlier_letters import assert_a_former_table_keeps_its_letters

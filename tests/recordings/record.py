@@ -19,14 +19,14 @@ from sqlalchemy import Engine, create_engine
 from cdc import (
     ApicurioAvro,
     ConnectClient,
-    Encoding,
     JsonWithSchemas,
     PlainJson,
     PostgresSource,
-    apply,
+    apply_connector,
     prepare_source,
     write_secrets,
 )
+from cdc.connectors.encodings import Encoding
 from eventstore.errors import TopicMissing
 from eventstore.kafka.consumer import read_range
 from eventstore.settings import Settings
@@ -114,7 +114,7 @@ def _start(info: StackInfo, engine: Engine, sources: Mapping[str, PostgresSource
     _run(engine, traps.PREPARE)
     with ConnectClient(info.connect_url) as client:
         for source in sources.values():
-            apply(client, source, source=engine)
+            apply_connector(client, source, source=engine)
 
 
 def _run(engine: Engine, statements: Iterable[str]) -> None:

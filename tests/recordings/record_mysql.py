@@ -12,7 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from cdc import ConnectClient, Encoding, JsonWithSchemas, MySqlSource, PlainJson, apply, write_secrets
+from cdc import ConnectClient, JsonWithSchemas, MySqlSource, PlainJson, apply_connector, write_secrets
+from cdc.connectors.encodings import Encoding
 from eventstore.errors import TopicMissing
 from eventstore.kafka.consumer import read_range
 from eventstore.settings import Settings
@@ -53,7 +54,7 @@ def record() -> None:
         server.run(mysql_types.insert(1), database=mysql_types.DATABASE)
         sources = [_source(stack.info, server.port, name) for name in ENCODINGS]
         for source in sources:
-            apply(client, source)
+            apply_connector(client, source)
         for statements in mysql_types.CHANGES:
             server.run(statements, database=mysql_types.DATABASE)
         wait_until(lambda: all(_ended(stack.info, source) for source in sources))

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eventstore.event_types import event_type_of
-from projections import ProjectionGroup, Stream, Table, as_of, view
+from projections import ProjectionGroup, Stream, Table, join_versions, view
 from projections.errors import InvalidDefinition, UndecodableRecord, UnknownColumn
 from projections.spark.bulk import WholeTables
 from projections.spark.failures import described
@@ -219,7 +219,7 @@ def planned(spark, function, *, tables=None):
 
 def test_the_plan_of_an_as_of_join_is_accepted_with_the_columns_it_returns(small):
     def risk(payments, customer_versions):
-        return as_of(payments, customer_versions, on="customer_id", how="left")
+        return join_versions(payments, customer_versions, on="customer_id", how="left")
 
     columns = planned(small, risk)["risk"]
     assert {name: column.ddl for name, column in columns.items()} == {
@@ -232,8 +232,10 @@ def test_as_of_finds_reference_and_time_through_a_function_s_own_columns(small):
     def risk(payments, customer_versions):
         whole = payments.where("amount > 0").withColumnRenamed("customer_id", "payer").select("*")
         good = customer_versions.where("credit_score > 0")
-        once = as_of(whole, good, on="payer", take={"score": "credit_score"})
-        return as_of(once, good, on="payer", take={"score_again": "credit_score"}).select("payment_id", "score_again")
+        once = join_versions(whole, good, on="payer", take={"score": "credit_score"})
+        return join_versions(once, good, on="payer", take={"score_again": "credit_score"}).select(
+            "payment_id", "score_again"
+        )
 
     assert list(planned(small, risk)["risk"]) == ["payment_id", "score_again"]
 
@@ -241,15 +243,17 @@ def test_as_of_finds_reference_and_time_through_a_function_s_own_columns(small):
 @each_row(
     ("function", "kind", "words"),
     [
-        (lambda p, v: as_of(p, v, on="customer"), UnknownColumn, "on 'customer', which is no column"),
-        (lambda p, v: as_of(p, v, on="amount"), InvalidDefinition, "not by their key and time"),
-        (lambda p, v: as_of(p, v, on="customer_id", how="right"), InvalidDefinition, "cannot join 'right'"),
-        (lambda p, v: as_of(p, v, on="customer_id", take=["score"]), UnknownColumn, "has no column 'score'"),
-        (lambda p, v: as_of(p.withColumnRenamed("amount", "note"), v, on="customer_id"),
+        (lambda p, v: join_versions(p, v, on="customer"), UnknownColumn, "on 'customer', which is no column"),
+        (lambda p, v: join_versions(p, v, on="amount"), InvalidDefinition, "not by their key and time"),
+        (lambda p, v: join_versions(p, v, on="customer_id", how="right"), InvalidDefinition, "cannot join 'right'"),
+        (lambda p, v: join_versions(p, v, on="customer_id", take=["score"]), UnknownColumn, "has no column 'score'"),
+        (lambda p, v: join_versions(p.withColumnRenamed("amount", "note"), v, on="customer_id"),
          InvalidDefinition, "two columns 'note'"),
-        (lambda p, v: as_of(p.drop("paid_at"), v, on="customer_id"), InvalidDefinition, "without an event time"),
-        (lambda p, v: as_of(p, v.select("id", "note"), on="customer_id"), InvalidDefinition, "without versions"),
-        (lambda p, v: as_of(v, p, on="id"), InvalidDefinition, "without versions"),
+        (lambda p, v: join_versions(p.drop("paid_at"), v, on="customer_id"),
+         InvalidDefinition, "without an event time"),
+        (lambda p, v: join_versions(p, v.select("id", "note"), on="customer_id"),
+         InvalidDefinition, "without versions"),
+        (lambda p, v: join_versions(v, p, on="id"), InvalidDefinition, "without versions"),
         (lambda p, v: p.join(v, p.customer_id == v.id), InvalidDefinition, "not by their key and time"),
     ],
 )  # fmt: skip
@@ -266,7 +270,7 @@ def test_an_as_of_join_that_cannot_be_is_refused_when_it_is_planned(small, funct
 
 def test_a_table_without_versions_is_refused_by_as_of(small):
     def risk(payments, customers):
-        return as_of(payments, customers, on="customer_id")
+        return join_versions(payments, customers, on="customer_id")
 
     with pytest.raises(InvalidDefinition, match="a table without versions") as caught:
         planned(small, risk, tables={"payments": payments, "customers": customers})

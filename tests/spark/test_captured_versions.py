@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from cdc import capture
+from cdc import capture_table
 from projections import Table
 from projections.logs.offsets import OffsetRange
 from projections.spark.kinds import Reduction
@@ -46,7 +46,7 @@ WRITES = {
 def perform(engine, before, after):
     """Write before and after the capture; returns the table's rows."""
     run(engine, before)
-    capture(engine, SHELF, topic=TOPIC)
+    capture_table(engine, SHELF, topic=TOPIC)
     run(engine, after)
     with engine.connect() as connection:
         return {row.id: row.score for row in connection.execute(sa.select(SHELF))}

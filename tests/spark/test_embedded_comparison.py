@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from cdc import UtcDateTime, capture, compare, compare_embedded
+from cdc import UtcDateTime, capture_table, compare_embedded, compare_tables
 from cdc.errors import InvalidConnector, SourceNotReady, StateBehind
 from eventstore import Settings
 from factfold.cli.cdc import compare as command_line
@@ -61,7 +61,7 @@ def desk(small, tmp_path_factory):
     engine = sa.create_engine(f"sqlite:///{path}")
     TYPED.metadata.create_all(engine)
     insert(engine, *(row(number) for number in range(1, 6)))
-    capture(engine, TYPED, topic=TOPIC)
+    capture_table(engine, TYPED, topic=TOPIC)
     insert(engine, *(row(number) for number in range(6, 10)), {"id": uuid.UUID(int=10)})
     store = SqliteTableStore(path)
     store.prepare()
@@ -92,7 +92,7 @@ def test_columns_that_the_file_names_otherwise_are_captured_compared_and_repaire
     LEGACY.create(engine)
     with engine.begin() as connection:
         connection.execute(LEGACY.insert(), [{"number": n, "size": Decimal(n), "remark": f"it's {n}"} for n in (1, 2)])
-    capture(engine, LEGACY, topic="Kunden")
+    capture_table(engine, LEGACY, topic="Kunden")
     with closing(SqliteTableStore(tmp_path / "legacy.db")) as store:
         store.prepare()
         environment = Environment(small, small, store, StoreLog(store.path))
@@ -230,4 +230,4 @@ def test_a_state_in_a_file_is_not_compared_with_a_connectors_table(desk):
     engine, _ = desk
     settings = Settings.for_broker("127.0.0.1:1")
     with ComparedGroup(str(engine.url), GROUP) as group, pytest.raises(InvalidConnector, match="is in a SQLite file"):
-        compare(engine, postgres(), group.tables, settings)
+        compare_tables(engine, postgres(), group.tables, settings)

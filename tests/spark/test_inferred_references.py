@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from eventstore import Aggregate, event
-from projections import ProjectionGroup, Stream, Table, as_of, sql_view, view
+from projections import ProjectionGroup, Stream, Table, join_versions, sql_view, view
 from projections.errors import InvalidDefinition
 from projections.spark.views.view_functions import view_columns
 from tests.conformance.join_views import NAMED
@@ -119,8 +119,8 @@ TRANSFERS = {
 
 @view(key="transfer_id", tables=TRANSFERS)
 def scores(transfers, versions, people):
-    both = as_of(transfers, versions, on="payer_id", take={"payer_score": "credit_score"})
-    both = as_of(both, versions, on="payee_id", how="left", take={"payee_score": "credit_score"})
+    both = join_versions(transfers, versions, on="payer_id", take={"payer_score": "credit_score"})
+    both = join_versions(both, versions, on="payee_id", how="left", take={"payee_score": "credit_score"})
     today = people.select(F.col("id").alias("payer_id"), F.col("note").alias("today"))
     return both.join(today, "payer_id").select("transfer_id", "payer_score", "payee_score", "today")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from cdc import capture
+from cdc import capture_table
 from eventstore import ANY, SqlEventStore
 from eventstore.errors import TopicMissing
 from projections.logs.offsets import OffsetRange
@@ -23,7 +23,7 @@ def log(tmp_path_factory):
     with SqlEventStore(f"sqlite:///{path}") as store:
         store.create_tables()
         CUSTOMERS.create(store.engine)
-        capture(store.engine, CUSTOMERS, topic="customers")
+        capture_table(store.engine, CUSTOMERS, topic="customers")
         for number in range(60):
             store.append(f"ticket-t{number % 7}", [Ticket.Moved(customer_id=number)], expected=ANY)
             with store.engine.begin() as connection:

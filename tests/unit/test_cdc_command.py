@@ -14,13 +14,14 @@ import responses
 import structlog
 
 import cdc
-from cdc import ConnectorStatus, MirrorHeartbeat, PostgresSource, grant_statements
-from cdc.connect.status import TaskStatus
+from cdc import MirrorHeartbeat, PostgresSource, grant_statements
+from cdc.connect.status import ConnectorStatus, TaskStatus
 from cdc.errors import InvalidConnector
+from cdc.operating.connector_health import ConnectorHealth
 from cdc.source.catalogue import ReplicationSlot
 from cdc.source.grants import grant_notes
 from eventstore.errors import DeclarationError
-from factfold.stack.state import StackInfo
+from factfold.stack import StackInfo
 from tests.commands import factfold
 
 SHOP = PostgresSource(
@@ -142,7 +143,7 @@ def test_all_that_failed_are_restarted_without_being_named(monkeypatch: pytest.M
         asked.append(name)
         return ConnectorStatus(name, "RUNNING", "w:1", (TaskStatus(0, "RUNNING", "w:1"),))
 
-    monkeypatch.setattr(cdc, "restart", restarted)
+    monkeypatch.setattr(cdc, "restart_connector", restarted)
     with responses.RequestsMock() as worker:
         worker.get(f"{WORKER}/connectors", json={name: overview(name, state) for name, state in STATES.items()})
         worker.get(f"{WORKER}/connectors/broken/config", json={})
@@ -161,8 +162,8 @@ def overview(name: str, state: str) -> dict[str, Any]:
 def test_the_status_shows_slots_and_ages(monkeypatch: pytest.MonkeyPatch) -> None:
     running = ConnectorStatus("shop", "RUNNING", "w:1", (TaskStatus(0, "RUNNING", "w:1"),))
     slot = ReplicationSlot("factfold_shop", "pgoutput", "shop", True, "reserved", 100, 2048, None)
-    found = (cdc.ConnectorHealth(running, slot, 3.2, well=True), cdc.ConnectorHealth(running))
-    monkeypatch.setattr(cdc, "healths", lambda client, names, *, source: found)
+    found = (ConnectorHealth(running, slot, 3.2, well=True), ConnectorHealth(running))
+    monkeypatch.setattr(cdc, "connector_health", lambda client, *names, source: found)
     shown = run("status", "--connect-url", WORKER)
     cells = [re.split(r" {2,}", line) for line in shown.stdout.splitlines()]
     assert shown.exit_code == 3  # the second is not well

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from cdc import PostgresSource, TableComparison
+from cdc import PostgresSource
+from cdc.comparing.report import TableComparison
 from cdc.errors import InvalidConnector
 from eventstore.errors import DeclarationError
 from factfold.cli.cdc import compare as command_line

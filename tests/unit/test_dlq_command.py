@@ -8,11 +8,10 @@ import json
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, SqlEventStore, subscription
+from eventstore import ANY, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters.causes import Cause
 from eventstore.deadletters.letters import Action, Contents, Letter, Settled
-from eventstore.delivery import Subscriber
 from eventstore.errors import InvalidEventData
 from factfold.cli import show
 from factfold.cli.letters import dlq

@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from cdc import TableComparison
+from cdc.comparing.report import TableComparison
 from docs.commands_page import commands
 from factfold.cli.cdc.compare import as_plain
 from factfold.cli.show import Out
 from factfold.cli.views.comparisons import as_plain as views_as_plain
+from projections import BatchReport, ViewVerdict
 from projections.lifecycle.comparing import ViewComparison
 from projections.lifecycle.rebuild import RebuildReport
-from projections.lifecycle.verifying import ViewVerdict
-from projections.spark.live.incremental import BatchReport
 from projections.stores.port import DifferingRow
 from tests.commands import factfold, program
 

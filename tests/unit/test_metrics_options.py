@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from docs.commands_page import commands
-from eventstore.metrics import MetricsPortTaken, RunnerMetrics, serve_metrics
+from eventstore.metrics import serve_metrics
+from eventstore.metrics.families import RunnerMetrics
+from eventstore.metrics.serving import MetricsPortTaken
 from factfold.cli.running import Served
 from tests.commands import program
 

@@ -67,7 +67,7 @@ def test_no_file_has_a_placeholder_left_and_every_file_can_be_read(folder: Path)
 
 def test_the_connectors_can_be_declared_and_capture_the_topics_that_the_views_read(folder: Path) -> None:
     create_project("shop", parent=folder)
-    outbox, rows = cdc.load(folder / "shop" / "connectors.toml")
+    outbox, rows = cdc.load_connectors(folder / "shop" / "connectors.toml")
     assert isinstance(outbox, cdc.OutboxSource)
     assert isinstance(rows, cdc.PostgresSource)
     assert rows.topics == ("shop.public.customers",)

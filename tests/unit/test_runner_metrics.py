@@ -8,14 +8,17 @@ from datetime import UTC, datetime
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cdc import ConnectorHealth, ConnectorMetrics, Supervisor, TableComparison
+from cdc import ConnectorMetrics, Supervisor
+from cdc.comparing.report import TableComparison
 from cdc.connect.status import ConnectorStatus, TaskStatus
+from cdc.operating.connector_health import ConnectorHealth
 from cdc.source.catalogue import ReplicationSlot
 from eventstore import Restarts
 from eventstore.store import Category, FenceStatus
 from factfold.watching.metrics import WatchMetrics
 from factfold.watching.results import write_compared, write_verified
-from projections import ArchiveMetrics, BranchesStatus, RouterMetrics, ViewVerdict
+from projections import ArchiveMetrics, RouterMetrics, ViewVerdict
+from projections.branching.status import BranchesStatus
 from projections.spark.archive.appended import Appended
 from projections.stores.runs import Run, RunState
 from tests.unit.cdc.test_supervisor import Cluster

@@ -11,9 +11,8 @@ import pytest
 import sqlalchemy as sa
 import structlog
 
-from eventstore import ANY, Aggregate, SqlEventStore, event, subscription
+from eventstore import ANY, Aggregate, SqlEventStore, Subscriber, event, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
 from eventstore.errors import FactfoldError
 from factfold.cli import failures
 from factfold.cli.running import log_to_stderr

@@ -51,6 +51,16 @@ def test_the_reference_has_every_public_name(package):
     assert [name for name in names if f"{package}.{name}" not in ENTRIES and name not in of_errors()] == []
 
 
+def test_the_reference_is_short_enough_to_be_read():
+    pages = [page.read_text("utf-8") for page in (DOCS / "reference").glob("*.md")]
+    assert 100 < sum(len(re.findall(r"^::: ", text, re.MULTILINE)) for text in pages) <= 220
+
+
+def test_the_entry_of_a_module_is_its_documented_names():
+    assert {"cdc.transforms.Flatten", "eventstore.processes.functional.process_of"} <= set(ENTRIES)
+    assert "cdc.transforms" not in ENTRIES
+
+
 def test_the_reference_has_each_name_once():
     assert [name for name, times in Counter(ENTRIES).items() if times > 1] == []
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from factfold.stack import LocalStack, StackInfo, folders
+from factfold.stack import LocalStack, folders
 from factfold.stack.accounts import Account, require_reachable
 from factfold.stack.errors import PortRefused, StackBusy, StackError, StackNotUp
 from factfold.stack.folders import exclusive
@@ -19,7 +19,7 @@ from factfold.stack.health import tail
 from factfold.stack.kafka import properties_text
 from factfold.stack.ports import RANGE, free_ports, require_free
 from factfold.stack.processes import RecordedProcess
-from factfold.stack.state import load, save, state_file
+from factfold.stack.state import StackInfo, load, save, state_file
 
 PORTS = {"postgres": 20001, "kafka": 20002, "connect": 20003, "controller": 20004}
 

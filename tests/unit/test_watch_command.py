@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, NewEvent, subscription
+from eventstore import ANY, NewEvent, Subscriber, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
 from eventstore.processes.administration import Processes
 from eventstore.store import FenceStatus
 from factfold.watching.looking import Letters, _topic_and_group, look_at_store

@@ -11,7 +11,7 @@ import promql_parser
 import pytest
 import yaml
 
-from eventstore.metrics import Kind
+from eventstore.metrics.families import Kind
 from factfold.watching.catalogue import families, served_at, table
 from factfold.watching.dashboard import FILE, text
 from tests.rows import each_row

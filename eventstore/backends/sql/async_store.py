@@ -90,7 +90,7 @@ class AsyncSqlEventStore(AsyncStreams):
     Its methods take the arguments of those of SqlEventStore, and have their errors. `read_stream`, `read_all` and
     `archived_streams` are read by `async for`. All others are awaited: `create_tables`, `register`, `declare_category`,
     `categories`, `schemas`, `schema`, `find`, `head`, `read_categories`, `delete_stream`, `archive_stream`,
-    `unarchive_stream`, `is_archived`, `erase`, `snapshot`, `keep_snapshot`, `last_position`, `fence` and `waiting`.
+    `unarchive_stream`, `is_archived`, `erase`, `snapshot`, `save_snapshot`, `last_position`, `fence` and `backlog`.
 
     A cancelled call has no effect or its whole effect: an append of events with ids of their own (NewEvent) may be
     repeated. `sync_store` is the synchronous store, for `run_sync` and for Snapshots.
@@ -155,10 +155,10 @@ class AsyncSqlEventStore(AsyncStreams):
     is_archived = awaited(SqlEventStore.is_archived)
     archived_streams = iterated(SqlEventStore.archived_streams)
     snapshot = awaited(SqlEventStore.snapshot)
-    keep_snapshot = awaited(SqlEventStore.keep_snapshot)
+    save_snapshot = awaited(SqlEventStore.save_snapshot)
     last_position = awaited(SqlEventStore.last_position)
     fence = awaited(SqlEventStore.fence)
-    waiting = awaited(SqlEventStore.waiting)
+    backlog = awaited(SqlEventStore.backlog)
 
     async def append(
         self,

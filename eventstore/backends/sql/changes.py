@@ -1,6 +1,6 @@
 """Tables next to an event store on SQLite: changes of ordinary rows, as records, and the tables they belong to.
 
-`cdc.capture` fills them by triggers. On PostgreSQL there are none: Debezium reads the changes from the log.
+`cdc.capture_table` fills them by triggers. On PostgreSQL there are none: Debezium reads the changes from the log.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class Replay:
 
     def _require_source(self, page: Sequence[RecordedEvent]) -> None:
         expected = self._subscription.source
-        for event_id, source in self._store.sources([event.id for event in page]).items() if expected else ():
+        for event_id, source in self._store.sources_of([event.id for event in page]).items() if expected else ():
             require_source([("ce_source", source.encode())], str(expected), place=f"event {event_id}")
 
     def _deliver(self, part: Sequence[StoreArrival], report: ReplayReport) -> None:
@@ -169,7 +169,7 @@ class Replay:
 
     def _claimed(self, tx: Connection, part: Sequence[StoreArrival]) -> Sequence[StoreArrival]:
         """Claim the events again. Those that a subscriber handles at the same moment are not ours."""
-        if not self._subscription.keeps_inbox:
+        if not self._subscription.effectively_once:
             return part
         ids: dict[Inbox, list[str]] = {}
         for one in part:
@@ -185,7 +185,7 @@ class Replay:
         name = self._inbox_name(event)
         if name not in self._inboxes:
             self._inboxes[name] = Inbox(self._engine, self._subscription.group, topic=name)
-            if self._subscription.keeps_inbox:
+            if self._subscription.effectively_once:
                 self._inboxes[name].create_tables()
         return self._inboxes[name]
 

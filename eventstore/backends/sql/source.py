@@ -177,7 +177,7 @@ class StoreSource:
 
     def acknowledge(self, arrivals: Sequence[StoreArrival]) -> None:
         """Move the checkpoint, unless it moved in the handler's own transaction."""
-        if not self._subscription.keeps_place:
+        if not self._subscription.stores_place:
             with transaction(self._engine) as tx:
                 self.checkpoint(tx, arrivals)
 
@@ -186,7 +186,7 @@ class StoreSource:
         if arrivals[0].again is not None:
             return
         self._reached = arrivals[0].before
-        if self._subscription.takes_first:
+        if self._subscription.at_most_once:
             self._move_back(arrivals)
 
     def _move_back(self, arrivals: Sequence[StoreArrival]) -> None:
@@ -237,7 +237,7 @@ class StoreSource:
         """Nothing: the store and the engine are the caller's."""
 
     def _replayed(self) -> list[StoreArrival]:
-        waiting = self._replays.waiting(limit=1 if self._subscription.takes_first else self._subscription.batch)
+        waiting = self._replays.waiting(limit=1 if self._subscription.at_most_once else self._subscription.batch)
         sources = self._sources([replay.event for replay in waiting])
         arrivals = (self._arrival(replay.event, sources) for replay in waiting)
         return [replace(one, before={}, again=replay.id) for one, replay in zip(arrivals, waiting, strict=True)]
@@ -253,7 +253,7 @@ class StoreSource:
 
     def _sources(self, events: Sequence[RecordedEvent]) -> Mapping[UUID, str]:
         """Ask for the sources of events where one is declared; most polls find none to ask for."""
-        return self._store.sources([event.id for event in events]) if self._source is not None and events else {}
+        return self._store.sources_of([event.id for event in events]) if self._source is not None and events else {}
 
     def _arrival(self, event: RecordedEvent, sources: Mapping[UUID, str]) -> StoreArrival:
         before = self._reached
@@ -337,6 +337,6 @@ def stored_lag(store: SqlEventStore, group: str, topics: Mapping[str, str], *, e
 
 
 def _waiting(store: SqlEventStore, checkpoint: Checkpoints, place: Position | None, category: str) -> PartitionLag:
-    count, oldest = store.waiting(place, category=category)
+    count, oldest = store.backlog(place, category=category)
     age = 0.0 if oldest is None else max(0.0, (datetime.now(UTC) - oldest).total_seconds())
     return PartitionLag(0, count, age, checkpoint.checkpoint_name)

@@ -106,7 +106,7 @@ class SqlEventStore(SqlStreams, Closing):
         self._database.create_tables()
 
     def version(self) -> StoreVersion:
-        """Return the version of the tables, and the version that this release needs."""
+        """Return the migration of the tables (`installed`), and the `newest` one, which this release needs."""
         return self._database.version()
 
     def migration_sql(self) -> str:
@@ -125,7 +125,7 @@ class SqlEventStore(SqlStreams, Closing):
         return self._catalogue.declare(name, partitions=partitions, topic=topic)
 
     def categories(self) -> list[Category]:
-        """Return every category, by name."""
+        """Return every category, by name, with its `topic` and its number of `partitions`."""
         return self._catalogue.all_categories()
 
     def topics_of(self, names: Sequence[str]) -> dict[str, str]:
@@ -208,8 +208,11 @@ class SqlEventStore(SqlStreams, Closing):
         """Destroy the keys of a subject: every event about it shows placeholders from now on, in every copy.
 
         Aggregate snapshots of its streams are deleted, and former rows are removed from the database's files.
-        `Erasure.left` lists what still holds some. Safe to call again. Raises KeysMissing if the store was opened
-        without keys and never had a key of the subject. Raises InvalidIdentifier or StoreUnavailable.
+        Safe to call again. Raises KeysMissing if the store was opened without keys and never had a key of the subject.
+        Raises InvalidIdentifier or StoreUnavailable.
+
+        Returns:
+            The number of `keys`, the names of `streams`, the number of `snapshots`, and what is `left` in files.
         """
         streams = self._subjects.streams(check_subject(subject))
         held = self._keys or self._subjects
@@ -260,11 +263,11 @@ class SqlEventStore(SqlStreams, Closing):
         check_bounds(limit=limit)
         return self._reader.categories({check_category(one): place for one, place in after.items()}, limit)
 
-    def known(self, ids: Sequence[UUID]) -> set[UUID]:
+    def recorded_ids(self, ids: Sequence[UUID]) -> set[UUID]:
         """Return those of the ids under which an event was recorded, including events that were deleted since."""
         return self._reader.known(ids)
 
-    def sources(self, ids: Sequence[UUID]) -> dict[UUID, str]:
+    def sources_of(self, ids: Sequence[UUID]) -> dict[UUID, str]:
         """Return the CloudEvents source of each event. An imported event has that of the store that recorded it."""
         return self._reader.sources(ids)
 
@@ -301,7 +304,7 @@ class SqlEventStore(SqlStreams, Closing):
         """Return a stream's aggregate snapshot, None without one."""
         return self._snapshots.find(stream)
 
-    def keep_snapshot(self, snapshot: AggregateSnapshot) -> None:
+    def save_snapshot(self, snapshot: AggregateSnapshot) -> None:
         """Store an aggregate snapshot, unless a newer one of the same shape exists."""
         self._snapshots.keep(snapshot)
 
@@ -313,10 +316,13 @@ class SqlEventStore(SqlStreams, Closing):
         return self._reader.last(category, before=before)
 
     def fence(self) -> FenceStatus:
-        """Return how long readers have waited, and for which session. Raises StoreUnavailable or StoreNotPrepared."""
+        """Return how many committed events are hidden (`waiting`), for how many seconds (`age`) and by which `holder`.
+
+        Raises StoreUnavailable or StoreNotPrepared.
+        """
         return self._reader.fence()
 
-    def waiting(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
+    def backlog(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
         """Return how many events of a category come after a position, and the time of the first of them."""
         return self._reader.waiting(after, category)
 
@@ -376,7 +382,7 @@ class SqlEventStore(SqlStreams, Closing):
                 remedy="export and import without keys, and open the other store with the same key store",
             )
 
-    def restored(self) -> int:
+    def ahead_of_cluster(self) -> int:
         """Return by how many transaction ids the store is ahead of its cluster: 0, unless it came from another one."""
         return restored(self._database)
 

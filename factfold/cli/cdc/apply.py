@@ -20,10 +20,11 @@ from factfold.cli.show import Out, answer, as_line, echo
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from cdc import Connector, Plan
+    from cdc import Connector
     from cdc.connect.client import ConnectClient
     from cdc.connectors.postgres_connector import PostgresConnector
     from cdc.operating.control import State
+    from cdc.operating.planning import Plan
 
 offsets = Commands("The offsets of a connector.")
 app = Commands("Connectors that capture row changes and publish events.")
@@ -47,7 +48,7 @@ def apply(
     with to.worker(timeout) as client, shared.maybe_database(source_url) as source:
         for connector in connectors:
             own, notes = shared.of_its_own(source, connector.config())
-            applied = cdc.apply(client, connector, source=own, settings=settings, timeout=timeout)
+            applied = cdc.apply_connector(client, connector, source=own, settings=settings, timeout=timeout)
             done = [word for word in ("created", "changed", "resumed", "restarted") if getattr(applied, word)]
             unseen = _topics_not_seen(connector, looked=settings is not None and own is not None)
             show(applied.status, out, *(done or ["unchanged"]), notes=(*applied.notes, *notes, *unseen))
@@ -64,7 +65,7 @@ def plan(to: Declared, out: Out, source_url: shared.SourceUrl = None) -> None:
     """Show what apply would do, and what a source lacks, secrets masked. Exit code 3 if apply would change anything."""
     connectors = to.connectors
     with to.worker() as client, shared.maybe_database(source_url) as source:
-        plans = cdc.plan(client, connectors, source=source)
+        plans = cdc.plan_connectors(client, connectors, source=source)
     for one in plans:
         out.show(one, _plan_text(one))
     answer(all(one.is_no_op for one in plans))
@@ -163,7 +164,7 @@ def resume(names: Names, out: Out, connect_url: ConnectUrl = None) -> None:
 def _move(names: list[str], connect_url: str | None, state: State, out: Out) -> None:
     with worker(connect_url) as client:
         for name in names:
-            show(cdc.move(client, name, state), out)
+            show(cdc.set_connector_state(client, name, state), out)
 
 
 @offsets.command("show")
@@ -201,7 +202,7 @@ def delete(
         running = {name: info.config for name, (info, _) in client.overview().items()}
         chosen = {name: _slot(name, running[name], source) for name in names if name in running}
         for name in names:
-            deleted = cdc.delete(client, name, forget=forget)
+            deleted = cdc.delete_connector(client, name, forget=forget)
             dropped = _dropped(chosen.get(name), source)
             said = [name, "deleted" if deleted else "there was none", *([f"slot {dropped} dropped"] if dropped else [])]
             out.show({"name": name, "deleted": deleted, "dropped_slot": dropped}, "  ".join(said))

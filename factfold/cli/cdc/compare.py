@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from cdc import ComparisonProgress, Connector, TableComparison
-    from cdc.comparing.report import OnProgress
+    from cdc import Connector
+    from cdc.comparing.report import ComparisonProgress, OnProgress, TableComparison
     from cdc.comparing.state import StateTable
 
 __all__ = ["app"]
@@ -83,7 +83,7 @@ def compare(
                 if repair:
                     client = opened.enter_context(worker(connect_url, stack=stack))
                     signals = cdc.Signals(engine, source, settings, client, schemas=schemas_of(settings))
-                comparisons += cdc.compare(
+                comparisons += cdc.compare_tables(
                     engine, source, states, settings, tables=chosen, patience=timeout, repair=signals,
                     on_progress=on_progress,
                 )  # fmt: skip

@@ -22,7 +22,8 @@ from factfold.stack.errors import StackNotUp
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from cdc import Connector, ConnectorStatus
+    from cdc import Connector
+    from cdc.connect.status import ConnectorStatus
 
 # Someone is waiting at a terminal; commands that wait for a connector have the patience of their --timeout.
 PATIENCE: Final = 10.0
@@ -157,7 +158,7 @@ def declared(reference: str, stack: str | None = None) -> Iterable[Connector]:
 
 def _declared(reference: str) -> Iterable[Connector]:
     if reference.endswith(".toml"):
-        return cdc.load(reference)
+        return cdc.load_connectors(reference)
     definition = _loaded(reference)
     definition = definition() if callable(definition) else definition
     connectors = list(definition) if isinstance(definition, Iterable) else [definition]
@@ -193,7 +194,7 @@ def restarted(
 ) -> tuple[ConnectorStatus, tuple[str, ...]]:
     """Start a connector again, with a look into its source; give its states and notes."""
     own, notes = of_its_own(source, client.config(name))
-    return cdc.restart(client, name, source=own, timeout=timeout), notes
+    return cdc.restart_connector(client, name, source=own, timeout=timeout), notes
 
 
 def show(status: ConnectorStatus, out: Out, *did: str, notes: Iterable[str] = ()) -> None:

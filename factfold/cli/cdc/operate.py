@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Engine
 
-    from cdc import Connector, ConnectorHealth, Finding
+    from cdc import Connector
     from cdc.comparing.models import CapturedModel
+    from cdc.findings import Finding
+    from cdc.operating.connector_health import ConnectorHealth
     from cdc.source.catalogue import ReplicationSlot
 
 __all__ = ["app"]
@@ -37,7 +39,7 @@ __all__ = ["app"]
 def status(sides: Sides, out: Out, names: MaybeNames = None) -> None:
     """Show connectors, tasks, slots and the age of the last event. Exit code 0 if all run, 3 if not."""
     with sides.opened() as (client, source):
-        healths = cdc.healths(client, names or None, source=source)
+        healths = cdc.connector_health(client, *(names or ()), source=source)
     out.each(map(_health_json, healths), _health_lines(healths))
     answer(all(one.well for one in healths))
 
@@ -93,7 +95,7 @@ def doctor(
     with shared.maybe_database(source_url) as source, patient as client:
         for connector in of.connectors:
             own, notes = shared.of_its_own(source, connector.config())
-            findings = cdc.diagnose(connector, source=own, client=client, settings=settings, models=models)
+            findings = cdc.diagnose_connector(connector, source=own, client=client, settings=settings, models=models)
             omitted = _omitted(worker=not offline, topics=kafka is not None, source=_no_source(own, notes))
             fields = {"name": connector.name, "findings": findings, "not_looked_at": omitted}
             out.show(fields, _finding_lines(connector.name, findings, omitted))
@@ -120,7 +122,7 @@ def _omitted(*, worker: bool, topics: bool, source: str) -> list[str]:
 
 
 def _no_source(own: Engine | None, notes: tuple[str, ...]) -> str:
-    """Why a source that was given is not looked into; `diagnose` itself says that none was given."""
+    """Why a source that was given is not looked into; `diagnose_connector` itself says that none was given."""
     return notes[0].rpartition(": ")[2] if own is None and notes else ""
 
 
@@ -154,7 +156,7 @@ def supervise(
 
         def look(metrics: cdc.ConnectorMetrics) -> None:
             with worker(sides.connect_url) as own:  # of this thread
-                metrics.standing(cdc.healths(own, names or None, source=source))
+                metrics.standing(cdc.connector_health(own, *(names or ()), source=source))
 
         with served.metrics(lambda: cdc.ConnectorMetrics(), look) as metrics:
             cdc.Supervisor(client, names or None, policy=policy, healthy_after=healthy_after, metrics=metrics).run(stop)

@@ -24,8 +24,8 @@ from factfold.cli.show import Out, answer, echo
 if TYPE_CHECKING:
     from sqlalchemy import Engine, MetaData
 
-    from cdc import Connector, PreparedStep
-    from cdc.preparing.steps import Outcome
+    from cdc import Connector
+    from cdc.preparing.steps import Outcome, PreparedStep
 
 __all__ = ["app"]
 

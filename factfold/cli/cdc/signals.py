@@ -11,6 +11,7 @@ import typer
 
 import cdc
 import eventstore
+from cdc.source.notifications import Notification, NotificationReader, Stage
 from cdc.source.signal_table import not_declared
 from factfold import on_demand
 from factfold.cli.cdc.connectors import Declared, Reference, Stack, declared, maybe_database
@@ -23,7 +24,6 @@ from factfold.stack import LocalStack
 if TYPE_CHECKING:
     from cdc import PostgresSource
     from cdc.changes.change_records import Lookup
-    from cdc.source.notifications import Notification
     from eventstore.settings import Settings
 
 __all__ = ["app"]
@@ -117,7 +117,7 @@ def notifications(
     source = _source(reference, stack)
     stopped = stop_on_signal()
     topic, prefix, settings = _topic(source), source.topic_prefix, brokers()
-    with cdc.NotificationReader(settings, topic, connector=prefix, whole=True, schemas=schemas_of(settings)) as reader:
+    with NotificationReader(settings, topic, connector=prefix, whole=True, schemas=schemas_of(settings)) as reader:
         for one in reader.up_to_now():
             _tell(one, out)
         while follow and not stopped.is_set():
@@ -168,7 +168,7 @@ def _progress(tables: list[str], *, quiet: bool) -> Iterator[Callable[[Notificat
     with console.status(f"{len(tables)} tables: waiting for the connector") as shown:
 
         def listen(heard: Notification) -> None:
-            if heard.stage == cdc.Stage.TABLE_SCAN_COMPLETED and heard.table in tables:
+            if heard.stage == Stage.TABLE_SCAN_COMPLETED and heard.table in tables:
                 done.append(heard.table)
                 console.print(f"{heard.table}: {heard.status}, {len(done)} of {len(tables)} tables")
             chunk = f", chunk {heard.chunk} of {heard.chunks}" if heard.chunks else ""

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import eventstore
-import projections
 from eventstore import Aggregate
 from eventstore.errors import DeclarationError
 from factfold import on_demand
@@ -58,7 +57,7 @@ def _service(targets: list[str], own: Mapping[str, Any]) -> on_demand.Service:
     return on_demand.Service(
         aggregates=[one for one in definitions if isinstance(one, type) and issubclass(one, Aggregate)],
         subscriptions=[one for one in definitions if isinstance(one, eventstore.Subscription)],
-        routed=[_routed(one) for one in definitions if isinstance(one, projections.Branches)],
+        routed=[_routed(one) for one in definitions if isinstance(one, on_demand.Branches)],
         **own,
     )
 
@@ -86,7 +85,7 @@ def _is_described(definition: object) -> bool:
         return (
             issubclass(definition, Aggregate) and definition is not on_demand.Process and bool(definition.event_types)
         )
-    return isinstance(definition, eventstore.Subscription | projections.Branches)
+    return isinstance(definition, eventstore.Subscription | on_demand.Branches)
 
 
 def _routed(branches: Any) -> on_demand.Routed:

@@ -101,7 +101,7 @@ def _store(url: str, schema: str | None) -> str:
                 remedy="factfold store migrate",
                 place=place,
             )
-        if ahead := store.restored():
+        if ahead := store.ahead_of_cluster():
             raise StoreRestored(
                 f"events are {ahead:,} transactions ahead of this cluster: they came from another one, "
                 "and readers do not see them yet",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eventstore import Restarts, StreamName
+from eventstore import Restarts
+from eventstore.identifiers import StreamName
 from eventstore.processes.errors import ProcessError
 from factfold import on_demand
 from factfold.cli.definitions import load_aggregate, load_class

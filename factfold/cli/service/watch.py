@@ -64,7 +64,7 @@ def run(
             on_demand.serve_metrics(metrics, port=_PORT if metrics_port is None else metrics_port, host=metrics_host)
         )
         for look in looks:
-            opened.enter_context(on_demand.looking(metrics, look, every=every))
+            opened.enter_context(on_demand.refreshing(metrics, look, every=every))
         out.state("watching", f"metrics at http://{metrics_host}:{port}/metrics", port=port)
         stop.wait()
 

@@ -15,9 +15,10 @@ from factfold.cli.show import Out, answer
 from factfold.stack import delta_jars, spark_jars
 
 if TYPE_CHECKING:
-    from projections import Archiver, ArchiveVerdict
+    from projections import Archiver
     from projections.logs.archive import Extent
     from projections.spark.archive.appended import Appended
+    from projections.spark.archive.verifying import ArchiveVerdict
 
 app = Commands("Topics in columns next to Kafka, from which views are rebuilt.")
 

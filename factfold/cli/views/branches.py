@@ -21,7 +21,7 @@ from factfold.cli.show import Out
 from factfold.stack import spark_jars
 
 if TYPE_CHECKING:
-    from projections import Router
+    from projections.branching.router import Router
 
 app = Commands("Branches: put each record of a topic into exactly one topic.")
 
@@ -98,10 +98,10 @@ def status(named: Definition, checkpoints: Checkpoints, out: Out) -> None:
     out.show(fields, [f"{status.topic}: {behind}", *_count_lines(status.counts)])
 
 
-def load_branches(spec: str) -> projections.Branches:
+def load_branches(spec: str) -> on_demand.Branches:
     """The branches that `module:name` names; DeclarationError says which half is wrong."""
     return load_definition(
-        spec, projections.Branches, what="definition of branches", example="shop.payments:payment_branches"
+        spec, on_demand.Branches, what="definition of branches", example="shop.payments:payment_branches"
     )
 
 

@@ -11,7 +11,8 @@ from eventstore.delivery.masking import MASK
 from factfold import on_demand
 
 if TYPE_CHECKING:
-    from projections import Environment, ProjectionGroup, ViewComparison, ViewVerdict
+    from projections import Environment, ProjectionGroup, ViewVerdict
+    from projections.lifecycle.comparing import ViewComparison
     from projections.stores.port import DifferingRow
 
 Compared = TypeVar("Compared", "ViewComparison", "ViewVerdict")

@@ -22,14 +22,14 @@ from factfold.cli.views.comparisons import as_plain, comparison_lines, row_lines
 from factfold.cli.views.opened_views import require_file, require_same_definition
 from factfold.stack import delta_jars, spark_jars
 from factfold.stack.java import require_java
-from projections import NoServingGeneration
+from projections.errors import NoServingGeneration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from projections import Environment, ProjectionGroup, RebuildReport, ViewVerdict
+    from projections import BatchReport, Environment, ProjectionGroup, ViewVerdict
     from projections.lifecycle.progress import OnProgress, RebuildProgress
-    from projections.spark.live.incremental import BatchReport
+    from projections.lifecycle.rebuild import RebuildReport
 
 app = Commands("Views: build them, keep them up to date, prove them.")
 

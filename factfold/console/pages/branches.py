@@ -12,7 +12,7 @@ from factfold.console.parts import Problem
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
-    from projections import Branches
+    from projections.declaring.branches import Branches
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import cdc
-from cdc import health
+from cdc import connector_health
 from cdc.connect.status import is_well
 from cdc.errors import CdcError
 from cdc.operating.connector_health import committed_offsets
@@ -141,7 +141,7 @@ def read_health(clients: Clients, name: str) -> HealthShown:
     """Look at one connector. Raises UnknownConnector."""
     config = clients.connect.config(name)
     source, notes = of_its_own(clients.source, config)
-    state, offsets = health(clients.connect, name, source=source), committed_offsets(clients.connect, name)
+    (state,), offsets = connector_health(clients.connect, name, source=source), committed_offsets(clients.connect, name)
     streams = any(offset.streamed for offset in offsets) if offsets else None
     return HealthShown(
         state.last_event_age, state.slot, state.advice, tuple(offset.offset for offset in offsets), streams, notes
@@ -260,7 +260,7 @@ def _move(state: str, did: str) -> Callable[[Sources, Query], Outcome]:
     def run(sources: Sources, fields: Query) -> Outcome:
         name = required(fields, "name")
         with _patient(sources) as client:
-            return _outcome(cdc.move(client, name, state, timeout=ACTION_SECONDS), did)  # type: ignore[arg-type]
+            return _outcome(cdc.set_connector_state(client, name, state, timeout=ACTION_SECONDS), did)  # type: ignore[arg-type]
 
     return run
 

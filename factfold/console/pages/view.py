@@ -23,7 +23,8 @@ from projections.declaring.views import with_noted
 from projections.stores.record_keys import key_decoder, key_text
 
 if TYPE_CHECKING:
-    from projections import ProjectionGroup, View
+    from projections import ProjectionGroup
+    from projections.declaring.views import View
     from projections.stores.behind_rows import SourceRow
 
 

@@ -383,6 +383,10 @@ def label(name: str, condition: Predicate | None = None) -> Label:
 
     Raises InvalidDefinition for a wrong name.
 
+    Returns:
+        A step. `then`, `followed_by`, `not_between`, `times`, `optional`, `zero_or_more` and `one_or_more` make a
+        pattern of steps, and `within`, `not_followed_by` and `skip_to_next_row` limit it.
+
     Examples:
         >>> small, large = label("small", field("amount") < 10), label("large", field("amount") > 500)
     """

@@ -61,6 +61,9 @@ class ArchiveVerdict:
 def verify_archive(log: ArchivableLog, archive: DeltaArchive, topic: str) -> ArchiveVerdict:
     """Compare every archived record with the topic's: key, value, headers and time.
 
+    Returns:
+        `equal`, and records by number: `archived`, `compared`, `missing`, `only_archived` and `repeated`.
+
     Raises:
         ArchiveUnusable: Nothing is archived.
         OffsetsLost: The topic was created again.

@@ -36,7 +36,7 @@ class RowVersions(TableKind[VersionTable]):
         return F.col("_unset").isNotNull() & (F.row_number().over(_in_order(self.table)) == 1)
 
     def handed(self, rows: DataFrame, name: str, *, partitioned: bool) -> DataFrame:
-        """The versions with their times, or with their validity as `as_of` takes it."""
+        """The versions with their times, or with their validity as `join_versions` takes it."""
         if partitioned:
             return valid_at_some_time(with_times(rows, self.table))
         return marked(with_validity(rows, self.table), {"_valid": {OF_TABLE: name, OF_KEY: self.table.key[0]}})

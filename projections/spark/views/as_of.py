@@ -14,7 +14,7 @@ from projections.planning.marks import EVENT_TIME, OF_KEY, OF_TABLE
 Taken = Mapping[str, str] | Sequence[str]
 
 
-def as_of(
+def join_versions(
     stream: DataFrame,
     versions: DataFrame,
     *,
@@ -38,7 +38,7 @@ def as_of(
         InvalidDefinition: The join cannot work. Raised when the view is planned, as UnknownColumn is.
 
     Examples:
-        >>> as_of(payments, customers, on="customer_id", take=["credit_score"])
+        >>> join_versions(payments, customers, on="customer_id", take=["credit_score"])
     """
     _require_how(how)
     (table, key), time = _identity(versions), _time_of(stream)
@@ -58,7 +58,7 @@ def as_of(
 def _require_how(how: str) -> None:
     if how not in ("inner", "left"):
         raise InvalidDefinition(
-            f"as_of cannot join {how!r}",
+            f"join_versions cannot join {how!r}",
             remedy="use how='inner' or how='left': a stream's row has at most one version, a version no row of its own",
         )
 
@@ -69,7 +69,7 @@ def _identity(versions: DataFrame) -> tuple[str, str]:
         if OF_TABLE in column.metadata:
             return column.metadata[OF_TABLE], column.metadata[OF_KEY]
     raise InvalidDefinition(
-        f"as_of was given a table without versions. Its columns are: {', '.join(versions.columns)}",
+        f"join_versions was given a table without versions. Its columns are: {', '.join(versions.columns)}",
         remedy="declare it with Table.versions_of(…) and pass the view's parameter as it is, choosing columns by take",
     )
 
@@ -79,15 +79,15 @@ def _time_of(stream: DataFrame) -> str:
     if len(times) == 1:
         return times[0]
     raise InvalidDefinition(
-        f"as_of was given rows without an event time. Their columns are: {', '.join(stream.columns)}",
-        remedy="declare the table with Stream.from_events(…), and keep its time column until after as_of",
+        f"join_versions was given rows without an event time. Their columns are: {', '.join(stream.columns)}",
+        remedy="declare the table with Stream.from_events(…), and keep its time column until after join_versions",
     )
 
 
 def _require_column(stream: DataFrame, on: str) -> None:
     if on not in stream.columns:
         raise UnknownColumn(
-            f"as_of joins on {on!r}, which is no column of the stream",
+            f"join_versions joins on {on!r}, which is no column of the stream",
             remedy=f"its columns are: {', '.join(stream.columns)}",
         )
 
@@ -104,6 +104,6 @@ def _require_taken(taken: Mapping[str, str], stream: DataFrame, versions: DataFr
             raise UnknownColumn(f"{table} has no column {source!r}", remedy=f"its columns are: {', '.join(columns)}")
         if name in stream.columns:
             raise InvalidDefinition(
-                f"as_of would give two columns {name!r}: the stream has one, and {table} has one",
+                f"join_versions would give two columns {name!r}: the stream has one, and {table} has one",
                 remedy=f"rename the version's, take={{'{table}_{name}': '{source}', …}}, or leave it out",
             )

@@ -1,7 +1,7 @@
 """The DataFrames a view's function is called with: a live batch's slices and whole tables are prepared alike.
 
-What ``as_of`` has to know of a column travels in the column's metadata, which Spark keeps through selections, filters
-and joins.
+What ``join_versions`` has to know of a column travels in the column's metadata, which Spark keeps through selections,
+filters and joins.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class _Cutting:
         if table.holds_versions:
             raise Untraceable(
                 "a join with the versions of a table that is not by their key and time",
-                f"join them by as_of(stream, {name}, on='the foreign key'), to rows of the stream alone",
+                f"join them by join_versions(stream, {name}, on='the foreign key'), to rows of the stream alone",
             )
         columns = {a.name: a for a in node.output}
         if not set(table.key) <= set(columns):

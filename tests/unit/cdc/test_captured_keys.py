@@ -11,7 +11,7 @@ from decimal import Decimal
 import pytest
 import sqlalchemy as sa
 
-from cdc import UtcDateTime, capture
+from cdc import UtcDateTime, capture_table
 from eventstore.backends.sql.sqlite_log import SqliteLog
 
 
@@ -38,12 +38,12 @@ def rows_of_topic(engine):
 
 def rows_of_table(engine, table):
     """What a snapshot of the table would say: that of a topic which never saw another row."""
-    capture(engine, table, topic="t")
+    capture_table(engine, table, topic="t")
     with engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM factfold_changes")
         for name in connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger'").scalars().all():
             connection.exec_driver_sql(f'DROP TRIGGER "{name}"')
-    capture(engine, table, topic="t")
+    capture_table(engine, table, topic="t")
     return rows_of_topic(engine)
 
 
@@ -79,7 +79,7 @@ def test_a_key_that_is_spelled_otherwise_leaves_no_row_behind(engine, key):
     table = declared(*(sa.Column(name, sa.Text, primary_key=True) for name in ("id", *parts)))
     with engine.begin() as connection:
         connection.exec_driver_sql(f"CREATE TABLE k {KEYS[key]}")
-    capture(engine, table, topic="t")
+    capture_table(engine, table, topic="t")
     wrong = {}
     for statements in STATEMENTS:
         for statement in ["DELETE FROM k", "INSERT INTO k (id, v) VALUES ('a', 1)", *statements]:
@@ -116,7 +116,7 @@ def test_a_topic_follows_keys_of_every_type_through_every_statement(engine, kind
     column_type, values = VALUES[kind]
     table = declared(sa.Column("id", column_type, primary_key=True), sa.Column("part", sa.Text, primary_key=True))
     table.create(engine)
-    capture(engine, table, topic="t")
+    capture_table(engine, table, topic="t")
     chance = random.Random(kind)
     for number in range(60):
         row = {"id": chance.choice(values), "part": chance.choice("xX"), "v": number}
@@ -135,7 +135,7 @@ def test_a_topic_follows_keys_of_every_type_through_every_statement(engine, kind
 def test_a_row_is_looked_up_by_the_index_of_its_key(engine):
     with engine.begin() as connection:
         connection.exec_driver_sql(f"CREATE TABLE k {KEYS['nocase']}")
-    capture(engine, declared(sa.Column("id", sa.Text, primary_key=True)), topic="t")
+    capture_table(engine, declared(sa.Column("id", sa.Text, primary_key=True)), topic="t")
     with engine.begin() as connection:
         connection.exec_driver_sql(
             "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)"

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
-from cdc import ChangeDecoder, UtcDateTime, capture
+from cdc import ChangeDecoder, UtcDateTime, capture_table
 from cdc.errors import UndecodableChange, UnsupportedEncoding
 from eventstore.backends.sql.sqlite_log import SqliteLog
 from eventstore.errors import StoreUnavailable
@@ -46,7 +46,7 @@ def captured(engine, kind, value):
     """The value as the trigger wrote it, and a function that reads it as `ChangeDecoder` does."""
     table = table_of(kind)
     table.create(engine)
-    capture(engine, table, topic="t")
+    capture_table(engine, table, topic="t")
     with engine.begin() as connection:
         if isinstance(value, str):
             connection.exec_driver_sql("INSERT INTO k VALUES (1, ?)", (value,))
@@ -69,7 +69,7 @@ def captured(engine, kind, value):
 )  # fmt: skip
 def test_a_type_that_loses_the_offset_is_refused_with_one_that_keeps_it(engine, kind):
     with pytest.raises(UnsupportedEncoding, match="loses the offset") as caught:
-        capture(engine, table_of(kind), topic="t")
+        capture_table(engine, table_of(kind), topic="t")
     assert "declare the column as" in caught.value.remedy
 
 
@@ -131,5 +131,5 @@ def test_a_capture_under_the_lock_of_another_connection_is_unavailable(engine):
     with engine.connect() as holder:
         holder.exec_driver_sql("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match="another connection has the lock"):
-            capture(engine, table, topic="t")
-    assert capture(engine, table, topic="t")
+            capture_table(engine, table, topic="t")
+    assert capture_table(engine, table, topic="t")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from cdc import Severity, diagnose
+from cdc import Severity, diagnose_connector
 from cdc.connect.status import SourceOffset
 from cdc.connectors.encodings import JsonWithSchemas
 from cdc.errors import InvalidConnector
@@ -144,7 +144,7 @@ def test_no_source_is_looked_into_that_nobody_knows_how_to_look_into(declare: An
 @each_row("declare", [*DEBEZIUM, custom, *MIRRORS])
 def test_a_diagnosis_says_of_a_side_that_it_was_not_looked_at(declare: Any) -> None:
     for engine in (None,) if declare in (postgres, outbox) else (None, create_engine("sqlite://")):
-        (found,) = diagnose(declare(), source=engine)
+        (found,) = diagnose_connector(declare(), source=engine)
         assert (found.severity, found.check) == (Severity.OK, "source")
         assert "not looked at" in found.result
         assert declare not in (postgres, outbox) or found.result.endswith("was not given (--source-url)")

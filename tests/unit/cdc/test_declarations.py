@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc import OutboxSource, PostgresSource, load
+from cdc import OutboxSource, PostgresSource, load_connectors
 from cdc.connectors import declarations
 from cdc.connectors.encodings import JsonWithSchemas
 from cdc.errors import InvalidConnector, LiteralSecret, UnsupportedEncoding
@@ -61,7 +61,7 @@ def test_the_files_of_the_documentation_declare_both_connectors_of_a_service(tmp
     for number, text in enumerate(documented()):
         file = tmp_path / f"{number}.toml"
         file.write_text(text, "utf-8")
-        kinds |= {type(connector) for connector in load(file)}
+        kinds |= {type(connector) for connector in load_connectors(file)}
     assert kinds >= {PostgresSource, OutboxSource}
 
 
@@ -86,7 +86,7 @@ def test_the_files_of_the_documentation_declare_both_connectors_of_a_service(tmp
 def test_a_file_says_what_python_says(written: Callable[..., Path], table: str, declared: object) -> None:
     named = table if "name =" in table else f'name = "shop"\n{table}'
 
-    assert load(written(named)) == (declared,)
+    assert load_connectors(written(named)) == (declared,)
 
 
 def test_every_type_of_the_file_is_a_declaration() -> None:
@@ -98,7 +98,7 @@ def test_every_type_of_the_file_is_a_declaration() -> None:
 def test_connectors_come_in_their_order_and_from_text_paths_too(written: Callable[..., Path]) -> None:
     second = POSTGRES.replace('name = "shop"', 'name = "crm"')
 
-    assert [connector.name for connector in load(str(written(POSTGRES, second)))] == ["shop", "crm"]
+    assert [connector.name for connector in load_connectors(str(written(POSTGRES, second)))] == ["shop", "crm"]
 
 
 def test_encodings_transforms_and_further_settings_are_tables(written: Callable[..., Path]) -> None:
@@ -110,7 +110,7 @@ def test_encodings_transforms_and_further_settings_are_tables(written: Callable[
         + '[[connector.transforms]]\ntype = "filter"\nwhen = { type = "topic-matches", pattern = "x" }\nnegate = true\n'
     )
 
-    assert load(file) == (
+    assert load_connectors(file) == (
         postgres(
             encoding=JsonWithSchemas(times="adaptive"),
             extra={"max.batch.size": 100, "skip.messages.without.change": True},
@@ -123,7 +123,7 @@ def test_a_file_may_declare_nothing(tmp_path: Path) -> None:
     file = tmp_path / "none.toml"
     file.write_text("", encoding="utf-8")
 
-    assert load(file) == ()
+    assert load_connectors(file) == ()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_mistake_is_told_with_file_connector_and_field(written, old, new, fiel
     file = written(POSTGRES.replace("shop", "first", 1).replace('"first"', '"other"'), POSTGRES.replace(old, new))
 
     with pytest.raises(InvalidConnector) as refused:
-        load(file)
+        load_connectors(file)
 
     place = f"{file}: connector[1]"
     assert refused.value.place == (f"{place}.{field}" if field else place)
@@ -173,7 +173,7 @@ def test_what_a_declaration_refuses_has_the_connector_s_address_too(written, old
     file = written(POSTGRES.replace(old, new))
 
     with pytest.raises(error) as refused:
-        load(file)
+        load_connectors(file)
 
     assert str(refused.value.place).startswith(f"{file}: connector[0]{field}")
     assert "sentinel" not in str(refused.value)
@@ -193,7 +193,7 @@ def test_no_error_about_a_file_shows_a_secret_even_in_its_causes(written: Callab
     file = written(text)
 
     with pytest.raises(InvalidConnector) as refused:
-        load(file)
+        load_connectors(file)
 
     assert str(refused.value.place).startswith(f"{file}: connector[0].")
     assert "sentinel" not in "".join(traceback.format_exception(refused.value)) + str(vars(refused.value))
@@ -201,7 +201,7 @@ def test_no_error_about_a_file_shows_a_secret_even_in_its_causes(written: Callab
 
 def test_two_connectors_of_one_name_are_refused(written: Callable[..., Path]) -> None:
     with pytest.raises(InvalidConnector, match="two connectors are called 'shop'"):
-        load(written(POSTGRES, POSTGRES))
+        load_connectors(written(POSTGRES, POSTGRES))
 
 
 @pytest.mark.parametrize(
@@ -218,11 +218,11 @@ def test_a_file_that_is_no_list_of_connectors_is_refused(tmp_path: Path, text: s
     file.write_text(text, encoding="utf-8")
 
     with pytest.raises(InvalidConnector, match=message) as refused:
-        load(file)
+        load_connectors(file)
 
     assert str(file) in str(refused.value.place)
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidConnector, match="no such file"):
-        load(tmp_path / "none.toml")
+        load_connectors(tmp_path / "none.toml")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from cdc import ChangeDecoder, SourcePosition
+from cdc import ChangeDecoder
+from cdc.changes.positions import SourcePosition
 from cdc.errors import UndecodableChange
 
 ORDERS = sa.Table("orders", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True))

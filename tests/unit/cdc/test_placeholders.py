@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 import sqlalchemy as sa
 
-from cdc import ChangeDecoder, JsonWithSchemas, PostgresSource, capture
+from cdc import ChangeDecoder, JsonWithSchemas, PostgresSource, capture_table
 from cdc.changes.placeholders import uuid_of
 from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from cdc.errors import InvalidConnector, UnsupportedEncoding
@@ -122,7 +122,7 @@ def test_a_row_of_a_sqlite_file_is_never_missing_a_value(tmp_path: Any) -> None:
     table.create(engine)
     with engine.begin() as connection:
         connection.execute(table.insert().values(id=1, text=UNAVAILABLE))
-    capture(engine, table, topic="notes")
+    capture_table(engine, table, topic="notes")
     with engine.begin() as connection:
         connection.execute(table.update().values(text=f"{UNAVAILABLE}!"))
         connection.execute(table.update().values(text=UNAVAILABLE))

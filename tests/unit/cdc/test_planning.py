@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from sqlalchemy import create_engine, make_url
 
-from cdc import plan
+from cdc import plan_connectors
 from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorInfo, ConnectorStatus, TaskStatus
 from cdc.errors import SourceNotReady
 from cdc.operating.planning import MASK, SettingChange, differences, unread
@@ -41,7 +41,7 @@ class Cluster:
     ],
 )
 def test_what_apply_would_mend_is_told_though_nothing_is_changed(state, tasks, action):
-    (planned,) = plan(Cluster(state, *tasks), [HEARTS])
+    (planned,) = plan_connectors(Cluster(state, *tasks), [HEARTS])
     assert (planned.action, planned.is_no_op, planned.changes) == (action, action == "keep", ())
     assert planned.state == f"{state}, {f'task 0 {tasks[0]}' if tasks else 'no task'}"
 
@@ -72,11 +72,11 @@ def test_nothing_is_told_where_no_rows_are_left_out(running, declared):
 
 def test_a_declaration_that_differs_is_a_change_and_one_that_is_missing_is_undeclared() -> None:
     running = Cluster(RUNNING, RUNNING)
-    (changed,) = plan(running, [replace(HEARTS, interval_seconds=9)])
+    (changed,) = plan_connectors(running, [replace(HEARTS, interval_seconds=9)])
     assert (changed.action, [change.key for change in changed.changes]) == (
         "change", ["emit.heartbeats.interval.seconds"],
     )  # fmt: skip
-    assert [(one.name, one.action) for one in plan(running, [replace(HEARTS, name="other")])] == [
+    assert [(one.name, one.action) for one in plan_connectors(running, [replace(HEARTS, name="other")])] == [
         ("other", "create"), ("hearts", "undeclared"),
     ]  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from cdc import ChangeDecoder, capture, decode_message
+from cdc import ChangeDecoder, capture_table, decode_message
 from cdc.errors import InvalidConnector, UndecodableChange
 from eventstore.backends.sql.sqlite_log import SqliteLog
 from tests.rows import each_row
@@ -97,8 +97,8 @@ def test_a_column_that_a_capture_in_sqlite_does_not_have_is_refused_until_it_is_
     table.create(engine)
     with engine.begin() as connection:
         connection.execute(table.insert().values(id=1, name="Ann", tier="gold"))
-    capture(engine, captured, topic="items")
-    capture(engine, table, topic="items")
+    capture_table(engine, captured, topic="items")
+    capture_table(engine, table, topic="items")
     engine.dispose()
 
     with SqliteLog(engine.url.database or "") as log:

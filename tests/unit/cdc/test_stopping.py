@@ -11,12 +11,12 @@ import requests
 import responses
 from sqlalchemy import create_engine
 
-from cdc import ConnectClient, OutboxSource, apply, delete, move
+from cdc import ConnectClient, OutboxSource, apply_connector, delete_connector, set_connector_state
 from cdc.connect.status import FAILED, RUNNING, STOPPED, ConnectorStatus, TaskStatus
 from cdc.errors import ConnectorTimeout, ConnectUnavailable, InvalidConnector, UnknownConnector
 from cdc.operating import control, watch
 from cdc.operating.control import wait_for_worker
-from cdc.operating.watch import Deadline, Until, Watch
+from cdc.operating.watch import Deadline, Watch
 from eventstore import Settings
 from eventstore.errors import ForeignRecord
 from tests.unit.cdc.declared import outbox
@@ -130,18 +130,18 @@ def test_a_deletion_whose_answer_was_lost_was_one(client: ConnectClient) -> None
         gone = {"error_code": 404, "message": "Connector shop not found"}
         answers.delete(f"{URL}/connectors/shop", json=gone, status=404)
         answers.get(f"{URL}/connectors", json=[])
-        assert delete(client, "shop")
+        assert delete_connector(client, "shop")
 
 
 def test_there_was_none_where_there_was_none(client: ConnectClient) -> None:
     with responses.RequestsMock() as answers:
         answers.get(f"{URL}/connectors", json=["other"])
-        assert not delete(client, "shop")
+        assert not delete_connector(client, "shop")
 
 
 def test_a_state_that_is_none_is_refused_before_anybody_is_asked(client: ConnectClient) -> None:
     with pytest.raises(InvalidConnector, match="cannot be brought to 'running'") as refused:
-        move(client, "shop", "running")  # type: ignore[arg-type]
+        set_connector_state(client, "shop", "running")  # type: ignore[arg-type]
     assert "RUNNING, PAUSED, STOPPED" in refused.value.remedy
 
 
@@ -176,7 +176,7 @@ def test_an_outbox_is_not_applied_to_a_topic_that_another_store_fills(client, mo
     with responses.RequestsMock() as answers:
         answers.get(f"{URL}/health", json={"status": "healthy", "message": "Worker has completed startup"})
         with pytest.raises(ForeignRecord, match="no event of this store"):
-            apply(client, declared, source=source, settings=settings)
+            apply_connector(client, declared, source=source, settings=settings)
         assert {call.request.method for call in answers.calls} == {"GET"}
     assert asked == [settings, declared, source]
 
@@ -198,7 +198,7 @@ class Restarted:
 
 def waited(worker, *, timeout, may_be_idle=False):
     watching = Watch(
-        worker, "shop", until=Until.RUNNING, source=None, deadline=Deadline("shop", timeout), may_be_idle=may_be_idle
+        worker, "shop", until="running", source=None, deadline=Deadline("shop", timeout), may_be_idle=may_be_idle
     )
     return watching.until_there((), content_after=0)
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 import pytest
 import sqlalchemy as sa
 
-from cdc import ChangeDecoder, Op, UtcDateTime, capture
+from cdc import ChangeDecoder, Op, UtcDateTime, capture_table
 from cdc.errors import InvalidConnector, SourceNotReady, UnsupportedEncoding
 from eventstore.backends.sql.changes import CHANGES
 from eventstore.backends.sql.sqlite_log import SqliteLog
@@ -77,7 +77,7 @@ def seen(log):
 
 def test_rows_that_are_there_come_first_and_each_later_change_once(engine, log):
     run(engine, CUSTOMERS.insert().values(id=1, name="Ann"))
-    assert capture(engine, CUSTOMERS, topic=TOPIC)
+    assert capture_table(engine, CUSTOMERS, topic=TOPIC)
     run(engine, CUSTOMERS.insert().values(id=2, name="Bea"), "UPDATE customers SET name = 'Eve' WHERE id = 1")
     run(engine, "DELETE FROM customers WHERE id = 2")
     assert seen(log) == [
@@ -92,13 +92,13 @@ def test_rows_that_are_there_come_first_and_each_later_change_once(engine, log):
 
 
 def test_a_changed_key_is_a_deletion_and_a_new_row(engine, log):
-    capture(engine, CUSTOMERS, topic=TOPIC)
+    capture_table(engine, CUSTOMERS, topic=TOPIC)
     run(engine, CUSTOMERS.insert().values(id=1, name="Ann"), "UPDATE customers SET id = 7")
     assert seen(log)[1:] == [(Op.DELETE, 1, None), (Op.TOMBSTONE, 1, None), (Op.INSERT, 7, "Ann")]
 
 
 def test_a_change_that_is_rolled_back_was_never_there(engine, log):
-    capture(engine, CUSTOMERS, topic=TOPIC)
+    capture_table(engine, CUSTOMERS, topic=TOPIC)
     with engine.connect() as connection:
         connection.execute(CUSTOMERS.insert().values(id=1, name="Ann"))
         connection.rollback()
@@ -107,7 +107,7 @@ def test_a_change_that_is_rolled_back_was_never_there(engine, log):
 
 
 def test_a_row_that_one_statement_writes_twice_ends_with_its_last_value(engine, log):
-    capture(engine, CUSTOMERS, topic=TOPIC)
+    capture_table(engine, CUSTOMERS, topic=TOPIC)
     run(engine, "INSERT INTO customers (id, name) VALUES (1, 'Ann'), (1, 'Bea')"
                 " ON CONFLICT (id) DO UPDATE SET name = excluded.name",
         "INSERT OR REPLACE INTO customers (id, name) VALUES (1, 'Eve')")  # fmt: skip
@@ -117,29 +117,29 @@ def test_a_row_that_one_statement_writes_twice_ends_with_its_last_value(engine, 
 
 
 def test_declaring_a_capture_again_changes_nothing(engine, log):
-    assert capture(engine, CUSTOMERS, topic=TOPIC)
+    assert capture_table(engine, CUSTOMERS, topic=TOPIC)
     run(engine, CUSTOMERS.insert().values(id=1, name="Ann"))
-    assert not capture(engine, CUSTOMERS, topic=TOPIC)
+    assert not capture_table(engine, CUSTOMERS, topic=TOPIC)
     assert seen(log) == [(Op.INSERT, 1, "Ann")]
 
 
 def test_a_table_that_was_made_anew_is_captured_anew_and_lost_rows_are_deleted(engine, log):
-    capture(engine, CUSTOMERS, topic=TOPIC)
+    capture_table(engine, CUSTOMERS, topic=TOPIC)
     run(engine, CUSTOMERS.insert().values(id=1, name="Ann"), CUSTOMERS.insert().values(id=2, name="Bea"))
     CUSTOMERS.drop(engine)
     CUSTOMERS.create(engine)
     run(engine, CUSTOMERS.insert().values(id=2, name="Eve"))
-    assert capture(engine, CUSTOMERS, topic=TOPIC)
+    assert capture_table(engine, CUSTOMERS, topic=TOPIC)
     assert seen(log)[2:] == [(Op.DELETE, 1, None), (Op.SNAPSHOT, 2, "Eve")]
     assert max(c.position for c in changes(log)) == changes(log)[-1].position
 
 
 def test_a_new_column_is_captured_once_it_is_declared(engine, log):
-    capture(engine, CUSTOMERS, topic=TOPIC)
+    capture_table(engine, CUSTOMERS, topic=TOPIC)
     run(engine, CUSTOMERS.insert().values(id=1, name="Ann"), "ALTER TABLE customers ADD COLUMN score INTEGER DEFAULT 5")
     grown = sa.Table("customers", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True),
                      sa.Column("score", sa.Integer))  # fmt: skip
-    assert capture(engine, grown, topic=TOPIC)
+    assert capture_table(engine, grown, topic=TOPIC)
     run(engine, "UPDATE customers SET score = 6")
     read = changes(log, grown, null_if_absent=["score"])
     assert [c.after["score"] for c in read] == [None, 5, 6]
@@ -159,7 +159,7 @@ def random_row(chance):
 
 def test_values_of_every_type_come_back_as_they_were(engine, log):
     chance = random.Random(7)
-    capture(engine, TYPED, topic="typed")
+    capture_table(engine, TYPED, topic="typed")
     written = [random_row(chance) for _ in range(300)]
     nothing = dict.fromkeys(TYPED.c.keys()) | {"id": uuid.UUID(int=1), "tree": sa.null()}
     extremes = random_row(chance) | {"share": math.inf, "money": Decimal(0), "text": ""}
@@ -180,7 +180,7 @@ def test_values_of_every_type_come_back_as_they_were(engine, log):
 def test_a_value_that_is_not_of_its_columns_type_is_carried_as_it_is_and_fails_no_statement(
     engine, log, column, sql, arrives
 ):
-    capture(engine, TYPED, topic="typed")
+    capture_table(engine, TYPED, topic="typed")
     run(engine, f"INSERT INTO typed (id, {column}) VALUES ('{'0' * 32}', {sql})")
     (record,) = records(log, "typed")
     if arrives is not None:
@@ -197,42 +197,42 @@ def test_a_value_that_is_not_of_its_columns_type_is_carried_as_it_is_and_fails_n
 def test_a_type_that_could_not_come_back_is_refused(engine, kind, words):
     table = sa.Table("odd", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column("x", kind))
     with pytest.raises(UnsupportedEncoding, match=words):
-        capture(engine, table, topic="odd")
+        capture_table(engine, table, topic="odd")
 
 
 def test_tables_that_cannot_be_captured_are_refused_with_the_reason(engine):
     keyless = sa.Table("keyless", sa.MetaData(), sa.Column("x", sa.Integer))
     with pytest.raises(InvalidConnector, match="has no primary key"):
-        capture(engine, keyless, topic="t")
+        capture_table(engine, keyless, topic="t")
     absent = sa.Table("absent", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True))
     with pytest.raises(SourceNotReady, match="'absent' does not exist"):
-        capture(engine, absent, topic="t")
+        capture_table(engine, absent, topic="t")
     wider = sa.Table("customers", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True),
                      sa.Column("more", sa.Text))  # fmt: skip
     with pytest.raises(SourceNotReady, match="lacks more"):
-        capture(engine, wider, topic="t")
+        capture_table(engine, wider, topic="t")
     elsewhere = sa.create_mock_engine("postgresql+psycopg://", lambda *_: None)
     elsewhere.url = sa.make_url("postgresql+psycopg://u:secret@h/d")
     with pytest.raises(InvalidConnector, match="not of postgresql") as caught:
-        capture(elsewhere, CUSTOMERS, topic="t")
+        capture_table(elsewhere, CUSTOMERS, topic="t")
     assert "secret" not in str(caught.value)
 
 
 def test_one_table_has_one_topic_and_one_topic_one_table(engine):
-    capture(engine, CUSTOMERS, topic=TOPIC)
+    capture_table(engine, CUSTOMERS, topic=TOPIC)
     with pytest.raises(InvalidConnector, match=f"captured under topic '{TOPIC}' already"):
-        capture(engine, CUSTOMERS, topic="other")
+        capture_table(engine, CUSTOMERS, topic="other")
     with pytest.raises(InvalidConnector, match="table 'customers' is captured"):
-        capture(engine, TYPED, topic=TOPIC)
+        capture_table(engine, TYPED, topic=TOPIC)
 
 
 @pytest.mark.parametrize("name", ["a'); DROP TABLE customers; --", 'a"b', "a b", "ü", "a\x00b"])
 def test_a_name_that_could_be_anything_else_in_sql_is_refused(engine, name):
     key = sa.Column("id", sa.Integer, primary_key=True)
     with pytest.raises(InvalidIdentifier):
-        capture(engine, sa.Table(name, sa.MetaData(), key), topic="t")
+        capture_table(engine, sa.Table(name, sa.MetaData(), key), topic="t")
     with pytest.raises(InvalidIdentifier):
-        capture(engine, CUSTOMERS, topic=name)
+        capture_table(engine, CUSTOMERS, topic=name)
 
 
 def is_of_text(name):
@@ -246,7 +246,7 @@ def test_columns_of_any_printable_names_are_captured_as_they_are(engine, log):
     key.primary_key = True
     table = sa.Table("odd", sa.MetaData(), key, *others)
     table.create(engine)
-    capture(engine, table, topic="odd")
+    capture_table(engine, table, topic="odd")
     row = {column.key: f"{column.name} of 1" for column in table.columns}
     run(engine, table.insert().values(row), table.update().values({others[0].key: 'it\'s "new"'}), table.delete())
 
@@ -263,22 +263,22 @@ def test_columns_of_any_printable_names_are_captured_as_they_are(engine, log):
 def test_columns_of_names_that_others_would_read_otherwise_are_refused(engine, name):
     table = sa.Table("t", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), sa.Column(name, sa.Text))
     with pytest.raises(InvalidIdentifier, match="column"):
-        capture(engine, table, topic="t")
+        capture_table(engine, table, topic="t")
 
 
 def test_a_capture_that_fails_leaves_nothing_behind(engine, monkeypatch):
     run(engine, CUSTOMERS.insert().values(id=1, name="Ann"))
     monkeypatch.setattr("cdc.embedded.triggers._NOW_MS", "no_such_function()")
     with pytest.raises(sa.exc.OperationalError):
-        capture(engine, CUSTOMERS, topic=TOPIC)
+        capture_table(engine, CUSTOMERS, topic=TOPIC)
     with engine.connect() as connection:
         names = connection.scalars(sa.text("SELECT name FROM sqlite_master WHERE name LIKE 'factfold%'")).all()
     assert names == []
 
 
 def test_a_log_of_many_tables_gives_each_topic_its_own_records(engine, log):
-    capture(engine, CUSTOMERS, topic=TOPIC)
-    capture(engine, TYPED, topic="typed")
+    capture_table(engine, CUSTOMERS, topic=TOPIC)
+    capture_table(engine, TYPED, topic="typed")
     run(engine, CUSTOMERS.insert().values(id=1, name="Ann"), TYPED.insert().values(id=uuid.UUID(int=1)),
         CUSTOMERS.insert().values(id=2, name="Bea"))  # fmt: skip
     assert [offset for offset, _, _ in records(log)] == [1, 3]
@@ -291,7 +291,7 @@ def test_a_log_of_many_tables_gives_each_topic_its_own_records(engine, log):
 
 def test_a_pages_end_loses_no_record(engine, log, monkeypatch):
     monkeypatch.setattr("eventstore.backends.sql.sqlite_log._PAGE", 3)
-    capture(engine, CUSTOMERS, topic=TOPIC)
+    capture_table(engine, CUSTOMERS, topic=TOPIC)
     with engine.begin() as connection:
         connection.execute(CUSTOMERS.insert(), [{"id": i} for i in range(10)])
         assert connection.scalar(sa.select(sa.func.count()).select_from(CHANGES)) == 10

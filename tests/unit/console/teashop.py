@@ -11,7 +11,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from cdc import capture
+from cdc import capture_table
 from eventstore import Aggregate, Dispatcher, Personal, SqlEventStore, command, event, subscription
 from eventstore.processes import Process, reacts, starts, times_out
 from projections import ProjectionGroup, Table, branches, field, on, view
@@ -124,7 +124,7 @@ def fill(path) -> None:
         store.create_tables()
         store.register(Order)
         Base.metadata.create_all(store.engine)
-        capture(store.engine, Customer, topic=customers.topic)
+        capture_table(store.engine, Customer, topic=customers.topic)
         with Session(store.engine) as session, session.begin():
             session.add_all([Customer(id=7, name="Ann"), Customer(id=8, name=SCRIPT)])
         shop = Dispatcher(store)

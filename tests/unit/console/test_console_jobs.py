@@ -18,7 +18,8 @@ from factfold.cli.views import projections as cli_projections
 from factfold.console import jobs as jobs_module
 from factfold.console.jobs import Jobs
 from factfold.console.places import Places
-from projections import ViewComparison, ViewVerdict
+from projections import ViewVerdict
+from projections.lifecycle.comparing import ViewComparison
 from projections.lifecycle.rebuild import RebuildReport
 from projections.stores.port import DifferingRow
 from tests.commands import factfold

@@ -7,9 +7,8 @@ import shutil
 import pytest
 import sqlalchemy as sa
 
-from eventstore import Dispatcher, SqlEventStore, subscription
+from eventstore import Dispatcher, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
 from factfold.console.definitions import find_definitions
 from factfold.console.pages import letters as letters_page
 from factfold.console.pages.letters import HOMES

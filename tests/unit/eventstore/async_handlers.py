@@ -7,8 +7,7 @@ import asyncio
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from eventstore import subscription
-from eventstore.delivery import AsyncSubscriber
+from eventstore import AsyncSubscriber, subscription
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.handlers import Ending
 from tests.unit.eventstore.memory_source import MemorySource, arrivals

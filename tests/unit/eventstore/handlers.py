@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from eventstore import subscription
-from eventstore.delivery import Subscriber
+from eventstore import Subscriber, subscription
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.memory_source import MemorySource, arrivals
 

@@ -11,9 +11,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from eventstore import ANY, SqlEventStore, subscription
+from eventstore import ANY, AsyncSubscriber, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import AsyncSubscriber, Subscriber
 from eventstore.errors import DeclarationError, HandlerHung, SubscriptionError
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore import handlers

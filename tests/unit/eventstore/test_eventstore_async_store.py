@@ -201,8 +201,8 @@ def parameters(method):
 
 
 # What operators do, with a store that nobody else waits for; services reach it by `run_sync`.
-OPERATORS = {"export_file", "import_file", "known", "migration_sql", "read_selected", "renumber", "restored", "sources",
-             "topics_of", "version"}  # fmt: skip
+OPERATORS = {"ahead_of_cluster", "export_file", "import_file", "migration_sql", "read_selected", "recorded_ids",
+             "renumber", "sources_of", "topics_of", "version"}  # fmt: skip
 
 
 def test_every_method_has_its_twin_with_the_same_parameters():

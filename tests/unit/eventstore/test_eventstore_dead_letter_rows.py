@@ -7,9 +7,8 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, NewEvent, SqlEventStore, subscription
+from eventstore import ANY, NewEvent, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
 from tests.ledger import Payment
 from tests.unit.eventstore.earlier_letters import assert_a_former_table_keeps_its_letters, letters, make
 

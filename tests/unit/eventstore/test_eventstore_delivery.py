@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from eventstore import RecordedEvent, subscription
-from eventstore.delivery import Subscriber
+from eventstore import RecordedEvent, Subscriber, subscription
 from eventstore.errors import (
     BrokerUnreachable,
     DeclarationError,

@@ -7,9 +7,8 @@ import threading
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from eventstore import ANY, SqlEventStore, subscription
+from eventstore import ANY, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
 from eventstore.errors import BrokerUnreachable, HandlerHung
 from eventstore.kafka.arrivals import KafkaArrival
 from eventstore.kafka.places import Places

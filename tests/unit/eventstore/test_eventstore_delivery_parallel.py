@@ -9,9 +9,8 @@ from collections import defaultdict
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, SqlEventStore, subscription
+from eventstore import ANY, AsyncSubscriber, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import AsyncSubscriber, Subscriber
 from eventstore.errors import BrokerUnreachable, CheckpointMoved, HandlerHung
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.handlers import deliver

@@ -9,8 +9,7 @@ import pytest
 import sqlalchemy as sa
 from confluent_kafka import Consumer
 
-from eventstore import Settings, subscription
-from eventstore.delivery import AsyncSubscriber, Subscriber
+from eventstore import AsyncSubscriber, Settings, Subscriber, subscription
 from eventstore.errors import HandlerHung, StoreUnavailable
 from eventstore.kafka.source import KafkaSource
 from tests.ledger import LEDGER, Payment, amounts

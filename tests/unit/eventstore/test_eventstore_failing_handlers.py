@@ -12,9 +12,19 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from structlog.testing import capture_logs
 
-from eventstore import ANY, Aggregate, MasterKeys, Personal, RecordedEvent, SqlEventStore, event, subscription
+from eventstore import (
+    ANY,
+    Aggregate,
+    AsyncSubscriber,
+    MasterKeys,
+    Personal,
+    RecordedEvent,
+    SqlEventStore,
+    Subscriber,
+    event,
+    subscription,
+)
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import AsyncSubscriber, Subscriber
 from eventstore.delivery.masking import masked_message
 from eventstore.errors import StoreUnavailable
 from tests.ledger import Payment

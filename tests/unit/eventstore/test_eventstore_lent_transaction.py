@@ -6,8 +6,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.pool import StaticPool
 
-from eventstore import subscription
-from eventstore.delivery import Subscriber
+from eventstore import Subscriber, subscription
 from eventstore.errors import DeclarationError, StoreUnavailable, TransactionBroken
 from eventstore.inbox import Inbox
 from tests.ledger import LEDGER, METADATA, Payment, amounts

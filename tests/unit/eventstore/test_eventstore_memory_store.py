@@ -24,15 +24,15 @@ Store = MemoryEventStore | SqlEventStore
 EXCEPTIONS = {
     "version": "no tables",
     "migration_sql": "no tables",
-    "restored": "no cluster that it could have been moved out of",
+    "ahead_of_cluster": "no cluster that it could have been moved out of",
     "renumber": "no cluster that it could have been moved out of",
     "export_file": "what is to be kept is not kept here",
     "import_file": "what is to be kept is not kept here",
-    "known": "no topic that it could fill",
+    "recorded_ids": "no topic that it could fill",
     "topics_of": "no topic that it could fill",
     "read_selected": "looked into by commands, which open databases",
     "read_categories": "read by the source of a subscription, whose place is in a database",
-    "sources": "no import by which an event of another source could have come",
+    "sources_of": "no import by which an event of another source could have come",
     "within": "no transaction that it could take part in",
 }
 PARAMETERS = {"append": {"connection"}, "append_batch": {"connection"}}
@@ -110,9 +110,9 @@ def test_where_a_category_stands(store: Store, clock: FixedClock) -> None:
     behind = store.append("payment-3", [Payment.Received(amount=1)], expected=ANY)
     assert store.last_position("payment", before=second.time) == first.positions[0]
     assert store.last_position("payment", before=behind.time) is None
-    assert store.waiting(None, category="payment") == (4, first.time)
-    assert store.waiting(first.positions[0], category="payment") == (3, second.time)
-    assert store.waiting(Position(9, 9), category="payment") == (0, None)
+    assert store.backlog(None, category="payment") == (4, first.time)
+    assert store.backlog(first.positions[0], category="payment") == (3, second.time)
+    assert store.backlog(Position(9, 9), category="payment") == (0, None)
 
 
 def test_which_streams_are_archived(store: Store) -> None:

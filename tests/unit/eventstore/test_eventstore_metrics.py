@@ -15,18 +15,9 @@ from eventstore.backends.sql.outbox import Waiting
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.source import Lag, PartitionLag
 from eventstore.errors import BrokerUnreachable, DeclarationError
-from eventstore.metrics import (
-    Family,
-    Kind,
-    Metrics,
-    MetricsPortTaken,
-    ProcessMetrics,
-    RelayMetrics,
-    SubscriptionMetrics,
-    serve_metrics,
-)
-from eventstore.metrics.families import RESTARTS
-from eventstore.metrics.serving import looking
+from eventstore.metrics import ProcessMetrics, RelayMetrics, SubscriptionMetrics, serve_metrics
+from eventstore.metrics.families import RESTARTS, Family, Kind, Metrics
+from eventstore.metrics.serving import MetricsPortTaken, refreshing
 from eventstore.relay import RelayReport, RelayStatus
 from eventstore.restarts import Outwaiting
 from tests.rows import each_row
@@ -119,7 +110,7 @@ def test_a_look_that_fails_is_counted_and_the_next_one_is_made():
             raise error
         done.set()
 
-    with looking(metrics, look, every=0.01):
+    with refreshing(metrics, look, every=0.01):
         assert done.wait(10)
     labels = {"runner": "subscriptions", "name": "fraud"}
     assert sampled(metrics, "factfold_runner_look_failures_total", **labels) == 1

@@ -39,11 +39,11 @@ from eventstore import (
     NewEvent,
     SqlEventStore,
     StreamAppend,
+    Subscriber,
     event,
     subscription,
 )
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
 from eventstore.errors import EventIdTaken, StreamArchived, StreamDeleted, WrongExpectedVersion
 from eventstore.identifiers import StreamName
 from eventstore.snapshots import Snapshots

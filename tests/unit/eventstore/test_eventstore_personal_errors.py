@@ -23,13 +23,13 @@ from eventstore import (
     NewEvent,
     Personal,
     SqlEventStore,
+    Subscriber,
     command,
     event,
     subscription,
 )
 from eventstore.aggregates.middleware import logged
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
 from eventstore.errors import InvalidEventData
 from eventstore.fields.upcasting import Cast
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Aggregate, RecordedEvent, SqlEventStore, Subscription, event, subscription
+from eventstore import ANY, Aggregate, RecordedEvent, SqlEventStore, Subscriber, Subscription, event, subscription
 from eventstore.backends.sql import reading, replaying
 from eventstore.backends.sql.reactions import SqlInboxes
 from eventstore.backends.sql.replaying import Replay, parse_position
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
 from eventstore.errors import (
     DeclarationError,
     ForeignRecord,

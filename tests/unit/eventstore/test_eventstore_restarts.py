@@ -14,7 +14,7 @@ import pytest
 from typer.main import get_command
 
 from eventstore import Aggregate, Restarts, event, run_async_subscription, run_subscription, subscribing, subscription
-from eventstore.delivery import DeliveryReport
+from eventstore.delivery.attempt import DeliveryReport
 from eventstore.errors import (
     BrokerRefused,
     BrokerUnreachable,

@@ -170,7 +170,7 @@ def test_a_snapshot_that_cannot_be_kept_is_no_failure_of_the_command(store, monk
     def away(snapshot):
         raise StoreUnavailable("gone", remedy="wait")
 
-    monkeypatch.setattr(store, "keep_snapshot", away)
+    monkeypatch.setattr(store, "save_snapshot", away)
     with capture_logs() as logs:
         assert isinstance(Dispatcher(store, snapshots=Snapshots(store, every=1)).send("a", Counter.add, 1), Accepted)
     assert [(log["event"], log["stream"], log["cause"]) for log in logs] == [

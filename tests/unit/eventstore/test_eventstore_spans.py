@@ -14,17 +14,18 @@ from eventstore import (
     Aggregate,
     AsyncDispatcher,
     AsyncSqlEventStore,
+    AsyncSubscriber,
     Dispatcher,
     MemoryEventStore,
     Metadata,
     RecordedEvent,
+    Subscriber,
     command,
     event,
     subscription,
 )
 from eventstore.aggregates.middleware import required
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import AsyncSubscriber, Subscriber
 from eventstore.errors import NotFramedAvro
 from eventstore.metrics import ProcessMetrics
 from eventstore.processes.running import run_processes

@@ -8,12 +8,11 @@ from typing import Annotated
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, event, subscription
+from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, Subscriber, event, subscription
 from eventstore.backends.sql.letter_actions import ActionRows
 from eventstore.backends.sql.letter_replays import LetterReplays
 from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters import by_cause
-from eventstore.delivery import Subscriber
 from eventstore.errors import CheckpointMoved, InvalidEventData, LetterMissing, ReplayRefused
 from projections import letters as letters_of
 from tests.ledger import LEDGER, METADATA, Payment, amounts

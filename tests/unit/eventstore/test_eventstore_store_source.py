@@ -9,10 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, NewEvent, SqlEventStore, subscription
+from eventstore import ANY, NewEvent, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.checkpoints import Checkpoints
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
 from eventstore.errors import CheckpointMoved, ForeignRecord, UnknownSchema
 from tests.ledger import LEDGER, METADATA, Payment, amounts
 

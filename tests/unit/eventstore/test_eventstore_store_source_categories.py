@@ -7,9 +7,8 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Aggregate, event, queue, subscription
+from eventstore import ANY, Aggregate, Subscriber, event, queue, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
 from eventstore.errors import CheckpointMoved, DeclarationError
 from tests.ledger import LEDGER, Payment, amounts
 from tests.rows import each_row

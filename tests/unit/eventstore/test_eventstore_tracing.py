@@ -12,11 +12,10 @@ from uuid import uuid4
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Aggregate, Dispatcher, Metadata, NewEvent, SqlEventStore, command, event
+from eventstore import ANY, Aggregate, Dispatcher, Metadata, NewEvent, SqlEventStore, Subscriber, command, event
 from eventstore import subscription as subscribes
 from eventstore.backends.sql.reactions import SqlInboxes
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery import Subscriber
 from eventstore.errors import CommandIdTaken, EventsNotFound, InvalidBound, InvalidEventData
 from eventstore.inspection.selection import EVERYTHING, Selection
 from eventstore.inspection.store_log import StoreLog

@@ -10,12 +10,13 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from eventstore import ANY, Dispatcher, NewEvent, StreamAppend, StreamName
+from eventstore import ANY, Dispatcher, NewEvent, StreamAppend
 from eventstore.errors import FactfoldError, InvalidAppend, InvalidEventData, InvalidIdentifier, UnknownEventType
 from eventstore.identifiers import (
     NO_STREAM,
     STREAM_EXISTS,
     Position,
+    StreamName,
     accepted_heads,
     check_category,
     check_group,

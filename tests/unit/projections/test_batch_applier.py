@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from projections import BatchReport
 from projections.errors import UndecodableRecord, UnknownSchemaId
 from projections.logs.offsets import OffsetRange
 from projections.spark.live.applying import BatchApplier
-from projections.spark.live.incremental import BatchReport
 
 OFFSETS = OffsetRange({"t": {0: 0}}, {"t": {0: 5}})
 

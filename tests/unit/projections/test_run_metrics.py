@@ -7,10 +7,11 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from eventstore.metrics import MetricsPortTaken, serve_metrics
+from eventstore.metrics import serve_metrics
+from eventstore.metrics.serving import MetricsPortTaken
+from projections import BatchReport
 from projections.lifecycle.lag import RunLag
 from projections.lifecycle.metrics import RunMetrics
-from projections.spark.live.incremental import BatchReport
 
 REPORT = BatchReport(5, 4, 3, 2, 1, {"bad_json": 2}, {"read": 0.5, "commit": 1.0})
 

@@ -11,6 +11,7 @@ import pytest
 
 from eventstore import Restarts
 from eventstore.errors import BrokerUnreachable, TopicMissing
+from projections import BatchReport
 from projections.errors import (
     DefinitionChanged,
     NotCaughtUp,
@@ -28,7 +29,6 @@ from projections.lifecycle.metrics import RunMetrics
 from projections.lifecycle.runner import Runner
 from projections.logs.batch_size import BatchSize
 from projections.logs.boundaries import Boundaries
-from projections.spark.live.incremental import BatchReport
 
 GROUP = SimpleNamespace(name="shop", inputs=("orders",))
 SIZE = BatchSize(records=1_000, least=10, most=1_000, target=1.0)

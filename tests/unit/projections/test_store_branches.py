@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Aggregate, SqlEventStore, event, subscription
-from eventstore.delivery import Subscriber
+from eventstore import ANY, Aggregate, SqlEventStore, Subscriber, event, subscription
 from eventstore.event_types import event_type_of
 from projections import branch_source, branches, field
 from projections.errors import InvalidDefinition

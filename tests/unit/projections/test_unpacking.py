@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import structlog.testing
 
+from projections import BatchReport
 from projections.errors import RecordNotUnpacked, TooManyBadRecords, UndecodableRecord, not_unpacked
 from projections.logs import unpacking
 from projections.logs.offsets import OffsetRange
@@ -16,7 +17,6 @@ from projections.logs.port import arrow_record_schema
 from projections.logs.set_aside import SetAside
 from projections.logs.unpacking import around, not_unpacked_in, still_not_unpacked
 from projections.spark.live.applying import BatchApplier
-from projections.spark.live.incremental import BatchReport
 from projections.spark.reading.records import left_out, read_records
 from tests.rows import each_row
 
