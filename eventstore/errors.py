@@ -1,6 +1,6 @@
 """Every error of Factfold says what happened, what to do, and where.
 
-FactfoldError                  message, remedy, place
+FactfoldError                  message, remedy, place, code
 ├── WrongExpectedVersion       another writer was first: stream, expected, actual
 ├── Refused                    an aggregate's decision said no: reason
 ├── InvalidIdentifier          a stream, category, topic or type name out of its rules
@@ -66,6 +66,7 @@ FactfoldError                  message, remedy, place
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -75,16 +76,18 @@ if TYPE_CHECKING:
 class FactfoldError(Exception):
     """A failure with one line of cause, one line of remedy, and the place it concerns.
 
+    ``code`` names the cause for programs: `TopicMissing` has ``topic-missing``, unless a cause has a code of its own.
     ``final`` says that the same attempt fails again, however often it is made: deliveries do not repeat it.
     """
 
     final: bool = False
 
-    def __init__(self, message: str, *, remedy: str, place: str | None = None) -> None:
+    def __init__(self, message: str, *, remedy: str, place: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
         self.place = place
+        self.code = code_of(type(self)) if code is None else code
 
     def __str__(self) -> str:
         lines = [self.message, f"  remedy: {self.remedy}"]
@@ -95,6 +98,11 @@ class FactfoldError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         """Cross process borders whole: workers raise these inside Spark and process pools."""
         return (_rebuild, (type(self), self.__dict__.copy()))
+
+
+def code_of(kind: type[FactfoldError]) -> str:
+    """The code of a class's errors that have none of their own: its name in lower case, with hyphens."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
 
 
 def is_final(error: BaseException) -> bool:

@@ -41,6 +41,7 @@
         ├── ArchiveMoved             another archiver has appended to this archive meanwhile
         ├── ArchiveDiffers           an archive does not hold what its topic holds
         ├── ClassArchiveNotMade      the archive of Spark's classes cannot be written
+        ├── LoadClosed               a task would write rows of a batch that has ended
         ├── SessionInUse             the process has a Spark session already, and one of its own is needed
         ├── TooFewSlots              a router has fewer slots than real-time mode needs
         ├── RealTimeRefused          Spark does not run this query in real-time mode

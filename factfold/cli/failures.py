@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -58,16 +59,26 @@ def _typed(error: BaseException) -> FactfoldError:
     )
 
 
-def ended(work: Callable[[], object], *, debug: bool = False) -> int:
+def ended(work: Callable[[], object], *, debug: bool = False, as_json: bool = False) -> int:
     """Do the work of a process and return its exit code; a FactfoldError is shown as cause, remedy and place."""
     try:
         work()
     except FactfoldError as failure:
         if debug:  # without what a database quotes of parameters and rows
             echo(masked_traceback(failure), err=True)
-        show(failure)
+        if as_json:
+            echo(json.dumps(as_plain(failure)), err=True)
+        else:
+            show(failure)
         return 1
     return 0
+
+
+def as_plain(failure: FactfoldError) -> dict[str, str | list[str] | None]:
+    """An error for programs: its code, and what a terminal shows."""
+    notes = list(getattr(failure, "__notes__", ()))
+    cause, remedy, place = failure.message, failure.remedy, failure.place
+    return {"code": failure.code, "cause": cause, "remedy": remedy, "place": place, "notes": notes}
 
 
 def show(failure: FactfoldError) -> None:
