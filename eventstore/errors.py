@@ -45,7 +45,6 @@ FactfoldError                  message, remedy, place, code
 │   └── ReplayRefused          a dead letter cannot be sent where it was asked to go
 ├── SubscriptionError
 │   ├── HandlerHung            a handler ran longer than its timeout
-│   ├── SubscriptionGaveUp     a subscription failed too often in a row
 │   ├── TransactionBroken      a handler ended its transaction, or went on after it had failed
 │   └── CheckpointMoved        another subscriber of the group advanced the checkpoint
 ├── RelayError
@@ -355,10 +354,6 @@ class ReplayRefused(DeadLetterError):
 
 class SubscriptionError(FactfoldError):
     """A subscription ended. What it had not acknowledged arrives again."""
-
-
-class SubscriptionGaveUp(SubscriptionError):
-    """A subscription failed too often in a row. Started again, it goes on where it stood."""
 
 
 class HandlerHung(SubscriptionError):

@@ -57,7 +57,7 @@ class ViewComparison:
 def diff(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewComparison]:
     """Compare the generation that is built and does not serve yet with the serving one. The serving runner may go on.
 
-    Raises GenerationMissing, NoServingGeneration, NotComparable or RunAlreadyActive.
+    Raises ProjectionError, NoServingGeneration, NotComparable or RunAlreadyActive.
 
     Examples:
         >>> report = rebuild(environment, shop_views, cut_over=False)

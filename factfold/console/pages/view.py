@@ -72,7 +72,7 @@ def read_rows(clients: Clients, group: str, generation: int, view: str) -> Shown
 
 
 def read_query(clients: Clients, group: str, generation: int, views: tuple[str, ...], text: str) -> ShownRows:
-    """Return rows of a query over views of a generation. Raises QueryRefused."""
+    """Return rows of a query over views of a generation. Raises ProjectionError."""
     result = on_demand.query_rows(clients.views, group, generation, text, views=views)
     rows = tuple(result.rows)
     return ShownRows(result.columns, (), rows, result.total, result.total > len(rows), masked=False)
