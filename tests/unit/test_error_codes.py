@@ -119,10 +119,12 @@ def _classes() -> frozenset[str]:
 def _raised() -> frozenset[tuple[str, str]]:
     """The codes of causes in the product, each with the name of what is called with it."""
     return frozenset(
-        (keyword.value.value, ast.unparse(node.func))
+        (value.value, ast.unparse(node.func))
         for _, tree in _modules()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         for keyword in node.keywords
-        if keyword.arg == "code" and isinstance(keyword.value, ast.Constant)
+        if keyword.arg == "code"
+        for value in ast.walk(keyword.value)  # of a conditional expression, too
+        if isinstance(value, ast.Constant) and value.value is not None
     )
