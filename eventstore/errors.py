@@ -7,6 +7,7 @@ FactfoldError                  message, remedy, place, code
 ├── WrongType                  an argument of a type that its parameter does not take
 ├── InvalidBound               a version or limit to read by that is below zero
 ├── EventsNotFound             no event of an id, a stream, a version or a correlation
+├── InvalidArgument            a value that a program or a person gives cannot be taken
 ├── InvalidSettings            a setting that is unknown or has a wrong value
 ├── DeclarationError           a class is declared in a way that cannot work
 │   ├── UnsupportedFieldType   a field has no place in Avro
@@ -192,6 +193,12 @@ class WrongType(FactfoldError, TypeError):
 
 class InvalidBound(FactfoldError):
     """Events are to be read from, to or up to a number that is none of theirs: below zero."""
+
+
+class InvalidArgument(FactfoldError):
+    """A value that a program or a person gives cannot be taken: the same call fails again."""
+
+    final = True
 
 
 class DeclarationError(FactfoldError):

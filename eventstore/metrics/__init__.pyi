@@ -10,7 +10,6 @@ from eventstore.metrics.runners import (
     SubscriptionMetrics as SubscriptionMetrics,
 )
 from eventstore.metrics.serving import (
-    MetricsPortTaken as MetricsPortTaken,
     looking as looking,
     serve_metrics as serve_metrics,
     write_metrics as write_metrics,

@@ -21,10 +21,6 @@ _PASSING: Final = (
 )  # fmt: skip
 
 
-class CommandFailed(FactfoldError):
-    """A failure that no package has an error for: of the operating system, of code that was loaded, or a fault."""
-
-
 @contextmanager
 def typed_failures() -> Iterator[None]:
     """Raise whatever ends a command as a FactfoldError. Wrong usage and interrupts pass, and a pipe that was closed."""
@@ -44,19 +40,20 @@ def _is_closed_pipe(error: BaseException | None) -> bool:
 def _typed(error: BaseException) -> FactfoldError:
     if isinstance(error, ImportError) and isinstance(missing := explained(error), MissingExtra):
         return missing
+    cause, remedy = _cause_and_remedy(error)
+    return FactfoldError(cause, remedy=remedy, code="command-failed")
+
+
+def _cause_and_remedy(error: BaseException) -> tuple[str, str]:
     if isinstance(error, UnicodeError):
-        return CommandFailed(f"a name or a file is no text in UTF-8: {error}", remedy="rename it, or write it in UTF-8")
+        return f"a name or a file is no text in UTF-8: {error}", "rename it, or write it in UTF-8"
     if isinstance(error, OSError) and error.strerror:
         named = f": {error.filename!r}" if error.filename is not None else ""
-        return CommandFailed(
-            f"the operating system refuses{named}: {error.strerror}",
-            remedy="check the path or address, its rights for this user, and the disk",
-        )
+        cause = f"the operating system refuses{named}: {error.strerror}"
+        return cause, "check the path or address, its rights for this user, and the disk"
     cause = masked_message(error).strip().partition("\n")[0]
-    return CommandFailed(
-        f"the command failed in a way that it has no error for: {type(error).__name__}: {cause}",
-        remedy="repeat the command with --debug, and report its output in an issue",
-    )
+    cause = f"the command failed in a way that it has no error for: {type(error).__name__}: {cause}"
+    return cause, "repeat the command with --debug, and report its output in an issue"
 
 
 def ended(work: Callable[[], object], *, debug: bool = False, as_json: bool = False) -> int:

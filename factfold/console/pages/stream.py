@@ -44,10 +44,6 @@ EventJson = Mapping[str, Any]
 """An event as `factfold events show --json` prints it. Its data are values, and those of a step are opened."""
 
 
-class StateTooLong(FactfoldError):
-    """A stream has more events than a page folds."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
     """What a search was given, as it was typed; None for what was left empty."""
@@ -167,12 +163,13 @@ def read_timeline(clients: Clients, stream: str, at: int | None) -> Timeline:
 def read_state(clients: Clients, target: str, stream: str, version: int) -> tuple[StateField, ...]:
     """Return the state of a stream at a version, with what its event changed.
 
-    Raises StateTooLong, EventsNotFound, KeysMissing.
+    Raises FactfoldError, EventsNotFound, KeysMissing.
     """
     if version >= FOLDED:
-        raise StateTooLong(
+        raise FactfoldError(
             f"version {version:,} is the fold of more than {FOLDED:,} events",
             remedy=f"factfold streams show {stream} {target} --at {version}",
+            code="state-too-long",
         )
     state = stream_state(clients.store, clients.definitions.aggregates[target], stream, version=version)
     names = dict.fromkeys([*state.after, *state.before])
@@ -265,7 +262,7 @@ class Streams:
 def streams(look: Look, query: Query) -> Streams:
     """Search events, or look at what the query names.
 
-    Raises FieldWrong for a version that is no number, and InvalidIdentifier, InvalidBound, DeclarationError.
+    Raises InvalidArgument for a version that is no number, and InvalidIdentifier, InvalidBound, DeclarationError.
     """
     look.start(STORE, OWN_CATEGORIES)
     given = {name: query[name].strip() for name in (*_SEARCHED, "in", "find") if query.get(name, "").strip()}
