@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
-from eventstore.errors import FactfoldError, InvalidArgument
+from eventstore.errors import InvalidArgument, NotFound
 from factfold.console.parts import Part, Problem
 from factfold.console.sources import Look, Sources
 
@@ -59,10 +59,6 @@ class Page:
     def path(self) -> str:
         """Where the page is."""
         return "/" if self.name == FIRST else f"/{self.name}"
-
-
-class NotFound(FactfoldError):
-    """A page has nothing of a name that its address gives."""
 
 
 def chosen(things: Iterable[T], name: str, missing: str, *, by: Callable[[T], str]) -> T:

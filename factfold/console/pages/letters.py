@@ -131,7 +131,7 @@ def known_home(clients: Clients, key: str) -> Home:
 
 
 def opened_home(clients: Clients, home: Home) -> AbstractContextManager[Letters]:
-    """Open the letters of a home over the clients that are open already. Raises LetterMissing."""
+    """Open the letters of a home over the clients that are open already. Raises NotFound."""
     if home.kind == "views":
         return projections.letters(clients.views, home.topic, group=home.group)
     if home.kind == "inbox":
@@ -164,7 +164,7 @@ def _read(clients: Clients, home: Home) -> OpenLetters:
 
 
 def read_contents(clients: Clients, home: Home, letter: str) -> Mapping[str, Any]:
-    """Return one letter as `factfold dlq show --json` prints it, personal values masked. Raises LetterMissing."""
+    """Return one letter as `factfold dlq show --json` prints it, personal values masked. Raises NotFound."""
     with opened_home(clients, home) as opened:
         return contents_as_json(opened.show(letter))
 

@@ -115,7 +115,7 @@ def read_troubled(clients: Clients, process: str) -> tuple[tuple[str, int], ...]
 
 
 def read_instance(clients: Clients, process: str, instance: str) -> InstanceShown:
-    """Return an instance with its last steps. Raises ProcessUnknown."""
+    """Return an instance with its last steps. Raises ProcessError."""
     status = Processes(clients.store).show(process, instance)
     steps = clients.store.read_stream(StreamName(process, instance), backwards=True, limit=_STEPS + 1)
     opened = [{"version": step.version, "time": step.time, **opened_step(step.data)} for step in steps]

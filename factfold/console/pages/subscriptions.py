@@ -14,7 +14,7 @@ import typer
 
 from eventstore.backends.sql.source import stored_lag
 from eventstore.deadletters.causes import pattern_of
-from eventstore.errors import FactfoldError, InvalidArgument
+from eventstore.errors import FactfoldError, InvalidArgument, NotFound
 from eventstore.inbox import Inbox
 from eventstore.processes.administration import Processes
 from eventstore.scheduling import Schedule
@@ -23,7 +23,7 @@ from factfold import on_demand
 from factfold.cli.events.subscriptions import parse_start
 from factfold.console import page
 from factfold.console.charts import Figure, figures
-from factfold.console.page import Action, NotFound, Outcome, Page, Query, chosen, declared, required
+from factfold.console.page import Action, Outcome, Page, Query, chosen, declared, required
 from factfold.console.pages.processes import (
     INSTANCE,
     INSTANCES,

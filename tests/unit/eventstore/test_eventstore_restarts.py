@@ -20,7 +20,6 @@ from eventstore.errors import (
     BrokerUnreachable,
     DeclarationError,
     FactfoldError,
-    HandlerHung,
     OffsetsExpired,
     RegistryUnreachable,
     StoreUnavailable,
@@ -34,7 +33,7 @@ from projections.lifecycle import restarts as of_projections
 from tests.errors import raises
 
 PASS = [BrokerRefused, BrokerUnreachable, RegistryUnreachable, StoreUnavailable]
-END = [TopicMissing, OffsetsExpired, HandlerHung, DeclarationError]
+END = [TopicMissing, OffsetsExpired, SubscriptionError, DeclarationError]
 BATCH = "a batch"
 
 
