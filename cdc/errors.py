@@ -2,7 +2,6 @@
 
 CdcError                        message, remedy, place
 ├── InvalidConnector            a connector's declaration cannot work
-│   ├── LiteralSecret           a password in clear where a reference belongs
 │   └── UnsupportedEncoding     values a reader could not tell apart without a schema
 ├── SourceNotReady              the database lacks a role, a right, a publication or a setting
 ├── ConnectUnavailable          no Connect worker answered before the deadline
@@ -10,12 +9,8 @@ CdcError                        message, remedy, place
 │   └── UnknownConnector        the worker knows no connector of that name
 ├── ConnectorFailed             the connector or a task stands FAILED: trace
 ├── RestartsExhausted           a supervisor gave connectors up: failures
-├── ConnectorTimeout            not running, or not streaming, before the deadline
-├── StateBehind                 a state did not come to a place of its source before the deadline
-├── SignalNotAnswered           a connector said nothing to a signal before the deadline
-├── SnapshotUnfinished          a snapshot was taken on, and not done before the deadline
+├── ConnectorTimeout            something did not happen before the deadline, and may happen yet
 ├── SnapshotFailed              some tables could not be read again: which, and why
-│   └── SnapshotAborted         it was stopped before it had read them
 └── UndecodableChange           a record that is no change event of its table
 """
 
@@ -32,10 +27,6 @@ class CdcError(FactfoldError):
 
 class InvalidConnector(CdcError):
     """A connector is declared in a way that cannot work. Raised while it is being declared."""
-
-
-class LiteralSecret(InvalidConnector):
-    """A password stands in clear where a reference to a config provider belongs."""
 
 
 class UnsupportedEncoding(InvalidConnector):
@@ -79,31 +70,17 @@ class RestartsExhausted(CdcError):
 
 
 class ConnectorTimeout(CdcError):
-    """A connector did not run, or did not reach streaming, before the deadline."""
-
-
-class StateBehind(CdcError):
-    """A connector, or the runner of a state, did not come to a place of the source's log before the deadline."""
-
-
-class SignalNotAnswered(CdcError):
-    """A connector said nothing to a signal before the deadline: it may yet take it when it runs again."""
-
-
-class SnapshotUnfinished(CdcError):
-    """A connector took a snapshot on and had not finished it before the deadline. It goes on."""
+    """A connector or a state was not as far before the deadline as it was to be. It may go on yet."""
 
 
 class SnapshotFailed(CdcError):
     """A snapshot ended without having read some tables. `tables` gives for each what Debezium said of it."""
 
-    def __init__(self, message: str, *, remedy: str, place: str | None = None, tables: Mapping[str, str]) -> None:
-        super().__init__(message, remedy=remedy, place=place)
+    def __init__(
+        self, message: str, *, remedy: str, place: str | None = None, code: str | None = None, tables: Mapping[str, str]
+    ) -> None:
+        super().__init__(message, remedy=remedy, place=place, code=code)
         self.tables = tables
-
-
-class SnapshotAborted(SnapshotFailed):
-    """A snapshot was stopped before it had read some tables."""
 
 
 class UndecodableChange(CdcError):

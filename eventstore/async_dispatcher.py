@@ -71,7 +71,7 @@ class AsyncDispatcher:
 
         Raises:
             InvalidIdentifier: The id is no UUID.
-            CommandIdTaken: The id belongs to another command or another aggregate. Raised by `send`.
+            EventIdTaken: The id belongs to another command or another aggregate. Raised by `send`.
         """
         return replace(self, command_id=checked_command_id(command_id))
 
@@ -101,8 +101,8 @@ class AsyncDispatcher:
 
         Raises:
             WrongExpectedVersion: The command lost `attempts` races, or lost them for ten seconds.
-            UnknownAggregate: The function is no command of an aggregate.
-            CommandIdTaken: The id of `once` belongs to another command.
+            DeclarationError: The function is no command of an aggregate.
+            EventIdTaken: The id of `once` belongs to another command.
             InvalidIdentifier: The id of the aggregate breaks the rules of names.
             InvalidEventData: A value does not fit its field.
         """

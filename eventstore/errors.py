@@ -1,56 +1,37 @@
 """Every error of Factfold says what happened, what to do, and where.
 
-FactfoldError                  message, remedy, place
+FactfoldError                  message, remedy, place, code
 ├── WrongExpectedVersion       another writer was first: stream, expected, actual
 ├── Refused                    an aggregate's decision said no: reason
 ├── InvalidIdentifier          a stream, category, topic or type name out of its rules
 ├── WrongType                  an argument of a type that its parameter does not take
-├── InvalidBound               a version or limit to read by that is below zero
-├── EventsNotFound             no event of an id, a stream, a version or a correlation
+├── NotFound                   an event, a dead letter, a person or a page that is not there
+├── InvalidArgument            a value that a program or a person gives cannot be taken
 ├── InvalidSettings            a setting that is unknown or has a wrong value
 ├── DeclarationError           a class is declared in a way that cannot work
-│   ├── UnsupportedFieldType   a field has no place in Avro
-│   └── UnknownHandler         `on_x` without an event `X`
+│   └── UnsupportedFieldType   a field has no place in Avro
 ├── UnknownEventType           a stored type name no class claims
-├── UnknownAggregate           a command that belongs to no aggregate
 ├── SchemaError
-│   ├── SchemaConflict         two schemas share one fingerprint
 │   ├── UnknownSchema          a schema id the registry does not hold
 │   ├── SchemaIncompatible     the registry refuses a schema that does not fit earlier ones: subject
 │   ├── RegistryUnreachable    the schema registry did not answer
-│   ├── RegistryRefused        the schema registry answered no
-│   ├── NewerEvent             an event of a newer version than the code's
 │   ├── InvalidSeal            a sealed personal value that was changed, or whose key was never here
 │   ├── InvalidEventData       a value does not fit its field
 │   └── NotFramedAvro          bytes without the Confluent frame, or a body that is not Avro
 ├── StreamDeleted              a stream that was deleted for good
 ├── StreamArchived             a stream that was archived, and takes no events until it is taken out again
-├── InvalidAppend              nothing to append, or a stream twice in one batch
-├── EventTooLarge              an event that no topic would take
 ├── EventIdTaken               an event id was appended before
-│   └── CommandIdTaken         a command id was another command's before
-├── PartitionsFixed            a category's partition count was asked to change
 ├── UnsupportedBackend         a database or driver the store does not speak
 ├── StoreUnavailable           the database did not answer
 │   └── OutcomeUnknown         it did not say whether an append took place: ids
 ├── KeysMissing                no key to seal or open personal fields with
-├── SubjectUnknown             neither a key nor a stream of a subject in a store
-├── StoreNotPrepared           tables or rights are missing, or the tables are of an older release
-├── StoreNewer                 the tables are of a newer release
-├── StoreRestored              the store came from another cluster, and was not renumbered
+├── StoreNotPrepared           tables or rights are missing, or the tables are of another release or cluster
 ├── InvalidExport              a file that is no export of events, or is damaged
 ├── ImportConflict             an event of a file does not fit what the store holds
-├── DeadLetterError
-│   ├── LetterMissing          no open dead letter of an id, or no home of dead letters
-│   └── ReplayRefused          a dead letter cannot be sent where it was asked to go
+├── ReplayRefused              a dead letter cannot be sent where it was asked to go
 ├── SubscriptionError
-│   ├── HandlerHung            a handler ran longer than its timeout
-│   ├── SubscriptionGaveUp     a subscription failed too often in a row
-│   ├── TransactionBroken      a handler ended its transaction, or went on after it had failed
 │   └── CheckpointMoved        another subscriber of the group advanced the checkpoint
-├── RelayError
-│   ├── OutboxConnectorFound   a Debezium connector publishes the same store
-│   └── TopicNotRelayed        a topic's last record was not written by this store's relay
+├── RelayError                 the relay does not publish: records might come twice or be left out
 └── KafkaError
     ├── BrokerUnreachable      no broker answered before the deadline
     ├── BrokerRefused          a broker answered no
@@ -58,14 +39,13 @@ FactfoldError                  message, remedy, place
     ├── TopicMismatch          a topic exists with other partitions or policy
     ├── ForeignRecord          a topic holds a record of another service
     ├── ProducerFenced         another producer of the same transactional id was opened
-    ├── OffsetsExpired            records a group had not read were deleted
-    ├── RecordsUnreadable      a batch of records that the client cannot unpack: offset
-    ├── GroupUnknown           no member of a group has ever read
-    └── GroupActive            a group with members cannot be moved
+    ├── OffsetsExpired         records a group had not read were deleted
+    └── RecordsUnreadable      a batch of records that the client cannot unpack: offset
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -75,16 +55,18 @@ if TYPE_CHECKING:
 class FactfoldError(Exception):
     """A failure with one line of cause, one line of remedy, and the place it concerns.
 
+    ``code`` names the cause for programs: `TopicMissing` has ``topic-missing``, unless a cause has a code of its own.
     ``final`` says that the same attempt fails again, however often it is made: deliveries do not repeat it.
     """
 
     final: bool = False
 
-    def __init__(self, message: str, *, remedy: str, place: str | None = None) -> None:
+    def __init__(self, message: str, *, remedy: str, place: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
         self.place = place
+        self.code = code_of(type(self)) if code is None else code
 
     def __str__(self) -> str:
         lines = [self.message, f"  remedy: {self.remedy}"]
@@ -95,6 +77,11 @@ class FactfoldError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         """Cross process borders whole: workers raise these inside Spark and process pools."""
         return (_rebuild, (type(self), self.__dict__.copy()))
+
+
+def code_of(kind: type[FactfoldError]) -> str:
+    """The code of a class's errors that have none of their own: its name in lower case, with hyphens."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
 
 
 def is_final(error: BaseException) -> bool:
@@ -173,8 +160,8 @@ class InvalidSettings(FactfoldError):
     """A setting that is unknown or has a wrong value. The value is never shown, since it may be secret."""
 
 
-class EventsNotFound(FactfoldError):
-    """What was looked at holds no event of an id, a stream, a version or a correlation."""
+class NotFound(FactfoldError):
+    """What was named or looked for is not there: an event, a dead letter, a person or a page."""
 
 
 class WrongType(FactfoldError, TypeError):
@@ -183,8 +170,10 @@ class WrongType(FactfoldError, TypeError):
     final = True
 
 
-class InvalidBound(FactfoldError):
-    """Events are to be read from, to or up to a number that is none of theirs: below zero."""
+class InvalidArgument(FactfoldError):
+    """A value that a program or a person gives cannot be taken: the same call fails again."""
+
+    final = True
 
 
 class DeclarationError(FactfoldError):
@@ -197,26 +186,12 @@ class UnsupportedFieldType(DeclarationError):
     """A field's type has no place in Avro."""
 
 
-class UnknownHandler(DeclarationError):
-    """A method named `on_x` has no event `X` to evolve by."""
-
-
 class UnknownEventType(FactfoldError):
     """A stored event carries a type name that no class claims."""
 
 
-class UnknownAggregate(FactfoldError):
-    """A command function belongs to no aggregate."""
-
-    final = True
-
-
 class SchemaError(FactfoldError):
     """Schemas and bytes that do not fit together."""
-
-
-class SchemaConflict(SchemaError):
-    """Two different schemas have the same 31-bit fingerprint."""
 
 
 class UnknownSchema(SchemaError):
@@ -237,14 +212,6 @@ class RegistryUnreachable(SchemaError):
     """The schema registry did not answer before the deadline. Nothing was appended."""
 
 
-class RegistryRefused(SchemaError):
-    """The schema registry answered, and the answer was no, or none of a registry."""
-
-
-class NewerEvent(SchemaError):
-    """A newer version of the code has written the event."""
-
-
 class InvalidSeal(SchemaError):
     """A sealed personal value was changed, or its key was never in this key store."""
 
@@ -259,30 +226,8 @@ class NotFramedAvro(SchemaError):
     """Bytes without the Confluent frame, or a body that is not Avro of the named schema."""
 
 
-class InvalidAppend(FactfoldError):
-    """An append with nothing in it, or with one stream twice."""
-
-    final = True
-
-
-class EventTooLarge(FactfoldError):
-    """An event is longer than a record of its topic may be."""
-
-    final = True
-
-
 class EventIdTaken(FactfoldError):
     """An event id names one event for ever and was appended before."""
-
-    final = True
-
-
-class CommandIdTaken(EventIdTaken):
-    """A command id names one command to one aggregate, and was another one's before."""
-
-
-class PartitionsFixed(FactfoldError):
-    """The partition count of a category is fixed for life and was asked to change."""
 
     final = True
 
@@ -305,24 +250,12 @@ class OutcomeUnknown(StoreUnavailable):
         self.ids = ids
 
 
-class SubjectUnknown(FactfoldError):
-    """A store has neither a key nor a stream of a subject."""
-
-
 class KeysMissing(FactfoldError):
     """There is no key to seal or open personal fields with."""
 
 
 class StoreNotPrepared(FactfoldError):
-    """The database answers, but tables or rights are missing, or the tables are older than this release."""
-
-
-class StoreNewer(FactfoldError):
-    """The tables were brought to a version that this release does not know."""
-
-
-class StoreRestored(FactfoldError):
-    """The store's events were numbered by another cluster: readers do not see them yet, or not in order."""
+    """The database answers, but tables or rights are missing, or the tables are of another release or cluster."""
 
 
 class InvalidExport(FactfoldError):
@@ -333,32 +266,12 @@ class ImportConflict(FactfoldError):
     """An event of a file does not fit what the store holds. Nothing of its batch was stored."""
 
 
-class DeadLetterError(FactfoldError):
-    """Dead letters cannot be looked at or settled as asked."""
-
-
-class LetterMissing(DeadLetterError):
-    """There is no open dead letter of an id, or no home of dead letters of that name."""
-
-
-class ReplayRefused(DeadLetterError):
+class ReplayRefused(FactfoldError):
     """A dead letter cannot be sent where it was asked to go."""
 
 
 class SubscriptionError(FactfoldError):
     """A subscription ended. What it had not acknowledged arrives again."""
-
-
-class SubscriptionGaveUp(SubscriptionError):
-    """A subscription failed too often in a row. Started again, it goes on where it stood."""
-
-
-class HandlerHung(SubscriptionError):
-    """A handler ran longer than its timeout. Its transaction was cut off."""
-
-
-class TransactionBroken(SubscriptionError):
-    """A handler ended the transaction it was lent, or went on after an error that aborted it."""
 
 
 class CheckpointMoved(SubscriptionError):
@@ -367,14 +280,6 @@ class CheckpointMoved(SubscriptionError):
 
 class RelayError(FactfoldError):
     """The relay does not publish, because records might come twice or be left out."""
-
-
-class OutboxConnectorFound(RelayError):
-    """A Debezium connector publishes the same store, or may go on doing so."""
-
-
-class TopicNotRelayed(RelayError):
-    """A topic ends with a record that says nothing of how far this store's relay has come."""
 
 
 class KafkaError(FactfoldError):
@@ -417,11 +322,3 @@ class RecordsUnreadable(KafkaError):
         self.topic = topic
         self.partition = partition
         self.offset = offset
-
-
-class GroupUnknown(KafkaError):
-    """No member of a group has ever read from the cluster."""
-
-
-class GroupActive(KafkaError):
-    """A group has members, and its offsets cannot be moved."""

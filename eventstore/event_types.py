@@ -139,7 +139,7 @@ class EventType:
     def upcast(self, version: int, values: Mapping[str, Any]) -> list[tuple[EventType, Mapping[str, Any]]]:
         """Return the current events that stored values stand for: one, unless a function returns others.
 
-        NewerEvent; InvalidEventData where a value cannot be cast; KeysMissing where a function would see one sealed.
+        SchemaError; InvalidEventData where a value cannot be cast; KeysMissing where a function would see one sealed.
         """
         personal = isinstance(values, Disclosed)
         if version == self.version and not personal:
@@ -198,7 +198,7 @@ class EventType:
         return field.type.plain(field.default() if field.default else None)
 
     def require_known(self, version: int) -> None:
-        """Raise NewerEvent for a version that this class never was."""
+        """Raise SchemaError for a version that this class never was."""
         if version > self.version:
             raise newer_event(self.name, version, self.version)
 

@@ -20,9 +20,9 @@ from eventstore.errors import (
     BrokerRefused,
     BrokerUnreachable,
     ProducerFenced,
+    RelayError,
     StoreUnavailable,
     TopicMissing,
-    TopicNotRelayed,
 )
 from eventstore.identifiers import Position
 from eventstore.kafka.admin import ensure_topics
@@ -97,9 +97,9 @@ class Relay:
             on_state: Is called with "standing by" and "leading".
 
         Raises:
-            OutboxConnectorFound: A connector publishes the store too.
-            StoreRestored: Another cluster numbered the events.
-            TopicNotRelayed: A topic was filled by something else. TopicMismatch: it has another partition count.
+            RelayError: A connector publishes the store too.
+            StoreNotPrepared: Another cluster numbered the events.
+            RelayError: A topic was filled by something else. TopicMismatch: it has another partition count.
             ProducerFenced: Another relay took over.
             FactfoldError: The store or the brokers are not ready, not reachable or refuse.
         """
@@ -235,7 +235,7 @@ def relay_status(store: SqlEventStore, settings: Settings) -> RelayStatus:
 
 
 def partition_ends(store: SqlEventStore, outbox: Outbox, settings: Settings) -> list[PartitionEnd]:
-    """Return how far every partition of every category has come, by the last record it holds; TopicNotRelayed."""
+    """Return how far every partition of every category has come, by the last record it holds; RelayError."""
     categories = store.categories()
     records = last_records(settings, [category.topic for category in categories])
     ids = {place: _event_id(record) for place, record in records.items()}
@@ -252,29 +252,32 @@ def partition_ends(store: SqlEventStore, outbox: Outbox, settings: Settings) -> 
 
 def _event_id(record: TopicRecord) -> str:
     if _DEBEZIUM_HEADER in dict(record.headers):
-        raise TopicNotRelayed(
+        raise RelayError(
             f"{record.topic!r} was filled by a Debezium connector, which orders events by their commits",
             remedy="keep the outbox connector, or publish the store into a topic of another name",
             place=record.place,
+            code="topic-not-relayed",
         )
     if (event_id := event_id_of(record)) is None:
         raise _unknown_event(record)
     return str(event_id)
 
 
-def _unknown_event(record: TopicRecord) -> TopicNotRelayed:
-    return TopicNotRelayed(
+def _unknown_event(record: TopicRecord) -> RelayError:
+    return RelayError(
         strange_end(record),
         remedy="give the category a topic of its own. After a restore of an older backup, a new one",
         place=record.place,
+        code="topic-not-relayed",
     )
 
 
-def _of_no_category(record: OutboxRecord) -> TopicNotRelayed:
-    return TopicNotRelayed(
+def _of_no_category(record: OutboxRecord) -> RelayError:
+    return RelayError(
         f"event {record.key!r} goes to {record.topic}[{record.partition}], which is no category's",
         remedy="correct the table `categories`: topic and partition count have to be those of its events",
         place=f"position {record.position.position}",
+        code="topic-not-relayed",
     )
 
 

@@ -75,8 +75,8 @@ class RestartCount(Protocol):
 class Outwaiting:
     """Tries again what fails: `failures` counts those in a row, `restarts` all of them.
 
-    `what` fails and `place` says where; `gave_up` is the error after too many in a row, by default the last one itself.
-    `passes` decides whether an error passes, and `counted_by` counts for others.
+    `what` fails and `place` says where; `gave_up` is the class of the error after too many in a row, by
+    default the last one is raised. `passes` decides whether an error passes, and `counted_by` counts for others.
     """
 
     def __init__(
@@ -132,6 +132,7 @@ class Outwaiting:
                 f"the {self._what} failed {self.failures} times in a row, at last: {error.message}",
                 remedy=f"{error.remedy}. Then start it again: {self._goes_on}",
                 place=self._place,
+                code="gave-up",
             ) from error
         self.restarts += 1
         if self._counted_by is not None:

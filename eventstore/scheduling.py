@@ -116,7 +116,7 @@ class Later:
         return replace(self, expires=later(self.due, not_negative(after, "the time after which a command expires")))
 
     def send(self, aggregate_id: str, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> UUID:
-        """Schedule a command, and return its id. Raises InvalidEventData, InvalidIdentifier or UnknownAggregate."""
+        """Schedule a command, and return its id. Raises InvalidEventData, InvalidIdentifier or DeclarationError."""
         name = command_name(command)
         StreamName(name.partition(".")[0], aggregate_id)
         command_id = uuid4()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Protocol
 
-from eventstore.errors import NotFramedAvro, SchemaConflict, UnknownSchema
+from eventstore.errors import NotFramedAvro, SchemaError, UnknownSchema
 
 _IDS: Final = range(2**31)
 
@@ -134,20 +134,21 @@ class SchemaRegistry(Protocol):
         Raises:
             SchemaIncompatible: The registry's rule forbids the schema.
             UnknownSchema: The schema is new, and may not be registered.
-            RegistryUnreachable: The registry did not answer. RegistryRefused: it refused.
+            RegistryUnreachable: The registry did not answer. SchemaError: it refused.
         """
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Return one schema. Raises UnknownSchema if the id was never given, RegistryUnreachable, RegistryRefused."""
+        """Return one schema. Raises UnknownSchema if the id was never given, RegistryUnreachable, SchemaError."""
 
 
 def check_same(stored: RegisteredSchema, offered: RegisteredSchema) -> None:
-    """Raise SchemaConflict unless both are the same schema."""
+    """Raise SchemaError unless both are the same schema."""
     if canonical(stored.schema) != canonical(offered.schema):
-        raise SchemaConflict(
+        raise SchemaError(
             f"schema id {offered.id} of {offered.name} already belongs to another schema of {stored.name}",
             remedy=_remedy(stored, offered),
             place=offered.name,
+            code="schema-conflict",
         )
 
 

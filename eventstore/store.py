@@ -167,7 +167,7 @@ class Streams(Protocol):
             WrongExpectedVersion: The stream is at another version.
             StreamDeleted: The stream was deleted.
             StreamArchived: The stream is archived.
-            InvalidAppend: There are no events.
+            InvalidArgument: There are no events.
             InvalidEventData: A value does not fit its field.
             EventIdTaken: An event of the same id was appended before.
             SchemaIncompatible: A new class cannot read the stored events of its type.
@@ -201,7 +201,7 @@ class Streams(Protocol):
 
         Raises:
             InvalidEventData: The moment has no time zone.
-            InvalidBound: A version or the limit is below zero.
+            InvalidArgument: A version or the limit is below zero.
         """
 
     def find(self, event_id: UUID) -> RecordedEvent | None:
@@ -225,7 +225,7 @@ class EventStore(Streams, Protocol):
     ) -> Iterator[RecordedEvent]:
         """Yield events in store order behind the fence: none is skipped, no stream out of order.
 
-        Raises InvalidBound.
+        Raises InvalidArgument.
         """
 
     def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:

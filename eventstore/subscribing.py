@@ -16,7 +16,7 @@ from eventstore.delivery.source import Source
 from eventstore.delivery.subscriber import Subscriber
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.erasure import KeyStore
-from eventstore.errors import SubscriptionGaveUp
+from eventstore.errors import SubscriptionError
 from eventstore.restarts import PASSING, Outwaiting, Restarts
 from eventstore.settings import Settings
 
@@ -115,7 +115,7 @@ def run_subscription(
         metrics: Counts for Prometheus.
 
     Raises:
-        SubscriptionGaveUp: It failed too often in a row. Other errors of `open_subscriber` and `Subscriber.run` end it
+        SubscriptionError: It failed too often in a row. Other errors of `open_subscriber` and `Subscriber.run` end it
             at once.
 
     Examples:
@@ -184,7 +184,7 @@ def _outwaiting(
 ) -> Outwaiting:
     place = f"{subscription.name}, group {subscription.group} of {subscription.reads}"
     return Outwaiting(
-        restarts or Restarts(), what="subscription", place=place, gave_up=SubscriptionGaveUp, counted_by=metrics
+        restarts or Restarts(), what="subscription", place=place, gave_up=SubscriptionError, counted_by=metrics
     )
 
 

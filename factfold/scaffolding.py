@@ -14,7 +14,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from eventstore.errors import FactfoldError
+from eventstore.errors import InvalidArgument
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _TEMPLATE: Final = ".tmpl"
@@ -22,25 +22,21 @@ _PLACE: Final = "NAME"  # the folder of the templates that becomes the project's
 _FOLDERS: Final = frozenset({"docker", "tests"})  # what a project has next to its package
 
 
-class ProjectRefused(FactfoldError):
-    """A project cannot be created under this name in this folder."""
-
-
 def create_project(name: str, *, parent: Path) -> list[Path]:
     """Write a new project into the folder ``parent / name`` and return its files.
 
-    Raises ProjectRefused if the name is not a free name of a Python package or if the folder exists.
+    Raises InvalidArgument if the name is not a free name of a Python package or if the folder exists.
     """
     _check_name(name)
     folder = parent / name
     try:
         folder.mkdir()
     except FileExistsError:
-        raise ProjectRefused(
+        raise InvalidArgument(
             f"{name!r} exists in this folder", remedy="choose another name, or run the command in another folder"
         ) from None
     except OSError as error:
-        raise ProjectRefused(
+        raise InvalidArgument(
             f"the folder {name!r} cannot be created: {error.strerror}", remedy="run the command in a folder of your own"
         ) from error
     return _write(folder, _templates("project", name))
@@ -53,7 +49,7 @@ def write_docker(folder: Path, *, service: str | None) -> list[Path]:
         folder: The folder, made if it is missing.
         service: The package of a project of `factfold new`, for its own compose file and image.
 
-    Raises ProjectRefused if the service is no name of a Python package.
+    Raises InvalidArgument if the service is no name of a Python package.
     """
     if service is not None:
         _check_syntax(service)
@@ -73,14 +69,14 @@ def write_monitoring(folder: Path) -> list[Path]:
 def _check_name(name: str) -> None:
     _check_syntax(name)
     if name in _FOLDERS:
-        raise ProjectRefused(f"a project has a folder {name!r} of its own", remedy="choose another name")
+        raise InvalidArgument(f"a project has a folder {name!r} of its own", remedy="choose another name")
     if not Path(name).exists() and find_spec(name) is not None:
-        raise ProjectRefused(f"Python has a module {name!r} already", remedy="choose another name")
+        raise InvalidArgument(f"Python has a module {name!r} already", remedy="choose another name")
 
 
 def _check_syntax(name: str) -> None:
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
-        raise ProjectRefused(
+        raise InvalidArgument(
             f"{name!r} is not a name of a Python package",
             remedy="use 1 to 40 of a-z, 0-9 and _, beginning with a letter: factfold new shop",
         )

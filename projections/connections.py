@@ -28,7 +28,7 @@ class Connections(Closing):
 
     @property
     def lake(self) -> LakeTables:
-        """The Delta tables that views fill; LakeUnusable where Spark has no Delta Lake."""
+        """The Delta tables that views fill; ProjectionError where Spark has no Delta Lake."""
         raise NotImplementedError
 
     def __post_init__(self) -> None:

@@ -37,7 +37,7 @@ def letters(
         engine: The database of the handler of a subscription that reads a store, by default the store's.
 
     Raises:
-        LetterMissing: There is no dead-letter topic, or no table of dead letters.
+        NotFound: There is no dead-letter topic, or no table of dead letters.
         NoServingGeneration: No generation of the projection group serves.
         WrongType: A store is given without a group.
 

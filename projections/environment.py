@@ -39,7 +39,7 @@ class Environment(Connections):
         keys: The key store that opens personal columns. The caller closes it.
 
     Raises:
-        UnsupportedMaster: The executors of ``spark`` could not reach the table store.
+        ProjectionError: The executors of ``spark`` could not reach the table store.
 
     Examples:
         >>> with Environment.open(Settings(), views_url="postgresql+psycopg://…", jars=spark_jars()) as environment:
@@ -69,7 +69,7 @@ class Environment(Connections):
             spark: The Spark master and settings, by default from the environment.
 
         Raises:
-            ArchiveUnusable: The archive cannot be opened.
+            ProjectionError: The archive cannot be opened.
             TableStoreUnavailable: The database did not answer.
         """
         # What follows needs the extras spark and kafka, and a declared group does without them.

@@ -79,7 +79,7 @@ def compare_tables(
     Raises:
         InvalidConnector: A table is not captured.
         SourceNotReady: The source database lacks something.
-        StateBehind: The connector or a runner did not catch up. A repair raises the errors of a snapshot.
+        ConnectorTimeout: The connector or a runner did not catch up. A repair raises the errors of a snapshot.
 
     Examples:
         >>> with ComparedGroup(views_url, shop_views) as states:

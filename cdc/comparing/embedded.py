@@ -24,7 +24,7 @@ from cdc.comparing.sqlite_text import source_text, state_text
 from cdc.comparing.state import StateTable
 from cdc.comparing.walk import PATIENCE, Walk
 from cdc.embedded.triggers import delete_again, read_again
-from cdc.errors import InvalidConnector, SourceNotReady, StateBehind
+from cdc.errors import ConnectorTimeout, InvalidConnector, SourceNotReady
 from cdc.identifiers import quoted
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def compare_embedded(
     Raises:
         InvalidConnector: A table is not captured.
         SourceNotReady: A captured table is missing.
-        StateBehind: Changes are not applied in time.
+        ConnectorTimeout: Changes are not applied in time.
 
     Examples:
         >>> with ComparedGroup("sqlite:///desk.db", desk) as states:
@@ -86,7 +86,7 @@ class _File(Walk):
     patience: float
 
     def settle(self, suspects: Sequence[Key]) -> Settled:
-        """Look again, at the keys whose changes were on their way, until they are applied; StateBehind.
+        """Look again, at the keys whose changes were on their way, until they are applied; ConnectorTimeout.
 
         One query sees all rows: the suspects are among them.
         """
@@ -160,11 +160,12 @@ class _File(Walk):
             rows = [(key, row) for key in keys for row in connection.exec_driver_sql(query, key)]
         return {key: tuple(n for n, differs in zip(self.texts, row, strict=True) if differs) for key, row in rows}
 
-    def _behind(self) -> StateBehind:
-        return StateBehind(
+    def _behind(self) -> ConnectorTimeout:
+        return ConnectorTimeout(
             f"changes of table {self.table!r} were not applied in {self.patience:g} s",
             remedy="let the group's runner run (factfold projections run), or wait longer: --timeout",
             place=self.state.place,
+            code="state-behind",
         )
 
 

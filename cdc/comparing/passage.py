@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from cdc.comparing.state import StateTable
-from cdc.errors import StateBehind
+from cdc.errors import ConnectorTimeout
 from cdc.source.catalogue import typed_errors
 from cdc.source.grants import mark_source
 from eventstore.kafka.admin import OffsetReader
@@ -42,7 +42,7 @@ class Passage(AbstractContextManager["Passage"]):
             return int(connection.exec_driver_sql(_HERE).scalar_one())
 
     def wait(self, state: StateTable, place: int) -> None:
-        """Wait until a state has everything that was committed before a place; StateBehind."""
+        """Wait until a state has everything that was committed before a place; ConnectorTimeout."""
         deadline = time.monotonic() + self._patience
         self._until(lambda: self._confirmed() >= place, deadline, self._not_captured)
         # Not the last committed offset: each partition learns of a commit by itself.
@@ -56,7 +56,7 @@ class Passage(AbstractContextManager["Passage"]):
     def __exit__(self, *_: object) -> None:
         self._offsets.close()
 
-    def _until(self, there: Callable[[], bool], deadline: float, late: Callable[[], StateBehind]) -> None:
+    def _until(self, there: Callable[[], bool], deadline: float, late: Callable[[], ConnectorTimeout]) -> None:
         marked = 0.0
         while not there():
             if time.monotonic() >= deadline:
@@ -71,16 +71,18 @@ class Passage(AbstractContextManager["Passage"]):
             lsn = connection.exec_driver_sql(_CONFIRMED, (self._source.slot,)).scalar()
         return 0 if lsn is None else int(lsn)
 
-    def _not_captured(self) -> StateBehind:
-        return StateBehind(
+    def _not_captured(self) -> ConnectorTimeout:
+        return ConnectorTimeout(
             f"connector {self._source.name!r} did not come to the source's present in {self._patience:g} s",
             remedy=f"see whether it runs (factfold cdc status {self._source.name}), or wait longer: --timeout",
             place=f"slot {self._source.slot}",
+            code="state-behind",
         )
 
-    def _not_applied(self, state: StateTable) -> StateBehind:
-        return StateBehind(
+    def _not_applied(self, state: StateTable) -> ConnectorTimeout:
+        return ConnectorTimeout(
             f"the state of {state.topic} did not come to the end of its topic in {self._patience:g} s",
             remedy="let the group's runner run (factfold projections run), or wait longer: --timeout",
             place=state.place,
+            code="state-behind",
         )

@@ -147,7 +147,7 @@ def _constructed(declared: Any, values: Mapping[str, Any], place: str) -> Any:
         return declared(**values)
     except FactfoldError as error:
         inner = f"{place}.{error.place}" if error.place else place
-        raise type(error)(error.message, remedy=error.remedy, place=inner) from error
+        raise type(error)(error.message, remedy=error.remedy, place=inner, code=error.code) from error
 
 
 def _one_of(value: Any, known: Iterable[str], what: str, place: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from cdc.connectors.catalogue import holds_secret
-from cdc.errors import LiteralSecret, UnsupportedEncoding
+from cdc.errors import InvalidConnector, UnsupportedEncoding
 
 JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 AVRO_CONVERTER: Final = "io.apicurio.registry.utils.converter.AvroConverter"
@@ -138,11 +138,12 @@ class ApicurioAvro(_WithSchemas):
 
     def __post_init__(self) -> None:
         if holds_secret("", self.registry_url):
-            raise LiteralSecret(
+            raise InvalidConnector(
                 "the registry's URL carries a login, which Connect would store and show in clear",
                 remedy="take it out, and pass {key,value}.converter.apicurio.registry.auth.username and …auth.password "
                 "as extra, the password as a reference",
                 place="registry_url",
+                code="literal-secret",
             )
 
     def converter(self) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from cdc.errors import InvalidConnector, LiteralSecret
+from cdc.errors import InvalidConnector
 from eventstore.given_values import require_type
 
 # What Log4j once evaluated wherever such a text was logged: https://logging.apache.org/security.html#CVE-2021-44228
@@ -52,20 +52,21 @@ def sounds_secret(key: str) -> bool:
 def refuse_literal(
     key: str, value: str | SecretStr, *, connector: str, place: str = "", allowable: bool = True
 ) -> None:
-    """Raise LiteralSecret for a secret that is no reference, an empty one too.
+    """Raise InvalidConnector for a secret that is no reference, an empty one too.
 
     `allowable` is whether its declaration has a field `allow_literal_secrets`.
     """
     text = revealed(value)
     if is_reference(text):
         return
-    raise LiteralSecret(
+    raise InvalidConnector(
         f"connector {connector!r} carries a literal {key}, which Connect would store and show in clear"
         if text
         else f"connector {connector!r} carries an empty {key}",
         remedy="declare a reference, such as ${file:/secrets/shop.properties:password}, and run factfold cdc prepare"
         + (", or set allow_literal_secrets=True (true in TOML)" if allowable else ""),
         place=place or key,
+        code="literal-secret",
     )
 
 

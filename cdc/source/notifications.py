@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc.changes.change_records import Lookup, RecordReader
-from cdc.errors import SnapshotAborted, SnapshotFailed, UndecodableChange
+from cdc.errors import SnapshotFailed, UndecodableChange
 from eventstore.closing import Closing
 
 if TYPE_CHECKING:
@@ -252,17 +252,18 @@ class AwaitedSnapshot:
         return True
 
     def result(self, connector: str) -> tuple[TableRead, ...]:
-        """Return what was read; SnapshotAborted, SnapshotFailed where a table was not."""
+        """Return what was read; SnapshotFailed where a table was not."""
         wrong = {t: s for t in self._tables if (s := self._status.get(t, _STOPPED)) not in _READ}
         if not wrong:
             return tuple(TableRead(table, self._rows[table]) for table in self._tables)
         unread = ", ".join(f"{table} {status}" for table, status in wrong.items())
         worst = next((s for s in wrong.values() if s != _STOPPED), _STOPPED)
-        raise (SnapshotAborted if worst == _STOPPED else SnapshotFailed)(
+        raise SnapshotFailed(
             f"connector {connector!r} ended the snapshot without {len(wrong)} of {len(self._tables)} tables: {unread}",
             remedy=_REMEDIES.get(worst, _DEFAULT_REMEDY),
             place=f"signal {self._signal}",
             tables=wrong,
+            code="snapshot-aborted" if worst == _STOPPED else None,
         )
 
     def summary(self) -> str:

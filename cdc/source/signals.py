@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from cdc.connect.status import RUNNING
 from cdc.connectors.encodings import JSON_CONVERTER
 from cdc.errors import (
+    ConnectorTimeout,
     ConnectUnavailable,
-    SignalNotAnswered,
-    SnapshotUnfinished,
     UnknownConnector,
     UnsupportedEncoding,
 )
@@ -113,7 +112,7 @@ class Signals:
     def stop(self, tables: Collection[str] = (), *, timeout: float = ANSWER_SECONDS) -> Notification:
         """Stop the incremental snapshot, or remove some tables from it, and wait until that is done.
 
-        Raises SignalNotAnswered if none runs, or if it is paused: Debezium stops at the next chunk.
+        Raises ConnectorTimeout if none runs, or if it is paused: Debezium stops at the next chunk.
         """
         data: dict[str, Any] = {"type": "incremental"}
         if tables:
@@ -121,11 +120,11 @@ class Signals:
         return self._answered("stop-snapshot", data, Stage.ABORTED, timeout=timeout, tables=tables)
 
     def pause(self, *, timeout: float = ANSWER_SECONDS) -> Notification:
-        """Pause the incremental snapshot, and wait until it pauses. Raises SignalNotAnswered if none runs."""
+        """Pause the incremental snapshot, and wait until it pauses. Raises ConnectorTimeout if none runs."""
         return self._answered("pause-snapshot", {}, Stage.PAUSED, timeout=timeout)
 
     def resume(self, *, timeout: float = ANSWER_SECONDS) -> Notification:
-        """Resume a paused incremental snapshot, and wait until it runs. Raises SignalNotAnswered if none is paused."""
+        """Resume a paused incremental snapshot, and wait until it runs. Raises ConnectorTimeout if none is paused."""
         return self._answered("resume-snapshot", {}, Stage.RESUMED, timeout=timeout)
 
     def listen(self, *, whole: bool = False) -> NotificationReader:
@@ -133,13 +132,14 @@ class Signals:
         topic, prefix = self.source.notifications_topic or "", self.source.topic_prefix
         return NotificationReader(self.settings, topic, connector=prefix, whole=whole, schemas=self.schemas)
 
-    def unanswered(self, what: str, timeout: float, *, otherwise: str) -> SignalNotAnswered:
+    def unanswered(self, what: str, timeout: float, *, otherwise: str) -> ConnectorTimeout:
         """Build the error of a missing answer, with the cause as far as the worker knows it."""
         cause, remedy = self._cause() or ("", otherwise)
-        return SignalNotAnswered(
+        return ConnectorTimeout(
             f"connector {self.source.name!r} said nothing to {what} in {timeout:g} s{cause}",
             remedy=remedy,
             place=f"{self.source.signal_table} of {self.source.host}:{self.source.port}/{self.source.database}",
+            code="signal-not-answered",
         )
 
     def _captured(self, tables: Collection[str]) -> list[str]:
@@ -260,10 +260,8 @@ class Signalled:
             on_notification: Is called with each notification.
 
         Raises:
-            SignalNotAnswered: There was no answer.
-            SnapshotUnfinished: The snapshot did not end in time, and goes on.
-            SnapshotAborted: It was stopped.
-            SnapshotFailed: Some tables were not read.
+            ConnectorTimeout: There was no answer, or the snapshot did not end in time, and goes on.
+            SnapshotFailed: It was stopped, or some tables were not read.
         """
         with self._reader:
             if not self._hear(min(answer_within, timeout), on_notification, until_ended=timeout):
@@ -289,12 +287,13 @@ class Signalled:
                     listen(notification)
         return self._awaited.taken
 
-    def _unfinished(self, timeout: float) -> SnapshotUnfinished:
-        return SnapshotUnfinished(
+    def _unfinished(self, timeout: float) -> ConnectorTimeout:
+        return ConnectorTimeout(
             f"the snapshot by connector {self._signals.source.name!r} was not done after {timeout:g} s: "
             f"{self._awaited.summary()}",
             remedy="follow it with `factfold cdc notifications --follow`, or give it more time: it goes on",
             place=f"signal {self.id}",
+            code="snapshot-unfinished",
         )
 
 

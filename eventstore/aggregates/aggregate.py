@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Concatenate, Final, NoReturn, ParamSpec, Self,
 from uuid import UUID
 
 from eventstore.aggregates.source_texts import source_of
-from eventstore.errors import DeclarationError, Refused, UnknownAggregate, UnknownEventType, UnknownHandler
+from eventstore.errors import DeclarationError, Refused, UnknownEventType
 from eventstore.event_types import (
     EventType,
     event_type_of,
@@ -274,19 +274,20 @@ Aggregate.own_names = names_of(Aggregate)
 
 
 def aggregate_of(command: Callable[..., object]) -> type[Aggregate]:
-    """Return the aggregate a command belongs to; UnknownAggregate where it is not one's."""
+    """Return the aggregate a command belongs to; DeclarationError where it is not one's."""
     owner = getattr(command, _OWNER, None)
     if isinstance(owner, type) and issubclass(owner, Aggregate):
         return owner
-    raise UnknownAggregate(
+    raise DeclarationError(
         f"{getattr(command, '__qualname__', command)!r} is not a command of an aggregate",
         remedy="decorate the method with @command and pass it unbound, such as Order.place, "
         "or give the function to decider(decide=[…])",
+        code="unknown-aggregate",
     )
 
 
 def command_name(command: Callable[..., object]) -> str:
-    """Return the name of a command as messages have it; UnknownAggregate."""
+    """Return the name of a command as messages have it; DeclarationError."""
     return f"{aggregate_of(command).category}.{command.__name__}"
 
 
@@ -432,10 +433,11 @@ def _handlers(cls: type[Aggregate]) -> dict[type, Callable[[Any, Any], object] |
     names = {f"on_{snake_case(kind.cls.__name__)}": kind.cls for kind in cls.event_types.values()}
     for name in dir(cls):
         if name.startswith("on_") and callable(getattr(cls, name)) and name not in names:
-            raise UnknownHandler(
+            raise DeclarationError(
                 f"{cls.__qualname__}.{name} handles no event of {cls.__qualname__}",
                 remedy=f"rename it to one of {', '.join(sorted(names)) or '(no events declared)'}",
                 place=f"{cls.__qualname__}.{name}",
+                code="unknown-handler",
             )
     return {kind: getattr(cls, name, None) for name, kind in names.items()}
 

@@ -13,7 +13,7 @@ import stamina
 
 from eventstore.aggregates.aggregate import Aggregate, aggregate_of, command_name
 from eventstore.aggregates.command_arguments import given_arguments
-from eventstore.errors import CommandIdTaken, DeclarationError, Refused, WrongExpectedVersion
+from eventstore.errors import DeclarationError, EventIdTaken, Refused, WrongExpectedVersion
 from eventstore.event_types import event_type_of
 from eventstore.given_values import require_like, require_sequence, require_type
 from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName, checked_command_id
@@ -128,7 +128,7 @@ class Dispatcher:
 
         Raises:
             InvalidIdentifier: The id is no UUID.
-            CommandIdTaken: The id belongs to another command or another aggregate. Raised by `send`.
+            EventIdTaken: The id belongs to another command or another aggregate. Raised by `send`.
 
         Examples:
             >>> service.once(request_id).send("o1", Order.pay, amount=120)
@@ -172,8 +172,8 @@ class Dispatcher:
 
         Raises:
             WrongExpectedVersion: The command lost `attempts` races, or lost them for ten seconds.
-            UnknownAggregate: The function is no command of an aggregate.
-            CommandIdTaken: The id of `once` belongs to another command.
+            DeclarationError: The function is no command of an aggregate.
+            EventIdTaken: The id of `once` belongs to another command.
             InvalidIdentifier: The id of the aggregate breaks the rules of names.
             InvalidEventData: A value does not fit its field.
 
@@ -336,12 +336,13 @@ def _answered(send: Send) -> Send:
 
 
 def _require_same(message: Command, stream: str, *, name: str) -> None:
-    """Raise CommandIdTaken where the id of a command belongs to one of another name, or to another aggregate."""
+    """Raise EventIdTaken where the id of a command belongs to one of another name, or to another aggregate."""
     if (stream, name) != (message.stream, message.name):
-        raise CommandIdTaken(
+        raise EventIdTaken(
             f"command {message.id} was sent to {stream} before, as {name}, and now comes as {message.name}",
             remedy="give each command an id of its own, and repeat it for the same aggregate",
             place=message.stream,
+            code="command-id-taken",
         )
 
 

@@ -15,11 +15,8 @@ from uuid import UUID
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import (
     EventIdTaken,
-    EventTooLarge,
     FactfoldError,
-    InvalidAppend,
-    InvalidBound,
-    PartitionsFixed,
+    InvalidArgument,
     StreamArchived,
     StreamDeleted,
     WrongExpectedVersion,
@@ -169,7 +166,7 @@ class Draft:
 
     @classmethod
     def of(cls, appends: Sequence[StreamAppend]) -> Draft:
-        """Check names and events; InvalidAppend, InvalidIdentifier, InvalidEventData, DeclarationError."""
+        """Check names and events; InvalidArgument, InvalidIdentifier, InvalidEventData, DeclarationError."""
         names = [stream_name(append.stream) for append in appends]
         _check_appends(appends, names)
         samples = {type(bare(event)): bare(event) for append in appends for event in append.events}
@@ -184,7 +181,7 @@ class Draft:
         new_id: Callable[[], UUID] | None = None,
         personal: PersonalData | None = None,
     ) -> Batch:
-        """Encode every event; InvalidEventData, EventTooLarge, KeysMissing. ``new_id`` gives ids to those without."""
+        """Encode every event; InvalidEventData, InvalidArgument, KeysMissing. ``new_id`` gives ids to those without."""
         encode = self._encoder(personal or PersonalData(None))
         batch = Batch(StreamColumns(), EventColumns(), source, clock().astimezone(UTC))
         ids = [_id_of(event) for append in self.appends for event in append.events]
@@ -251,10 +248,11 @@ class Draft:
 def _publishable(payload: bytes, kind: EventType) -> bytes:
     if len(payload) <= MAX_EVENT_BYTES:
         return payload
-    raise EventTooLarge(
+    raise InvalidArgument(
         f"an event {kind.name} of {len(payload):,} bytes is longer than a topic takes ({MAX_EVENT_BYTES:,})",
         remedy="store the large payload elsewhere and put its URL and digest in the event, or split the event",
         place=kind.name,
+        code="event-too-large",
     )
 
 
@@ -277,45 +275,54 @@ def stream_name(stream: StreamName | str) -> StreamName:
 
 
 def check_bounds(**bounds: int | None) -> None:
-    """Refuse to read by numbers below zero, which each store would take for something else; InvalidBound."""
+    """Refuse to read by numbers below zero, which each store would take for something else; InvalidArgument."""
     for name, bound in bounds.items():
         require_type(bound, (int, NoneType), name, takes="a number from 0 on, or None")
         if bound is not None and bound < 0:
-            raise InvalidBound(
+            raise InvalidArgument(
                 f"{name}={bound} is below zero",
                 remedy="versions and limits count from 0. Leave it out for no bound, and use backwards=True "
                 "to read from the end",
                 place=name,
+                code="invalid-bound",
             )
 
 
 def require_partitions(category: Category, partitions: int) -> Category:
-    """Return a category that has so many partitions; PartitionsFixed."""
+    """Return a category that has so many partitions; InvalidArgument."""
     if category.partitions == partitions:
         return category
-    raise PartitionsFixed(
+    raise InvalidArgument(
         f"category {category.name!r} has {category.partitions} partitions, {partitions} were asked for",
         remedy="keep the number: every stored event's place depends on it",
         place=category.name,
+        code="partitions-fixed",
     )
 
 
 def _check_appends(appends: Sequence[StreamAppend], names: Sequence[StreamName]) -> None:
     for append, name in zip(appends, names, strict=True):
         if not isinstance(append.events, Sequence) or isinstance(append.events, str | bytes):
-            raise InvalidAppend(
+            raise InvalidArgument(
                 f"{append.events!r} is no list of events to append to {name}",
                 remedy="give the events as a list, one event too: append(stream, [event], …)",
                 place=str(name),
+                code="invalid-append",
             )
         if not append.events:
-            raise InvalidAppend(f"nothing to append to {name}", remedy="append at least one event", place=str(name))
+            raise InvalidArgument(
+                f"nothing to append to {name}",
+                remedy="append at least one event",
+                place=str(name),
+                code="invalid-append",
+            )
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidAppend(
+        raise InvalidArgument(
             f"stream {twice} appears twice in one batch",
             remedy="put all events of a stream into one StreamAppend",
             place=str(twice),
+            code="invalid-append",
         )
 
 

@@ -98,7 +98,7 @@ class MemoryCatalogue:
         self._schemas: dict[int, RegisteredSchema] = {}
 
     def keep(self, kinds: Collection[EventType]) -> None:
-        """Keep the schemas of event types; SchemaConflict, SchemaIncompatible."""
+        """Keep the schemas of event types; SchemaError, SchemaIncompatible."""
         require_readable([kind for kind in kinds if kind.schema_id not in self._schemas], self._schemas.values())
         for kind in kinds:
             if (known := self._schemas.setdefault(kind.schema_id, kind.registered)) is not kind.registered:
@@ -123,7 +123,7 @@ class MemoryCatalogue:
         return self._categories.setdefault(name, offered)
 
     def declare(self, name: str, *, partitions: int, topic: str | None) -> Category:
-        """Return a category of so many partitions; PartitionsFixed where it has others."""
+        """Return a category of so many partitions; InvalidArgument where it has others."""
         return require_partitions(self.ensure(name, partitions=partitions, topic=topic), partitions)
 
     def categories(self) -> list[Category]:
@@ -183,7 +183,7 @@ class MemoryEventStore(StoredStreams, Closing):
             self._catalogue.keep(aggregate.event_types.values())
 
     def declare_category(self, name: str, *, partitions: int, topic: str | None = None) -> Category:
-        """Create a category with a partition count of its own. Raises PartitionsFixed if it has another."""
+        """Create a category with a partition count of its own. Raises InvalidArgument if it has another."""
         return self._catalogue.declare(name, partitions=partitions, topic=topic)
 
     def categories(self) -> list[Category]:
@@ -201,7 +201,7 @@ class MemoryEventStore(StoredStreams, Closing):
     def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
         """Append to many streams, all or none.
 
-        Raises WrongExpectedVersion, InvalidAppend, InvalidEventData or EventIdTaken.
+        Raises WrongExpectedVersion, InvalidArgument, InvalidEventData or EventIdTaken.
         """
         if not appends:
             return []

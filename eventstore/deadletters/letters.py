@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from eventstore.closing import Closing
-from eventstore.errors import FactfoldError, LetterMissing, ReplayRefused
+from eventstore.errors import FactfoldError, NotFound, ReplayRefused
 
 Target = Literal["group", "topic", "branch"]
 OnProgress = Callable[[int, int], None]
@@ -131,7 +131,7 @@ class Letters(Closing):
         return iter(self._fetch(on_progress).values())
 
     def show(self, letter_id: str) -> Contents:
-        """Return the contents of a letter, personal values masked. Raises LetterMissing for an unknown id."""
+        """Return the contents of a letter, personal values masked. Raises NotFound for an unknown id."""
         (letter,) = self._chosen([letter_id])
         return self._contents(letter)
 
@@ -154,7 +154,7 @@ class Letters(Closing):
             on_progress: Is called with the number of letters that are done and of all.
 
         Raises:
-            LetterMissing: No open letter has one of the ids.
+            NotFound: No open letter has one of the ids.
             ReplayRefused: A letter cannot be sent there.
             InvalidEventData: The edited payload does not fit the event.
         """
@@ -183,7 +183,7 @@ class Letters(Closing):
             on_progress: Is called with the number of letters that are done and of all.
 
         Raises:
-            LetterMissing: No open letter has one of the ids.
+            NotFound: No open letter has one of the ids.
         """
         deed = Deed(action="discard", result="discarded", by=by or operator(), why=why)
         return self._settle(ids, deed, on_progress)
@@ -209,7 +209,7 @@ class Letters(Closing):
         """Do a deed with the letters that `_chosen` returns, and note it, in transactions of the home."""
 
     def _chosen(self, ids: Collection[str] | None) -> list[Letter]:
-        """Return the open letters of some ids, the oldest first, all without `ids`. Raises LetterMissing."""
+        """Return the open letters of some ids, the oldest first, all without `ids`. Raises NotFound."""
         letters = self._fetch()
         require_open(ids or (), letters, self.place)
         wanted = letters.keys() if ids is None else set(ids)
@@ -235,13 +235,14 @@ def operator() -> str:
 
 
 def require_open(asked: Collection[str], open_ids: Collection[str], place: str) -> None:
-    """Raise LetterMissing for the first id that no open letter has."""
+    """Raise NotFound for the first id that no open letter has."""
     for letter_id in asked:
         if letter_id not in open_ids:
-            raise LetterMissing(
+            raise NotFound(
                 f"there is no open dead letter {letter_id!r}",
                 remedy="list the open ones (factfold dlq list), or what was done with others (factfold dlq actions)",
                 place=place,
+                code="letter-missing",
             )
 
 

@@ -23,7 +23,7 @@ from eventstore.deadletters.records import (
     settlement,
 )
 from eventstore.deadletters.roads import Chosen, Road, to_group, to_topic
-from eventstore.errors import LetterMissing, ReplayRefused
+from eventstore.errors import NotFound, ReplayRefused
 from eventstore.kafka.admin import OffsetReader, ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import Publisher
@@ -41,7 +41,7 @@ Part = list[tuple[ListedLetter, TopicRecord]]
 class TopicLetters(Letters):
     """The letters of a dead-letter topic. `targets` are where they may be sent, the default first.
 
-    Raises LetterMissing if the topic does not exist, BrokerUnreachable, BrokerRefused.
+    Raises NotFound if the topic does not exist, BrokerUnreachable, BrokerRefused.
     """
 
     targets: ClassVar[tuple[Target, ...]]
@@ -187,8 +187,9 @@ class GroupLetters(TopicLetters):
 
 def _require_home(offsets: OffsetReader, name: str) -> None:
     if not offsets.existing([name]):
-        raise LetterMissing(
+        raise NotFound(
             f"there is no dead-letter topic {name!r}",
             remedy="check the topic and the group: a subscriber makes the topic when it starts",
             place=name,
+            code="letter-missing",
         )

@@ -17,7 +17,7 @@ from eventstore.delivery.calls import FORGET, HandlerRunner, HandlerThread, Step
 from eventstore.delivery.lanes import Lane, Lanes
 from eventstore.delivery.source import Lag, Source
 from eventstore.delivery.subscriptions import Subscription
-from eventstore.errors import DeclarationError, FactfoldError, HandlerHung, StoreUnavailable, SubscriptionError
+from eventstore.errors import DeclarationError, FactfoldError, StoreUnavailable, SubscriptionError
 from eventstore.restarts import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Subscriber(Closing):
             on_batch: Is called after each batch with records.
 
         Raises:
-            HandlerHung: A handler ran longer than the subscription's timeout.
+            SubscriptionError: A handler ran longer than the subscription's timeout.
             CheckpointMoved: Another subscriber of the group advanced the checkpoint.
             StoreUnavailable: The database did not answer.
             KafkaError: Kafka did not answer or refused. An unreadable record raises its own error if it stops the
@@ -210,10 +210,11 @@ class Subscriber(Closing):
     def _too_late(self, step: Step, arrival: Arrival) -> FactfoldError:
         name, timeout = self._subscription.name, self._subscription.timeout
         if step.handlers:
-            return HandlerHung(
+            return SubscriptionError(
                 f"handler {name} did not return within {timeout:g} s",
                 remedy=f"find what it waits for, or give the subscription a longer timeout. {self._comes}",
                 place=arrival.place,
+                code="handler-hung",
             )
         return StoreUnavailable(
             f"{name} waited for its database for too long, to {step.what}",

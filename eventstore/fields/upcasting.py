@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final, Protocol, TypeVar
 
-from eventstore.errors import DeclarationError, InvalidEventData, NewerEvent, UnsupportedFieldType
+from eventstore.errors import DeclarationError, InvalidEventData, SchemaError, UnsupportedFieldType
 from eventstore.fields.casting import ENUM, can_cast, cast_plain, kind_of
 from eventstore.fields.field_compilation import compile_type
 from eventstore.fields.field_types import Avro, Compilation, FieldType
@@ -329,10 +329,11 @@ class TypeMeaning:
 NO_UPCASTERS: Final = Upcasters({})
 
 
-def newer_event(name: str, version: int, known: int) -> NewerEvent:
+def newer_event(name: str, version: int, known: int) -> SchemaError:
     """Build the error for an event that a newer version of the code has written."""
-    return NewerEvent(
+    return SchemaError(
         f"{name} was stored in version {version}, and the newest that this code knows is {known}",
         remedy="read it with the code that writes it: bring readers up to date before writers",
         place=name,
+        code="newer-event",
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from eventstore.backends.batch import check_bounds
-from eventstore.errors import InvalidBound
+from eventstore.errors import InvalidArgument
 from eventstore.fields.conversions import aware_utc
 from eventstore.identifiers import StreamName, check_category, check_type_name
 from eventstore.messages import Metadata
@@ -28,7 +28,7 @@ class Selection:
 
     Raises:
         InvalidEventData: A time has no time zone.
-        InvalidBound: A version is below zero, or an upper bound below the lower one.
+        InvalidArgument: A version is below zero, or an upper bound below the lower one.
         InvalidIdentifier: No metadata can have this correlation id.
 
     Examples:
@@ -89,10 +89,11 @@ class Selection:
         return not (self.since and moment < self.since) and not (self.until and moment > self.until)
 
 
-def _empty(lower: str, upper: str) -> InvalidBound:
-    return InvalidBound(
+def _empty(lower: str, upper: str) -> InvalidArgument:
+    return InvalidArgument(
         f"no event is from {lower} to {upper}, which is before it",
         remedy="swap the two bounds, or leave one of them out",
+        code="invalid-bound",
     )
 
 

@@ -40,7 +40,7 @@ class StoreLog:
     def last(self, selection: Selection, *, limit: int) -> list[Entry]:
         """Return the last events of a selection, the oldest first.
 
-        Raises StoreUnavailable, StoreNotPrepared or InvalidBound.
+        Raises StoreUnavailable, StoreNotPrepared or InvalidArgument.
         """
         return self._last(selection, limit, before=None)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from eventstore.aggregates.aggregate import Aggregate
-from eventstore.errors import DeclarationError, EventsNotFound, KeysMissing
+from eventstore.errors import DeclarationError, KeysMissing, NotFound
 from eventstore.identifiers import StreamName
 from eventstore.messages import RecordedEvent
 from eventstore.store import Streams
@@ -41,7 +41,7 @@ class StreamState:
 
 
 def event_at(store: Streams, stream: StreamName | str, *, version: int | None = None) -> RecordedEvent:
-    """Return the event of a version, the last one without; EventsNotFound, InvalidBound."""
+    """Return the event of a version, the last one without; NotFound, InvalidArgument."""
     if version is None:
         events = store.read_stream(stream, backwards=True, limit=1)
     else:
@@ -57,7 +57,7 @@ def stream_state(
     """Fold a stream up to a version, by default the last one, and compare the state with the version before.
 
     Raises:
-        EventsNotFound: The stream has no event of this version.
+        NotFound: The stream has no event of this version.
         DeclarationError: The stream belongs to another aggregate.
         KeysMissing: An event has personal values, and the store was opened without keys. Masked values would give
             another state.
@@ -93,15 +93,17 @@ def _require_own(kind: type[Aggregate], stream: StreamName) -> None:
         )
 
 
-def _not_found(stream: StreamName | str, version: int | None, head: int | None) -> EventsNotFound:
+def _not_found(stream: StreamName | str, version: int | None, head: int | None) -> NotFound:
     if head is None:
-        return EventsNotFound(
+        return NotFound(
             f"stream {str(stream)!r} has no events here, or was deleted",
             remedy="check its name and the store that you read",
             place=str(stream),
+            code="events-not-found",
         )
-    return EventsNotFound(
+    return NotFound(
         f"stream {str(stream)!r} has versions 0 to {head}, and no version {version}",
         remedy=f"choose a version up to {head}",
         place=str(stream),
+        code="events-not-found",
     )

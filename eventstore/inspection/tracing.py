@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 from uuid import UUID
 
-from eventstore.errors import EventsNotFound
+from eventstore.errors import NotFound
 from eventstore.inspection.entries import Entry, ReadLog
 from eventstore.inspection.selection import Selection
 from eventstore.messages import Cause
@@ -80,7 +80,7 @@ def trace(correlation_id: str, logs: Iterable[ReadLog], *, inboxes: Iterable[Inb
         inboxes: Inboxes of subscriptions, which say which events were handled.
 
     Raises:
-        EventsNotFound: No log holds an event of the conversation.
+        NotFound: No log holds an event of the conversation.
 
     Examples:
         >>> [(step.depth, step.kind, step.name) for step in trace("checkout-77", [StoreLog(store)]).steps]
@@ -91,10 +91,11 @@ def trace(correlation_id: str, logs: Iterable[ReadLog], *, inboxes: Iterable[Inb
     entries = _by_id(entry for log in read for entry in log.read(selection))
     if not entries:
         where = ", ".join(log.name for log in read) or "no store"
-        raise EventsNotFound(
+        raise NotFound(
             f"no event has the correlation id {correlation_id!r} in {where}",
             remedy="check the id, and name every store and topic that may hold its events: --store-url, --topic",
             place=correlation_id,
+            code="events-not-found",
         )
     steps = _linked(entries)
     return Trace(correlation_id, tuple(_with_reactions(_in_order(steps), inboxes)))

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from eventstore.closing import Closing
-from eventstore.errors import RegistryRefused, RegistryUnreachable, SchemaError, SchemaIncompatible, UnknownSchema
+from eventstore.errors import RegistryUnreachable, SchemaError, SchemaIncompatible, UnknownSchema
 from eventstore.extras import explained
 from eventstore.schema_registry import RegisteredSchema, canonical
 from eventstore.settings import RegistrySettings, Settings
@@ -63,13 +63,13 @@ class ConfluentRegistry(Closing):
         Raises:
             SchemaIncompatible: The registry's rule forbids the schema.
             UnknownSchema: The schema is new, and `auto_register` is off.
-            RegistryUnreachable: The registry did not answer. RegistryRefused: it refused.
+            RegistryUnreachable: The registry did not answer. SchemaError: it refused.
         """
         find = self._registered if self._settings.auto_register else self._looked_up
         return [RegisteredSchema(find(s.name, _spelled(s)), s.name, s.schema, self.address) for s in schemas]
 
     def schema(self, schema_id: int) -> RegisteredSchema:
-        """Return one schema. Raises UnknownSchema, RegistryUnreachable or RegistryRefused."""
+        """Return one schema. Raises UnknownSchema, RegistryUnreachable or SchemaError."""
         with self._asked(f"schema id {schema_id}"):
             return self._read(schema_id, self._client.get_schema(schema_id).schema_str)
 
@@ -168,17 +168,18 @@ class ConfluentRegistry(Closing):
             place=self._place(subject),
         )
 
-    def _refused(self, subject: str, cause: str) -> RegistryRefused:
-        return RegistryRefused(
+    def _refused(self, subject: str, cause: str) -> SchemaError:
+        return SchemaError(
             f"the schema registry refused: {cause}",
             remedy="check its address, whose path may be /apis/ccompat/v7, and user and password",
             place=self._place(subject),
+            code="registry-refused",
         )
 
-    def _unreturned(self, refused: RegistryRefused) -> RegistryRefused:
+    def _unreturned(self, refused: SchemaError) -> SchemaError:
         """Apicurio's answer for a schema that it has taken from a connector, and in which a column's DEFAULT is {}."""
         remedy = "look at what it says; of a captured table, run factfold cdc doctor, which names the column at fault"
-        return RegistryRefused(refused.message, remedy=remedy, place=refused.place)
+        return SchemaError(refused.message, remedy=remedy, place=refused.place, code="registry-refused")
 
     def _place(self, subject: str) -> str:
         return f"{subject} at {self.address}"

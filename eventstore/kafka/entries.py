@@ -15,7 +15,7 @@ from uuid import UUID
 
 from eventstore.closing import Closing
 from eventstore.erasure import KeyStore, Origin, PersonalData
-from eventstore.errors import EventsNotFound, KafkaError, SchemaError, TopicMissing, UnknownSchema
+from eventstore.errors import KafkaError, NotFound, SchemaError, TopicMissing, UnknownSchema
 from eventstore.fields.serialization import FRAME, AvroDecoder
 from eventstore.inspection.entries import Entry
 from eventstore.inspection.selection import Selection
@@ -94,16 +94,17 @@ class TopicLog(Closing):
                 yield from self._selected(selection, reader.poll(_GLANCE_SECONDS))
 
     def at(self, partition: int, offset: int) -> Entry:
-        """Return the record of a place. Raises EventsNotFound if the topic does not hold one there."""
+        """Return the record of a place. Raises NotFound if the topic does not hold one there."""
         begins, ends = self._bounds(Selection())
         if begins.get(partition, 0) <= offset < ends.get(partition, 0):
             with RangeReader(self._settings) as reader:
                 for record in self._between(reader, {partition: offset}, {partition: offset + 1}):
                     return self._entry(record)
-        raise EventsNotFound(
+        raise NotFound(
             f"{self._topic}[{partition}]@{offset} holds no record",
             remedy="choose a place that `factfold events tail --topic` shows. Compaction and retention remove records",
             place=self._topic,
+            code="events-not-found",
         )
 
     def records_at(self, offset: int) -> list[TopicRecord]:

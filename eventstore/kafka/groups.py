@@ -13,7 +13,7 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, To
 
 from eventstore.delivery.source import Lag, PartitionLag
 from eventstore.delivery.subscriptions import Start
-from eventstore.errors import GroupActive, GroupUnknown, RecordsUnreadable
+from eventstore.errors import KafkaError, RecordsUnreadable
 from eventstore.kafka.admin import DEADLINE_SECONDS, Cluster, OffsetReader, Offsets
 from eventstore.kafka.consumer import RangeReader, stalled
 from eventstore.kafka.places import start_offsets
@@ -200,14 +200,15 @@ def group_names(settings: Settings) -> list[str]:
 
 
 def require_group(settings: Settings, group: str) -> None:
-    """Raise GroupUnknown if no member of a group has ever read from the cluster."""
+    """Raise KafkaError if no member of a group has ever read from the cluster."""
     names = group_names(settings)
     if group not in names:
         near = difflib.get_close_matches(group, names, n=1)
-        raise GroupUnknown(
+        raise KafkaError(
             f"no group {group!r} has read from this cluster",
             remedy=f"did you mean {near[0]!r}?" if near else "list the groups: factfold subscriptions list",
             place=settings.kafka.bootstrap_servers,
+            code="group-unknown",
         )
 
 
@@ -255,7 +256,7 @@ def _targets(settings: Settings, topic: str, to: Start) -> dict[int, int]:
 
 
 def reset_group(settings: Settings, topic: str, *, group: str, to: Start) -> dict[int, int]:
-    """Move a group without members to other offsets, and return them; GroupActive, TopicMissing, BrokerUnreachable."""
+    """Move a group without members to other offsets, and return them; KafkaError, TopicMissing, BrokerUnreachable."""
     targets = _targets(settings, topic, to)
     _check_empty(settings, group)
     moved = [TopicPartition(topic, partition, offset) for partition, offset in targets.items()]
@@ -275,8 +276,9 @@ def _described(settings: Settings, groups: Sequence[str]) -> dict[str, Any]:
 def _check_empty(settings: Settings, group: str) -> None:
     description = _described(settings, [group])[group]
     if description.state not in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
-        raise GroupActive(
+        raise KafkaError(
             f"group {group!r} has {len(description.members)} members, and its offsets cannot be moved",
             remedy="stop every subscriber of the group, then try again",
             place=group,
+            code="group-active",
         )

@@ -14,7 +14,7 @@ from eventstore.topics import SCHEMAS_TOPIC
 def read_schemas(settings: Settings, *, topic: str = SCHEMAS_TOPIC) -> dict[int, RegisteredSchema]:
     """Return every committed schema by its id; TopicMissing before the first `apply_connector`, BrokerUnreachable.
 
-    SchemaConflict where two registries, or one that has forgotten, gave one id to two schemas.
+    SchemaError where two registries, or one that has forgotten, gave one id to two schemas.
     """
     schemas: dict[int, RegisteredSchema] = {}
     for record in read_range(settings, topic):
@@ -53,7 +53,7 @@ class TopicSchemas:
         return name in self._types
 
     def refresh(self) -> None:
-        """Read what was added; TopicMissing, BrokerUnreachable, SchemaConflict."""
+        """Read what was added; TopicMissing, BrokerUnreachable, SchemaError."""
         end = self._offsets.end_offsets([self._topic])[self._topic][0]
         if end <= self._read_to:
             return
@@ -73,7 +73,7 @@ class TopicSchemas:
 def add_schemas(
     schemas: Mapping[int, RegisteredSchema], others: Iterable[RegisteredSchema]
 ) -> dict[int, RegisteredSchema]:
-    """Return the schemas of two sources by their ids; SchemaConflict where both gave one id."""
+    """Return the schemas of two sources by their ids; SchemaError where both gave one id."""
     together = dict(schemas)
     for schema in others:
         _add(together, schema)

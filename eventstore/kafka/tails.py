@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from eventstore.errors import TopicNotRelayed
+from eventstore.errors import RelayError
 from eventstore.kafka.admin import OffsetReader
 from eventstore.kafka.consumer import RangeReader
 from eventstore.settings import Settings
@@ -28,7 +28,7 @@ def last_records(
     """Return the last committed record of each partition that has one; a topic that does not exist has none.
 
     Foreign tombstones and the records they delete do not count: a tombstone of a deleted event names its row of the
-    store. Raises TopicNotRelayed if all of them were deleted, unless they may be.
+    store. Raises RelayError if all of them were deleted, unless they may be.
     BrokerUnreachable, BrokerRefused.
     """
     with OffsetReader(settings) as offsets, RangeReader(settings) as reader:
@@ -50,11 +50,12 @@ def _require_none_forgotten(begins: Mapping[Partition, int], records: Mapping[Pa
     """A partition that had records and has none left does not say how far it came: all of it would come again."""
     for (topic, partition), begin in begins.items():
         if begin > 0 and (topic, partition) not in records:
-            raise TopicNotRelayed(
+            raise RelayError(
                 f"every record of {topic}[{partition}] was deleted: the last published event is unknown",
                 remedy="publish the store into a topic of another name, and limit the retention of a topic only if "
                 "its category has events more often than that",
                 place=f"{topic}[{partition}]",
+                code="topic-not-relayed",
             )
 
 
@@ -74,16 +75,17 @@ def _last_between(
 def wait_for_transactions(settings: Settings, topics: Sequence[str]) -> None:
     """Wait until no transaction is open in these topics: committed records may be hidden behind it.
 
-    TopicNotRelayed where one stays open, TopicMissing, BrokerUnreachable, BrokerRefused.
+    RelayError where one stays open, TopicMissing, BrokerUnreachable, BrokerRefused.
     """
     until = time.monotonic() + PATIENCE_SECONDS
     with OffsetReader(settings) as offsets:
         while held := _held(offsets, topics):
             if time.monotonic() > until:
-                raise TopicNotRelayed(
+                raise RelayError(
                     f"another producer's transaction stays open in {', '.join(held)}",
                     remedy="stop the other writer, or end it: kafka-transactions.sh find-hanging, then abort",
                     place=", ".join(held),
+                    code="topic-not-relayed",
                 )
             time.sleep(_LOOK_SECONDS)
 

@@ -20,10 +20,6 @@ LOOK_SECONDS: Final = 15.0  # as often as Prometheus scrapes unless it is config
 log = structlog.get_logger(__name__)
 
 
-class MetricsPortTaken(FactfoldError):
-    """The port for metrics cannot be listened on."""
-
-
 @contextmanager
 def serve_metrics(metrics: Metrics, *, port: int, host: str = "127.0.0.1") -> Iterator[int]:
     """Answer GET /metrics for the block, from a thread of its own.
@@ -37,7 +33,7 @@ def serve_metrics(metrics: Metrics, *, port: int, host: str = "127.0.0.1") -> It
         The port.
 
     Raises:
-        MetricsPortTaken: The address cannot be listened on.
+        FactfoldError: The address cannot be listened on.
 
     Examples:
         >>> with serve_metrics(metrics, port=9464):
@@ -46,10 +42,11 @@ def serve_metrics(metrics: Metrics, *, port: int, host: str = "127.0.0.1") -> It
     try:
         server, thread = start_http_server(port, host, registry=metrics.registry)
     except OSError as error:
-        raise MetricsPortTaken(
+        raise FactfoldError(
             f"metrics cannot be served: {error.strerror}",
             remedy="choose another --metrics-port, or omit it",
             place=f"{host}:{port}",
+            code="port-taken",
         ) from error
     process = ProcessCollector(registry=metrics.registry)
     try:

@@ -15,7 +15,7 @@ from eventstore.fields.conversions import utc_now
 from eventstore.identifiers import StreamName, check_category
 from eventstore.messages import RecordedEvent
 from eventstore.processes.engine import Addressed, ProcessEngine
-from eventstore.processes.errors import ProcessError, ProcessUnknown
+from eventstore.processes.errors import ProcessError
 from eventstore.processes.process import Process
 from eventstore.processes.records import (
     COMPENSATING,
@@ -152,13 +152,13 @@ class Processes:
         return [one for one in found if one.problem and cause in one.problem]
 
     def show(self, process: Named, instance: str) -> InstanceStatus:
-        """Return one instance. Raises ProcessUnknown."""
+        """Return one instance. Raises ProcessError."""
         with self._database.transaction() as tx:
             row = self._locked(tx, _key(process, instance))
             return _status(row, self._rows.waiting(tx, [row.key]), self._clock())
 
     def steps(self, process: Named, instance: str) -> list[RecordedEvent]:
-        """Return the steps of an instance, the first one first. Raises ProcessUnknown if there are none."""
+        """Return the steps of an instance, the first one first. Raises ProcessError if there are none."""
         key = _key(process, instance)
         steps = list(self._store.read_stream(StreamName(*key)))
         if not steps:
@@ -174,7 +174,7 @@ class Processes:
         """Repeat what was set aside, or the compensation that failed.
 
         Raises:
-            ProcessUnknown: The process or the instance does not exist.
+            ProcessError: The process or the instance does not exist.
             ProcessError: It has no problem, and nothing of it was set aside. An error of a handler is raised as it is.
         """
         key = _key(process, instance)
@@ -195,7 +195,7 @@ class Processes:
             compensate: Undo what it sent. A compensation that failed stays as it is, and the others follow.
 
         Raises:
-            ProcessUnknown: The process or the instance does not exist.
+            ProcessError: The process or the instance does not exist.
             ProcessError: The instance has ended, or is compensating already.
         """
         key = _key(process, instance)
@@ -216,7 +216,7 @@ class Processes:
         No command is sent again. Timers are set as the new code would have set them.
 
         Raises:
-            ProcessUnknown: The process or the instance does not exist.
+            ProcessError: The process or the instance does not exist.
             ProcessError: The instance has ended, or is compensating. An error of a handler is raised as it is.
         """
         key = _key(process, instance)
@@ -232,9 +232,10 @@ class Processes:
         kind = self._engine.processes.get(process)
         if kind is None:
             known = ", ".join(sorted(self._engine.processes)) or "none"
-            raise ProcessUnknown(
+            raise ProcessError(
                 f"no process {process!r} was given. Known are: {known}",
                 remedy="give its class: Processes(store, [Shipping]), or module:Shipping to a command",
+                code="process-unknown",
             )
         return kind
 
@@ -245,7 +246,7 @@ class Processes:
         return [_status(row, waiting.get(row.key, []), now) for row in rows]
 
     def _locked(self, tx: Connection, key: Key) -> InstanceRow:
-        """Lock an instance; ProcessUnknown."""
+        """Lock an instance; ProcessError."""
         row = self._rows.lock(tx, [key]).get(key)
         if row is None:
             raise _unknown(key)
@@ -312,9 +313,10 @@ def _refused(key: Key, cause: str, remedy: str) -> ProcessError:
     return ProcessError(f"{key[0]} {key[1]!r} {cause}", remedy=remedy, place="-".join(key))
 
 
-def _unknown(key: Key) -> ProcessUnknown:
-    return ProcessUnknown(
+def _unknown(key: Key) -> ProcessError:
+    return ProcessError(
         f"there is no {key[0]} {key[1]!r}",
         remedy="list them: factfold processes list --ended",
         place=f"{key[0]}-{key[1]}",
+        code="process-unknown",
     )

@@ -3,10 +3,8 @@
 FactfoldError
 └── ProcessError
     ├── ProcessAlreadyStarted   a second start of one id
-    ├── ProcessUnknown          no process of that name, or no instance of that id
     ├── ProcessVersionMissing   an instance began with a version of the code that is missing
-    ├── TooManySteps            an instance that takes step after step, as two processes that answer each other
-    ├── TimerUndecodable        a timer or a command that is due and that the code cannot read
+    ├── ProcessStuck            an instance that no repetition brings on
     └── StepFailed              a handler raised: which process, which instance, and why
 """
 
@@ -29,22 +27,12 @@ class ProcessAlreadyStarted(ProcessError):
     final = True
 
 
-class ProcessUnknown(ProcessError):
-    """No process of that name, or no instance of that id."""
-
-
 class ProcessVersionMissing(ProcessError):
     """An instance began with a version of the code that is missing."""
 
 
-class TooManySteps(ProcessError):
-    """An instance took more steps than its process allows."""
-
-    final = True
-
-
-class TimerUndecodable(ProcessError):
-    """A timer or a command is due, and the code cannot read it."""
+class ProcessStuck(ProcessError):
+    """An instance that no repetition brings on: it is set aside."""
 
     final = True
 

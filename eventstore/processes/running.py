@@ -15,7 +15,7 @@ from eventstore.backends.sql.store import SqlEventStore
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.subscriber import Subscriber
 from eventstore.delivery.subscriptions import Subscription, subscription
-from eventstore.errors import CheckpointMoved, SubscriptionGaveUp
+from eventstore.errors import CheckpointMoved, SubscriptionError
 from eventstore.fields.conversions import utc_now
 from eventstore.messages import RecordedEvent
 from eventstore.processes.engine import ProcessEngine, StepAround
@@ -133,7 +133,7 @@ def run_processes(
         spans: Opens a span for each step, and for each command unless a dispatcher is given.
 
     Raises:
-        SubscriptionGaveUp: The work failed too often in a row. Other errors end the run at once.
+        SubscriptionError: The work failed too often in a row. Other errors end the run at once.
 
     Examples:
         >>> run_processes(store, [Fulfilment], stop=stop)
@@ -190,7 +190,7 @@ def _deliver(opening: Callable[[], Subscriber], stop: Event, outwaiting: Outwait
 
 
 def _outwaiting(what: str, place: str, restarts: Restarts | None, metrics: ProcessMetrics | None) -> Outwaiting:
-    return Outwaiting(restarts or Restarts(), what=what, place=place, gave_up=SubscriptionGaveUp, counted_by=metrics)
+    return Outwaiting(restarts or Restarts(), what=what, place=place, gave_up=SubscriptionError, counted_by=metrics)
 
 
 def _categories(process: type[Process]) -> list[str]:

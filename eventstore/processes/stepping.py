@@ -13,7 +13,7 @@ from eventstore.fields.conversions import later_or_last
 from eventstore.fields.plain_json import load_plain
 from eventstore.messages import Cause as Causation
 from eventstore.messages import Metadata
-from eventstore.processes.errors import ProcessAlreadyStarted, ProcessError, TimerUndecodable, TooManySteps
+from eventstore.processes.errors import ProcessAlreadyStarted, ProcessError, ProcessStuck
 from eventstore.processes.process import AtHand, Decided, Process, Reply, Sending
 from eventstore.processes.reactions import LATE, REACTS, STARTS, Arrived, Reaction
 from eventstore.processes.records import (
@@ -63,15 +63,16 @@ class Input:
 def step(process: Process, given: Input, *, now: datetime) -> Process.Stepped | None:
     """Let an instance take an input: its state changes, what it decided is returned, None where it is nothing to it.
 
-    The errors of its handlers; ProcessAlreadyStarted, TimerUndecodable, TooManySteps, InvalidEventData. After an error
+    The errors of its handlers; ProcessAlreadyStarted, ProcessStuck, InvalidEventData. After an error
     the instance is to be thrown away.
     """
     undoing = given.cause.kind == OPERATOR or process.standing.status == COMPENSATING  # which a circle is ended by
     if process.version + 1 >= process.max_steps and not undoing:
-        raise TooManySteps(
+        raise ProcessStuck(
             f"{process.stream} took {process.max_steps} steps",
             remedy="cancel it if two processes answer each other. Otherwise give the class a larger max_steps=",
             place=str(process.stream),
+            code="too-many-steps",
         )
     return _Step(process, given, now).taken()
 
@@ -231,11 +232,12 @@ class _Step:
             return False
         reaction = self._process.reactions.timers.get(given.cause.name)
         if reaction is None:
-            raise TimerUndecodable(
+            raise ProcessStuck(
                 f"{type(self._process).__qualname__} has no handler for the timer {given.cause.name!r} that is due",
                 remedy=f'mark a method @times_out("{given.cause.name}"), or name it in timers= of process_of. '
                 "Then retry",
                 place=str(self._process.stream),
+                code="timer-undecodable",
             )
         self._call(reaction, None)
         return True

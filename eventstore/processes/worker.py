@@ -22,11 +22,11 @@ from eventstore.backends.sql.store import SqlEventStore
 from eventstore.backends.sql.transactions import is_outage
 from eventstore.backends.sql.ways import ways_of
 from eventstore.delivery.calls import HandlerThread
-from eventstore.errors import FactfoldError, HandlerHung, WrongExpectedVersion, is_final
+from eventstore.errors import FactfoldError, SubscriptionError, WrongExpectedVersion, is_final
 from eventstore.fields.conversions import utc_now
 from eventstore.fields.plain_json import dump_plain
 from eventstore.processes.engine import Addressed, ProcessEngine, StepAround
-from eventstore.processes.errors import StepFailed, TimerUndecodable
+from eventstore.processes.errors import ProcessStuck, StepFailed
 from eventstore.processes.process import Process, Reply
 from eventstore.processes.records import ACCEPTED, EXPIRED, REFUSED, REPLY, TIMEOUT, Cause
 from eventstore.processes.stepping import Input
@@ -105,7 +105,7 @@ class ProcessWorker:
         self.report = WorkReport()
 
     def run(self, *, stop: Event, on_batch: Callable[[WorkReport], None] | None = None) -> WorkReport:
-        """Work until `stop` is set. Raises StoreUnavailable, or HandlerHung if a batch exceeds the timeout."""
+        """Work until `stop` is set. Raises StoreUnavailable, or SubscriptionError if a batch exceeds the timeout."""
         thread = HandlerThread("worker of processes")
         try:
             while not stop.is_set():
@@ -124,15 +124,16 @@ class ProcessWorker:
             raise self._given_up()
         return job.result()
 
-    def _given_up(self) -> HandlerHung:
+    def _given_up(self) -> SubscriptionError:
         """Cut off a batch that hangs, which frees its locks, and try its current row again later."""
         (name, row_id), driver = self._at_hand(), self._driver
         if driver is not None:
             ways_of(self._engine.store.engine).sever(self._engine.store.engine, driver)
-        error = HandlerHung(
+        error = SubscriptionError(
             f"a handler of {name} did not return within {self._timeout:g} s",
             remedy="find what it waits for: a step reads nothing and waits for nothing",
             place=name,
+            code="handler-hung",
         )
         if row_id is not None:
             self._set_back(row_id, error)
@@ -266,10 +267,11 @@ class ProcessWorker:
     def _dispatched(self, tx: Connection, row: Scheduled) -> Reply:
         command = self._commands.get(row.name)
         if command is None:
-            raise TimerUndecodable(
+            raise ProcessStuck(
                 f"this worker does not know the command {row.name!r} that is due",
                 remedy="give the worker its aggregate: sends=[…] of the process, or commands=[…], then retry",
                 place=f"{row.name} {row.id}",
+                code="timer-undecodable",
             )
         arguments = decode_arguments(command, row.arguments)
         sender = self._dispatcher.within(tx).with_metadata(row.metadata).once(row.id)

@@ -192,13 +192,17 @@ def _root(
 def main() -> None:
     """Run the command line; a FactfoldError is shown as cause, remedy and place, with exit code 1."""
     debug = _takes_debug(sys.argv)
-    if code := ended(application(), debug=debug):
+    if code := ended(application(), debug=debug, as_json="--json" in _before_dashes(sys.argv)):
         sys.exit(code)
+
+
+def _before_dashes(arguments: list[str]) -> list[str]:
+    return arguments[: arguments.index("--") if "--" in arguments else len(arguments)]
 
 
 def _takes_debug(arguments: list[str]) -> bool:
     """Take `--debug` out of the arguments before `--`: every command has it, and none has to declare it."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    options = [argument for argument in arguments[:end] if argument != "--debug"]
-    arguments[:end] = options
-    return len(options) < end
+    given = _before_dashes(arguments)
+    options = [argument for argument in given if argument != "--debug"]
+    arguments[: len(given)] = options
+    return len(options) < len(given)

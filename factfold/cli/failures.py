@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -18,10 +19,6 @@ from factfold.cli.show import echo, escaped
 _PASSING: Final = (
     FactfoldError, KeyboardInterrupt, EOFError, typer.Exit, typer.Abort, typer.BadParameter.__mro__[2],
 )  # fmt: skip
-
-
-class CommandFailed(FactfoldError):
-    """A failure that no package has an error for: of the operating system, of code that was loaded, or a fault."""
 
 
 @contextmanager
@@ -43,31 +40,42 @@ def _is_closed_pipe(error: BaseException | None) -> bool:
 def _typed(error: BaseException) -> FactfoldError:
     if isinstance(error, ImportError) and isinstance(missing := explained(error), MissingExtra):
         return missing
+    cause, remedy = _cause_and_remedy(error)
+    return FactfoldError(cause, remedy=remedy, code="command-failed")
+
+
+def _cause_and_remedy(error: BaseException) -> tuple[str, str]:
     if isinstance(error, UnicodeError):
-        return CommandFailed(f"a name or a file is no text in UTF-8: {error}", remedy="rename it, or write it in UTF-8")
+        return f"a name or a file is no text in UTF-8: {error}", "rename it, or write it in UTF-8"
     if isinstance(error, OSError) and error.strerror:
         named = f": {error.filename!r}" if error.filename is not None else ""
-        return CommandFailed(
-            f"the operating system refuses{named}: {error.strerror}",
-            remedy="check the path or address, its rights for this user, and the disk",
-        )
+        cause = f"the operating system refuses{named}: {error.strerror}"
+        return cause, "check the path or address, its rights for this user, and the disk"
     cause = masked_message(error).strip().partition("\n")[0]
-    return CommandFailed(
-        f"the command failed in a way that it has no error for: {type(error).__name__}: {cause}",
-        remedy="repeat the command with --debug, and report its output in an issue",
-    )
+    cause = f"the command failed in a way that it has no error for: {type(error).__name__}: {cause}"
+    return cause, "repeat the command with --debug, and report its output in an issue"
 
 
-def ended(work: Callable[[], object], *, debug: bool = False) -> int:
+def ended(work: Callable[[], object], *, debug: bool = False, as_json: bool = False) -> int:
     """Do the work of a process and return its exit code; a FactfoldError is shown as cause, remedy and place."""
     try:
         work()
     except FactfoldError as failure:
         if debug:  # without what a database quotes of parameters and rows
             echo(masked_traceback(failure), err=True)
-        show(failure)
+        if as_json:
+            echo(json.dumps(as_plain(failure)), err=True)
+        else:
+            show(failure)
         return 1
     return 0
+
+
+def as_plain(failure: FactfoldError) -> dict[str, str | list[str] | None]:
+    """An error for programs: its code, and what a terminal shows."""
+    notes = list(getattr(failure, "__notes__", ()))
+    cause, remedy, place = failure.message, failure.remedy, failure.place
+    return {"code": failure.code, "cause": cause, "remedy": remedy, "place": place, "notes": notes}
 
 
 def show(failure: FactfoldError) -> None:

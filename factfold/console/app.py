@@ -20,10 +20,10 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from eventstore.delivery.masking import masked_traceback
-from eventstore.errors import FactfoldError
+from eventstore.errors import FactfoldError, NotFound
 from factfold.cli.show import as_json
 from factfold.console.audit import Audit
-from factfold.console.page import Action, NotFound, Outcome, Page, Query
+from factfold.console.page import Action, Outcome, Page, Query
 from factfold.console.pages import connectors, letters, overview, schemas, stream, subscriptions, view
 from factfold.console.pages import map as map_page
 from factfold.console.pages.overview import WATCHED

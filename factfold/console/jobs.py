@@ -31,10 +31,6 @@ _LINES: Final = 200
 _END_SECONDS: Final = 30.0  # for so long an ended command may put away what it has open
 
 
-class JobRuns(FactfoldError):
-    """A command for the same thing still runs."""
-
-
 @dataclass
 class JobState:
     """A command: what it is about, its output, and its exit code, None while it runs."""
@@ -63,10 +59,12 @@ class Jobs:
         self._lock = threading.Lock()
 
     def start(self, about: str, arguments: Sequence[str]) -> JobState:
-        """Start `factfold` with arguments. Raises JobRuns if a command about the same thing runs."""
+        """Start `factfold` with arguments. Raises FactfoldError if a command about the same thing runs."""
         with self._lock:
             if about in self._running:
-                raise JobRuns(f"a command for {about} still runs", remedy="wait until it ends", place=about)
+                raise FactfoldError(
+                    f"a command for {about} still runs", remedy="wait until it ends", place=about, code="job-runs"
+                )
             job = JobState(about, " ".join(("factfold", *arguments)))
             command = [sys.executable, "-m", "factfold", *arguments]
             process = subprocess.Popen(  # noqa: S603 - our own command; its arguments are no shell's

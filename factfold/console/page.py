@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
-from eventstore.errors import FactfoldError
+from eventstore.errors import InvalidArgument, NotFound
 from factfold.console.parts import Part, Problem
 from factfold.console.sources import Look, Sources
 
@@ -61,18 +61,6 @@ class Page:
         return "/" if self.name == FIRST else f"/{self.name}"
 
 
-class NotFound(FactfoldError):
-    """A page has nothing of a name that its address gives."""
-
-
-class FieldMissing(FactfoldError):
-    """An action's form lacks a field."""
-
-
-class FieldWrong(FactfoldError):
-    """A field of a form, or a parameter of an address, holds what it cannot mean."""
-
-
 def chosen(things: Iterable[T], name: str, missing: str, *, by: Callable[[T], str]) -> T:
     """Return the thing that an address has chosen by its name. Raises NotFound: `missing` stands before the name."""
     for one in things:
@@ -95,18 +83,18 @@ def declared(definition: T | None, what: str, *, place: str | None = None) -> T:
 
 
 def whole_number(query: Query, name: str) -> int | None:
-    """Return a parameter as a number from 0, None if it is absent or empty. Raises FieldWrong."""
+    """Return a parameter as a number from 0, None if it is absent or empty. Raises InvalidArgument."""
     given = query.get(name, "").strip()
     if not given:
         return None
     if given.isascii() and given.isdigit() and len(given) <= _DIGITS:
         return int(given)
-    raise FieldWrong(f"{given[:40]!r} is no {name}", remedy="give a whole number from 0")
+    raise InvalidArgument(f"{given[:40]!r} is no {name}", remedy="give a whole number from 0")
 
 
 def required(query: Query, name: str) -> str:
-    """Return a field of a form. Raises FieldMissing if it is absent or empty."""
+    """Return a field of a form. Raises InvalidArgument if it is absent or empty."""
     value = query.get(name, "").strip()
     if not value:
-        raise FieldMissing(f"the field {name!r} is empty", remedy="fill it in, then send the form again")
+        raise InvalidArgument(f"the field {name!r} is empty", remedy="fill it in, then send the form again")
     return value

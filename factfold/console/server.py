@@ -25,10 +25,6 @@ _REQUESTS: Final = 64  # at once; more get 503 until one ends
 _GRACE_SECONDS: Final = 3
 
 
-class PortTaken(FactfoldError):
-    """The console cannot listen on its address."""
-
-
 class Server:
     """Listens at once, so that `url` holds the port; answers while `run` or `serving` does."""
 
@@ -76,9 +72,10 @@ def _listening(host: str, port: int) -> socket.socket:
         listener.listen(128)
     except OSError as error:
         listener.close()
-        raise PortTaken(
+        raise FactfoldError(
             f"the console cannot listen on {host}:{port}: {error.strerror}",
             remedy="choose another port with --port. --port 0 takes a free one",
+            code="port-taken",
         ) from error
     return listener
 

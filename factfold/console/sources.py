@@ -74,12 +74,8 @@ _THREADS: Final = 8
 _CONNECT_SECONDS: Final = 2.0  # a worker that answers at all answers a status within milliseconds
 
 
-class NotConfigured(FactfoldError):
-    """A part of the console has no address to look at."""
-
-
 class Clients(Closing):
-    """Opens each client when it is first needed, and holds it. Raises NotConfigured without an address."""
+    """Opens each client when it is first needed, and holds it. Raises FactfoldError without an address."""
 
     def __init__(self, places: Places, definitions: Definitions) -> None:
         self.places, self.definitions = places, definitions
@@ -181,9 +177,11 @@ def _opened_views(opened: ExitStack, url: str) -> TableStore:
     return store
 
 
-def _not_configured(what: str, setting: str, variable: str) -> NotConfigured:
-    return NotConfigured(
-        f"the address of {what} is not configured", remedy=f"set {setting} in factfold.toml, or {variable}"
+def _not_configured(what: str, setting: str, variable: str) -> FactfoldError:
+    return FactfoldError(
+        f"the address of {what} is not configured",
+        remedy=f"set {setting} in factfold.toml, or {variable}",
+        code="not-configured",
     )
 
 

@@ -4,9 +4,6 @@ from factfold.stack.artifacts import (
 )
 from factfold.stack.errors import (
     ArtifactError as ArtifactError,
-    JavaTooOld as JavaTooOld,
-    NoJava as NoJava,
-    PortRefused as PortRefused,
     ServerFailed as ServerFailed,
     StackBusy as StackBusy,
     StackError as StackError,

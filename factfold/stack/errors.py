@@ -1,10 +1,7 @@
 """What can go wrong with the local stack.
 
 StackError
-├── NoJava          no Java on PATH or in JAVA_HOME
-├── JavaTooOld      a Java older than versions.toml asks for
 ├── ArtifactError   a jar, plugin or wheel is missing, unreachable or not what its checksum says
-├── PortRefused     a port cannot be listened on
 ├── ServerFailed    a server ended or did not answer before its deadline; `log_tail` has its last lines
 ├── StackBusy       another process is starting or stopping the same stack
 └── StackNotUp      the stack, or one server of it, is not running
@@ -19,20 +16,8 @@ class StackError(FactfoldError):
     """The local stack did not do what was asked."""
 
 
-class NoJava(StackError):
-    """No Java was found on this machine."""
-
-
-class JavaTooOld(StackError):
-    """The Java that was found is older than the servers need."""
-
-
 class ArtifactError(StackError):
     """A file of the stack is missing, unreachable or not what its checksum says."""
-
-
-class PortRefused(StackError):
-    """A port cannot be listened on."""
 
 
 class ServerFailed(StackError):

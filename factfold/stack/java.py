@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from factfold.stack.errors import JavaTooOld, NoJava, StackError
+from factfold.stack.errors import StackError
 from factfold.stack.versions import versions
 
 # Kafka's own scripts and Spark's launcher read these; so do the servers of the local stack.
@@ -49,17 +49,20 @@ class Java:
 
 
 def require_java() -> Java:
-    """Find Java by JAVA_HOME, then PATH, and check its version; raises NoJava or JavaTooOld."""
+    """Find Java by JAVA_HOME, then PATH, and check its version; raises StackError or StackError."""
     executable = _find()
     pinned = versions()
     if executable is None:
-        raise NoJava("no Java was found: JAVA_HOME is unset or empty and PATH has no `java`", remedy=_remedy())
+        raise StackError(
+            "no Java was found: JAVA_HOME is unset or empty and PATH has no `java`", remedy=_remedy(), code="no-java"
+        )
     version = _version(executable)
     if version < pinned.java_minimum:
-        raise JavaTooOld(
+        raise StackError(
             f"Java {version} is too old, the servers need {pinned.java_minimum} or newer",
             remedy=_remedy(),
             place=str(executable),
+            code="java-too-old",
         )
     return Java(executable, version)
 

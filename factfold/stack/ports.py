@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import psutil
 
-from factfold.stack.errors import PortRefused
+from factfold.stack.errors import StackError
 
 LOOPBACK = "127.0.0.1"
 # Below the range from which Linux (32768), macOS and Windows (49152) take the ports of outgoing connections:
@@ -18,7 +18,7 @@ RANGE = range(20_000, 32_000)
 
 
 def free_ports(names: Iterable[str], *, besides: Iterable[int] = ()) -> dict[str, int]:
-    """Choose a different free port for every name, ``besides`` others; raises PortRefused when none can be had."""
+    """Choose a different free port for every name, ``besides`` others; raises StackError when none can be had."""
     chosen: dict[str, int] = {}
     taken = set(besides)
     for name in names:
@@ -33,16 +33,17 @@ def is_free(port: int) -> bool:
 
 
 def require_free(port: int, *, server: str) -> None:
-    """Raise PortRefused, naming the holder if this user may see it, when `port` cannot be listened on."""
+    """Raise StackError, naming the holder if this user may see it, when `port` cannot be listened on."""
     problem = _refusal(port)
     if problem is None:
         return
     holder = _holder(port)
     cause = f"is taken by {holder}" if holder else f"is refused by the system: {problem.strerror}"
-    raise PortRefused(
+    raise StackError(
         f"port {port}, requested by {server}, {cause}",
         remedy="free it, or run `factfold stack down` and `factfold stack up`, which chooses free ports",
         place=f"{LOOPBACK}:{port}",
+        code="port-refused",
     )
 
 
@@ -50,10 +51,11 @@ def _free_port(taken: set[int]) -> int:
     for port in random.sample(RANGE, 200):
         if port not in taken and _refusal(port) is None:
             return port
-    raise PortRefused(
+    raise StackError(
         f"none of 200 ports tried on {LOOPBACK} can be listened on",
         remedy=f"allow listening on {LOOPBACK}:{RANGE.start}-{RANGE.stop - 1}",
         place=LOOPBACK,
+        code="port-refused",
     )
 
 

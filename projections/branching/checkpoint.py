@@ -18,7 +18,7 @@ from typing import Any
 
 from eventstore.locks import locked
 from projections.declaring.branches import Branches
-from projections.errors import CheckpointUnusable, DefinitionChanged, RunAlreadyActive
+from projections.errors import DefinitionChanged, ProjectionError, RunAlreadyActive
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class RouterCheckpoint:
     def claimed(self, branches: Branches) -> Iterator[None]:
         """Hold the folder for one router.
 
-        Raises CheckpointUnusable for a folder that others may read, RunAlreadyActive where another process holds it,
+        Raises ProjectionError for a folder that others may read, RunAlreadyActive where another process holds it,
         DefinitionChanged where it belongs to other branches.
         """
         self._make()
@@ -118,9 +118,10 @@ def _difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     return "; ".join(changes) or "its definition cannot be read"
 
 
-def _unusable(why: str, folder: Path) -> CheckpointUnusable:
-    return CheckpointUnusable(
+def _unusable(why: str, folder: Path) -> ProjectionError:
+    return ProjectionError(
         f"the checkpoint folder {why}",
         remedy="give a folder that this user can write. One that is there needs mode 0700 (chmod 700)",
         place=str(folder),
+        code="checkpoint-unusable",
     )

@@ -31,8 +31,6 @@ from projections.declaring.branches import Branches
 from projections.errors import (
     ProjectionError,
     RealTimeRefused,
-    RouterGaveUp,
-    TooFewSlots,
     UnknownSchemaId,
 )
 from projections.lifecycle.restarts import passes
@@ -116,7 +114,7 @@ class Router:
         """Route until ``stop`` is set. Temporary failures lead to a new start from the Spark checkpoint.
 
         Raises:
-            RouterGaveUp: The query failed too often in a row.
+            ProjectionError: The query failed too often in a row.
             TopicMissing: The topic does not exist.
             OffsetsLost: The topic lacks records that were not routed yet.
             SparkStopped: Spark's JVM ended.
@@ -236,7 +234,7 @@ def router_outwaiting(branches: Branches, restarts: Restarts, metrics: RouterMet
         restarts,
         what="router",
         place=f"branches of {branches.topic}",
-        gave_up=RouterGaveUp,
+        gave_up=ProjectionError,
         goes_on="it goes on from its Spark checkpoint",
         passes=lambda error: isinstance(error, UnknownSchemaId) or passes(error),
         counted_by=metrics,
@@ -274,8 +272,8 @@ def open_router(
     Raises:
         DefinitionChanged: The checkpoint belongs to other branches.
         RunAlreadyActive: Another router holds the checkpoint.
-        FactfoldError: TopicMissing, TopicMismatch or BrokerUnreachable of Kafka, CheckpointUnusable, TooFewSlots or
-            SessionInUse of this machine.
+        FactfoldError: TopicMissing, TopicMismatch or BrokerUnreachable of Kafka, and ProjectionError of this
+            machine.
 
     Examples:
         >>> with open_router(Settings(), payment_branches, checkpoints="/var/lib/shop", jars=spark_jars()) as router:
@@ -329,14 +327,15 @@ def slots_needed(partitions: int) -> int:
 
 
 def require_slots(slots: int, partitions: int, *, place: str) -> None:
-    """Raise TooFewSlots where real-time mode would leave partitions waiting."""
+    """Raise ProjectionError where real-time mode would leave partitions waiting."""
     if slots < slots_needed(partitions):
-        raise TooFewSlots(
+        raise ProjectionError(
             f"real-time mode needs {slots_needed(partitions)} slots for {partitions} partitions, "
             f"this Spark session has {slots}",
             remedy=f"use master local[{slots_needed(partitions)}] or a cluster with that many cores, in a process of "
             "its own, or mode micro-batch",
             place=place,
+            code="too-few-slots",
         )
 
 

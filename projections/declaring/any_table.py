@@ -13,7 +13,7 @@ from projections.declaring.naming import checked_columns, listed
 from projections.declaring.predicates import Predicate
 from projections.declaring.setters import Setters
 from projections.declaring.timing.promises import Retain
-from projections.errors import InvalidDefinition, UnknownColumn
+from projections.errors import InvalidDefinition
 
 
 def require_flat(column: str, kind: ColumnType, *, place: str) -> None:
@@ -87,13 +87,14 @@ class AnyTable:
         return self.unfiltered or self
 
     def require(self, column: str) -> ColumnType:
-        """Return the type of a column. Raises UnknownColumn, which names the columns there are."""
+        """Return the type of a column. Raises InvalidDefinition, which names the columns there are."""
         if column in self.columns:
             return self.columns[column]
-        raise UnknownColumn(
+        raise InvalidDefinition(
             f"table over topic {self.topic!r} has no column {column!r}",
             remedy=f"its columns are: {', '.join(self.columns)}",
             place=self.name,
+            code="unknown-column",
         )
 
     @property

@@ -13,7 +13,7 @@ from projections.declaring.naming import checked_identifier
 from projections.declaring.timing.promises import InWindows, Reach
 from projections.declaring.view_topics import ViewTopic, checked_lake
 from projections.declaring.views import Columns, Input, Planned, Reference, View
-from projections.errors import InvalidDefinition, UnknownColumn
+from projections.errors import InvalidDefinition
 
 
 def bind(
@@ -27,7 +27,7 @@ def bind(
     lake: str | None = None,
     **looks: FinalResults | Reach | InWindows | None,
 ) -> View:
-    """The view of a function that takes the given tables; InvalidDefinition or UnknownColumn for what cannot work.
+    """The view of a function that takes the given tables; InvalidDefinition for what cannot work.
 
     ``key`` has what distinguishes rows of a partition, the whole key without one, or nothing where the plan shows it.
     ``looks`` are the fields ``final``, ``reach`` and ``windows`` of the view.
@@ -90,7 +90,7 @@ def require_all_reached(view: View) -> None:
 
 
 def check(view: View) -> None:
-    """Check the columns of a view whose tables are all known; InvalidDefinition or UnknownColumn."""
+    """Check the columns of a view whose tables are all known; InvalidDefinition."""
     for reference in view.references:
         _check_reference(view, reference)
     for name in view.tables if view.by else ():
@@ -106,11 +106,12 @@ def _check_partition(view: View, name: str) -> None:
                 remedy="group by a clear column",
             )
         if column not in table.columns:
-            raise UnknownColumn(
+            raise InvalidDefinition(
                 f"view {view.name!r} takes rows of one {column!r} at a time, and {name!r} has no such column",
                 remedy="give it one in a view of its own, by a join along its foreign key, and take that view here."
                 f" Its columns are: {', '.join(table.columns)}",
                 place=place,
+                code="unknown-column",
             )
         kind = table.columns[column]
         require_flat(column, kind, place=place)

@@ -144,7 +144,7 @@ def branches(
 
     Raises:
         InvalidDefinition: A name is wrong.
-        UnknownField: No event has a field of a condition.
+        InvalidDefinition: No event has a field of a condition.
         InvalidPredicate: A field cannot be compared so.
 
     Examples:

@@ -30,7 +30,7 @@ from projections.declaring.predicates import (
     leaves,
     plain,
 )
-from projections.errors import InvalidPredicate, UnknownField
+from projections.errors import InvalidDefinition, InvalidPredicate
 
 _PLAIN: Final[Mapping[str, tuple[Family, str]]] = {
     "string": ("text", ""), "enum": ("text", ""), "boolean": ("flag", ""), "int": ("number", "whole"),
@@ -145,7 +145,7 @@ def _known(kind: tuple[Family, Any] | None) -> FieldKind:
 def check_predicate(predicate: Predicate, events: Sequence[EventType]) -> None:
     """Hold a predicate against the event types it will meet.
 
-    Raises UnknownField where a field is one of none of them, InvalidPredicate where a comparison cannot be made.
+    Raises InvalidDefinition where a field is one of none of them, InvalidPredicate where a comparison cannot be made.
     """
     for part in leaves(predicate):
         require_of_one_row(part)
@@ -268,10 +268,11 @@ def _declared(event: EventType, path: Path) -> FieldType | None:
     return field_type
 
 
-def _unknown_field(path: Path, events: Sequence[EventType]) -> UnknownField:
+def _unknown_field(path: Path, events: Sequence[EventType]) -> InvalidDefinition:
     known = sorted({name for event in events for name in field_names(event.schema)})
-    return UnknownField(
+    return InvalidDefinition(
         f"no event has a field {'.'.join(path)!r}",
         remedy=f"the fields are: {', '.join(known) or 'none'}",
         place=", ".join(event.name for event in events),
+        code="unknown-field",
     )

@@ -48,7 +48,7 @@ class ProjectionGroup:
         most_rows: How many rows a stage of all rows may compute: one that compares no equal columns computes all of
             them whenever one changes. A build or a batch with more is refused.
         horizon: How long a deleted row is known to be deleted: at least an hour, None for ever. A later change that may
-            be of such a row stops the run with OlderThanHorizon.
+            be of such a row stops the run with ProjectionError.
 
     Raises:
         InvalidDefinition: Views use one name for different tables, transactions are in Avro, or the horizon is too

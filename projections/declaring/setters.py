@@ -11,7 +11,7 @@ from eventstore.given_values import require_type
 from eventstore.schema_registry import is_sealed
 from projections.declaring.avro_records import spelled_out
 from projections.declaring.columns import ColumnType, from_avro, from_python
-from projections.errors import InvalidDefinition, UnknownColumn
+from projections.errors import InvalidDefinition
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,9 @@ class Setter:
             if candidate["name"] == name:
                 return candidate["type"]
         known = ", ".join(f["name"] for f in self.event.schema["fields"])
-        raise UnknownColumn(f"event {self.event.name} has no field {name!r}", remedy=f"its fields are: {known}")
+        raise InvalidDefinition(
+            f"event {self.event.name} has no field {name!r}", remedy=f"its fields are: {known}", code="unknown-column"
+        )
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def sql_view(
     Spark plans the query before it first runs. One that a single view cannot keep up to date is cut into stages. A
     stage is a view with ``_rows`` and a number behind the name of this one. The key follows from the plan. Columns of
     the key that the query does not select come behind its own. ``topic``, ``lake``, ``final`` and ``reach`` are as in
-    `view`. Raises InvalidDefinition or UnknownColumn.
+    `view`. Raises InvalidDefinition.
 
     Args:
         tables: The tables and views, by their names in the query.

@@ -14,7 +14,7 @@ from projections.declaring.event_tables import topic_of
 from projections.declaring.setters import Setter, Setters, agreed_type, placeholders, taken_from_personal
 from projections.declaring.tables import EVENT_TIME, Table
 from projections.declaring.timing.promises import Retain
-from projections.errors import InvalidDefinition, UnknownColumn
+from projections.errors import InvalidDefinition
 
 RECORD_TIME = "event_time"  # the column that holds the record's ce_time
 
@@ -136,7 +136,7 @@ class Stream:
             retain: How late an event may be. Rows that no later event can concern are then forgotten.
 
         Raises:
-            InvalidDefinition: The stream cannot work. UnknownColumn: an event lacks a field.
+            InvalidDefinition: The stream cannot work, or an event lacks a field.
             InvalidIdentifier: The source gives no topic.
 
         Examples:
@@ -196,10 +196,11 @@ def _fields(types: Sequence[EventType], chosen: Sequence[str] | None, *, place: 
     known = list(dict.fromkeys(name for names in held.values() for name in names))
     for name in chosen or ():
         if name not in known:
-            raise UnknownColumn(
+            raise InvalidDefinition(
                 f"no event of the stream has a field {name!r}",
                 remedy=f"their fields are: {', '.join(known) or 'none'}",
                 place=place,
+                code="unknown-column",
             )
     selected = known if chosen is None else list(dict.fromkeys(chosen))
     return {c: tuple(Setter(event, c) for event in types if c in held[event.name]) for c in selected}
@@ -212,9 +213,10 @@ def _event_time(time: str | None, types: Sequence[EventType], fields: Mapping[st
     setters = fields.get(time, ())
     lacking = [event.name for event in types if event.name not in {s.event.name for s in setters}]
     if lacking:
-        raise UnknownColumn(
+        raise InvalidDefinition(
             f"event {lacking[0]} has no field {time!r} to be its time",
             remedy="name a datetime field that every event of the stream has, or leave time out: when it was recorded",
+            code="unknown-column",
         )
     kind = setters[0].column_type()
     if setters[0].personal:

@@ -58,7 +58,7 @@ class Table(AnyTable):
     def where(self, condition: Predicate) -> Self:
         """Return the table with only those rows that meet a condition on their columns.
 
-        Views see no other rows. Raises UnknownColumn, or InvalidPredicate for a column that cannot be compared.
+        Views see no other rows. Raises InvalidDefinition, or InvalidPredicate for a column that cannot be compared.
         """
         check_condition(
             condition, self.columns, require=self.require, personal=self.personal, place=f"topic {self.topic}"

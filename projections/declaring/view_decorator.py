@@ -48,7 +48,7 @@ def view(
         final: When rows do not change any more. Each is then given out once.
         reach: How far in time the function looks. Streams with ``retain`` need it if nothing groups by windows.
 
-    Raises InvalidDefinition or UnknownColumn.
+    Raises InvalidDefinition.
 
     Examples:
         >>> @view(key="order_id")

@@ -171,4 +171,4 @@ class LakeTables(Protocol):
         """Those that anything was written to."""
 
     def write(self, path: str, group: str, change: LakeChange) -> None:
-        """Merge the rows whose numbers are above those that the group has written; RunSuperseded for a lost race."""
+        """Merge the rows whose numbers are above those that the group has written; ProjectionError for a lost race."""

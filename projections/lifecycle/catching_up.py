@@ -42,7 +42,7 @@ class CatchUp(Closing):
         return True
 
     def bring_beyond(self, goal: Progress, *, deadline: float = math.inf) -> None:
-        """Apply batches until ``goal`` is reached, the last one up to the ends of the topics; NotCaughtUp."""
+        """Apply batches until ``goal`` is reached, the last one up to the ends of the topics; ProjectionError."""
         if not self._is_at(goal):
             self._open().catch_up(self._relevant(goal), deadline=deadline)
 

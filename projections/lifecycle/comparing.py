@@ -57,7 +57,7 @@ class ViewComparison:
 def diff(environment: Environment, group: ProjectionGroup) -> Mapping[str, ViewComparison]:
     """Compare the generation that is built and does not serve yet with the serving one. The serving runner may go on.
 
-    Raises GenerationMissing, NoServingGeneration, NotComparable or RunAlreadyActive.
+    Raises ProjectionError, NoServingGeneration, NotComparable or RunAlreadyActive.
 
     Returns:
         For each view: `equal`, `serving_rows`, `new_rows`, both digests, and some rows in `differing`.

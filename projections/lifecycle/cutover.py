@@ -26,7 +26,7 @@ _HOLD_SECONDS: Final = 60.0  # the serving run is let go again, and the cut-over
 def cut_over(environment: Environment, group: ProjectionGroup) -> Run:
     """Let the generation that was built by this definition serve. The former one stays for `rollback`.
 
-    A former generation with personal columns is dropped, since no erasure would reach it. Raises GenerationMissing,
+    A former generation with personal columns is dropped, since no erasure would reach it. Raises ProjectionError,
     RunAlreadyActive or ViewInUse.
 
     Examples:

@@ -20,7 +20,7 @@ from eventstore.errors import FactfoldError
 from eventstore.restarts import Outwaiting, Restarts
 from projections.declaring.group import ProjectionGroup
 from projections.environment import Environment
-from projections.errors import RunAlreadyActive, RunnerGaveUp, RunRetired
+from projections.errors import ProjectionError, RunAlreadyActive, RunRetired
 from projections.lifecycle.restarts import passes
 from projections.lifecycle.runner import Runner, RunnerOptions, open_runner
 from projections.spark.live.incremental import BatchReport
@@ -68,7 +68,7 @@ class Follower:
             self.policy,
             what="runner",
             place=f"projection group {self.group.name}",
-            gave_up=RunnerGaveUp,
+            gave_up=ProjectionError,
             passes=self._passes,
             counted_by=self.metrics,
         )
@@ -86,8 +86,8 @@ class Follower:
     def run(self, *, stop: Event) -> None:
         """Apply batches until ``stop`` is set.
 
-        Raises RunnerGaveUp after too many failures in a row. Other errors of ``open_runner`` and of batches are raised
-        at once.
+        Raises ProjectionError after too many failures in a row. Other errors of ``open_runner`` and of batches are
+        raised at once.
         """
         while not stop.is_set():
             with self._outwaiting.over(stop):

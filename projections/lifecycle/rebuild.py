@@ -107,7 +107,7 @@ def rebuild(
     Raises:
         RunAlreadyActive: Another rebuild works on the group.
         DefinitionChanged: Another definition has served under the same version.
-        EndNotKnown: The rebuild would end before what is served.
+        ProjectionError: The rebuild would end before what is served.
 
     Examples:
         >>> rebuild(environment, shop_views).serves

@@ -19,7 +19,7 @@ from eventstore.errors import TopicMissing
 from projections.declaring.checked_finals import has_finals
 from projections.declaring.group import ProjectionGroup
 from projections.environment import Environment
-from projections.errors import NotCaughtUp
+from projections.errors import ProjectionError
 from projections.lifecycle.after_batches import AfterBatch, Due, after_batches
 from projections.lifecycle.forgotten import forgotten_by_serving
 from projections.lifecycle.known_topics import KnownTopics
@@ -232,7 +232,7 @@ class Runner:
     ) -> list[BatchReport]:
         """Apply batches up to offsets, by default the current ends of the topics. Return their reports.
 
-        Raises NotCaughtUp if that takes more than ``deadline`` seconds. Raises RunPaused.
+        Raises ProjectionError if that takes more than ``deadline`` seconds. Raises ProjectionError.
         """
         reports: list[BatchReport] = []
         until, late = time.monotonic() + deadline, Event()
@@ -244,10 +244,11 @@ class Runner:
                 late.set()
 
         if not self.run_to(ends, stop=late, on_look=in_time):
-            raise NotCaughtUp(
+            raise ProjectionError(
                 f"the views did not reach the requested place within {deadline:g} s",
                 remedy="see in the log what the batches wait for. Nothing is lost: try again, or with more memory",
                 place=f"projection group {self._group.name}",
+                code="not-caught-up",
             )
         return reports
 
@@ -260,7 +261,7 @@ class Runner:
     ) -> bool:
         """Apply batches up to offsets, by default the current ends of the topics. Return False if it was stopped.
 
-        ``on_look`` is called with the report of each batch, and with None if nothing is new. Raises RunPaused.
+        ``on_look`` is called with the report of each batch, and with None if nothing is new. Raises ProjectionError.
         """
         goal = ends or self._log.end_offsets(list(self._group.inputs))
         while not (there := reached(self.progress, goal)) and not stop.is_set():
@@ -304,8 +305,8 @@ def open_runner(
 
     Raises:
         RunAlreadyActive: Another runner holds the generation.
-        NoServingGeneration: The group was not built yet. GenerationMissing: there is no such generation.
-        FactfoldError: DefinitionChanged of the group, TopicMissing, TopicMismatch, OffsetsLost or HistoryNotRetained
+        NoServingGeneration: The group was not built yet. ProjectionError: there is no such generation.
+        FactfoldError: DefinitionChanged of the group, TopicMissing, TopicMismatch, OffsetsLost or ProjectionError
             of a topic, KeysMissing of personal columns, InvalidDefinition for topics that the log cannot have.
 
     Examples:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from projections.errors import RunPaused, RunRetired
+from projections.errors import ProjectionError, RunRetired
 from projections.stores.port import REBUILDER
 from projections.stores.runs import SERVING, Run
 
@@ -37,12 +37,13 @@ class Standing:
         return not (state.paused or (state.held and self._is_cut_over()))
 
     def require_unpaused(self) -> None:
-        """Raise RunPaused if the run was paused at the last look: waiting for it would be in vain."""
+        """Raise ProjectionError if the run was paused at the last look: waiting for it would be in vain."""
         if self.paused:
-            raise RunPaused(
+            raise ProjectionError(
                 "the run is paused, and does not catch up",
                 remedy="run factfold projections resume",
                 place=self._run.place,
+                code="run-paused",
             )
 
     def _is_cut_over(self) -> bool:

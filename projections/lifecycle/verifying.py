@@ -8,7 +8,7 @@ from typing import Any
 
 from projections.declaring.group import ERASURES, ProjectionGroup
 from projections.environment import Environment
-from projections.errors import ErasureWaiting
+from projections.errors import ProjectionError
 from projections.logs.offsets import OffsetRange
 from projections.spark.bulk import whole_tables
 from projections.spark.failures import described
@@ -57,7 +57,7 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
     database.
 
     Raises:
-        ErasureWaiting: A person was erased, and the views do not show it yet.
+        ProjectionError: A person was erased, and the views do not show it yet.
         RunAlreadyActive: Another process verifies the group. The errors of `rebuild` are raised too.
 
     Examples:
@@ -89,10 +89,11 @@ def _require_none_waiting(
     if environment.keys is None or not group.personal or all(verdict.equal for verdict in verdicts.values()):
         return
     if environment.keys.erasures() > progress.get(ERASURES, {}).get(0, 0):
-        raise ErasureWaiting(
+        raise ProjectionError(
             "a person was erased, and the views do not show it yet",
             remedy="let the runner catch up, then verify again",
             place=f"projection group {group.name}",
+            code="erasure-waiting",
         )
 
 

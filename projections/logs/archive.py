@@ -66,7 +66,7 @@ class Archive(Protocol):
     """Topics in columns."""
 
     def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
-        """What it holds of each of the topics; one it knows nothing of is left out. ArchiveUnusable."""
+        """What it holds of each of the topics; one it knows nothing of is left out. ProjectionError."""
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, headed: bool = False) -> DataFrame:
         """The records of a range it holds, which is not empty; columns of ``record_schema``."""

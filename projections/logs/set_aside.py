@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from projections.errors import TooManyBadRecords
+from projections.errors import ProjectionError
 from projections.faults import Fault
 
 if TYPE_CHECKING:
@@ -28,11 +28,12 @@ MOST_BAD: Final = 1_000_000
 
 
 def require_bearable(count: int) -> None:
-    """Raise TooManyBadRecords for more bad records, or streams, than are noted."""
+    """Raise ProjectionError for more bad records, or streams, than are noted."""
     if count > MOST_BAD:
-        raise TooManyBadRecords(
+        raise ProjectionError(
             f"more than {MOST_BAD:,} records or streams are bad: that is no exception",
             remedy="leave out bad_records, and the first of them is shown with its cause. Mend what wrote them",
+            code="too-many-bad-records",
         )
 
 

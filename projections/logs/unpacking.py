@@ -39,7 +39,7 @@ def around(offsets: OffsetRange, aside: SetAside) -> list[OffsetRange]:
 
 
 def not_unpacked_in(log: OpenLog, offsets: OffsetRange) -> SetAside:
-    """All records of a range that are in batches which its client cannot unpack; TooManyBadRecords.
+    """All records of a range that are in batches which its client cannot unpack; ProjectionError.
 
     Every partition is read once, in steps, whatever client failed at it before: Spark's does not say where.
     """

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eventstore.errors import TopicMismatch, TopicMissing
+from eventstore.errors import FactfoldError, TopicMismatch, TopicMissing
 from projections.connections import Connections
 from projections.declaring.filled_topics import lakes_of, results_topics, rows_topics, topics_of
 from projections.declaring.group import ProjectionGroup
 from projections.declaring.view_topics import LakeTables, RowProducer, named
-from projections.errors import LakeUnusable
+from projections.errors import ProjectionError
 from projections.stores import final_topics, outbox
 from projections.stores.final_topics import Unsent
 
@@ -96,7 +96,7 @@ def opened_publisher(
 ) -> Iterator[ViewPublisher | None]:
     """The publisher of the topics and Delta tables of a group's views, None for a group without any.
 
-    Raises TopicMismatch, InvalidDefinition for a log without topics, TopicMissing or LakeUnusable where one was lost.
+    Raises TopicMismatch, InvalidDefinition for a log without topics, TopicMissing or ProjectionError for a lost one.
     """
     topics, lakes = list(topics_of(group.all_views)), lakes_of(group.all_views)
     if not topics and not lakes:
@@ -117,7 +117,7 @@ def prepare_topics(environment: Connections, group: ProjectionGroup) -> None:
 
     A missing one that a view has filled is noted: with rows it is filled again by the next cut-over, with final
     results by its publisher. Raises TopicMismatch for a topic of another shape, or with records of others,
-    LakeUnusable for a table with those, InvalidDefinition for one of another view.
+    ProjectionError for a table with those, InvalidDefinition for one of another view.
     """
     views = group.all_views
     specs, lakes = [topic.spec for topic in topics_of(views)], lakes_of(views)
@@ -146,22 +146,24 @@ def _note(
         outbox.note_topics(connection, ids, made=made)
         unfilled = outbox.unfilled(connection, list(ids))
     for place in holding(unfilled):
-        kind = LakeUnusable if "/" in place else TopicMismatch
-        raise kind(
+        raise _error(
+            place,
+            TopicMismatch,
             f"{named(place)} holds records that no view of this database wrote",
-            remedy="delete it, or give the view one of another name: deleted rows would stay in it",
-            place=place,
+            "delete it, or give the view one of another name: deleted rows would stay in it",
         )
 
 
 def _require_whole(lost: Sequence[str]) -> None:
     for place in lost:
-        kind = LakeUnusable if "/" in place else TopicMissing
-        raise kind(
-            f"{named(place)} was deleted, and is not what its view is",
-            remedy="rebuild the group: the cut-over fills it again",
-            place=place,
-        )
+        cause = f"{named(place)} was deleted, and is not what its view is"
+        raise _error(place, TopicMissing, cause, "rebuild the group: the cut-over fills it again")
+
+
+def _error(place: str, of_topics: type[FactfoldError], cause: str, remedy: str) -> FactfoldError:
+    if "/" in place:
+        return ProjectionError(cause, remedy=remedy, place=place, code="lake-unusable")
+    return of_topics(cause, remedy=remedy, place=place)
 
 
 class ResultPublisher:

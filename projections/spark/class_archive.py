@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.errors import ClassArchiveNotMade
+from projections.errors import ProjectionError
 from projections.spark.session import archive_name, class_archives, driver_options, own_session
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def make_class_archive(jars: Sequence[Path], rehearse: Callable[[SparkSession], 
     """Start Spark, let it do what is rehearsed, and keep what it loaded for this environment's next starts.
 
     The process's Spark is stopped for good: nothing else can be done in it. Returns the file, which takes the place of
-    an earlier one at once. Raises ClassArchiveNotMade, SessionInUse.
+    an earlier one at once. Raises ProjectionError.
     """
     folder = class_archives()
     made = folder / f"{os.getpid()}.jsa"
@@ -72,9 +72,10 @@ def _wait_for_the_jvm(made: Path) -> None:
         raise _not_made(f"the JVM ended with {code} and wrote none", made)
 
 
-def _not_made(cause: str, made: Path) -> ClassArchiveNotMade:
-    return ClassArchiveNotMade(
+def _not_made(cause: str, made: Path) -> ProjectionError:
+    return ProjectionError(
         f"the archive of classes cannot be stored: {cause}",
         remedy="run it with 300 MB free, as a user that may write there. Spark starts without it too",
         place=str(made.parent),
+        code="class-archive-not-made",
     )

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from projections.declaring.view_topics import RESET, LakeChange
-from projections.errors import LakeUnusable, RunSuperseded
+from projections.errors import ProjectionError
 from projections.spark.delta_log import DeltaLog, spelled
 from projections.spark.exchange import few_rows
 from projections.spark.failures import described
@@ -44,11 +44,12 @@ class DeltaTables:
 
     @staticmethod
     def of(spark: SparkSession) -> DeltaTables:
-        """The tables that a session reaches; LakeUnusable for one without Delta Lake."""
+        """The tables that a session reaches; ProjectionError for one without Delta Lake."""
         if not has_delta_lake(spark):
-            raise LakeUnusable(
+            raise ProjectionError(
                 "a view fills a Delta table, and this Spark session has no Delta Lake",
                 remedy="give its jars when the session is opened: jars=[*spark_jars(), *delta_jars()]",
+                code="lake-unusable",
             )
         return DeltaTables(spark.newSession())
 
@@ -124,9 +125,10 @@ def _merge(log: DeltaLog, rows: DataFrame, key: Sequence[str]) -> None:
     merge.whenMatched().updateAll().whenNotMatched(f"NOT s.{_DELETED}").insertAll().execute()
 
 
-def _superseded(log: DeltaLog) -> RunSuperseded:
-    return RunSuperseded(
+def _superseded(log: DeltaLog) -> ProjectionError:
+    return ProjectionError(
         "another process writes the same Delta table, and nothing of this write counts",
         remedy="stop one of the two runners, and let nothing else write the table",
         place=log.path,
+        code="run-superseded",
     )

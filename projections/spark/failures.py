@@ -15,13 +15,13 @@ from pyspark.sql import functions as F
 from eventstore.shown_urls import shown_url
 from projections.errors import (
     CodeFailed,
+    InvalidDefinition,
     PatternTooWide,
     ProjectionError,
     RealTimeRefused,
     SparkFailed,
     SparkStopped,
     UndecodableRecord,
-    UnknownColumn,
     UnsupportedValue,
     not_unpacked,
     offsets_lost,
@@ -145,7 +145,12 @@ def _of_spark(message: str, place: str) -> ProjectionError:
         )
     if unknown := _UNKNOWN_COLUMN.search(message):
         known = (unknown.group(2) or "").replace("`", "") or "see the table's declaration"
-        return UnknownColumn(f"there is no column {unknown.group(1)!r}", remedy=f"did you mean: {known}", place=place)
+        return InvalidDefinition(
+            f"there is no column {unknown.group(1)!r}",
+            remedy=f"did you mean: {known}",
+            place=place,
+            code="unknown-column",
+        )
     if absent := _NO_SOURCE.search(message):
         return SparkFailed(
             f"Spark has no jar for {absent[1]!r}",

@@ -55,7 +55,7 @@ class Judge:
 
 
 def no_more_than_bearable(bad: DataFrame) -> pa.Table:
-    """The bad records or streams; TooManyBadRecords."""
+    """The bad records or streams; ProjectionError."""
     rows = bad.limit(set_aside.MOST_BAD + 1).toArrow()
     require_bearable(rows.num_rows)
     return rows

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from projections.errors import SessionInUse, SparkFailed, SparkStopped
+from projections.errors import ProjectionError, SparkFailed, SparkStopped
 from projections.spark.failures import described
 from projections.spark.startup import quiet_start
 
@@ -81,17 +81,19 @@ def _require_java() -> None:
 def own_session(
     jars: Sequence[Path] = (), *, master: str, memory: str, config: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """A session for one purpose, stopped at the end; SessionInUse where the process has one: Spark would join the two.
+    """A session for one purpose, stopped at the end.
 
+    Raises ProjectionError where the process has one: Spark would join the two.
     Joined, this one's master, memory and settings would count for nothing, and both would share the other's slots.
     """
     from pyspark import SparkContext
 
     if SparkContext._active_spark_context is not None:  # noqa: SLF001 - of any thread, unlike getActiveSession
-        raise SessionInUse(
+        raise ProjectionError(
             "this process has a Spark session already, whose settings and slots would be shared",
             remedy="run this in a process of its own, such as factfold branches run, or stop the other session first",
             place=f"master {master}",
+            code="session-in-use",
         )
     session = open_session(jars, master=master, memory=memory, config=config)
     try:

@@ -49,16 +49,12 @@ _WORD: Final = re.compile(r"\w{1,63}")
 _NUMBER: Final = re.compile(r"\d+(\.\d+)?([eE][+-]?\d{1,3})?")
 
 
-class QueryRefused(ProjectionError):
-    """A query is no single SELECT over the views, or its database refuses it."""
-
-
 def query_rows(
     store: TableStore, group: str, generation: int, text: str, *, views: Sequence[str], limit: int = 200
 ) -> ViewRows:
     """Return the first rows of a query over views of a generation; `total` is one more if there are more.
 
-    The text reads masks in place of personal columns. Raises QueryRefused.
+    The text reads masks in place of personal columns. Raises ProjectionError.
     """
     state = store.state(Run(group, generation, ""))
     space = store.dialect.name_space(generation_name(group, generation))
@@ -158,5 +154,7 @@ def _reading(connection: sa.Connection) -> Iterator[None]:
         connection.exec_driver_sql("PRAGMA query_only = OFF")
 
 
-def _refused(cause: str) -> QueryRefused:
-    return QueryRefused(cause, remedy="write one SELECT over the views, with subqueries and common functions")
+def _refused(cause: str) -> ProjectionError:
+    return ProjectionError(
+        cause, remedy="write one SELECT over the views, with subqueries and common functions", code="query-refused"
+    )

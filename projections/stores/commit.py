@@ -23,7 +23,7 @@ def commit_batch(
 ) -> None:
     """Apply everything staged, where newer, and advance the progress from ``start`` to ``end``.
 
-    The caller holds the transaction. Raises RunSuperseded or StagingLost before anything is changed; ``mark`` is what
+    The caller holds the transaction. Raises ProjectionError or StagingLost before anything is changed; ``mark`` is what
     ``staging.begin`` gave.
     """
     dialects.find_by_index(connection)

@@ -18,7 +18,7 @@ from sqlalchemy.pool import QueuePool
 
 from eventstore.delivery.masking import masked_message, without_quoted
 from projections.declaring.columns import ColumnType
-from projections.errors import LoadClosed, TableStoreUnavailable, unsupported_value
+from projections.errors import ProjectionError, TableStoreUnavailable, unsupported_value
 from projections.stores.arrow import Part, arrow_schema
 from projections.stores.loads import LOADS, PARTS
 from projections.stores.runs import Run, superseded
@@ -52,7 +52,7 @@ class PostgresTarget:
     def append(self, data: pa.Table | pa.RecordBatchReader, *, part: Part | None = None) -> int:
         """Append Arrow rows in one transaction and return how many; those of a part that is written are left out.
 
-        Raises LoadClosed if no load waits for the part any more, RunSuperseded if another runner holds the run.
+        Raises ProjectionError if no load waits for the part any more, or another runner holds the run.
         """
         with _session(self.uri) as (connection, cursor):
             if self.run is not None:
@@ -126,9 +126,10 @@ def _is_first(cursor: adbc.Cursor, part: Part, rows: int) -> bool:
         cursor.execute(noted, (part.load, part.number, rows))
         return cursor.fetchone() is not None
     except adbc.IntegrityError as error:
-        raise LoadClosed(
+        raise ProjectionError(
             f"part {part.number} of a load comes after its end",
             remedy="none is needed: the process that started the load has ended, or has started it again",
+            code="load-closed",
         ) from error
 
 

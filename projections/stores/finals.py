@@ -57,7 +57,7 @@ def _is_due(connection: sa.Connection, group: str, view: ViewLayout, final: Fina
 def give_out(connection: sa.Connection, layout: GenerationLayout, run: Run, *, at: int) -> dict[str, int]:
     """Give out what is final at a time, by which all that was in the log is applied; returns how many rows, by view.
 
-    The caller holds the transaction. RunSuperseded.
+    The caller holds the transaction. ProjectionError.
     """
     runs.require_token(connection, run)
     serves = runs.serves(connection, run)

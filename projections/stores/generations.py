@@ -8,14 +8,14 @@ from contextlib import contextmanager
 import stamina
 
 from projections.declaring.group import ProjectionGroup
-from projections.errors import GenerationMissing, RunAlreadyActive
+from projections.errors import ProjectionError, RunAlreadyActive
 from projections.stores.port import REBUILDER, ViewColumns, require_unchanged, runner_of
 from projections.stores.runs import BUILDING, BUILT, RETIRED, SERVING, Run
 from projections.stores.sql import TableStore
 
 
 def newest(store: TableStore, group: ProjectionGroup, status: str, *, remedy: str) -> Run:
-    """The newest generation in a status that was built by the given definition; raises GenerationMissing."""
+    """The newest generation in a status that was built by the given definition; raises ProjectionError."""
     candidates = [state.run for state in store.states(group.name, status)]
     ours = [run for run in candidates if run.fingerprint == group.fingerprint()]
     if not ours:
@@ -67,7 +67,7 @@ def hold(store: TableStore, run: Run) -> Iterator[None]:
 def drop(store: TableStore, group: str, *, generation: int | None = None) -> list[int]:
     """Drop the generations that served once, or the given one, which must not serve; returns their numbers.
 
-    Raises GenerationMissing, and RunAlreadyActive while a rebuild or a runner is at one.
+    Raises ProjectionError, and RunAlreadyActive while a rebuild or a runner is at one.
     """
     with rebuilding(store, group):
         require_known(group, every := store.states(group))
@@ -82,7 +82,7 @@ def drop(store: TableStore, group: str, *, generation: int | None = None) -> lis
 
 
 def require_known(group: str, states: Sequence[object]) -> None:
-    """Raise GenerationMissing where there is nothing of a group."""
+    """Raise ProjectionError where there is nothing of a group."""
     if not states:
         raise _missing(group, f"there is no projection group {group!r} here", "factfold projections list names them")
 
@@ -103,5 +103,5 @@ def _listed(runs: list[Run]) -> str:
     return ", ".join(f"generation {run.generation}, version {run.version}" for run in runs)
 
 
-def _missing(group: str, cause: str, remedy: str) -> GenerationMissing:
-    return GenerationMissing(cause, remedy=remedy, place=group)
+def _missing(group: str, cause: str, remedy: str) -> ProjectionError:
+    return ProjectionError(cause, remedy=remedy, place=group, code="generation-missing")

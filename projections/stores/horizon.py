@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from eventstore.backends.sql.ways import upsert
 from projections.declaring.tables import BELOW_STREAMED
-from projections.errors import OlderThanHorizon
+from projections.errors import ProjectionError
 from projections.stores.layout import AT, GenerationLayout, HorizonLayout, TableLayout
 
 
@@ -67,7 +67,7 @@ def let_go(connection: sa.Connection, layout: GenerationLayout, *, before: int, 
 
 
 def require_newer(connection: sa.Connection, layout: TableLayout) -> None:
-    """Raise OlderThanHorizon for a staged change that may be of a removed row."""
+    """Raise ProjectionError for a staged change that may be of a removed row."""
     if layout.horizon is None or not layout.table.sent_again:
         return
     passed = _passed(connection, layout.horizon)
@@ -83,12 +83,13 @@ def require_newer(connection: sa.Connection, layout: TableLayout) -> None:
         raise older_than_horizon(layout.table.topic, key=tuple(row))
 
 
-def older_than_horizon(topic: str, *, key: tuple[Any, ...]) -> OlderThanHorizon:
+def older_than_horizon(topic: str, *, key: tuple[Any, ...]) -> ProjectionError:
     """A change of a row that the state does not have, from before deletions of which nothing is known any more."""
-    return OlderThanHorizon(
+    return ProjectionError(
         "a change came that is older than forgotten deletions, and it may repeat a change of one of them",
         remedy="rebuild, once the source has caught up: the log knows. A longer horizon= lets such changes come",
         place=f"topic {topic}, key {', '.join(map(str, key))}",
+        code="older-than-horizon",
     )
 
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from eventstore.backends.sql.engines import engine_for
 from eventstore.backends.sql.postgres_ways import POOLED
 from eventstore.delivery.masking import masked_message
-from projections.errors import RightMissing, TableStoreUnavailable, ViewInUse, unsupported_value
+from projections.errors import ProjectionError, TableStoreUnavailable, ViewInUse, unsupported_value
 from projections.stores import dialects
 from projections.stores.copying import PostgresTarget, disconnect
 from projections.stores.dialects import POSTGRES
@@ -179,10 +179,11 @@ class PostgresTableStore(TableStore):
                 remedy = "drop what depends on the view, rebuild, and make it again"
                 raise ViewInUse(cause, remedy=remedy, place=self.place) from error
             if state == _NO_RIGHT:
-                raise RightMissing(
+                raise ProjectionError(
                     f"the role of the views may not do this: {cause}",
                     remedy="grant it CREATE on the database, and on the schema the views are shown in",
                     place=self.place,
+                    code="right-missing",
                 ) from error
             if isinstance(error, sa.exc.DataError):
                 raise unsupported_value(

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from eventstore.backends.sql.ways import upsert
 from projections.declaring.tables import EVENT_TIME
-from projections.errors import CodeFailed, RowsForgotten
+from projections.errors import CodeFailed, ProjectionError
 from projections.faults import FORGOTTEN, TOO_LATE
 from projections.stores.layout import GenerationLayout, RetainedLayout, TableLayout, ViewLayout
 from projections.stores.times import as_stored, moment_of
@@ -114,7 +114,7 @@ def leave_out_of_copies(connection: sa.Connection, layout: GenerationLayout, vie
 def leave_out(connection: sa.Connection, layout: GenerationLayout, tables: TableLayout) -> bool:
     """Drop the staged rows that came too late, or from before the floor; returns whether any records did.
 
-    RowsForgotten: a deletion cannot take back what a forgotten row has become.
+    ProjectionError: a deletion cannot take back what a forgotten row has become.
     """
     if "_late" not in tables.staged.c:
         return False
@@ -138,12 +138,13 @@ def _require_none_deleted(connection: sa.Connection, tables: TableLayout) -> Non
         raise rows_forgotten(tables.table.topic, key=row[0])
 
 
-def rows_forgotten(topic: str, *, key: object) -> RowsForgotten:
+def rows_forgotten(topic: str, *, key: object) -> ProjectionError:
     """An event was deleted, and its row may be one that is forgotten."""
-    return RowsForgotten(
+    return ProjectionError(
         "a stream of events was deleted, and rows of it may be forgotten: their results cannot be taken back",
         remedy="rebuild the projection. Leave out retain= for events that are deleted often",
         place=f"topic {topic}, key {key}",
+        code="rows-forgotten",
     )
 
 

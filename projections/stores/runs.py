@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from projections.errors import NoServingGeneration, RunSuperseded
+from projections.errors import NoServingGeneration, ProjectionError
 from projections.logs.offsets import filled
 from projections.stores.runs_table import runs_table
 
@@ -154,7 +154,7 @@ def set_held(connection: sa.Connection, run: Run, *, held: bool) -> None:
 
 
 def set_built(connection: sa.Connection, run: Run, built: Mapping[str, Any]) -> None:
-    """Note what of a generation is complete, in the transaction that completes it; RunSuperseded."""
+    """Note what of a generation is complete, in the transaction that completes it; ProjectionError."""
     require_token(connection, run)
     _update(connection, run, built=dict(built), updated_at=sa.func.now())
 
@@ -179,26 +179,27 @@ def read_progress(connection: sa.Connection, run: Run) -> Progress:
 
 
 def require_token(connection: sa.Connection, run: Run) -> None:
-    """Raise RunSuperseded unless our token is still on the run; it cannot be claimed before the transaction ends."""
+    """Raise ProjectionError unless our token is still on the run; it cannot be claimed before the transaction ends."""
     runs = runs_table(connection)
     query = sa.select(runs.c.token).where(*_is(runs, run)).with_for_update(read=True)
     if connection.scalar(query) != run.token:
         raise superseded(run)
 
 
-def superseded(run: Run) -> RunSuperseded:
+def superseded(run: Run) -> ProjectionError:
     """The error of a writer whose run another runner has moved on."""
-    return RunSuperseded(
+    return ProjectionError(
         "another runner has moved this run on, and nothing of this batch was written",
         remedy="stop one of the two runners",
         place=run.place,
+        code="run-superseded",
     )
 
 
 def advance(connection: sa.Connection, run: Run, start: Progress, end: Progress) -> None:
     """Lock the progress row, require our token and our start, and set the end.
 
-    Raises RunSuperseded if either differs: then another runner has applied this range.
+    Raises ProjectionError if either differs: then another runner has applied this range.
     """
     runs = runs_table(connection)
     query = sa.select(runs.c.token, runs.c.progress).where(*_is(runs, run)).with_for_update()

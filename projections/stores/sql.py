@@ -18,7 +18,7 @@ import stamina
 
 from eventstore.shown_urls import shown_url
 from projections.declaring.group import ProjectionGroup
-from projections.errors import GenerationMissing, InvalidDefinition, KeyNotUnique, ViewInUse
+from projections.errors import InvalidDefinition, KeyNotUnique, ProjectionError, ViewInUse
 from projections.planning.planner import plan
 from projections.stores import finals, horizon, retained, runs
 from projections.stores.arrow import Target
@@ -66,7 +66,7 @@ class TableStore(ABC):
 
     @abstractmethod
     def check_master(self, master: str) -> None:
-        """Refuse a Spark whose executors could not reach the store; raises UnsupportedMaster."""
+        """Refuse a Spark whose executors could not reach the store; raises ProjectionError."""
 
     @abstractmethod
     def exclusive(self, group: str, *, role: str) -> contextlib.AbstractContextManager[None]:
@@ -127,7 +127,7 @@ class TableStore(ABC):
 
     @contextlib.contextmanager
     def staging(self, run: Run) -> Iterator[sa.Connection]:
-        """A transaction over the working tables of a run we still hold, else RunSuperseded.
+        """A transaction over the working tables of a run we still hold, else ProjectionError.
 
         Their loss in a crash of the server is noticed by the mark of the batch, so the disk need not be waited for.
         """
@@ -176,7 +176,7 @@ class TableStore(ABC):
         progress: Progress | None = None,
         status: str | None = None,
     ) -> None:
-        """Note what has become of a run we hold, all of it at once; RunSuperseded."""
+        """Note what has become of a run we hold, all of it at once; ProjectionError."""
         with self.transaction() as connection:
             self.note(connection, run, built=built, progress=progress, status=status)
 
@@ -397,13 +397,14 @@ class TableStore(ABC):
     def generation(
         self, group: ProjectionGroup, number: int, view_columns: ViewColumns
     ) -> tuple[Run, GenerationLayout]:
-        """A generation of the group's present definition; raises GenerationMissing or DefinitionChanged."""
+        """A generation of the group's present definition; raises ProjectionError or DefinitionChanged."""
         state = self.state(Run(group.name, number, ""))
         if state is None:
-            raise GenerationMissing(
+            raise ProjectionError(
                 f"projection group {group.name!r} has no generation {number}",
                 remedy="list the generations: factfold projections status",
                 place=group.name,
+                code="generation-missing",
             )
         return self._unchanged(group, state, view_columns)
 
@@ -414,7 +415,7 @@ class TableStore(ABC):
         return state.run, self.layout(group, state.run, view_columns)
 
     def serve(self, group: ProjectionGroup, run: Run, layout: GenerationLayout, progress: Progress) -> None:
-        """Let a generation serve that is built up to ``progress``; raises RunSuperseded where it is behind."""
+        """Let a generation serve that is built up to ``progress``; raises ProjectionError where it is behind."""
         self.record(run, progress=progress)
         if not self.switch(group, run, layout):
             raise superseded(run)

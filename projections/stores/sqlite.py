@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from eventstore.backends.sql.engines import engine_for
 from eventstore.delivery.masking import masked_message
 from eventstore.locks import is_locked, locked
-from projections.errors import TableStoreUnavailable, UnsupportedMaster
+from projections.errors import ProjectionError, TableStoreUnavailable
 from projections.stores.dialects import SQLITE
 from projections.stores.embedded_rows import LOCK_SECONDS, SqliteTarget, unavailable
 from projections.stores.layout import GenerationLayout, ViewLayout, generation_name
@@ -142,10 +142,11 @@ class SqliteTableStore(TableStore):
     def check_master(self, master: str) -> None:
         """Only this machine's processes may open the file, and none twice for one task: masters as local[*]."""
         if not re.fullmatch(r"local(\[[\d*]+\])?", master):
-            raise UnsupportedMaster(
+            raise ProjectionError(
                 f"views in SQLite cannot be updated by a Spark at {master}",
                 remedy="use local[*], or keep the views in PostgreSQL",
                 place=self.path,
+                code="unsupported-master",
             )
 
     def _begin_staging(self, connection: sa.Connection) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from projections.errors import ProjectionError
 from projections.stores import asked_rows
-from projections.stores.asked_rows import QueryRefused, query_rows
+from projections.stores.asked_rows import query_rows
 from tests.conformance.ticket_batches import one_ticket
+from tests.errors import raises
 from tests.rows import each_row
 
 pytestmark = pytest.mark.both_databases
@@ -63,7 +65,7 @@ def test_rows_are_bounded_and_say_that_there_are_more(ask):
     'select "ticket id" from ticket_names', "select '\\' from ticket_names", "select /* */ * from ticket_names, events",
 ])  # fmt: skip
 def test_everything_else_is_refused_with_a_remedy(ask, text):
-    with pytest.raises(QueryRefused) as refused:
+    with raises(ProjectionError, code="query-refused") as refused:
         ask(text)
     assert refused.value.remedy
     assert ask("select count(*) from ticket_names").rows == [(1,)]
@@ -79,7 +81,7 @@ def test_a_query_ends_after_its_time(ask, monkeypatch):
     monkeypatch.setattr(asked_rows, "_SECONDS", 0.3)
     numbers = "(select 1 union all select 2 union all select 3 union all select 4)"
     crossed = ", ".join(f"{numbers} n{number}" for number in range(20))
-    with pytest.raises(QueryRefused, match=r"interrupted|statement timeout"):
+    with raises(ProjectionError, code="query-refused", match=r"interrupted|statement timeout"):
         ask(f"select count(*) from {crossed}")
 
 

@@ -32,7 +32,7 @@ from projections import (
     view,
     windowed,
 )
-from projections.errors import RowsForgotten
+from projections.errors import ProjectionError
 from projections.lifecycle import after_batches
 from projections.spark.exchange import fetched
 from projections.spark.session import small_batch_session
@@ -40,6 +40,7 @@ from projections.spark.views.view_functions import view_columns
 from projections.stores import finals
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.window_views import in_order
+from tests.errors import raises
 
 
 class Search(Aggregate):
@@ -337,7 +338,7 @@ def test_a_deletion_stops_the_run_and_a_rebuild_goes_on(shop):
     shop.search()
     shop.catch_up()
     shop.delete(1)
-    with pytest.raises(RowsForgotten):
+    with raises(ProjectionError, code="rows-forgotten"):
         shop.catch_up()
     shop.stop()
     rebuild(shop.environment, shop.group)

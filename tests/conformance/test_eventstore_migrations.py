@@ -21,7 +21,8 @@ from eventstore import ANY, Aggregate, SqlEventStore, event
 from eventstore.backends.sql import migrating
 from eventstore.backends.sql.migrating import NEWEST, migrate
 from eventstore.backends.sql.models import MIGRATIONS
-from eventstore.errors import StoreNewer, StoreNotPrepared
+from eventstore.errors import StoreNotPrepared
+from tests.errors import raises
 
 pytestmark = pytest.mark.both_databases
 
@@ -156,7 +157,7 @@ def test_a_store_of_a_newer_release_is_refused(store, url):
     store.engine.dispose()
     execute(url, f"update {MIGRATIONS} set version_num = '9999';")
     for ask in (store.create_tables, store.migration_sql):
-        with pytest.raises(StoreNewer, match="at version 9999, this release knows"):
+        with raises(StoreNotPrepared, code="store-newer", match="at version 9999, this release knows"):
             ask()
 
 

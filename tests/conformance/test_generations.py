@@ -11,11 +11,10 @@ import sqlalchemy as sa
 from projections import ProjectionGroup, diff
 from projections.errors import (
     DefinitionChanged,
-    GenerationMissing,
     NotComparable,
+    ProjectionError,
     RunAlreadyActive,
     RunRetired,
-    RunSuperseded,
 )
 from projections.lifecycle.standing import Standing
 from projections.stores import comparison, runs
@@ -24,6 +23,7 @@ from projections.stores.port import REBUILDER, runner_of
 from projections.stores.runs import BUILT, RETIRED, SERVING
 from projections.stores.runs_table import create_runs_table, runs_table
 from tests.conformance.ticket_batches import COLUMNS, GROUP, rows, served, ticket_names
+from tests.errors import raises
 
 pytestmark = pytest.mark.postgres_in_faults
 
@@ -99,7 +99,7 @@ def test_a_topic_that_was_made_anew_does_not_keep_a_generation_from_serving(stor
 def test_who_has_lost_the_generation_cannot_let_it_serve(store):
     run, layout = built(store, "new")
     store.claim(run)
-    with pytest.raises(RunSuperseded):
+    with raises(ProjectionError, code="run-superseded"):
         store.switch(GROUP, run, layout)
     assert statuses(store) == {1: BUILT}
 
@@ -116,10 +116,12 @@ def test_a_retired_generation_serves_again_and_the_views_follow(store):
 
 def test_a_generation_of_another_definition_is_not_taken_for_ours(store):
     built(store, "old")
-    with pytest.raises(GenerationMissing, match=r"built by another one \(generation 1, version 1\)") as caught:
+    with raises(
+        ProjectionError, code="generation-missing", match=r"built by another one \(generation 1, version 1\)"
+    ) as caught:
         newest(store, NEWER, BUILT, remedy="build it")
     assert caught.value.remedy == "build it"
-    with pytest.raises(GenerationMissing):
+    with raises(ProjectionError, code="generation-missing"):
         store.generation(GROUP, 9, COLUMNS)
     with pytest.raises(DefinitionChanged):
         store.generation(NEWER, 1, COLUMNS)
@@ -154,7 +156,7 @@ def test_retired_generations_are_dropped_and_others_are_not(store):
         drop(store, "tickets")
     with store.exclusive("tickets", role=REBUILDER), pytest.raises(RunAlreadyActive):
         drop(store, "tickets")
-    with pytest.raises(GenerationMissing, match="no generation 2 that does not serve"):
+    with raises(ProjectionError, code="generation-missing", match="no generation 2 that does not serve"):
         drop(store, "tickets", generation=2)
     assert drop(store, "tickets") == [1]
     assert drop(store, "tickets", generation=3) == [3]

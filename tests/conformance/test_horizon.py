@@ -14,7 +14,7 @@ from factfold.cli.entry import application
 from projections import Environment, ProjectionGroup, open_runner, rebuild, verify
 from projections.declaring.columns import ColumnType
 from projections.declaring.tables import BELOW_STREAMED
-from projections.errors import InvalidDefinition, OlderThanHorizon, RunSuperseded
+from projections.errors import InvalidDefinition, ProjectionError
 from projections.lifecycle.after_batches import Horizon
 from projections.lifecycle.metrics import RunMetrics
 from projections.spark.session import small_batch_session
@@ -27,6 +27,7 @@ from tests.conformance.join_views import NAMED, SQL, customers, full_join, left_
 from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.sold_views import BUYER, PARTS
 from tests.conformance.test_joins import customer, order
+from tests.errors import raises
 
 pytestmark = pytest.mark.postgres_in_faults
 
@@ -114,7 +115,7 @@ def test_views_stay_right_through_random_histories_whose_deleted_rows_go_at_once
 def test_a_repeated_change_of_a_row_that_is_gone_is_told_and_changes_nothing(shop):
     position = deleted_and_gone(shop)
     shop.changes.put(orders, order(0), at=position)
-    with pytest.raises(OlderThanHorizon, match="older than forgotten deletions") as told:
+    with raises(ProjectionError, code="older-than-horizon", match="older than forgotten deletions") as told:
         shop.batches.catch_up()
     assert told.value.place == f"topic {orders.topic}, key 0"
     assert shop.state("orders") == {}
@@ -127,7 +128,7 @@ def test_a_snapshot_from_before_the_deletion_is_told_and_a_later_one_brings_its_
     shop.batches.catch_up()
     assert shop.state("orders") == {5: False}
     shop.changes.put(orders, order(0), at=position - BELOW_STREAMED)
-    with pytest.raises(OlderThanHorizon):
+    with raises(ProjectionError, code="older-than-horizon"):
         shop.batches.catch_up()
 
 
@@ -221,7 +222,7 @@ def test_a_full_step_is_followed_by_others_at_once(shop, monkeypatch):
 
 def test_nobody_else_lets_go_of_a_run_s_rows(shop):
     shop.store.claim(shop.run)
-    with pytest.raises(RunSuperseded):
+    with raises(ProjectionError, code="run-superseded"):
         shop.let_go()
 
 

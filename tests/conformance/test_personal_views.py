@@ -23,12 +23,13 @@ from eventstore import ANY, MasterKeys, Settings, SqlEventStore, SqlKeyStore
 from eventstore.errors import InvalidSeal, KeysMissing
 from eventstore.relay import Relay
 from projections import Environment, ProjectionGroup, open_runner, rebuild, verify
-from projections.errors import ErasureWaiting
+from projections.errors import ProjectionError
 from projections.spark import exchange
 from projections.spark.session import small_batch_session
 from projections.spark.views.disclosing import Disclosure
 from projections.stores import staging
 from tests.conformance.guests import Booking, Guest, GuestHistory, expected_views, guest_group
+from tests.errors import raises
 from tests.tiers import first_of
 
 MASTER = MasterKeys({"one": os.urandom(32)})
@@ -216,7 +217,7 @@ def test_an_erasure_between_opening_and_commit_is_seen_by_the_next_batch(followe
 def test_verify_says_that_an_erasure_waits(followed):
     road, runner = followed
     road.store.erase("2")
-    with pytest.raises(ErasureWaiting, match="do not show it yet"):
+    with raises(ProjectionError, code="erasure-waiting", match="do not show it yet"):
         verify(road.environment, road.group)
     caught_up(road, runner)
     assert all(verdict.equal for verdict in verify(road.environment, road.group).values())

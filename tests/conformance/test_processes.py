@@ -17,7 +17,7 @@ from eventstore.aggregates.dispatcher import Dispatcher
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import ProcessRows
 from eventstore.errors import InvalidEventData, WrongExpectedVersion
-from eventstore.processes.errors import ProcessError, ProcessUnknown, ProcessVersionMissing, StepFailed
+from eventstore.processes.errors import ProcessError, ProcessVersionMissing, StepFailed
 from eventstore.scheduling import Schedule
 from tests.conformance.process_shop import (
     NOON,
@@ -33,6 +33,7 @@ from tests.conformance.process_shop import (
     Reminder,
     Shop,
 )
+from tests.errors import raises
 from tests.unit.eventstore.fulfilment import Fulfilment, Item, Order
 from tests.waiting import wait_until
 
@@ -301,9 +302,9 @@ def test_an_instance_whose_code_is_gone_says_so_and_loses_nothing(shops):
 
 
 def test_what_is_not_there_is_said_so(shop):
-    with pytest.raises(ProcessUnknown, match="there is no fulfilment 'o9'"):
+    with raises(ProcessError, code="process-unknown", match="there is no fulfilment 'o9'"):
         shop.processes.show("fulfilment", "o9")
-    with pytest.raises(ProcessUnknown, match="there is no fulfilment 'o9'"):
+    with raises(ProcessError, code="process-unknown", match="there is no fulfilment 'o9'"):
         shop.processes.retry("fulfilment", "o9")
     shop.place("o1")
     shop.deliver()

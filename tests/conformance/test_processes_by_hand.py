@@ -10,11 +10,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from eventstore import Aggregate, SqlEventStore, command, event
-from eventstore.errors import HandlerHung, InvalidEventData, InvalidIdentifier
+from eventstore.errors import InvalidEventData, InvalidIdentifier, SubscriptionError
 from eventstore.processes import Process, reacts, starts, times_out
-from eventstore.processes.errors import ProcessError, ProcessUnknown, StepFailed, TooManySteps
+from eventstore.processes.errors import ProcessError, ProcessStuck, StepFailed
 from eventstore.scheduling import Schedule
 from tests.conformance.process_shop import NOON, Exploding, Former, NewerAlone, Shop, explode
+from tests.errors import raises
 from tests.unit.eventstore.fulfilment import Fulfilment, Item, Order, Payment
 
 pytestmark = pytest.mark.postgres_in_faults
@@ -113,7 +114,7 @@ def test_a_wrong_name_of_a_process_or_an_instance_is_refused(shops):
         for act in [processes.show, processes.steps, processes.retry, processes.cancel, processes.migrate]:
             with pytest.raises(InvalidIdentifier):
                 act(*wrong)
-    with pytest.raises(ProcessUnknown, match="no process 'other' was given") as raised:
+    with raises(ProcessError, code="process-unknown", match="no process 'other' was given") as raised:
         processes._kind("other")
     assert raised.value.remedy == "give its class: Processes(store, [Shipping]), or module:Shipping to a command"
 
@@ -226,7 +227,7 @@ def test_a_process_in_a_circle_can_be_cancelled(shops):
     shop.place("o4")
     with pytest.raises(StepFailed) as failed:
         shop.deliver()
-    assert isinstance(failed.value.cause, TooManySteps)
+    assert (type(failed.value.cause), failed.value.cause.code) == (ProcessStuck, "too-many-steps")
     assert shop.processes.cancel("circle", "tea").status == "compensated"
 
 
@@ -276,7 +277,9 @@ def test_a_command_that_hangs_is_named_and_holds_up_no_other(shop):
     schedule.at(NOON - timedelta(minutes=9)).send("o1", Parcel.dispatch)
     schedule.at(NOON).send("o2", Order.ship, carrier="Post")
     worker = shop.worker(commands=[Parcel, Order], timeout=0.5)
-    with pytest.raises(HandlerHung, match=r"a handler of parcel\.dispatch for parcel-o1 did not return"):
+    with raises(
+        SubscriptionError, code="handler-hung", match=r"a handler of parcel\.dispatch for parcel-o1 did not return"
+    ):
         worker.run(stop=threading.Event())
     Parcel.asleep.set()
     shop.worker(commands=[Order]).drain()

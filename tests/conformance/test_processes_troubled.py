@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import Command, Dispatcher, Result, Send
-from eventstore.errors import HandlerHung
+from eventstore.errors import SubscriptionError
 from eventstore.processes.errors import StepFailed
 from eventstore.processes.running import open_process
 from eventstore.scheduling import Schedule
@@ -23,6 +23,7 @@ from tests.conformance.process_shop import (
     Reminder,
     explode,
 )
+from tests.errors import raises
 from tests.unit.eventstore.fulfilment import Fulfilment, Order
 
 pytestmark = pytest.mark.postgres_in_faults
@@ -172,7 +173,7 @@ def test_a_handler_that_hangs_is_cut_off_named_and_holds_up_nobody(shops):
     shop.pass_time(hours=1)
     worker = shop.worker(timeout=0.5)
     try:
-        with pytest.raises(HandlerHung, match="a handler of reminder-o2 did not return within"):
+        with raises(SubscriptionError, code="handler-hung", match="a handler of reminder-o2 did not return within"):
             worker.run(stop=threading.Event())
     finally:
         Reminder.hangs.set()

@@ -11,11 +11,12 @@ from eventstore import Aggregate, event
 from projections import ProjectionGroup, Reach, Retain, Stream, sql_view, tumbling, windowed
 from projections.declaring.columns import ColumnType
 from projections.declaring.tables import EVENT_TIME
-from projections.errors import CodeFailed, RowsForgotten
+from projections.errors import CodeFailed, ProjectionError
 from projections.planning.planner import plan
 from projections.stores import retained
 from projections.stores.affected import find_affected
 from projections.stores.differences import stage_difference
+from tests.errors import raises
 
 pytestmark = pytest.mark.postgres_in_faults
 
@@ -156,7 +157,7 @@ def test_a_deletion_stops_the_run_once_rows_are_forgotten_unless_it_is_known(gen
     with generation.store.transaction() as connection:
         retained.leave_out(connection, generation.layout, tables)  # nothing is forgotten yet
     generation.forget(120)
-    with pytest.raises(RowsForgotten) as caught, generation.store.transaction() as connection:
+    with raises(ProjectionError, code="rows-forgotten") as caught, generation.store.transaction() as connection:
         retained.leave_out(connection, generation.layout, tables)
     assert caught.value.place == "topic reading, key r2@0"
     assert "rebuild" in caught.value.remedy

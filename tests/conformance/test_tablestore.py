@@ -22,12 +22,11 @@ from projections.errors import (
     InvalidDefinition,
     KeyNotUnique,
     NoServingGeneration,
+    ProjectionError,
     RunAlreadyActive,
-    RunSuperseded,
     StagingLost,
     TableStoreUnavailable,
     UndecodableRecord,
-    UnsupportedMaster,
     UnsupportedValue,
 )
 from projections.stores.arrow import arrow_schema
@@ -47,6 +46,7 @@ from tests.conformance.ticket_batches import (
     stage_ticket,
     ticket_names,
 )
+from tests.errors import raises
 
 pytestmark = pytest.mark.both_databases
 
@@ -246,9 +246,9 @@ def test_a_batch_of_a_superseded_runner_or_without_its_mark_writes_nothing(store
     with store.transaction() as connection, pytest.raises(StagingLost):
         commit_batch(connection, layout, run, start={"ticket": {0: 0}}, end={"ticket": {0: 1}}, mark="another")
     store.claim(run)
-    with pytest.raises(RunSuperseded), store.staging(run):
+    with raises(ProjectionError, code="run-superseded"), store.staging(run):
         pass
-    with store.transaction() as connection, pytest.raises(RunSuperseded):
+    with store.transaction() as connection, raises(ProjectionError, code="run-superseded"):
         commit_batch(connection, layout, run, start={"ticket": {0: 0}}, end={"ticket": {0: 1}}, mark="")
 
 
@@ -404,7 +404,7 @@ def test_a_name_that_was_taken_while_a_generation_was_built_keeps_it_from_servin
     "master", ["spark://there:7077", "yarn", "local-cluster[2,1,1024]", "local[2,4]", "k8s://there"]
 )
 def test_a_spark_on_other_machines_is_refused(sqlite_store, master):
-    with pytest.raises(UnsupportedMaster, match=r"cannot be updated by a Spark at"):
+    with raises(ProjectionError, code="unsupported-master", match=r"cannot be updated by a Spark at"):
         sqlite_store.check_master(master)
     sqlite_store.check_master("local[*]")
 

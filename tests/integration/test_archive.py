@@ -17,13 +17,14 @@ from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.topic_settings import limit_retention
 from eventstore.topics import TopicRecord, event_topic
 from projections import Archiver, rebuild, release_topic, rollback, verify
-from projections.errors import ArchiveDiffers, ArchiveMoved, ArchiveUnusable, OffsetsLost
+from projections.errors import OffsetsLost, ProjectionError
 from projections.logs.offsets import OffsetRange
 from projections.spark import exchange
 from projections.spark.archive import archiver as archiving
 from projections.spark.archive.delta_archive import DeltaArchive, archived_log
 from projections.spark.archive.table import TopicTable
 from projections.spark.reading.kafka_source import KafkaLog
+from tests.errors import raises
 from tests.integration.log_writer import LogWriter
 from tests.integration.ticket_history import TicketHistory, assert_views_as_expected
 from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
@@ -169,7 +170,7 @@ def test_of_two_archivers_at_once_the_one_that_commits_last_keeps_nothing(archiv
             archiver.append(events.name)
 
     monkeypatch.setattr(archiving, "require_retained", other_one_commits_first)
-    with pytest.raises(ArchiveMoved, match="it committed first"):
+    with raises(ProjectionError, code="archive-moved", match="it committed first"):
         archiver.append(events.name)
     assert_archived_exactly(archive, events)
 
@@ -192,7 +193,7 @@ def test_an_archiver_that_saves_its_offsets_before_its_rows_is_caught(archiver, 
         with pytest.raises(KeyboardInterrupt):
             archiver.append(events.name)
     assert archiver.append(events.name) is None
-    with pytest.raises(ArchiveDiffers, match="60 records of the topic are not in its archive"):
+    with raises(ProjectionError, code="archive-differs", match="60 records of the topic are not in its archive"):
         release_topic(settings, archiver.log, archive, events.name, retention=timedelta(days=30))
 
 
@@ -209,7 +210,7 @@ def test_what_went_before_it_was_archived_is_told_and_never_passed_over(archiver
         Archiver(archiver.log, left).append(events.name)
     Archiver(archiver.log, left, incomplete=True).catch_up([events.name])
     assert_archived_exactly(left, events)
-    with pytest.raises(ArchiveDiffers, match="does not reach back to the topic's first record"):
+    with raises(ProjectionError, code="archive-differs", match="does not reach back to the topic's first record"):
         release_topic(settings, archiver.log, left, events.name, retention=timedelta(days=30))
 
 
@@ -247,7 +248,7 @@ def test_a_released_topic_keeps_its_compaction_and_is_still_the_one_that_is_want
     archiver.catch_up([events.name])
     events.send_in_transactions(6)
     release = partial(release_topic, settings, archiver.log, archive, events.name, retention=timedelta(hours=36))
-    with pytest.raises(ArchiveDiffers, match=r"\d+ offsets of the topic are not archived yet"):
+    with raises(ProjectionError, code="archive-differs", match=r"\d+ offsets of the topic are not archived yet"):
         release(patience=timedelta(seconds=0))
     archiver.catch_up([events.name])
     verdict, given = release()
@@ -261,14 +262,14 @@ def test_a_folder_that_others_may_enter_and_a_session_without_delta_are_refused(
     assert (tmp_path / "archive").stat().st_mode & 0o777 == 0o700
     open_to_all = tmp_path / "open"
     open_to_all.mkdir(mode=0o755)
-    with pytest.raises(ArchiveUnusable, match="can be entered by others"):
+    with raises(ProjectionError, code="archive-unusable", match="can be entered by others"):
         DeltaArchive.open(archive.spark, open_to_all)
 
     class WithoutDelta:
         class conf:
             get = staticmethod(lambda name, default: default)
 
-    with pytest.raises(ArchiveUnusable, match="has no Delta Lake"):
+    with raises(ProjectionError, code="archive-unusable", match="has no Delta Lake"):
         DeltaArchive.open(WithoutDelta(), tmp_path / "archive")
 
 

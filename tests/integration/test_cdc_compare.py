@@ -14,10 +14,11 @@ import sqlalchemy as sa
 
 from cdc import ConnectClient, apply_connector
 from cdc.comparing.report import ComparisonProgress
-from cdc.errors import StateBehind
+from cdc.errors import ConnectorTimeout
 from cdc.source.signals import Signals
 from eventstore.settings import Settings
 from projections import Environment, Table, rebuild
+from tests.errors import raises
 from tests.integration.compared import Shop, group_of, opened_views, repairable_source
 from tests.integration.conftest import Captured
 from tests.integration.following import followed
@@ -192,7 +193,11 @@ def test_a_rebuild_from_the_corrected_topics_gives_what_was_repaired(shop: Shop)
 def test_a_state_whose_runner_stands_still_is_said_to_be_behind(shop: Shop) -> None:
     shop.environment.store.set_paused(shop.group.name, paused=True)
     shop.database.run("UPDATE by_hand SET name = 'unseen'")
-    with pytest.raises(StateBehind, match=r"did not come to the end of its topic in 3 s\n.*factfold projections run"):
+    with raises(
+        ConnectorTimeout,
+        code="state-behind",
+        match=r"did not come to the end of its topic in 3 s\n.*factfold projections run",
+    ):
         shop.compare(tables=["public.by_hand"], patience=3.0)
     shop.environment.store.set_paused(shop.group.name, paused=False)
     assert shop.compare(tables=["public.by_hand"])[0].equal

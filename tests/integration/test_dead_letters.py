@@ -10,7 +10,7 @@ from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters import by_cause
 from eventstore.deadletters import topic as topic_letters
 from eventstore.deadletters.roads import Chosen, to_group, to_topic
-from eventstore.errors import LetterMissing, ProducerFenced, ReplayRefused
+from eventstore.errors import NotFound, ProducerFenced, ReplayRefused
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.kafka.admin import OffsetReader, ensure_topics, quiet
@@ -19,6 +19,7 @@ from eventstore.kafka.producer import OutgoingRecord, Publisher, RecordProducer
 from eventstore.topics import branch_topic, dead_letter_topic, event_topic
 from projections import branches, field
 from projections import letters as letters_of
+from tests.errors import raises
 from tests.integration.delivering import booking, deliver
 from tests.integration.log_writer import LogWriter
 from tests.ledger import Payment, amounts
@@ -168,7 +169,7 @@ def test_a_compacted_topic_and_a_group_that_reads_nothing_are_refused(settings, 
         to_topic(settings, compacted, Chosen([], edited=True), group="views")
     with pytest.raises(ReplayRefused, match="group 'typo' has no place"):
         to_group(settings, payments.name, "typo")
-    with pytest.raises(LetterMissing, match="no dead-letter topic"):
+    with raises(NotFound, code="letter-missing", match="no dead-letter topic"):
         letters_of(settings, payments.name, group="typo")
 
 

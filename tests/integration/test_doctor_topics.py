@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 from cdc import OutboxSource, Severity, diagnose_connector, prepare_topics
 from cdc.operating.topics import require_own_topics
 from eventstore import Settings, SqlEventStore
-from eventstore.errors import ForeignRecord, TopicNotRelayed
+from eventstore.errors import ForeignRecord, RelayError
 from eventstore.kafka.admin import end_offsets, ensure_topics
 from eventstore.relay import Relay
 from eventstore.topics import branch_topic
 from factfold.cli.entry import application
 from tests.crates import crate_store, fill, topic_of
+from tests.errors import raises
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_a_topic_that_another_service_has_filled_is_found_by_both_doctors_and_re
     with pytest.raises(ForeignRecord, match="no event of this store"):
         prepare_topics(settings, stores=[taken])
     assert prepare_topics(settings, stores=[store]) == []
-    with pytest.raises(TopicNotRelayed, match="no event of this store"):
+    with raises(RelayError, code="topic-not-relayed", match="no event of this store"):
         Relay(taken, settings).run(stop=threading.Event(), once=True)
     outbox = OutboxSource(
         name="taken", topic_prefix="taken", host="h", port=1, database="d", user="u", password="${env:PASSWORD}"

@@ -15,13 +15,14 @@ import pytest
 from typer.testing import CliRunner
 
 from eventstore import ANY, Metadata, SqlEventStore
-from eventstore.errors import EventsNotFound
+from eventstore.errors import NotFound
 from eventstore.inspection.entries import Entry
 from eventstore.inspection.selection import Selection
 from eventstore.inspection.store_log import StoreLog
 from eventstore.inspection.tracing import trace
 from eventstore.kafka.entries import TopicLog
 from factfold.cli.entry import application
+from tests.errors import raises
 from tests.integration.payments_topic import PaymentsTopic
 from tests.ledger import Payment
 
@@ -83,7 +84,7 @@ def test_a_record_is_found_by_its_place_and_an_event_by_its_id(payments: Payment
     assert found is not None
     assert found.place == f"{payments.name}[2]@0"
     for partition, offset in ((2, 1), (9, 0)):
-        with pytest.raises(EventsNotFound, match="holds no record"):
+        with raises(NotFound, code="events-not-found", match="holds no record"):
             log.at(partition, offset)
     assert log.find(UUID(int=0)) is None
 

@@ -12,8 +12,9 @@ from typer.testing import CliRunner, Result
 
 from eventstore import ANY, Aggregate, SqlEventStore, Subscriber, event, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.errors import StoreRestored
+from eventstore.errors import StoreNotPrepared
 from factfold.cli.entry import application
+from tests.errors import raises
 
 AHEAD = 5_000_000_000
 
@@ -113,7 +114,7 @@ def test_an_outbox_that_is_being_read_is_not_updated_unasked(restored: SqlEventS
     with restored.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("select pg_create_logical_replication_slot(:slot, 'pgoutput')"), {"slot": slot})
         try:
-            with pytest.raises(StoreRestored, match="'renumber_test' would publish this as updates"):
+            with raises(StoreNotPrepared, code="store-restored", match="'renumber_test' would publish this as updates"):
                 restored.renumber()
             assert restored.ahead_of_cluster()
             assert restored.renumber(published=True)

@@ -15,8 +15,9 @@ from sqlalchemy import Engine, create_engine, make_url, text
 from eventstore import ANY, NO_STREAM, Aggregate, NewEvent, SqlEventStore, event
 from eventstore.backends.sql.migrating import NEWEST, migrate
 from eventstore.backends.sql.models import MIGRATIONS
-from eventstore.errors import StoreNewer, StoreNotPrepared
+from eventstore.errors import StoreNotPrepared
 from eventstore.snapshots import AggregateSnapshot
+from tests.errors import raises
 
 
 class Note(Aggregate):
@@ -106,7 +107,7 @@ def test_migrations_of_one_store_leave_the_other_alone(url: str, engine: Engine)
     run(url, f"update a.{MIGRATIONS} set version_num = '9999'")
     other.create_tables()
     assert other.version().is_current
-    with pytest.raises(StoreNewer, match="9999"):
+    with raises(StoreNotPrepared, code="store-newer", match="9999"):
         one.create_tables()
 
 

@@ -13,11 +13,12 @@ import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, view
 from projections.declaring.columns import ColumnType
-from projections.errors import LoadClosed, RunSuperseded, TableStoreUnavailable
+from projections.errors import ProjectionError, TableStoreUnavailable
 from projections.stores import copying, dialects
 from projections.stores.arrow import Part
 from projections.stores.loads import LOADS, PARTS, close_loads_of
 from projections.stores.postgres import PostgresTableStore
+from tests.errors import raises
 
 ROWS = pa.table({"id": pa.array(range(1_000), pa.int64())})
 TABLE = sa.Table("loaded", sa.MetaData(schema="public"), sa.Column("id", sa.BigInteger))
@@ -100,7 +101,7 @@ def test_a_task_that_outlives_its_load_takes_its_rows_back(store):
             late = pool.submit(target.append, slowly(begun, go), part=Part(load, 0))
             assert begun.wait(30)
         go.set()
-        with pytest.raises(LoadClosed, match="comes after its end"):
+        with raises(ProjectionError, code="load-closed", match="comes after its end"):
             late.result(30)
     assert found(store) == []
     with store.looking() as connection:
@@ -134,7 +135,7 @@ def write_late(store, run):
         go.set()
         assert slow.result(30) == 1_000
         theirs = claim.result(30)
-    with pytest.raises(RunSuperseded):
+    with raises(ProjectionError, code="run-superseded"):
         target.append(ROWS)
     assert len(found(store)) == 1_000
     assert store.target(TABLE, theirs).append(ROWS) == 1_000
@@ -174,6 +175,6 @@ def test_a_task_of_a_killed_driver_writes_nothing_into_what_was_emptied_since(st
         target.append(ROWS, part=Part(load, 0))
         with store.transaction() as connection:
             dialects.empty(connection, [TABLE])
-        with pytest.raises(LoadClosed, match="comes after its end"):
+        with raises(ProjectionError, code="load-closed", match="comes after its end"):
             target.append(ROWS, part=Part(load, 1))
     assert found(store) == []

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 
 from cdc import apply_connector
 from projections import ProjectionGroup, Table, open_runner, rebuild
-from projections.errors import HistoryNotRetained
+from projections.errors import ProjectionError
 from projections.stores import facts
+from tests.errors import raises
 from tests.integration.log_writer import LogWriter
 from tests.integration.payments import CUSTOMERS, Payment, micros, moment, received, risk_view
 
@@ -77,10 +78,10 @@ def test_versions_of_a_compacted_topic_are_refused(road):
     env, writer = road
     compacted = LogWriter(env.log.settings, Payment, CUSTOMERS).changes_topics["customers"]
     group = risk_group(writer, customers_topic=compacted)
-    with pytest.raises(HistoryNotRetained, match=r"cleanup\.policy=compact") as caught:
+    with raises(ProjectionError, code="history-not-retained", match=r"cleanup\.policy=compact") as caught:
         rebuild(env, group)
     assert "PostgresSource(history=" in caught.value.remedy
-    with pytest.raises(HistoryNotRetained), open_runner(env, group):
+    with raises(ProjectionError, code="history-not-retained"), open_runner(env, group):
         pass
 
 

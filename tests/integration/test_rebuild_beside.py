@@ -15,14 +15,15 @@ from factfold.cli.entry import application
 from projections import Environment, cut_over, diff, open_runner, rebuild, rollback, verify
 from projections.errors import (
     DefinitionChanged,
-    GenerationMissing,
     KeyNotUnique,
+    ProjectionError,
 )
 from projections.lifecycle import building
 from projections.spark.live.incremental import LiveBatches
 from projections.spark.views.view_functions import view_columns
 from projections.stores import dialects
 from projections.stores.generations import drop
+from tests.errors import raises
 from tests.integration import rebuild_watching
 from tests.integration.log_writer import LogWriter
 from tests.integration.rebuild_watching import Killed, growing_group, killed_at, opened, rows_of
@@ -110,7 +111,7 @@ def test_a_changed_view_is_built_beside_compared_switched_to_and_taken_back(env,
     with pytest.raises(DefinitionChanged, match="is not the one"):
         rebuild(env, changed)
     second = growing_group(writer, version=2, columns=("ticket_id", "hours"))
-    with pytest.raises(GenerationMissing):
+    with raises(ProjectionError, code="generation-missing"):
         cut_over(env, second)
     assert not rebuild(env, second, cut_over=False).serves
     with env.store.transaction() as connection:

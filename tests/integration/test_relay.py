@@ -16,11 +16,10 @@ from eventstore.backends.sql.outbox import BEFORE_ALL, Outbox
 from eventstore.errors import (
     BrokerRefused,
     BrokerUnreachable,
-    OutboxConnectorFound,
     ProducerFenced,
-    StoreRestored,
+    RelayError,
+    StoreNotPrepared,
     StoreUnavailable,
-    TopicNotRelayed,
 )
 from eventstore.kafka import tails
 from eventstore.kafka.admin import end_offsets, ensure_topics
@@ -33,6 +32,7 @@ from eventstore.settings import Settings
 from eventstore.topics import event_topic
 from sample_app.background import Background
 from tests.crates import Crate, crate_store, faults, fill, topic_of
+from tests.errors import raises
 from tests.waiting import wait_until
 
 CUT = (
@@ -144,7 +144,7 @@ def test_records_hidden_behind_somebody_elses_transaction_are_not_sent_again(sto
         ours.send(outbox.page(BEFORE_ALL)[10:])
         ours.commit()
     monkeypatch.setattr(tails, "PATIENCE_SECONDS", 1)
-    with pytest.raises(TopicNotRelayed, match="another producer's transaction stays open"):
+    with raises(RelayError, code="topic-not-relayed", match="another producer's transaction stays open"):
         relay_once()
     other.close()
     assert relay_once().events == 0
@@ -205,17 +205,17 @@ def test_a_topic_that_ends_with_somebody_elses_record_is_refused(store, settings
     relay_once()
     strange = OutgoingRecord(topic=topic_of(store), key=b"strange", value=b"1", headers=headers, partition=0)
     RecordProducer(settings).send([strange])
-    with pytest.raises(TopicNotRelayed, match=cause) as refused:
+    with raises(RelayError, code="topic-not-relayed", match=cause) as refused:
         relay_once()
     assert f"{topic_of(store)}[0]@" in refused.value.place
-    with pytest.raises(TopicNotRelayed):
+    with raises(RelayError, code="topic-not-relayed"):
         relay_status(store, settings)
 
 
 def test_an_event_whose_topic_is_no_categorys_is_refused(store, relay_once):
     fill(store, 1)
     execute(store, "UPDATE events SET topic = 'elsewhere'")
-    with pytest.raises(TopicNotRelayed, match="'crate-1@0' goes to elsewhere"):
+    with raises(RelayError, code="topic-not-relayed", match="'crate-1@0' goes to elsewhere"):
         relay_once()
 
 
@@ -224,7 +224,7 @@ def test_a_store_that_a_connector_publishes_is_refused_unless_its_slot_is_anothe
     assert relay_once().schemas == 0  # nobody reads the publication
     execute(store, "SELECT pg_create_logical_replication_slot('relay_test_slot', 'pgoutput')")
     try:
-        with pytest.raises(OutboxConnectorFound, match=r"'everything'.*'relay_test_slot'") as refused:
+        with raises(RelayError, code="outbox-connector-found", match=r"'everything'.*'relay_test_slot'") as refused:
             relay_once()
         assert "pg_drop_replication_slot('relay_test_slot')" in refused.value.remedy
         knowing = Relay(store, settings, ignored_slots=["relay_test_slot"])
@@ -236,7 +236,7 @@ def test_a_store_that_a_connector_publishes_is_refused_unless_its_slot_is_anothe
 def test_a_restored_store_is_refused_until_it_is_renumbered(store, relay_once):
     fill(store, 1)
     execute(store, "UPDATE events SET order_xid = order_xid + 1000000000")
-    with pytest.raises(StoreRestored, match="restored from another cluster"):
+    with raises(StoreNotPrepared, code="store-restored", match="restored from another cluster"):
         relay_once()
     execute(store, "UPDATE events SET order_xid = 1")
     assert relay_once().events == 1
@@ -364,6 +364,6 @@ def test_a_topic_that_has_deleted_all_it_had_is_not_published_again(store, setti
     for answer in admin.delete_records([TopicPartition(topic, p, end) for p, end in ends.items() if end]).values():
         answer.result(10)
     fill(store, 1)
-    with pytest.raises(TopicNotRelayed, match=r"every record of .* was deleted"):
+    with raises(RelayError, code="topic-not-relayed", match=r"every record of .* was deleted"):
         relay_once()
     assert end_offsets(settings, [topic])[topic] == ends

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from eventstore import ANY, SqlEventStore
-from eventstore.errors import TopicNotRelayed
+from eventstore.errors import RelayError
 from eventstore.kafka.consumer import read_range
 from eventstore.relay import Relay
 from eventstore.settings import Settings
 from eventstore.topics import DELETED_TYPE, TopicRecord, message_key, partition_of
 from tests.crates import Crate, crate_store, topic_of
+from tests.errors import raises
 
 GONE, KEPT = "crate-gone", "crate-kept"
 
@@ -68,5 +69,5 @@ def test_without_the_places_of_deleted_events_the_end_of_the_topic_would_not_be_
     store.delete_stream(GONE, expected=1)
     with store.engine.begin() as connection:
         connection.exec_driver_sql("delete from deleted_events")
-    with pytest.raises(TopicNotRelayed):
+    with raises(RelayError, code="topic-not-relayed"):
         relay_once()

@@ -11,13 +11,14 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from cdc import apply_connector, prepare_topics
 from eventstore import ANY, RegistrySettings, SqlEventStore, open_subscriber, subscription
-from eventstore.errors import SchemaConflict
+from eventstore.errors import SchemaError
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import schema_id_of
 from eventstore.kafka import ConfluentRegistry
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.schemas import TopicSchemas, read_schemas
 from eventstore.schema_registry import RegisteredSchema
+from tests.errors import raises
 from tests.integration.delivering import deliver
 from tests.integration.registered import Crate, CrateToday
 
@@ -109,10 +110,10 @@ def test_an_id_that_two_registries_gave_is_refused_by_readers_of_the_schemas_top
     send(settings, topic, RegisteredSchema(1, first.name, first.schema, "http://one"))
     schemas = TopicSchemas(settings, topic=topic)
     send(settings, topic, RegisteredSchema(1, second.name, second.schema, "http://two"))
-    with pytest.raises(SchemaConflict, match="http://one had the id before http://two"):
+    with raises(SchemaError, code="schema-conflict", match="http://one had the id before http://two"):
         schemas.refresh()
     schemas.close()
-    with pytest.raises(SchemaConflict):
+    with raises(SchemaError, code="schema-conflict"):
         read_schemas(settings, topic=topic)
 
 

@@ -15,16 +15,16 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
 import sqlalchemy as sa
 from confluent_kafka import Producer
 
 from eventstore import RecordedEvent, Settings, Subscriber, open_subscriber, run_subscription, subscription
-from eventstore.errors import GroupActive, GroupUnknown
+from eventstore.errors import KafkaError
 from eventstore.kafka.admin import end_offsets
 from eventstore.kafka.groups import group_lag, group_offsets, require_group, reset_group
 from eventstore.metrics import SubscriptionMetrics
 from tests.commands import factfold
+from tests.errors import raises
 from tests.integration.delivering import booking, deliver, noting, running
 from tests.integration.payments_topic import PaymentsTopic
 from tests.ledger import Payment, amounts
@@ -215,7 +215,7 @@ def test_a_group_is_moved_while_it_is_empty_and_only_then(settings, payments, en
     payments.receive(range(4), partition=0)
     with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
         deliver(subscriber, records=4)
-        with pytest.raises(GroupActive, match="1 members"):
+        with raises(KafkaError, code="group-active", match="1 members"):
             reset_group(settings, payments.name, group="books", to="beginning")
     reset_group(settings, payments.name, group="books", to={0: 2})
     with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
@@ -236,7 +236,7 @@ def test_groups_are_listed_with_their_lag_and_an_unknown_one_is_an_error(setting
     assert 0 < behind.records < 6
     assert found["seconds"] > 0
     mistyped = f"{group}s"
-    with pytest.raises(GroupUnknown) as unknown:
+    with raises(KafkaError, code="group-unknown") as unknown:
         require_group(settings, mistyped)
     assert (repr(mistyped) in unknown.value.message, repr(group) in unknown.value.remedy) == (True, True)
 

@@ -10,7 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from eventstore import open_async_subscriber, subscription
-from eventstore.errors import HandlerHung
+from eventstore.errors import SubscriptionError
+from tests.errors import raises
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.async_handlers import (
     booking,
@@ -81,7 +82,7 @@ async def test_a_handler_that_hangs_in_the_database_loses_its_transaction(engine
 
     batch = arrivals(1, 2, 3)
     try:
-        with pytest.raises(HandlerHung):
+        with raises(SubscriptionError, code="handler-hung"):
             await deliver(subscription("payments", group="books", timeout=0.2)(hang), MemorySource(batch), looped())
         wait_until(lambda: at_work_in(engine) == 0, what="the end of the transaction")
         assert (await deliver(booking(), MemorySource(batch), looped())).handled == 3

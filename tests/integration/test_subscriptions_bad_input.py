@@ -17,8 +17,8 @@ from eventstore import Subscriber, open_subscriber, subscription
 from eventstore.errors import (
     BrokerRefused,
     BrokerUnreachable,
-    HandlerHung,
     OffsetsExpired,
+    SubscriptionError,
     TopicMissing,
 )
 from eventstore.inbox import Inbox
@@ -26,6 +26,7 @@ from eventstore.kafka.admin import quiet
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.groups import reset_group
 from eventstore.kafka.source import KafkaSource
+from tests.errors import raises
 from tests.integration.delivering import booking, deliver, noting
 from tests.ledger import LEDGER, Payment, amounts
 from tests.waiting import wait_until
@@ -120,7 +121,10 @@ def test_a_handler_stuck_in_the_database_is_cut_off_too(settings, payments, engi
 
     payments.receive([1])
     declared = subscription(payments.name, group="books", timeout=0.3)(stuck)
-    with open_subscriber(declared, settings=settings, engine=engine) as subscriber, pytest.raises(HandlerHung):
+    with (
+        open_subscriber(declared, settings=settings, engine=engine) as subscriber,
+        raises(SubscriptionError, code="handler-hung"),
+    ):
         deliver(subscriber, records=1)
     wait_until(lambda: not any(thread.name == "handler of books" for thread in threading.enumerate()))
 

@@ -8,8 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from projections import rebuild
-from projections.errors import RightMissing, TableStoreUnavailable
+from projections.errors import ProjectionError, TableStoreUnavailable
 from projections.stores.postgres import PostgresTableStore
+from tests.errors import raises
 from tests.integration.log_writer import LogWriter
 from tests.integration.rebuild_watching import growing_group, opened
 from tests.integration.tickets import Ticket
@@ -45,14 +46,14 @@ def test_a_right_that_the_role_of_the_views_lacks_is_told_and_with_it_the_views_
 ):
     url, grant, name = granted
     writer = LogWriter(settings, Ticket)
-    with pytest.raises(RightMissing, match="permission denied") as caught:
+    with raises(ProjectionError, code="right-missing", match="permission denied") as caught:
         environment(PostgresTableStore(url))
     assert "CREATE on the database" in caught.value.remedy
     assert "sentinel" not in str(caught.value)
     grant(f"DATABASE {name}")
     env = environment(PostgresTableStore(url))
     writer.send(opened(writer, 0, 3))
-    with pytest.raises(RightMissing, match="permission denied for schema public"):
+    with raises(ProjectionError, code="right-missing", match="permission denied for schema public"):
         rebuild(env, growing_group(writer))
     grant("SCHEMA public")
     assert rebuild(env, growing_group(writer)).rows["ticket_rows"] == 3

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from eventstore.event_types import event_type_of
 from projections import ProjectionGroup, Stream, Table, join_versions, view
-from projections.errors import InvalidDefinition, UndecodableRecord, UnknownColumn
+from projections.errors import InvalidDefinition, UndecodableRecord
 from projections.spark.bulk import WholeTables
 from projections.spark.failures import described
 from projections.spark.kinds import Reduction, kind_of
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.view_functions import view_columns
+from tests.errors import raises
 from tests.integration.payments import CUSTOMERS, Payment, entries_of, micros, moment, received, risk_view
 from tests.reference import valid_at, versions_per_key
 from tests.rows import each_row
@@ -241,29 +242,29 @@ def test_as_of_finds_reference_and_time_through_a_function_s_own_columns(small):
 
 
 @each_row(
-    ("function", "kind", "words"),
+    ("function", "code", "words"),
     [
-        (lambda p, v: join_versions(p, v, on="customer"), UnknownColumn, "on 'customer', which is no column"),
-        (lambda p, v: join_versions(p, v, on="amount"), InvalidDefinition, "not by their key and time"),
-        (lambda p, v: join_versions(p, v, on="customer_id", how="right"), InvalidDefinition, "cannot join 'right'"),
-        (lambda p, v: join_versions(p, v, on="customer_id", take=["score"]), UnknownColumn, "has no column 'score'"),
+        (lambda p, v: join_versions(p, v, on="customer"), "unknown-column", "on 'customer', which is no column"),
+        (lambda p, v: join_versions(p, v, on="amount"), "invalid-definition", "not by their key and time"),
+        (lambda p, v: join_versions(p, v, on="customer_id", how="right"), "invalid-definition", "cannot join 'right'"),
+        (lambda p, v: join_versions(p, v, on="customer_id", take=["score"]), "unknown-column", "has no column 'score'"),
         (lambda p, v: join_versions(p.withColumnRenamed("amount", "note"), v, on="customer_id"),
-         InvalidDefinition, "two columns 'note'"),
+         "invalid-definition", "two columns 'note'"),
         (lambda p, v: join_versions(p.drop("paid_at"), v, on="customer_id"),
-         InvalidDefinition, "without an event time"),
+         "invalid-definition", "without an event time"),
         (lambda p, v: join_versions(p, v.select("id", "note"), on="customer_id"),
-         InvalidDefinition, "without versions"),
-        (lambda p, v: join_versions(v, p, on="id"), InvalidDefinition, "without versions"),
-        (lambda p, v: p.join(v, p.customer_id == v.id), InvalidDefinition, "not by their key and time"),
+         "invalid-definition", "without versions"),
+        (lambda p, v: join_versions(v, p, on="id"), "invalid-definition", "without versions"),
+        (lambda p, v: p.join(v, p.customer_id == v.id), "invalid-definition", "not by their key and time"),
     ],
 )  # fmt: skip
-def test_an_as_of_join_that_cannot_be_is_refused_when_it_is_planned(small, function, kind, words):
+def test_an_as_of_join_that_cannot_be_is_refused_when_it_is_planned(small, function, code, words):
     def risk(payments, customer_versions):
         return function(payments, customer_versions)
 
-    with pytest.raises(kind) as caught:
+    with raises(InvalidDefinition, code=code) as caught:
         planned(small, risk)
-    assert type(caught.value) is kind
+    assert type(caught.value) is InvalidDefinition
     assert words in caught.value.message
     assert caught.value.remedy
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from pyspark.sql import functions as F
 
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, rollback, view
-from projections.errors import InvalidDefinition, LakeUnusable, RunSuperseded
+from projections.errors import InvalidDefinition, ProjectionError
 from projections.spark.delta_tables import DeltaTables
 from projections.spark.exchange import fetched, few_rows
 from projections.spark.nesting import opened_up
@@ -21,6 +21,7 @@ from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.join_views import customers
+from tests.errors import raises
 
 ORDERS = sa.Table(
     "orders", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("buyer", sa.BigInteger),
@@ -172,7 +173,7 @@ def test_a_table_that_was_lost_is_filled_by_the_next_cut_over_and_one_of_others_
     shop.follow()
     shutil.rmtree(shop.lake)
     shop.environment.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # as a process that starts later
-    with pytest.raises(LakeUnusable, match="was deleted"):
+    with raises(ProjectionError, code="lake-unusable", match="was deleted"):
         shop.follow()
     shop.group = group_of(shop.lake, version=2)
     rebuild(shop.environment, shop.group)
@@ -205,13 +206,13 @@ def test_a_table_of_another_database_is_refused(shop, tmp_path):
     with closing(SqliteTableStore(tmp_path / "other.db")) as store:
         store.prepare()
         other = Environment(shop.environment.spark, shop.environment.small, store, shop.log)
-        with pytest.raises(LakeUnusable, match="no view of this database wrote"):
+        with raises(ProjectionError, code="lake-unusable", match="no view of this database wrote"):
             rebuild(other, shop.group)
 
 
 def test_a_lost_race_is_told(shop, monkeypatch):
     monkeypatch.setattr(DeltaTables, "_commit", raised_by_delta)
-    with pytest.raises(RunSuperseded, match="another process writes the same Delta table"):
+    with raises(ProjectionError, code="run-superseded", match="another process writes the same Delta table"):
         shop.follow()
 
 

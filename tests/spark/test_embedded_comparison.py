@@ -13,12 +13,13 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from cdc import UtcDateTime, capture_table, compare_embedded, compare_tables
-from cdc.errors import InvalidConnector, SourceNotReady, StateBehind
+from cdc.errors import ConnectorTimeout, InvalidConnector, SourceNotReady
 from eventstore import Settings
 from factfold.cli.cdc import compare as command_line
 from projections import ComparedGroup, Environment, ProjectionGroup, Table, rebuild, view
 from projections.spark.reading.store_source import StoreLog
 from projections.stores.sqlite import SqliteTableStore
+from tests.errors import raises
 from tests.integration.following import followed
 from tests.unit.cdc.declared import postgres
 
@@ -190,7 +191,11 @@ def test_what_went_wrong_unseen_is_found_and_repaired(desk):
 def test_a_change_that_is_not_applied_yet_is_no_difference(desk):
     engine, environment = desk
     run(engine, f"UPDATE typed SET text = 'later' WHERE id = '{uuid.UUID(int=4).hex}'")
-    with pytest.raises(StateBehind, match=r"changes of table 'typed' were not applied in 0.3 s\n.*projections run"):
+    with raises(
+        ConnectorTimeout,
+        code="state-behind",
+        match=r"changes of table 'typed' were not applied in 0.3 s\n.*projections run",
+    ):
         compared(engine, patience=0.3)
     with followed(environment, GROUP):
         assert compared(engine).equal

@@ -9,13 +9,14 @@ import pytest
 from pyspark.errors import ArithmeticException
 from pyspark.sql import functions as F
 
-from projections.errors import SessionInUse
+from projections.errors import ProjectionError
 from projections.spark.session import own_session
+from tests.errors import raises
 from tests.rows import each_row
 
 
 def test_a_session_of_its_own_is_refused_where_the_process_has_one_and_leaves_that_alone(spark):
-    with pytest.raises(SessionInUse) as caught, own_session(master="local[3]", memory="1g"):
+    with raises(ProjectionError, code="session-in-use") as caught, own_session(master="local[3]", memory="1g"):
         pass
     assert "a process of its own" in caught.value.remedy
     assert spark.range(3).count() == 3
@@ -28,13 +29,13 @@ def test_it_is_refused_in_another_thread_too(spark):
         try:
             with own_session(master="local[3]", memory="1g"):
                 pass
-        except SessionInUse as error:
-            refused.append(error)
+        except ProjectionError as error:
+            refused.append(error.code)
 
     thread = threading.Thread(target=attempt)
     thread.start()
     thread.join()
-    assert refused
+    assert refused == ["session-in-use"]
     assert spark.range(3).count() == 3
 
 

@@ -8,12 +8,13 @@ import pytest
 import sqlalchemy as sa
 
 from projections import Environment, ProjectionGroup, Table, cut_over, open_runner, rebuild, verify, view
-from projections.errors import OffsetsLost, RunAlreadyActive, RunPaused
+from projections.errors import OffsetsLost, ProjectionError, RunAlreadyActive
 from projections.stores.generations import pause, resume
 from projections.stores.port import VERIFIER
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog
+from tests.errors import raises
 
 RATES = sa.Table("rates", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("rate", sa.Double))
 rates = Table.from_changelog(RATES, topic="shop.public.rates")
@@ -117,7 +118,7 @@ def test_a_paused_runner_holds_its_run_and_goes_on_once_it_may(environment):
         ChangeWriter(environment.log).put(rates, {"id": 2, "rate": 0.5})
         pause(environment.store, GROUP.name)
         assert runner.run_once() is None
-        with pytest.raises(RunPaused, match="the run is paused"):
+        with raises(ProjectionError, code="run-paused", match="the run is paused"):
             runner.catch_up()
         with pytest.raises(RunAlreadyActive), open_runner(environment, GROUP):
             pass

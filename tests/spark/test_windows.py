@@ -19,8 +19,9 @@ from projections import ProjectionGroup, Table, view
 from projections.declaring.timing.lengths import DAY, Length
 from projections.declaring.timing.windowed import windowed
 from projections.declaring.timing.windows import Grid, cumulative, hopping, session, tumbling
-from projections.errors import InvalidDefinition, UnknownColumn
+from projections.errors import InvalidDefinition
 from projections.spark.views.view_functions import view_columns
+from tests.errors import raises
 from tests.rows import each_row
 
 VISITS = sa.Table(
@@ -264,7 +265,7 @@ def test_a_session_of_each_row_of_a_table_is_known_by_the_key_of_the_row(small):
     ],
 )
 def test_what_cannot_be_a_window_is_refused_when_it_is_declared(declare, words):
-    with pytest.raises((InvalidDefinition, UnknownColumn)) as caught:
+    with pytest.raises(InvalidDefinition) as caught:
         declare()
     assert words in caught.value.message
     assert caught.value.remedy
@@ -282,5 +283,5 @@ def test_what_the_columns_show_is_refused_when_the_view_is_planned(small):
     one = windowed("one", visits, tumbling("1 day"), on="at")
     with pytest.raises(InvalidDefinition, match="the rows have a column 'window_start' already"):
         planned(small, windowed("two", one, tumbling("1 hour"), on="at"))
-    with pytest.raises(UnknownColumn, match="the rows have no column 'noon'"):
+    with raises(InvalidDefinition, code="unknown-column", match="the rows have no column 'noon'"):
         planned(small, windowed("two", one, tumbling("1 hour"), on="noon", named="hour"))

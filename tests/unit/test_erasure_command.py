@@ -15,7 +15,7 @@ from typer.testing import Result
 from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, event
 from eventstore.backends.memory import MemoryKeys
 from eventstore.backends.sql.database import Database
-from eventstore.errors import DeclarationError, KeysMissing, SubjectUnknown
+from eventstore.errors import DeclarationError, KeysMissing, NotFound
 from tests.commands import factfold
 
 KEY = os.urandom(32)
@@ -75,7 +75,7 @@ def test_the_key_store_is_named(elsewhere: SqlEventStore, url: str) -> None:
 
 def test_a_mistyped_subject_is_an_error(elsewhere: SqlEventStore, url: str) -> None:
     done = run("erase", "11", "--store-url", url, "--yes", "--key-store", named("vault"))
-    assert (done.exit_code, type(done.exception)) == (1, SubjectUnknown)
+    assert (done.exit_code, type(done.exception), done.exception.code) == (1, NotFound, "subject-unknown")
     assert "'11'" in str(done.exception)
 
 

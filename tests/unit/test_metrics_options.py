@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from docs.commands_page import commands
+from eventstore.errors import FactfoldError
 from eventstore.metrics import serve_metrics
 from eventstore.metrics.families import RunnerMetrics
-from eventstore.metrics.serving import MetricsPortTaken
 from factfold.cli.running import Served
 from tests.commands import program
+from tests.errors import raises
 
 RUN_FOR_LONG = {
     "archive run", "branches run", "cdc supervise", "processes run", "projections run", "relay run",
@@ -49,5 +50,5 @@ def test_without_a_port_nothing_is_made():
 
 def test_a_port_that_is_taken_ends_the_command():
     with serve_metrics(RunnerMetrics("test", "t"), port=0) as port:
-        with pytest.raises(MetricsPortTaken), Served(port).metrics(lambda: RunnerMetrics("test", "t")):
+        with raises(FactfoldError, code="port-taken"), Served(port).metrics(lambda: RunnerMetrics("test", "t")):
             pass

@@ -15,8 +15,9 @@ import yaml
 from typer.testing import Result
 
 import cdc
+from eventstore.errors import InvalidArgument
 from factfold import scaffolding as factfold_scaffolding
-from factfold.scaffolding import ProjectRefused, create_project, write_docker
+from factfold.scaffolding import create_project, write_docker
 from factfold.settings_file import use_settings_file
 from tests.commands import factfold, program
 from tests.unit.test_names_of_settings import READ
@@ -83,7 +84,7 @@ def test_the_images_are_those_of_the_repository_and_come_alone_without_a_service
 
 
 def test_images_of_no_service_are_refused_before_a_file_is_written(folder: Path) -> None:
-    with pytest.raises(ProjectRefused, match="'my-shop' is not a name"):
+    with pytest.raises(InvalidArgument, match="'my-shop' is not a name"):
         write_docker(folder, service="my-shop")
     assert list(folder.iterdir()) == []
 
@@ -218,7 +219,7 @@ def test_json_lists_the_written_files(folder: Path) -> None:
     ],
 )
 def test_a_name_that_cannot_be_a_package_is_refused(folder: Path, name: str, cause: str) -> None:
-    with pytest.raises(ProjectRefused) as refused:
+    with pytest.raises(InvalidArgument) as refused:
         create_project(name, parent=folder)
     assert refused.value.message == cause
     assert list(folder.iterdir()) == []
@@ -227,7 +228,7 @@ def test_a_name_that_cannot_be_a_package_is_refused(folder: Path, name: str, cau
 def test_an_existing_folder_is_refused_and_left_as_it_is(folder: Path) -> None:
     (folder / "shop").mkdir()
     (folder / "shop" / "mine.txt").write_text("mine")
-    with pytest.raises(ProjectRefused, match="'shop' exists in this folder"):
+    with pytest.raises(InvalidArgument, match="'shop' exists in this folder"):
         create_project("shop", parent=folder)
     assert [file.name for file in (folder / "shop").iterdir()] == ["mine.txt"]
 

@@ -22,8 +22,8 @@ from factfold.cli.views import projections as cli_projections
 from projections.errors import (
     DefinitionChanged,
     FactfoldError,
-    GenerationMissing,
     NoServingGeneration,
+    ProjectionError,
     TableStoreUnavailable,
 )
 from projections.lifecycle.follower import Follower
@@ -34,6 +34,7 @@ from projections.stores.sqlite import SqliteTableStore
 from tests.commands import factfold
 from tests.conformance.test_generations import built
 from tests.conformance.ticket_batches import GROUP, served
+from tests.errors import raises
 from tests.integration.tickets import Ticket
 from tests.rows import each_row
 from tests.waiting import wait_until
@@ -90,7 +91,7 @@ def test_the_status_tells_version_state_progress_pause_and_holder(projections, g
         "final_results": {}, "retained": {},
             "updated_at": "",
     }  # fmt: skip
-    with pytest.raises(GenerationMissing, match="no projection group 'others'"):
+    with raises(ProjectionError, code="generation-missing", match="no projection group 'others'"):
         projections("status", "others")
 
 
@@ -140,9 +141,9 @@ def test_a_run_is_paused_and_resumed_by_name_or_by_its_definition(projections, g
 
 
 def test_generations_are_dropped_and_the_serving_one_is_not(projections, generations):
-    with pytest.raises(GenerationMissing):
+    with raises(ProjectionError, code="generation-missing"):
         projections("drop", "tickets", "--generation", "2")
-    with pytest.raises(GenerationMissing, match="no projection group 'others'"):
+    with raises(ProjectionError, code="generation-missing", match="no projection group 'others'"):
         projections("drop", "others")
     assert projections("drop", "tickets") == "dropped: generation 1\n"
     assert json.loads(projections("drop", "tickets", "--json")) == {"group": "tickets", "dropped": []}

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from factfold.stack.errors import JavaTooOld, NoJava, StackError
+from factfold.stack.errors import StackError
 from factfold.stack.java import feature_version, require_java, server_options, start_lightly
+from tests.errors import raises
 
 
 def put_java(folder: Path, prints: str, *, exit_code: int = 0) -> Path:
@@ -29,14 +30,14 @@ def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_missing_java_is_an_error_that_says_what_to_install(only: Path) -> None:
-    with pytest.raises(NoJava, match="no Java was found") as failure:
+    with raises(StackError, code="no-java", match="no Java was found") as failure:
         require_java()
     assert "openjdk-17-jre-headless" in failure.value.remedy
 
 
 def test_a_java_that_is_too_old_is_refused_with_its_version_and_place(only: Path) -> None:
     java = put_java(only, 'openjdk version "11.0.22" 2024-01-16')
-    with pytest.raises(JavaTooOld, match="Java 11 is too old, the servers need 17 or newer") as failure:
+    with raises(StackError, code="java-too-old", match="Java 11 is too old, the servers need 17 or newer") as failure:
         require_java()
     assert failure.value.place == str(java)
     assert "apt install" in failure.value.remedy

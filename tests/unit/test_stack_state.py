@@ -13,13 +13,14 @@ import pytest
 
 from factfold.stack import LocalStack, folders
 from factfold.stack.accounts import Account, require_reachable
-from factfold.stack.errors import PortRefused, StackBusy, StackError, StackNotUp
+from factfold.stack.errors import StackBusy, StackError, StackNotUp
 from factfold.stack.folders import exclusive
 from factfold.stack.health import tail
 from factfold.stack.kafka import properties_text
 from factfold.stack.ports import RANGE, free_ports, require_free
 from factfold.stack.processes import RecordedProcess
 from factfold.stack.state import StackInfo, load, save, state_file
+from tests.errors import raises
 
 PORTS = {"postgres": 20001, "kafka": 20002, "connect": 20003, "controller": 20004}
 
@@ -113,12 +114,14 @@ def test_a_taken_port_is_refused_with_its_holder() -> None:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
-        with pytest.raises(PortRefused, match=rf"port {port}, requested by kafka, is taken by .*{os.getpid()}"):
+        with raises(
+            StackError, code="port-refused", match=rf"port {port}, requested by kafka, is taken by .*{os.getpid()}"
+        ):
             require_free(port, server="kafka")
 
 
 def test_a_port_outside_of_all_ports_is_refused() -> None:
-    with pytest.raises(PortRefused, match="port 70000, requested by kafka, is refused"):
+    with raises(StackError, code="port-refused", match="port 70000, requested by kafka, is refused"):
         require_free(70000, server="kafka")
 
 

@@ -103,7 +103,7 @@ class SqlCatalogue:
         self._readable.update(new)
 
     def register(self, schemas: Iterable[RegisteredSchema], *, connection: Connection | None = None) -> None:
-        """Keep schemas for ever under their ids; SchemaConflict where an id already has another schema."""
+        """Keep schemas for ever under their ids; SchemaError where an id already has another schema."""
         new = [schema for schema in schemas if schema.id not in self._registered]
         if not new:
             return
@@ -135,7 +135,7 @@ class SqlCatalogue:
         return self._categories
 
     def declare(self, name: str, *, partitions: int, topic: str | None = None, fixed: bool = True) -> Category:
-        """Create a category if it is new; PartitionsFixed where it exists with another partition count."""
+        """Create a category if it is new; InvalidArgument where it exists with another partition count."""
         with self._write() as connection:
             category = self._ensure(connection, name, partitions, topic=topic)
         if fixed:

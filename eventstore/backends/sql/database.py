@@ -144,7 +144,7 @@ class Database:
             self.sleep(0)
 
     def create_tables(self) -> None:
-        """Create what is missing, or bring an older store up to date; StoreNewer, StoreNotPrepared."""
+        """Create what is missing, or bring an older store up to date; StoreNotPrepared."""
         with self.statement() as connection:
             if is_current(connection, self.tables):
                 return

@@ -13,7 +13,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, event
 
 from eventstore.backends.sql.ways import Mark, ways_of
-from eventstore.errors import TransactionBroken
+from eventstore.errors import SubscriptionError
 
 # The usual spellings are refused before they are executed. Going back to a savepoint ends nothing.
 _ENDS_TRANSACTION: Final = re.compile(
@@ -56,7 +56,7 @@ class LentTransaction:
             self._adapted.rollback()
 
     def check(self) -> None:
-        """Raise TransactionBroken unless it is still the one begun and can be committed; StoreUnavailable."""
+        """Raise SubscriptionError unless it is still the one begun and can be committed; StoreUnavailable."""
         if self._begun is None or not self._begun.is_active or self.tx.get_transaction() is not self._begun:
             raise _ended()
         # Drivers begin with the first statement.
@@ -79,9 +79,10 @@ class LentTransaction:
             raise _ended()
 
 
-def _ended() -> TransactionBroken:
-    return TransactionBroken(
+def _ended() -> SubscriptionError:
+    return SubscriptionError(
         "the handler ended the transaction it was lent",
         remedy="leave commit and rollback to the subscriber: raise an error to take everything back, "
         "use `with tx.begin_nested():` to take back a part",
+        code="transaction-broken",
     )

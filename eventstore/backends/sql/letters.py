@@ -30,7 +30,7 @@ from eventstore.deadletters.letters import (
     reason,
 )
 from eventstore.delivery.masking import shown_payload
-from eventstore.errors import FactfoldError, LetterMissing, ReplayRefused
+from eventstore.errors import FactfoldError, NotFound, ReplayRefused
 from eventstore.fields.plain_json import dump_plain
 from eventstore.shown_urls import shown_url
 from eventstore.topics import message_key
@@ -59,7 +59,7 @@ def letter_places(store: SqlEventStore, *, engine: Engine | None = None) -> list
 
 
 class SqlLetters(Letters):
-    """The rows of `factfold_dead_letters` of one group and topic. Raises LetterMissing if there is no such table."""
+    """The rows of `factfold_dead_letters` of one group and topic. Raises NotFound if there is no such table."""
 
     _replayed = WAITING
 
@@ -162,11 +162,12 @@ class SqlLetters(Letters):
         with transaction(self._engine) as tx:
             if inspect(tx).has_table(self._table.name):
                 return
-        raise LetterMissing(
+        raise NotFound(
             f"the database has no table {self._table.name}: no subscription reads a store with it",
             remedy="name the handler's database: --inbox-url, in Python engine=. Letters of a Kafka topic need no "
             "--inbox-url, in Python letters(settings, …)",
             place=shown_url(self._engine.url),
+            code="letter-missing",
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Connection, insert, inspect, select
 
 from eventstore.backends.sql.models import MIGRATIONS, Tables
-from eventstore.errors import StoreNewer, StoreNotPrepared
+from eventstore.errors import StoreNotPrepared
 from eventstore.shown_urls import shown_url
 
 if TYPE_CHECKING:
@@ -40,19 +40,20 @@ def version_of(connection: Connection, tables: Tables) -> str | None:
 
 
 def is_current(connection: Connection, tables: Tables) -> bool:
-    """Say whether there is nothing to do; StoreNewer."""
+    """Say whether there is nothing to do; StoreNotPrepared."""
     version = version_of(connection, tables)
     if version is not None and version > NEWEST:
-        raise StoreNewer(
+        raise StoreNotPrepared(
             f"the event store's tables are at version {version}, this release knows {NEWEST}",
             remedy="run the release that migrated them, or a newer one. A store is never migrated back",
             place=tables.migrations.fullname,
+            code="store-newer",
         )
     return version == NEWEST
 
 
 def bring_up_to_date(connection: Connection, tables: Tables) -> None:
-    """Create or migrate within the caller's transaction, which keeps others out; StoreNewer, StoreNotPrepared."""
+    """Create or migrate within the caller's transaction, which keeps others out; StoreNotPrepared."""
     if is_current(connection, tables):
         return
     if _is_new(connection, tables):
@@ -70,7 +71,7 @@ def migrate(connection: Connection, tables: Tables) -> None:
 
 
 def migration_sql(connection: Connection, tables: Tables) -> str:
-    """Return what `migrate` would execute, as SQL text; nothing where there is nothing to do. StoreNewer."""
+    """Return what `migrate` would execute, as SQL text; nothing where there is nothing to do. StoreNotPrepared."""
     if is_current(connection, tables):
         return ""
     from alembic import command

@@ -22,7 +22,7 @@ from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.postgres_ways import SCHEMA_NAME
 from eventstore.backends.sql.ways import supported
 from eventstore.closing import Closing
-from eventstore.errors import OutboxConnectorFound, StoreRestored, UnsupportedBackend
+from eventstore.errors import RelayError, StoreNotPrepared, UnsupportedBackend
 from eventstore.identifiers import Position
 from eventstore.shown_urls import shown_url
 from eventstore.topics import HEADER_COLUMNS, HEADER_CONSTANTS
@@ -191,7 +191,7 @@ class Outbox(Closing):
     def check_publishable(self, ignored_slots: Collection[str] = ()) -> None:
         """Look for what would have events published twice or never.
 
-        OutboxConnectorFound where a connector publishes these tables, or may go on doing so. StoreRestored where
+        RelayError where a connector publishes these tables, or may go on doing so. StoreNotPrepared where
         new events would sort before those of the cluster that the store was restored from.
         """
         if self._ask(_RESTORED)[0][0]:
@@ -287,18 +287,20 @@ def _columns(ends: Sequence[PartitionEnd]) -> dict[str, list[Any]]:
     }
 
 
-def _connector_found(publication: str, slot: str) -> OutboxConnectorFound:
-    return OutboxConnectorFound(
+def _connector_found(publication: str, slot: str) -> RelayError:
+    return RelayError(
         f"publication {publication!r} has the events, and slot {slot!r} may be its connector's: both would publish",
         remedy=f"keep the connector, or delete it, pg_drop_replication_slot('{slot}') and DROP PUBLICATION. "
         f"If the slot reads other tables, give --ignore-slot {slot}",
         place=slot,
+        code="outbox-connector-found",
     )
 
 
-def _not_renumbered(table: str) -> StoreRestored:
-    return StoreRestored(
+def _not_renumbered(table: str) -> StoreNotPrepared:
+    return StoreNotPrepared(
         "the store was restored from another cluster, whose transaction ids were higher: new events would come before",
         remedy="factfold store renumber",
         place=f"table {table}",
+        code="store-restored",
     )

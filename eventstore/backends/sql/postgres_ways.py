@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Table, Text, func, ins
 from sqlalchemy.dialects import postgresql
 
 from eventstore.backends.sql.transactions import blaming_no_record, unavailable
-from eventstore.errors import TransactionBroken
+from eventstore.errors import SubscriptionError
 
 POOLED: Final = frozenset({"26000", "42P05", "08P01"})
 """SQLSTATEs of a prepared statement that is not there, is there already, or is another one."""
@@ -109,9 +109,10 @@ class PostgresWays:
         if status == _PQ_UNKNOWN and lent:
             raise unavailable(tx.engine, ConnectionError("the connection was lost below the handler"))
         if status == _PQ_ABORTED and lent:
-            raise TransactionBroken(
+            raise SubscriptionError(
                 "the handler went on after an error that aborted its transaction",
                 remedy="let the error out, or do what may fail in `with tx.begin_nested():`",
+                code="transaction-broken",
             )
         return bool(status != _PQ_IDLE)
 

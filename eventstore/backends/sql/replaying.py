@@ -121,7 +121,7 @@ class Replay:
             SubscriptionError: The handler raised an error.
             KeysMissing: An event has personal values, and the store was opened without keys.
             ForeignRecord: Another service wrote an event.
-            NewerEvent: A newer version of the code wrote an event.
+            SchemaError: A newer version of the code wrote an event.
             StoreUnavailable: The database did not answer.
         """
         report = ReplayReport()

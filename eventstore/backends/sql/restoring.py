@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy import cast as cast_to
 
 from eventstore.backends.sql.database import Database
-from eventstore.errors import StoreRestored
+from eventstore.errors import StoreNotPrepared
 from eventstore.shown_urls import shown_url
 
 _SLOTS: Final = (
@@ -48,7 +48,7 @@ def restored(database: Database) -> int:
 
 
 def renumber(database: Database, *, published: bool) -> int:
-    """Shift every event, and the checkpoints of subscriptions with them; StoreRestored, StoreNotPrepared."""
+    """Shift every event, and the checkpoints of subscriptions with them; StoreNotPrepared."""
     events = database.tables.events
     if database.dialect.single_writer:
         with database.statement() as connection:
@@ -91,10 +91,11 @@ def _quoted(connection: Connection, database: Database) -> str:
 def _check_slots(connection: Connection) -> None:
     slots = connection.exec_driver_sql(_SLOTS).scalars().all()
     if slots:
-        raise StoreRestored(
+        raise StoreNotPrepared(
             f"replication slot {slots[0]!r} would publish this as updates, and an outbox connector stops at those",
             remedy='apply the connector with on_update="warn", then: factfold store renumber --published',
             place=shown_url(connection.engine.url),
+            code="store-restored",
         )
 
 

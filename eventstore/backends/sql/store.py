@@ -101,7 +101,7 @@ class SqlEventStore(SqlStreams, Closing):
         """Create the tables that are missing, or migrate those of an older release.
 
         Safe to call again, and from many processes at once. It costs two queries if there is nothing to do. Raises
-        StoreNewer if a newer release migrated the tables, and StoreNotPrepared if a table or schema cannot be used.
+        StoreNotPrepared if a newer release migrated the tables, or a table or schema cannot be used.
         """
         self._database.create_tables()
 
@@ -121,7 +121,7 @@ class SqlEventStore(SqlStreams, Closing):
         self._catalogue.categories([aggregate.category for aggregate in aggregates])
 
     def declare_category(self, name: str, *, partitions: int, topic: str | None = None) -> Category:
-        """Create a category with a partition count of its own. Raises PartitionsFixed if it has another."""
+        """Create a category with a partition count of its own. Raises InvalidArgument if it has another."""
         return self._catalogue.declare(name, partitions=partitions, topic=topic)
 
     def categories(self) -> list[Category]:
@@ -170,9 +170,9 @@ class SqlEventStore(SqlStreams, Closing):
 
         Raises:
             WrongExpectedVersion: A stream is at another version than expected.
-            FactfoldError: StreamDeleted or StreamArchived of a stream, InvalidAppend, InvalidEventData or EventIdTaken
-                of an event, SchemaIncompatible, SchemaConflict, RegistryUnreachable or RegistryRefused of a new schema,
-                StoreUnavailable, OutcomeUnknown or StoreNotPrepared of the database.
+            FactfoldError: StreamDeleted or StreamArchived of a stream, InvalidArgument, InvalidEventData or
+                EventIdTaken of an event, SchemaIncompatible, RegistryUnreachable or another SchemaError of a new
+                schema, StoreUnavailable, OutcomeUnknown or StoreNotPrepared of the database.
         """
         if not appends:
             return []
@@ -235,7 +235,7 @@ class SqlEventStore(SqlStreams, Closing):
         """Yield events in store order behind the fence: none is skipped, and each stream is in order.
 
         `after` is the position of the last event read: a reader's checkpoint. Raises InvalidIdentifier for a name that
-        no category can have, and InvalidBound for a limit below zero.
+        no category can have, and InvalidArgument for a limit below zero.
         """
         check_bounds(limit=limit)
         return self._reader.everything(after, None if category is None else check_category(category), limit)
@@ -252,7 +252,7 @@ class SqlEventStore(SqlStreams, Closing):
         """Yield the events of a selection in store order behind the fence, or from the newest down.
 
         `after` and `before` are positions that are left out. The database looks at every event for a selection without
-        streams, categories and positions. Raises InvalidBound or InvalidIdentifier.
+        streams, categories and positions. Raises InvalidArgument or InvalidIdentifier.
         """
         check_bounds(limit=limit)
         selection.require_names()
@@ -365,7 +365,7 @@ class SqlEventStore(SqlStreams, Closing):
         ``erasures`` a key that the file says was destroyed is destroyed here too. With ``topics`` new categories are
         published to the topics that the file names. Raises ImportConflict if one of the two would be needed, or an
         event stands otherwise here. InvalidExport names the line. Raises KeysMissing if events could not be read
-        here, for want of data keys or of the master keys that open them. Raises SchemaConflict.
+        here, for want of data keys or of the master keys that open them. Raises SchemaError.
         """
         if keys:
             self._require_own_keys()
@@ -389,8 +389,8 @@ class SqlEventStore(SqlStreams, Closing):
     def renumber(self, *, published: bool = False) -> int:
         """Move a restored store's order behind its cluster's transaction ids. Return by how much.
 
-        Raises StoreRestored if a replication slot reads this database, unless `published` confirms that its connector
-        takes the updates (`OutboxSource(on_update="warn")`).
+        Raises StoreNotPrepared if a replication slot reads this database, unless `published` confirms that its
+        connector takes the updates (`OutboxSource(on_update="warn")`).
         """
         return renumber(self._database, published=published)
 

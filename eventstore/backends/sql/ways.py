@@ -71,7 +71,7 @@ class Ways(Protocol):
         """Say whether a driver's connection is in a transaction, or begins one before the first change."""
 
     def is_open(self, tx: Connection, driver: Any, *, lent: bool) -> bool:
-        """Say whether a transaction is open; StoreUnavailable or TransactionBroken while it is lent to a handler."""
+        """Say whether a transaction is open; StoreUnavailable or SubscriptionError while it is lent to a handler."""
 
     def mark(self, tx: Connection, *, is_open: bool) -> Mark | None:
         """Mark a transaction; None where it cannot be marked before it is open. StoreUnavailable."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import eventstore
 from eventstore import MasterKeys
 from eventstore.erasure import OUT_OF_REACH
-from eventstore.errors import SubjectUnknown
+from eventstore.errors import NotFound
 from factfold.cli.events.store import Store
 from factfold.cli.keys import KeyStoreOption, MasterKeysOption, load_key_store
 from factfold.cli.options import Commands, Yes, argument, confirm, option
@@ -45,9 +45,10 @@ def erase(
     with store.opened(keys) as opened:
         done = opened.erase(subject)
     if not (done.keys or done.streams or allow_unknown):
-        raise SubjectUnknown(
+        raise NotFound(
             f"no key and no stream of subject {subject!r} is in this store",
             remedy="check the id and the store, or add --allow-unknown",
+            code="subject-unknown",
         )
     fields = {name: getattr(done, name) for name in ("keys", "streams", "snapshots", "left")}
     out.show({"subject": subject, **fields, "out_of_reach": OUT_OF_REACH}, _erased(subject, done))

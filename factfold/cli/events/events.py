@@ -10,7 +10,7 @@ from uuid import UUID
 import typer
 
 import eventstore
-from eventstore.errors import DeclarationError, EventsNotFound
+from eventstore.errors import DeclarationError, NotFound
 from eventstore.inspection.stream_states import event_at
 from factfold import on_demand
 from factfold.cli.events.entry_display import entry_as_json, masked_entries, print_entries, print_entry
@@ -142,10 +142,11 @@ def _id(text: str, example: str) -> UUID:
 
 
 def _none(event: str, where: str) -> Any:
-    raise EventsNotFound(
+    raise NotFound(
         f"no event has the id {event} in {where}",
         remedy="check the id and the store or topic that you read. Events of deleted streams are not shown",
         place=where,
+        code="events-not-found",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import eventstore
 from cdc.findings import Finding, Severity, errors
-from eventstore.errors import FactfoldError, StoreNotPrepared, StoreRestored, TopicMismatch
+from eventstore.errors import FactfoldError, StoreNotPrepared, TopicMismatch
 from eventstore.shown_urls import shown_url
 from factfold import on_demand
 from factfold.cli.cdc.connectors import brokers_at
@@ -102,11 +102,12 @@ def _store(url: str, schema: str | None) -> str:
                 place=place,
             )
         if ahead := store.ahead_of_cluster():
-            raise StoreRestored(
+            raise StoreNotPrepared(
                 f"events are {ahead:,} transactions ahead of this cluster: they came from another one, "
                 "and readers do not see them yet",
                 remedy="factfold store renumber",
                 place=place,
+                code="store-restored",
             )
     return f"version {version.installed} at {place}"
 

@@ -225,7 +225,7 @@ def _detail(look: Look, lines: tuple[ConnectorLine, ...], name: str) -> Detail:
 
 @contextmanager
 def _patient(sources: Sources) -> Iterator[ConnectClient]:
-    """A client that waits for rebalances, which that of the pages does not. Raises NotConfigured."""
+    """A client that waits for rebalances, which that of the pages does not. Raises FactfoldError."""
     with worker(sources.clients.connect.url, patience=ACTION_SECONDS) as client:
         yield client
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import projections
 from eventstore.backends.sql.letters import letter_places
 from eventstore.deadletters.letters import operator
-from eventstore.errors import FactfoldError
+from eventstore.errors import FactfoldError, InvalidArgument
 from eventstore.fields.plain_json import dump_plain
 from eventstore.topics import DEAD_LETTERS, dead_letter_topic_of, settled_topic
 from factfold import on_demand
 from factfold.cli.letters.dlq_homes import OpenLetters, contents_as_json, edited_payload, open_letters
-from factfold.console.page import Action, FieldWrong, Outcome, Page, Query, chosen, required, whole_number
+from factfold.console.page import Action, Outcome, Page, Query, chosen, required, whole_number
 from factfold.console.pages.groups import SERVING
 from factfold.console.parts import Part, Problem
 from factfold.console.sources import Clients, Look, Reading, Sources
@@ -131,7 +131,7 @@ def known_home(clients: Clients, key: str) -> Home:
 
 
 def opened_home(clients: Clients, home: Home) -> AbstractContextManager[Letters]:
-    """Open the letters of a home over the clients that are open already. Raises LetterMissing."""
+    """Open the letters of a home over the clients that are open already. Raises NotFound."""
     if home.kind == "views":
         return projections.letters(clients.views, home.topic, group=home.group)
     if home.kind == "inbox":
@@ -164,7 +164,7 @@ def _read(clients: Clients, home: Home) -> OpenLetters:
 
 
 def read_contents(clients: Clients, home: Home, letter: str) -> Mapping[str, Any]:
-    """Return one letter as `factfold dlq show --json` prints it, personal values masked. Raises LetterMissing."""
+    """Return one letter as `factfold dlq show --json` prints it, personal values masked. Raises NotFound."""
     with opened_home(clients, home) as opened:
         return contents_as_json(opened.show(letter))
 
@@ -310,7 +310,7 @@ def _preview(query: Query, letters: Sequence[Letter]) -> Preview | None:
         return Preview("replay", tuple(one.id for one in letters if one.id not in refused), refused)
     if doing == "discard":
         return Preview("discard", tuple(letter.id for letter in letters), {})
-    raise FieldWrong(f"{doing[:40]!r} is nothing to do with letters", remedy="replay or discard them")
+    raise InvalidArgument(f"{doing[:40]!r} is nothing to do with letters", remedy="replay or discard them")
 
 
 def _done(act: Callable[[Letters, list[str], Query], Settled], did: str) -> Callable[[Sources, Query], Outcome]:
@@ -320,7 +320,7 @@ def _done(act: Callable[[Letters, list[str], Query], Settled], did: str) -> Call
         home = known_home(sources.clients, required(fields, "home"))
         ids = required(fields, "ids").split()
         if len(ids) > LETTERS_READ:
-            raise FieldWrong(
+            raise InvalidArgument(
                 f"{len(ids):,} letters are too many for one form",
                 remedy=f"factfold dlq {did.removesuffix('ed')} {home.command} --all",
             )

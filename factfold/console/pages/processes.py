@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.backends.sql.watching import ScheduledStanding, standing_of_processes
 from eventstore.deadletters.causes import pattern_of
-from eventstore.errors import FactfoldError
+from eventstore.errors import FactfoldError, InvalidArgument
 from eventstore.fields.conversions import aware_utc
 from eventstore.fields.plain_json import load_plain
 from eventstore.identifiers import StreamName
@@ -18,7 +18,6 @@ from eventstore.processes.administration import Processes
 from eventstore.processes.records import ENDED
 from eventstore.scheduling import Schedule
 from factfold.cli.service.processes import status_as_json
-from factfold.console.page import FieldWrong
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
@@ -101,12 +100,12 @@ def read_instances(clients: Clients, process: str, ended: bool, part: str, after
 
 
 def _place(text: str) -> tuple[datetime, str]:
-    """Return the place behind an instance, such as `2026-11-26T12:00:00+00:00/o1`. Raises FieldWrong."""
+    """Return the place behind an instance, such as `2026-11-26T12:00:00+00:00/o1`. Raises InvalidArgument."""
     moment, _, instance = text.partition("/")
     try:
         return aware_utc(datetime.fromisoformat(moment)), instance
     except (ValueError, FactfoldError):
-        raise FieldWrong(f"{text[:80]!r} is no place in the list", remedy="begin with the first page") from None
+        raise InvalidArgument(f"{text[:80]!r} is no place in the list", remedy="begin with the first page") from None
 
 
 def read_troubled(clients: Clients, process: str) -> tuple[tuple[str, int], ...]:
@@ -116,7 +115,7 @@ def read_troubled(clients: Clients, process: str) -> tuple[tuple[str, int], ...]
 
 
 def read_instance(clients: Clients, process: str, instance: str) -> InstanceShown:
-    """Return an instance with its last steps. Raises ProcessUnknown."""
+    """Return an instance with its last steps. Raises ProcessError."""
     status = Processes(clients.store).show(process, instance)
     steps = clients.store.read_stream(StreamName(process, instance), backwards=True, limit=_STEPS + 1)
     opened = [{"version": step.version, "time": step.time, **opened_step(step.data)} for step in steps]

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from eventstore.errors import NotFound
 from eventstore.schema_check import check_schemas
 from factfold.console.definitions import Definitions
-from factfold.console.page import NotFound, Page, Query
+from factfold.console.page import Page, Query
 from factfold.console.pages.store import SCHEMAS, STORE, topics_of
 from factfold.console.parts import Problem
 from factfold.console.sources import Look

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from eventstore.backends.sql.reactions import SqlInboxes
 from eventstore.backends.sql.replaying import parse_position
-from eventstore.errors import EventsNotFound, FactfoldError
+from eventstore.errors import FactfoldError, NotFound
 from eventstore.identifiers import StreamName
 from eventstore.inspection.stream_states import event_at, stream_state
 from eventstore.inspection.tracing import trace
@@ -44,10 +44,6 @@ EventJson = Mapping[str, Any]
 """An event as `factfold events show --json` prints it. Its data are values, and those of a step are opened."""
 
 
-class StateTooLong(FactfoldError):
-    """A stream has more events than a page folds."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
     """What a search was given, as it was typed; None for what was left empty."""
@@ -62,7 +58,7 @@ class Search:
 
     @property
     def selection(self) -> Selection:
-        """The selection of it. Raises InvalidIdentifier, InvalidBound, DeclarationError."""
+        """The selection of it. Raises InvalidIdentifier, InvalidArgument, DeclarationError."""
         streams, categories, types = ([one] if one else [] for one in (self.stream, self.category, self.type))
         selection = Chosen(streams, categories, types, self.since, self.until, self.correlation).selection()
         selection.require_names()
@@ -142,19 +138,21 @@ def _without_steps(clients: Clients, selection: Selection) -> Selection:
 
 
 def read_place(clients: Clients, event_id: str) -> tuple[str, int]:
-    """Return the stream and the version of an event. Raises EventsNotFound."""
+    """Return the stream and the version of an event. Raises NotFound."""
     from uuid import UUID
 
     event = clients.store.find(UUID(event_id))
     if event is None:
-        raise EventsNotFound(
-            f"no event has the id {event_id}", remedy="check the id. Events of deleted streams are deleted too"
+        raise NotFound(
+            f"no event has the id {event_id}",
+            remedy="check the id. Events of deleted streams are deleted too",
+            code="events-not-found",
         )
     return event.stream, event.version
 
 
 def read_timeline(clients: Clients, stream: str, at: int | None) -> Timeline:
-    """Return the part of a stream around a version, its end without. Raises EventsNotFound."""
+    """Return the part of a stream around a version, its end without. Raises NotFound."""
     store = clients.store
     event = event_at(store, stream, version=at)
     head = store.head(stream)
@@ -167,12 +165,13 @@ def read_timeline(clients: Clients, stream: str, at: int | None) -> Timeline:
 def read_state(clients: Clients, target: str, stream: str, version: int) -> tuple[StateField, ...]:
     """Return the state of a stream at a version, with what its event changed.
 
-    Raises StateTooLong, EventsNotFound, KeysMissing.
+    Raises FactfoldError, NotFound, KeysMissing.
     """
     if version >= FOLDED:
-        raise StateTooLong(
+        raise FactfoldError(
             f"version {version:,} is the fold of more than {FOLDED:,} events",
             remedy=f"factfold streams show {stream} {target} --at {version}",
+            code="state-too-long",
         )
     state = stream_state(clients.store, clients.definitions.aggregates[target], stream, version=version)
     names = dict.fromkeys([*state.after, *state.before])
@@ -181,7 +180,7 @@ def read_state(clients: Clients, target: str, stream: str, version: int) -> tupl
 
 
 def read_trace(clients: Clients, correlation: str) -> TraceShown:
-    """Return what a conversation led to, by the store and the inboxes that are configured. Raises EventsNotFound."""
+    """Return what a conversation led to, by the store and the inboxes that are configured. Raises NotFound."""
     log = _Beginning(clients.store)
     engines = [clients.store.engine, *([clients.database] if clients.database is not None else [])]
     conversation = trace(correlation, [log], inboxes=[SqlInboxes(engine) for engine in engines])
@@ -265,7 +264,7 @@ class Streams:
 def streams(look: Look, query: Query) -> Streams:
     """Search events, or look at what the query names.
 
-    Raises FieldWrong for a version that is no number, and InvalidIdentifier, InvalidBound, DeclarationError.
+    Raises InvalidArgument for a version that is no number, and InvalidIdentifier, InvalidArgument, DeclarationError.
     """
     look.start(STORE, OWN_CATEGORIES)
     given = {name: query[name].strip() for name in (*_SEARCHED, "in", "find") if query.get(name, "").strip()}

@@ -14,7 +14,7 @@ import typer
 
 from eventstore.backends.sql.source import stored_lag
 from eventstore.deadletters.causes import pattern_of
-from eventstore.errors import FactfoldError
+from eventstore.errors import FactfoldError, InvalidArgument, NotFound
 from eventstore.inbox import Inbox
 from eventstore.processes.administration import Processes
 from eventstore.scheduling import Schedule
@@ -23,7 +23,7 @@ from factfold import on_demand
 from factfold.cli.events.subscriptions import parse_start
 from factfold.console import page
 from factfold.console.charts import Figure, figures
-from factfold.console.page import Action, FieldWrong, NotFound, Outcome, Page, Query, chosen, declared, required
+from factfold.console.page import Action, Outcome, Page, Query, chosen, declared, required
 from factfold.console.pages.processes import (
     INSTANCE,
     INSTANCES,
@@ -155,16 +155,16 @@ def read_standing(clients: Clients, group: str) -> GroupStanding:
 
 
 def read_plan(clients: Clients, group: str, topic: str, to: str) -> tuple[Move, ...]:
-    """Return what a reset would do to each partition of a topic. Raises FieldWrong for no place."""
+    """Return what a reset would do to each partition of a topic. Raises InvalidArgument for no place."""
     return on_demand.reset_plan(clients.settings, topic, group=group, to=place_of(to))
 
 
 def place_of(text: str) -> Start:
-    """Return the place that a text means, as `subscriptions reset --to` takes it. Raises FieldWrong."""
+    """Return the place that a text means, as `subscriptions reset --to` takes it. Raises InvalidArgument."""
     try:
         return parse_start(text)
     except typer.BadParameter as error:
-        raise FieldWrong(error.message, remedy="write beginning, end, 2026-11-26T12:00:00Z or 0=12,1=30") from None
+        raise InvalidArgument(error.message, remedy="write beginning, end, 2026-11-26T12:00:00Z or 0=12,1=30") from None
 
 
 STANDING: Final = Reading(read_standing)
@@ -303,7 +303,7 @@ def _reset(sources: Sources, fields: Query) -> Outcome:
 def _inbox(sources: Sources, group: str, topic: str) -> Inbox:
     database = sources.clients.database
     if database is None:
-        raise FieldWrong("the handlers' database is not configured", remedy="set inbox_url, or FACTFOLD_INBOX_URL")
+        raise InvalidArgument("the handlers' database is not configured", remedy="set inbox_url, or FACTFOLD_INBOX_URL")
     return Inbox(database, group, topic=topic)
 
 
@@ -352,7 +352,7 @@ def _command_id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise FieldWrong(f"{text[:40]!r} is no id of a command", remedy="choose one of the list") from None
+        raise InvalidArgument(f"{text[:40]!r} is no id of a command", remedy="choose one of the list") from None
 
 
 _INSTANCE: Final = ("process", "instance")

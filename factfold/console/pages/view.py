@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdc.errors import UndecodableChange
 from eventstore.delivery.masking import MASK
+from eventstore.errors import NotFound
 from eventstore.topics import partition_of
 from factfold import on_demand
 from factfold.console.charts import Figure, figures
 from factfold.console.jobs import JobState
-from factfold.console.page import Action, NotFound, Outcome, Page, Query, chosen, declared, required, whole_number
+from factfold.console.page import Action, Outcome, Page, Query, chosen, declared, required, whole_number
 from factfold.console.pages.groups import GROUPS, GroupState, declared_groups
 from factfold.console.parts import Part, Problem
 from factfold.console.sources import Clients, Look, Reading, Sources
@@ -73,7 +74,7 @@ def read_rows(clients: Clients, group: str, generation: int, view: str) -> Shown
 
 
 def read_query(clients: Clients, group: str, generation: int, views: tuple[str, ...], text: str) -> ShownRows:
-    """Return rows of a query over views of a generation. Raises QueryRefused."""
+    """Return rows of a query over views of a generation. Raises ProjectionError."""
     result = on_demand.query_rows(clients.views, group, generation, text, views=views)
     rows = tuple(result.rows)
     return ShownRows(result.columns, (), rows, result.total, result.total > len(rows), masked=False)

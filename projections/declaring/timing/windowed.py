@@ -12,7 +12,7 @@ from projections.declaring.timing.promises import InWindows
 from projections.declaring.timing.windows import Cumulative, Session, Window, lasts
 from projections.declaring.view_topics import ViewTopic
 from projections.declaring.views import Input, View
-from projections.errors import InvalidDefinition, UnknownColumn
+from projections.errors import InvalidDefinition
 
 
 def windowed(
@@ -40,7 +40,7 @@ def windowed(
         topic: A topic that gets the view's rows too.
 
     Raises:
-        InvalidDefinition: The view cannot work. UnknownColumn is raised when the table's columns are known.
+        InvalidDefinition: The view cannot work. Missing columns are found when the table's columns are known.
 
     Examples:
         >>> windowed("hourly_payments", payments, tumbling("1 hour"), on="paid_at")
@@ -83,10 +83,11 @@ def by_windows(view: str, window: Window, tables: Mapping[str, Input]) -> tuple[
 def _require_columns(table: AnyTable, name: str, on: str, columns: Sequence[str]) -> None:
     for column in (on, *columns):
         if column not in table.columns:
-            raise UnknownColumn(
+            raise InvalidDefinition(
                 f"view {name!r} takes column {column!r}, which its table does not have",
                 remedy=f"its columns are: {', '.join(table.columns)}",
                 place=f"view {name}",
+                code="unknown-column",
             )
 
 

@@ -70,7 +70,7 @@ class Archiver:
 
         Raises:
             OffsetsLost: Records were deleted before they were archived, or the topic was created again.
-            ArchiveMoved: Another archiver appended meanwhile.
+            ProjectionError: Another archiver appended meanwhile.
             TopicMissing: The topic does not exist. BrokerUnreachable: no broker answered.
         """
         begun = time.perf_counter()
@@ -204,7 +204,7 @@ def open_archiver(
         incomplete: As in Archiver.
 
     Raises:
-        ArchiveUnusable: The archive cannot be opened.
+        ProjectionError: The archive cannot be opened.
 
     Examples:
         >>> with open_archiver(Settings(), "/var/lib/shop/archive", jars=[*spark_jars(), *delta_jars()]) as archiver:

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from eventstore.identifiers import check_topic
-from projections.errors import ArchiveUnusable
+from projections.errors import ProjectionError
 from projections.logs.archive import ArchivableLog, ArchivedLog, Extent
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import HEADERS, header_text
@@ -40,7 +40,7 @@ class ArchiveFolder:
         return f"{self.uri}/{check_topic(topic)}"
 
     def make(self) -> None:
-        """Make a local folder, or check that only its owner can enter it; ArchiveUnusable."""
+        """Make a local folder, or check that only its owner can enter it; ProjectionError."""
         if not self.uri.startswith(LOCAL):
             return
         folder = Path(self.uri.removeprefix(LOCAL))
@@ -57,11 +57,12 @@ class ArchiveFolder:
         return folders_in(spark, self.uri)
 
 
-def _unusable(why: str, folder: Path) -> ArchiveUnusable:
-    return ArchiveUnusable(
+def _unusable(why: str, folder: Path) -> ProjectionError:
+    return ProjectionError(
         f"the archive's folder {why}",
         remedy="give a folder that this user can write. One that is there needs mode 0700 (chmod 700)",
         place=str(folder),
+        code="archive-unusable",
     )
 
 
@@ -89,13 +90,14 @@ class DeltaArchive:
     def open(spark: SparkSession, path: str | Path) -> DeltaArchive:
         """The archive at a local path or a URI that Hadoop understands; a local folder is made, for its owner only.
 
-        ArchiveUnusable where that cannot be, or where the session has no Delta Lake.
+        ProjectionError where that cannot be, or where the session has no Delta Lake.
         """
         if not has_delta_lake(spark):
-            raise ArchiveUnusable(
+            raise ProjectionError(
                 "this Spark session has no Delta Lake",
                 remedy="give its jars when the session is opened: jars=[*spark_jars(), *delta_jars()]",
                 place=str(path),
+                code="archive-unusable",
             )
         folder = ArchiveFolder.of(path)
         folder.make()
@@ -131,7 +133,7 @@ class DeltaArchive:
 
 
 def archived_log(spark: SparkSession, log: ArchivableLog, path: str | Path) -> ArchivedLog:
-    """A log with the archive at this path in front of it; ArchiveUnusable."""
+    """A log with the archive at this path in front of it; ProjectionError."""
     archive = DeltaArchive.open(spark, path)
     return ArchivedLog(log, archive, archive.spark)
 

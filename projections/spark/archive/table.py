@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.errors import ArchiveMoved, ArchiveUnusable, SparkFailed
+from projections.errors import ProjectionError, SparkFailed
 from projections.logs.archive import Extent
 from projections.logs.port import record_schema
 from projections.spark.delta_log import DeltaLog
@@ -64,10 +64,11 @@ class TopicTable:
             versions = {one.appId(): one.version() for one in items(_transactions(snapshot))}
             topic_id = snapshot.metadata().configuration().get(_TOPIC_ID)
             if topic_id.isEmpty():
-                raise ArchiveUnusable(
+                raise ProjectionError(
                     "the table was not made by an archiver",
                     remedy="give the archive a folder of its own",
                     place=self.path,
+                    code="archive-unusable",
                 )
             return Extent(topic_id.get(), _partitions(versions, _BEGIN), _partitions(versions, _END))
 
@@ -82,7 +83,7 @@ class TopicTable:
     ) -> None:
         """Add the rows of a range of offsets and move the topic's progress from its start to its end, in one commit.
 
-        ``before_commit`` is called once the rows are written and not yet visible. ArchiveMoved where progress is not
+        ``before_commit`` is called once the rows are written and not yet visible. ProjectionError where progress is not
         at ``start``, when the transaction begins or when it commits.
         """
         with self._typed_errors():
@@ -149,14 +150,17 @@ class TopicTable:
             array[number] = text
         return array
 
-    def _moved(self, why: str) -> ArchiveMoved:
-        return ArchiveMoved(
-            f"another archiver is at work: {why}", remedy="let one process archive a topic", place=self.path
+    def _moved(self, why: str) -> ProjectionError:
+        return ProjectionError(
+            f"another archiver is at work: {why}",
+            remedy="let one process archive a topic",
+            place=self.path,
+            code="archive-moved",
         )
 
     @contextlib.contextmanager
     def _typed_errors(self) -> Iterator[None]:
-        """Raise Delta's errors as typed errors; a lost race as ArchiveMoved."""
+        """Raise Delta's errors as typed errors; a lost race as ProjectionError."""
         try:
             with described(self.path):
                 yield

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from eventstore.kafka.topic_settings import limit_retention
 from eventstore.settings import Settings
-from projections.errors import ArchiveDiffers, ArchiveUnusable
+from projections.errors import ProjectionError
 from projections.logs.archive import ArchivableLog, Extent, require_same
 from projections.logs.offsets import OffsetRange
 from projections.spark.archive.delta_archive import DeltaArchive, between
@@ -65,7 +65,7 @@ def verify_archive(log: ArchivableLog, archive: DeltaArchive, topic: str) -> Arc
         `equal`, and records by number: `archived`, `compared`, `missing`, `only_archived` and `repeated`.
 
     Raises:
-        ArchiveUnusable: Nothing is archived.
+        ProjectionError: Nothing is archived.
         OffsetsLost: The topic was created again.
         TopicMissing: The topic does not exist. BrokerUnreachable: no broker answered.
 
@@ -108,7 +108,7 @@ def release_topic(
         The comparison, and the settings that the topic got.
 
     Raises:
-        ArchiveDiffers: The archive lacks a record, or does not reach back to the topic's first. The topic stays as it
+        ProjectionError: The archive lacks a record, or does not reach back to the topic's first. The topic stays as it
             is.
 
     Examples:
@@ -117,19 +117,21 @@ def release_topic(
         {'cleanup.policy': 'compact,delete', 'retention.ms': '2592000000'}
     """
     if not _extent(archive, topic).whole:
-        raise ArchiveDiffers(
+        raise ProjectionError(
             "the archive does not reach back to the topic's first record",
             remedy="views could not be rebuilt: keep the topic, or set its retention by other means",
             place=f"topic {topic}",
+            code="archive-differs",
         )
     _until_archived(log, archive, topic, seconds=patience.total_seconds())
     verdict = verify_archive(log, archive, topic)
     if not verdict.equal:
-        raise ArchiveDiffers(
+        raise ProjectionError(
             f"{verdict.missing} records of the topic are not in its archive, {verdict.repeated} are there twice, "
             f"{verdict.only_archived} only there",
             remedy="keep the topic as it is. Move its folder out of the archive, and archive it again",
             place=f"topic {topic}",
+            code="archive-differs",
         )
     return verdict, limit_retention(settings, topic, retention_ms=int(retention / timedelta(milliseconds=1)))
 
@@ -138,24 +140,26 @@ def _extent(archive: DeltaArchive, topic: str) -> Extent:
     extent = archive.table(topic).extent()
     if extent is not None and extent.end:
         return extent
-    raise ArchiveUnusable(
+    raise ProjectionError(
         f"nothing is archived of {topic!r}",
         remedy="archive it first: factfold archive once",
         place=archive.folder.uri,
+        code="archive-unusable",
     )
 
 
 def _until_archived(log: ArchivableLog, archive: DeltaArchive, topic: str, *, seconds: float) -> None:
-    """Wait until everything is archived, of every partition, that the topic holds now; ArchiveDiffers."""
+    """Wait until everything is archived, of every partition, that the topic holds now; ProjectionError."""
     with log.open() as opened:
         ends = opened.end_offsets([topic])[topic]
     late = time.monotonic() + seconds
     while waiting := _extent(archive, topic).waiting(ends):
         if time.monotonic() > late:
-            raise ArchiveDiffers(
+            raise ProjectionError(
                 f"{waiting} offsets of the topic are not archived yet",
                 remedy="archive them, factfold archive once, and have factfold archive run at work from then on",
                 place=f"topic {topic}",
+                code="archive-differs",
             )
         time.sleep(_LOOK_SECONDS)
 

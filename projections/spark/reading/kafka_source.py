@@ -56,7 +56,7 @@ class KafkaLog:
         """Every committed schema by its id, none where no service has published one; BrokerUnreachable.
 
         Of ``avro_changelogs``, whose schemas no topic has, those in the registry of the settings too: RegistryMissing,
-        RegistryUnreachable, SchemaConflict.
+        RegistryUnreachable, SchemaError.
         """
         try:
             registry = read_schemas(self.settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from projections.connections import Connections
 from projections.declaring.group import ProjectionGroup
-from projections.errors import EndNotKnown, HistoryNotRetained, OffsetsLost, keys_missing
+from projections.errors import OffsetsLost, ProjectionError, keys_missing
 from projections.logs.boundaries import open_boundaries
 from projections.logs.offsets import OffsetRange, Offsets
 
@@ -12,8 +12,8 @@ from projections.logs.offsets import OffsetRange, Offsets
 def whole_log(environment: Connections, group: ProjectionGroup, *, served: Offsets | None = None) -> OffsetRange:
     """Every committed record of the group's topics; with ``transactions``, up to the last that is known to have ended.
 
-    Raises TopicMissing, BrokerUnreachable, OffsetsLost, HistoryNotRetained or KeysMissing, and EndNotKnown where that
-    is before what is ``served``.
+    Raises TopicMissing, BrokerUnreachable, OffsetsLost or KeysMissing. Raises ProjectionError where that is before what
+    is ``served``, or a topic loses versions.
     """
     require_inputs(environment, group)
     with environment.log.open() as reader:
@@ -28,24 +28,25 @@ def whole_log(environment: Connections, group: ProjectionGroup, *, served: Offse
 
 
 def require_served(served: Offsets, whole: Offsets, ends: Offsets, *, group: str) -> None:
-    """Raise EndNotKnown where whole transactions end before what is served, in a topic that still holds it.
+    """Raise ProjectionError where whole transactions end before what is served, in a topic that still holds it.
 
     A topic that ends before was recreated.
     """
     for topic, parts in whole.items():
         for partition, end in parts.items():
             if end < served.get(topic, {}).get(partition, 0) <= ends[topic][partition]:
-                raise EndNotKnown(
+                raise ProjectionError(
                     f"group {group!r} serves {served[topic][partition]} offsets, and the source's transactions "
                     f"are complete only up to {end}",
                     remedy="wait for the open transaction to end. If its marks were removed or switched off, wait for "
                     "the next one, or omit ProjectionGroup(transactions=…)",
                     place=f"topic {topic}, partition {partition}",
+                    code="end-not-known",
                 )
 
 
 def require_inputs(environment: Connections, group: ProjectionGroup) -> None:
-    """Raise KeysMissing if personal columns cannot be opened, HistoryNotRetained if a topic of versions is compacted.
+    """Raise KeysMissing if personal columns cannot be opened, ProjectionError if a topic of versions is compacted.
 
     A later rebuild would find fewer versions.
     """
@@ -53,11 +54,12 @@ def require_inputs(environment: Connections, group: ProjectionGroup) -> None:
         raise keys_missing(place=f"projection group {group.name}")
     for topic, policy in environment.log.cleanup_policies(group.history_topics).items():
         if "compact" in policy:
-            raise HistoryNotRetained(
+            raise ProjectionError(
                 f"versions are read from the topic, and its cleanup.policy={policy} deletes older changes",
                 remedy="capture the table with PostgresSource(history=(…)), or set cleanup.policy=delete and"
                 " retention.ms=-1 on the topic before it is compacted",
                 place=f"topic {topic}",
+                code="history-not-retained",
             )
 
 

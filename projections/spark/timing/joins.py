@@ -49,7 +49,7 @@ def join_within(
             default all but ``on``.
 
     Raises:
-        InvalidDefinition: The join cannot work. Raised when the view is planned, as UnknownColumn is.
+        InvalidDefinition: The join cannot work, or a column is missing. Raised when the view is planned.
 
     Examples:
         >>> join_within(views, orders, on="customer_id", times=("seen_at", "placed_at"), upper="1 hour")
@@ -106,7 +106,7 @@ def join_as_of(
         take: Columns of the right for the result, as in `join_within`.
 
     Raises:
-        InvalidDefinition: The join cannot work. Raised when the view is planned, as UnknownColumn is.
+        InvalidDefinition: The join cannot work, or a column is missing. Raised when the view is planned.
 
     Examples:
         >>> times = ("traded_at", "quoted_at")

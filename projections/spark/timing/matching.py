@@ -87,8 +87,8 @@ def match_pattern(
         labelled: The column of the label.
 
     Raises:
-        InvalidDefinition: The pattern cannot be matched. Raised when the view is planned, as UnknownColumn and
-            InvalidPredicate are.
+        InvalidDefinition: The pattern cannot be matched, or a column is missing. Raised when the view is
+            planned, as InvalidPredicate is.
 
     Examples:
         >>> card_test = small.times(3).followed_by(large).within("10 minutes")

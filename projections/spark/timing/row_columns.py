@@ -7,21 +7,24 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from projections.errors import InvalidDefinition, UnknownColumn
+from projections.errors import InvalidDefinition
 from projections.planning.marks import ENTRY, ROW_KEY
 
 
 def require_columns(rows: DataFrame, names: Iterable[str], *, what: str = "the rows", place: str | None = None) -> None:
-    """Refuse a column that ``rows`` do not have; UnknownColumn, in which ``what`` stands for them."""
+    """Refuse a column that ``rows`` do not have; InvalidDefinition, in which ``what`` stands for them."""
     for name in names:
         if name not in rows.columns:
-            raise UnknownColumn(
-                f"{what} have no column {name!r}", remedy=f"name one of: {', '.join(rows.columns)}", place=place
+            raise InvalidDefinition(
+                f"{what} have no column {name!r}",
+                remedy=f"name one of: {', '.join(rows.columns)}",
+                place=place,
+                code="unknown-column",
             )
 
 
 def require_time(rows: DataFrame, column: str, *, what: str = "the rows") -> None:
-    """Refuse a column that is no timestamp; InvalidDefinition, or UnknownColumn if it does not exist."""
+    """Refuse a column that is no timestamp or does not exist; InvalidDefinition."""
     require_columns(rows, [column], what=what)
     kind = rows.schema[column].dataType.simpleString()
     if kind != "timestamp":

@@ -70,7 +70,7 @@ def sides_of(
     times: tuple[str, str],
     take: Taken | None,
 ) -> Sides:
-    """Both sides, checked: the columns are there, the times are timestamps; InvalidDefinition or UnknownColumn."""
+    """Both sides, checked: the columns are there, the times are timestamps; InvalidDefinition."""
     shared = as_columns(on)
     if not shared:
         raise InvalidDefinition("a join by time on no columns", remedy="name in on the columns of by that both have")

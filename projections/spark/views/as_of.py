@@ -8,7 +8,7 @@ from typing import Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from projections.errors import InvalidDefinition, UnknownColumn
+from projections.errors import InvalidDefinition
 from projections.planning.marks import EVENT_TIME, OF_KEY, OF_TABLE
 
 Taken = Mapping[str, str] | Sequence[str]
@@ -35,7 +35,7 @@ def join_versions(
             "credit_score"}``).
 
     Raises:
-        InvalidDefinition: The join cannot work. Raised when the view is planned, as UnknownColumn is.
+        InvalidDefinition: The join cannot work, or a column is missing. Raised when the view is planned.
 
     Examples:
         >>> join_versions(payments, customers, on="customer_id", take=["credit_score"])
@@ -86,9 +86,10 @@ def _time_of(stream: DataFrame) -> str:
 
 def _require_column(stream: DataFrame, on: str) -> None:
     if on not in stream.columns:
-        raise UnknownColumn(
+        raise InvalidDefinition(
             f"join_versions joins on {on!r}, which is no column of the stream",
             remedy=f"its columns are: {', '.join(stream.columns)}",
+            code="unknown-column",
         )
 
 
@@ -101,7 +102,11 @@ def _require_taken(taken: Mapping[str, str], stream: DataFrame, versions: DataFr
     columns = [c for c in versions.columns if c != "_valid"]
     for name, source in taken.items():
         if source not in columns:
-            raise UnknownColumn(f"{table} has no column {source!r}", remedy=f"its columns are: {', '.join(columns)}")
+            raise InvalidDefinition(
+                f"{table} has no column {source!r}",
+                remedy=f"its columns are: {', '.join(columns)}",
+                code="unknown-column",
+            )
         if name in stream.columns:
             raise InvalidDefinition(
                 f"join_versions would give two columns {name!r}: the stream has one, and {table} has one",

@@ -20,7 +20,7 @@ from projections.declaring.naming import checked_columns
 from projections.declaring.partials import SCOPE, hidden
 from projections.declaring.timing.promises import require_row_time
 from projections.declaring.views import InferredReferences, Planned, View, view_behind
-from projections.errors import InvalidDefinition, SparkFailed, UnknownColumn
+from projections.errors import InvalidDefinition, SparkFailed
 from projections.planning.conjuncts import require_no_null_answer
 from projections.planning.inference import inferred
 from projections.planning.lineage import require_own_key, require_traced
@@ -74,7 +74,7 @@ def view_columns(spark: SparkSession, group: ProjectionGroup) -> Mapping[str, Ma
     """The columns of every view of the group, by planning its function over empty tables; once a process.
 
     Partial aggregates are among them, under names that no column of a view has (``projections.declaring.partials``).
-    Raises UnknownColumn or InvalidDefinition, naming the view.
+    Raises InvalidDefinition, naming the view.
     """
     return _planned(spark, group)[0]
 
@@ -257,10 +257,11 @@ def _marked(schema: StructType, name: str) -> StructType:
 def _require_key(view: View, columns: Mapping[str, ColumnType]) -> None:
     for key in view.key:
         if key not in columns:
-            raise UnknownColumn(
+            raise InvalidDefinition(
                 f"view {view.name!r} does not return its key {key!r}",
                 remedy=f"select it too. Returned are: {', '.join(columns)}",
                 place=f"view {view.name}",
+                code="unknown-column",
             )
         require_flat(key, columns[key], place=f"view {view.name}")
     for key, declared in _key_types(view).items():

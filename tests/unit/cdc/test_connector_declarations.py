@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from cdc.connectors.postgres import PostgresSource
-from cdc.errors import InvalidConnector, LiteralSecret
+from cdc.errors import InvalidConnector
 from cdc.transforms import InsertHeader
 from eventstore.errors import InvalidIdentifier
+from tests.errors import raises
 from tests.rows import each_row
 from tests.unit.cdc.declared import REFERENCE, outbox, postgres
 
@@ -170,7 +171,7 @@ def test_of_further_settings_the_keys_are_shown_and_not_the_values() -> None:
 
 
 def test_an_unchecked_key_that_sounds_secret_takes_a_reference_only() -> None:
-    with pytest.raises(LiteralSecret, match=r"brand\.new\.password") as refused:
+    with raises(InvalidConnector, code="literal-secret", match=r"brand\.new\.password") as refused:
         source(unchecked={"brand.new.password": "sentinel-secret"})
     assert "sentinel-secret" not in str(refused.value)
 

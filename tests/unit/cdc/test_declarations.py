@@ -12,9 +12,10 @@ import pytest
 from cdc import OutboxSource, PostgresSource, load_connectors
 from cdc.connectors import declarations
 from cdc.connectors.encodings import JsonWithSchemas
-from cdc.errors import InvalidConnector, LiteralSecret, UnsupportedEncoding
+from cdc.errors import InvalidConnector
 from cdc.transforms import Filter, Mask, TopicMatches
-from eventstore.errors import InvalidIdentifier
+from eventstore.errors import FactfoldError
+from tests.errors import raises
 from tests.rows import each_row
 from tests.unit.cdc.declared import (
     REFERENCE,
@@ -161,18 +162,18 @@ def test_a_mistake_is_told_with_file_connector_and_field(written, old, new, fiel
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "error", "field"),
+    ("old", "new", "code", "field"),
     [
-        (REFERENCE, "sentinel", LiteralSecret, ".password"),
-        ('host = "db"', 'host = "db"\nextra = { "hstore.handling.mode" = "map" }', UnsupportedEncoding, ".hstore"),
-        ("public.items", "items", InvalidIdentifier, ".tables"),
-        ('["public.items"]', "[]", InvalidConnector, ".tables"),
+        (REFERENCE, "sentinel", "literal-secret", ".password"),
+        ('host = "db"', 'host = "db"\nextra = { "hstore.handling.mode" = "map" }', "unsupported-encoding", ".hstore"),
+        ("public.items", "items", "invalid-identifier", ".tables"),
+        ('["public.items"]', "[]", "invalid-connector", ".tables"),
     ],
 )
-def test_what_a_declaration_refuses_has_the_connector_s_address_too(written, old, new, error, field):
+def test_what_a_declaration_refuses_has_the_connector_s_address_too(written, old, new, code, field):
     file = written(POSTGRES.replace(old, new))
 
-    with pytest.raises(error) as refused:
+    with raises(FactfoldError, code=code) as refused:
         load_connectors(file)
 
     assert str(refused.value.place).startswith(f"{file}: connector[0]{field}")

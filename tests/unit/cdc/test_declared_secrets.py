@@ -12,10 +12,11 @@ import pytest
 from cdc.connect.status import ConnectorInfo, TaskInfo
 from cdc.connectors.catalogue import keys_of
 from cdc.connectors.encodings import ApicurioAvro
-from cdc.errors import LiteralSecret
+from cdc.errors import InvalidConnector
 from cdc.operating.planning import MASK, differences, masked
 from cdc.transforms import Custom, Flatten, InsertField, InsertHeader
 from eventstore.errors import InvalidIdentifier
+from tests.errors import raises
 from tests.rows import each_row
 from tests.unit.cdc.declared import DEBEZIUM, MIRRORS, REFERENCE, custom, mirror, postgres
 
@@ -71,12 +72,12 @@ def test_a_login_in_any_url_is_masked() -> None:
 def test_a_secret_among_further_settings_takes_a_reference_unless_asked_for(declare: Any, field: str) -> None:
     for key in secrets_of(declare()):
         assert declare(**{field: {key: REFERENCE}}).config()[key] == REFERENCE
-        with pytest.raises(LiteralSecret) as refused:
+        with raises(InvalidConnector, code="literal-secret") as refused:
             declare(**{field: {key: SECRET}})
         assert (refused.value.place, "allow_literal_secrets" in refused.value.remedy) == (key, True)
         assert SECRET not in told(refused.value)
         for no_reference in NO_REFERENCES:
-            with pytest.raises(LiteralSecret):
+            with raises(InvalidConnector, code="literal-secret"):
                 declare(**{field: {key: no_reference}})
         allowed = declare(**{field: {key: SECRET}}, allow_literal_secrets=True)
         assert allowed.config()[key] == SECRET
@@ -86,7 +87,7 @@ def test_a_secret_among_further_settings_takes_a_reference_unless_asked_for(decl
 @each_row("text", [*NO_REFERENCES, SECRET])
 @each_row("declare", DEBEZIUM)
 def test_a_password_that_is_no_reference_is_refused(declare: Any, text: str) -> None:
-    with pytest.raises(LiteralSecret) as refused:
+    with raises(InvalidConnector, code="literal-secret") as refused:
         declare(password=text)
     assert (SECRET in told(refused.value), "factfold cdc prepare" in refused.value.remedy) == (False, True)
 
@@ -121,7 +122,7 @@ def test_a_host_is_a_name_an_address_or_a_reference(host: str) -> None:
 
 @pytest.mark.parametrize("field", ["extra", "unchecked"])
 def test_a_login_in_a_url_among_further_settings_is_refused(field: str) -> None:
-    with pytest.raises(LiteralSecret) as refused:
+    with raises(InvalidConnector, code="literal-secret") as refused:
         postgres(**{field: {"notification.http.url": f"https://ann:{SECRET}@hooks"}})
 
     assert SECRET not in told(refused.value)
@@ -129,7 +130,7 @@ def test_a_login_in_a_url_among_further_settings_is_refused(field: str) -> None:
 
 @pytest.mark.parametrize("url", [f"http://ann:{SECRET}@registry", f"https://{SECRET}@registry/apis"])
 def test_the_registry_s_url_has_no_login(url: str) -> None:
-    with pytest.raises(LiteralSecret) as refused:
+    with raises(InvalidConnector, code="literal-secret") as refused:
         ApicurioAvro(registry_url=url)
 
     assert refused.value.place == "registry_url"
@@ -140,7 +141,7 @@ def test_the_registry_s_url_has_no_login(url: str) -> None:
 
 @pytest.mark.parametrize("key", ["api.key", "ssl.keystore.key", "basic.auth.user.info", "cipher.private.pem"])
 def test_a_literal_secret_of_a_transform_is_refused_without_a_remedy_that_is_none(key: str) -> None:
-    with pytest.raises(LiteralSecret) as refused:
+    with raises(InvalidConnector, code="literal-secret") as refused:
         Custom(class_name="com.example.Seal", options={key: SECRET})
 
     assert refused.value.place == f"options.{key}"

@@ -15,12 +15,13 @@ import pytest
 
 from cdc import ApicurioAvro, JsonWithSchemas, grant_statements
 from cdc.connect.status import ConnectorStatus, TaskStatus
-from cdc.errors import InvalidConnector, SignalNotAnswered, SnapshotUnfinished, UnknownConnector, UnsupportedEncoding
+from cdc.errors import ConnectorTimeout, InvalidConnector, UnknownConnector, UnsupportedEncoding
 from cdc.source.notifications import AwaitedSnapshot, Notification, SnapshotKind, Stage
 from cdc.source.signal_table import signal_rights, signal_statements
 from cdc.source.signals import Signalled, Signals
 from eventstore.errors import InvalidIdentifier
 from eventstore.settings import Settings
+from tests.errors import raises
 from tests.unit.cdc.declared import postgres
 
 SECRET = "sentinel-of-a-password"
@@ -160,7 +161,7 @@ def test_a_source_without_signals_is_refused(database: Database) -> None:
 def test_silence_is_told_with_its_cause(database: Database, worker: Any, cause: str, remedy: str) -> None:
     signals = Signals(database, SOURCE, SETTINGS, worker)  # type: ignore[arg-type]
     awaited = AwaitedSnapshot("mine", SnapshotKind.INCREMENTAL, ("public.items",))
-    with pytest.raises(SignalNotAnswered) as silent:
+    with raises(ConnectorTimeout, code="signal-not-answered") as silent:
         Signalled("mine", signals, Said(), awaited).wait(answer_within=0.01)  # type: ignore[arg-type]
     assert re.search(cause, silent.value.message)
     assert remedy in silent.value.remedy
@@ -170,7 +171,7 @@ def test_silence_is_told_with_its_cause(database: Database, worker: Any, cause: 
 def test_a_snapshot_that_goes_on_is_told_with_how_far_it_is(signals: Signals) -> None:
     awaited = AwaitedSnapshot("mine", SnapshotKind.INCREMENTAL, ("public.items",))
     said = Said(Stage.STARTED)
-    with pytest.raises(SnapshotUnfinished, match="0 of 1 tables read"):
+    with raises(ConnectorTimeout, code="snapshot-unfinished", match="0 of 1 tables read"):
         Signalled("mine", signals, said, awaited).wait(timeout=0.05)  # type: ignore[arg-type]
 
 
@@ -180,7 +181,7 @@ def test_a_stop_of_some_tables_is_answered_by_what_names_them(database, monkeypa
     monkeypatch.setattr(Signals, "listen", lambda self: Said(Stage.ABORTED, Stage.ABORTED, tables=[others, ours]))
     assert signals.stop(["public.items"]).tables == ours
     monkeypatch.setattr(Signals, "listen", lambda self: Said(Stage.ABORTED, tables=[others]))
-    with pytest.raises(SignalNotAnswered):
+    with raises(ConnectorTimeout, code="signal-not-answered"):
         signals.stop(["public.items"], timeout=0.05)
 
 

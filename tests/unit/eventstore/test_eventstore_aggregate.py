@@ -22,13 +22,12 @@ from eventstore.aggregates.aggregate import Aggregate, aggregate_of, command
 from eventstore.errors import (
     DeclarationError,
     InvalidIdentifier,
-    UnknownAggregate,
     UnknownEventType,
-    UnknownHandler,
     UnsupportedFieldType,
 )
 from eventstore.event_types import event, event_type_of
 from eventstore.fields.field_types import Digits
+from tests.errors import raises
 from tests.rows import each_row
 
 
@@ -193,7 +192,7 @@ FLAG = "is a Flag, whose combinations have no name"
 FLAGS = [hint for kind in (Extra, Right) for hint in (kind, kind | None, list[kind])]  # type: ignore[valid-type]
 NO_PLACE = [object, set[str], dict[int, str], int | object, tuple[int, ...], complex, Any]
 MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: bill(on_paid=lambda self, e: None), UnknownHandler, "on_paid handles no event"),
+    (lambda: bill(on_paid=lambda self, e: None), DeclarationError, "on_paid handles no event"),
     *((lambda hint=hint: bill(Paid=paid(odd=hint)), UnsupportedFieldType, r"at: .*Paid\.odd") for hint in NO_PLACE),
     *((lambda hint=hint: bill(Paid=paid(odd=hint)), UnsupportedFieldType, rf"{FLAG}.*\n.*list\[") for hint in FLAGS),
     (lambda: bill(Paid=paid(odd="Missing")), UnsupportedFieldType, "Missing"),
@@ -314,7 +313,7 @@ def test_what_replaces_a_command_without_being_one_is_none() -> None:
             """Do nothing."""
 
     assert "up" not in Silent.commands
-    with pytest.raises(UnknownAggregate):
+    with raises(DeclarationError, code="unknown-aggregate"):
         aggregate_of(Silent.up)
 
 

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from eventstore import ANY, NO_STREAM, Accepted, Aggregate, Dispatcher, SqlEventStore, command, event
-from eventstore.errors import NotFramedAvro, RegistryUnreachable, SchemaConflict, SchemaIncompatible
+from eventstore.errors import NotFramedAvro, RegistryUnreachable, SchemaError, SchemaIncompatible
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import schema_id_of
 from eventstore.schema_check import check_schemas
 from eventstore.schema_registry import RegisteredSchema, canonical, check_same, fingerprint
 from projections.spark.events.upcasting import Reading
+from tests.errors import raises
 
 
 class Order(Aggregate):
@@ -160,7 +161,7 @@ def test_a_second_registry_that_gives_an_id_again_is_refused_before_an_event_is_
     with opened(url, Numbered("http://one")) as store:
         store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
     with opened(url, Numbered("http://two")) as store:
-        with pytest.raises(SchemaConflict, match=r"http://one had the id before http://two"):
+        with raises(SchemaError, code="schema-conflict", match=r"http://one had the id before http://two"):
             store.append("order-1", [Order.Shipped(carrier="sea")], expected=ANY)
         assert len(payloads(store)) == 1
 
@@ -255,5 +256,5 @@ def test_a_foreign_record_is_no_schema(payload: bytes) -> None:
 def test_two_schemas_with_one_id_are_a_conflict() -> None:
     kept = RegisteredSchema(7, "order.placed", SCHEMA)
     check_same(kept, RegisteredSchema(7, "order.placed", dict(reversed(SCHEMA.items()))))
-    with pytest.raises(SchemaConflict, match="id 7"):
+    with raises(SchemaError, code="schema-conflict", match="id 7"):
         check_same(kept, RegisteredSchema(7, "order.shipped", {**SCHEMA, "name": "shipped"}))

@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from eventstore import ANY, AsyncSubscriber, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.errors import DeclarationError, HandlerHung, SubscriptionError
+from eventstore.errors import DeclarationError, SubscriptionError
+from tests.errors import raises
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore import handlers
 from tests.unit.eventstore.async_handlers import ENDINGS, assert_only_the_culprit_is_given_up, booking, deliver
@@ -70,7 +71,7 @@ async def test_a_handler_that_hangs_is_cancelled_and_nothing_of_it_is_committed(
 
     batch = arrivals(1, 2, 3)
     source = MemorySource(batch)
-    with pytest.raises(HandlerHung, match=r"hang did not return within 0\.1 s") as hung:
+    with raises(SubscriptionError, code="handler-hung", match=r"hang did not return within 0\.1 s") as hung:
         await deliver(subscription("payments", group="books", timeout=0.1)(hang), source, looped())
     assert (hung.value.place, ended, source.acknowledged, source.closed) == ("2", [2], [], True)
     assert (await deliver(booking(), MemorySource(batch), looped())).handled == 3
@@ -89,7 +90,7 @@ async def test_a_handler_that_will_not_be_cancelled_loses_its_transaction_all_th
                 continue
 
     batch = arrivals(1, 2, 3)
-    with pytest.raises(HandlerHung):
+    with raises(SubscriptionError, code="handler-hung"):
         await deliver(subscription("payments", group="books", timeout=0.1)(hang), MemorySource(batch), looped())
     # The lock of the transaction that was cut off is gone at once, and its records arrive again.
     assert (await deliver(booking(), MemorySource(batch), looped())).handled == 3

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import pytest
 
 from eventstore import ANY, Aggregate, Digits, Dispatcher, MemoryEventStore, event, subscription
-from eventstore.errors import DeclarationError, InvalidEventData, NewerEvent, UnsupportedFieldType
+from eventstore.errors import DeclarationError, InvalidEventData, SchemaError, UnsupportedFieldType
 from eventstore.event_types import EventType, event_type_of
 from eventstore.fields.casting import cast_plain
 from eventstore.fields.field_compilation import compile_type
@@ -19,6 +19,7 @@ from eventstore.fields.field_types import Compilation
 from eventstore.fields.upcasting import Cast, Default, Drop, Rename, Retype
 from eventstore.schema_check import check_schemas
 from projections.spark.events.upcasting import Reading
+from tests.errors import raises
 from tests.rows import each_row
 from tests.shipments import ORDERED_SECOND, ORDERED_TODAY, First, Shipment, ordered_first
 from tests.unit.eventstore.handlers import deliver
@@ -272,7 +273,9 @@ def test_a_default_leaves_a_field_alone_that_is_there() -> None:
 
 
 def test_a_newer_event_is_its_own_error() -> None:
-    with pytest.raises(NewerEvent, match=r"stored in version 4, and the newest that this code knows is 3"):
+    with raises(
+        SchemaError, code="newer-event", match=r"stored in version 4, and the newest that this code knows is 3"
+    ):
         event_type_of(Shipment.Ordered).events(4, {})
 
 

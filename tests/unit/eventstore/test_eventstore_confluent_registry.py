@@ -14,11 +14,12 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from eventstore import Aggregate, RegistrySettings, Settings, event
-from eventstore.errors import InvalidSettings, RegistryRefused, RegistryUnreachable, SchemaIncompatible, UnknownSchema
+from eventstore.errors import InvalidSettings, RegistryUnreachable, SchemaError, SchemaIncompatible, UnknownSchema
 from eventstore.event_types import event_type_of
 from eventstore.kafka import ConfluentRegistry, configured_registry
 from eventstore.kafka.confluent_registry import registered_for
 from eventstore.settings import KafkaSettings
+from tests.errors import raises
 from tests.rows import each_row
 
 Answer = tuple[int, bytes]
@@ -165,14 +166,14 @@ def test_a_registry_that_is_not_there_is_unreachable_and_says_where_it_was_looke
 )
 def test_any_other_answer_is_a_refusal_that_names_the_address(server: Server, status: int, body: bytes) -> None:
     server.says(status, body)
-    with registry(server) as asked, pytest.raises(RegistryRefused) as refused:
+    with registry(server) as asked, raises(SchemaError, code="registry-refused") as refused:
         asked.register([PLACED])
     assert server.url in str(refused.value)
 
 
 def test_a_request_that_is_refused_is_not_said_to_be_one_of_passwords(server: Server) -> None:
     server.says(400, b'{"error_code": 0, "message": "Failed to discover artifact type from content."}')
-    with registry(server) as asked, pytest.raises(RegistryRefused) as refused:
+    with registry(server) as asked, raises(SchemaError, code="registry-refused") as refused:
         asked.schema(2)
     assert "password" not in str(refused.value.remedy)
     assert "factfold cdc doctor" in str(refused.value.remedy)
@@ -181,7 +182,7 @@ def test_a_request_that_is_refused_is_not_said_to_be_one_of_passwords(server: Se
 @pytest.mark.parametrize("text", ["{", "[]", '{"type": "string"}', '"string"'])
 def test_a_schema_that_is_no_event_type_is_a_refusal(server: Server, text: str) -> None:
     server.says(200, json.dumps({"schema": text}).encode())
-    with registry(server) as asked, pytest.raises(RegistryRefused):
+    with registry(server) as asked, raises(SchemaError, code="registry-refused"):
         asked.schema(3)
 
 
@@ -199,7 +200,7 @@ def test_user_and_password_are_sent_and_never_shown(server: Server) -> None:
         asked.register([PLACED])
         assert server.authorization == "Basic YWRhOnNlbnRpbmVs"
         server.says(401, b"no")
-        with pytest.raises(RegistryRefused) as refused:
+        with raises(SchemaError, code="registry-refused") as refused:
             asked.schema(1)
     assert "sentinel" not in f"{refused.value} {refused.value.__cause__!r} {asked!r} {asked.address}"
 

@@ -9,10 +9,11 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eventstore import ANY, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.errors import BrokerUnreachable, HandlerHung
+from eventstore.errors import BrokerUnreachable, SubscriptionError
 from eventstore.kafka.arrivals import KafkaArrival
 from eventstore.kafka.places import Places
 from eventstore.kafka.source import KafkaSource
+from tests.errors import raises
 from tests.ledger import Payment
 from tests.rows import each_row
 from tests.unit.eventstore.client_records import Message
@@ -53,7 +54,7 @@ def test_a_record_whose_handler_fails_is_a_dead_letter_after_one_call():
 def test_the_error_of_a_handler_that_hangs_says_that_records_are_lost():
     never = threading.Event()
     declared = noting([], each=lambda amount: never.wait(30), timeout=0.05)
-    with pytest.raises(HandlerHung) as hung:
+    with raises(SubscriptionError, code="handler-hung") as hung:
         deliver(declared, MemorySource(arrivals(1)))
     never.set()
     assert "what was at hand is lost" in hung.value.remedy

@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from confluent_kafka import Consumer
 
 from eventstore import AsyncSubscriber, Settings, Subscriber, subscription
-from eventstore.errors import HandlerHung, StoreUnavailable
+from eventstore.errors import StoreUnavailable, SubscriptionError
 from eventstore.kafka.source import KafkaSource
+from tests.errors import raises
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.handlers import booking, deliver
 from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, arrivals, recorded
@@ -29,7 +30,7 @@ def test_a_handler_that_hangs_ends_the_subscription_and_nothing_of_it_is_committ
     batch = arrivals(1, 2, 3)
     source = MemorySource(batch)
     declared = subscription("payments", group="books", timeout=0.1)(hang)
-    with pytest.raises(HandlerHung, match=r"hang did not return within 0\.1 s") as hung:
+    with raises(SubscriptionError, code="handler-hung", match=r"hang did not return within 0\.1 s") as hung:
         deliver(declared, source, engine)
     assert hung.value.place == "2"
     assert source.closed
@@ -50,7 +51,7 @@ def test_a_handler_without_a_transaction_that_hangs_ends_the_subscription_too():
         done.append(event.amount)
 
     source = MemorySource(arrivals(1, 2, 3))
-    with pytest.raises(HandlerHung, match=r"hang did not return within 0\.1 s") as hung:
+    with raises(SubscriptionError, code="handler-hung", match=r"hang did not return within 0\.1 s") as hung:
         deliver(subscription("payments", group="books", timeout=0.1)(hang), source)
     assert (hung.value.place, done) == ("2", [1])
     assert (source.acknowledged, source.dead) == ([], [])

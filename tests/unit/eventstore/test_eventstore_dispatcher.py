@@ -13,8 +13,9 @@ from structlog.testing import capture_logs
 
 from eventstore import ANY, Accepted, Dispatcher, MemoryEventStore, Metadata, NewEvent, Refusal, SqlEventStore
 from eventstore.aggregates.middleware import logged, required, traced
-from eventstore.errors import CommandIdTaken, EventIdTaken, InvalidIdentifier, Refused, WrongExpectedVersion
+from eventstore.errors import EventIdTaken, InvalidIdentifier, Refused, WrongExpectedVersion
 from eventstore.snapshots import Snapshots
+from tests.errors import raises
 from tests.rows import each_row
 from tests.unit.eventstore.counter import Counter
 
@@ -172,8 +173,10 @@ def test_an_id_of_a_command_to_another_aggregate_is_refused(store: SqlEventStore
 def test_an_id_of_another_command_to_the_same_aggregate_is_refused(store: SqlEventStore) -> None:
     dispatcher = Dispatcher(store).once(uuid4())
     dispatcher.send("a", Counter.add, 1)
-    with pytest.raises(
-        CommandIdTaken, match=r"sent to counter-a before, as counter\.add, and now comes as counter\.add_each"
+    with raises(
+        EventIdTaken,
+        code="command-id-taken",
+        match=r"sent to counter-a before, as counter\.add, and now comes as counter\.add_each",
     ):
         dispatcher.send("a", Counter.add_each, 1)
     assert store.head("counter-a") == 0
@@ -190,7 +193,7 @@ def test_of_two_commands_under_one_id_at_once_one_is_refused(store: SqlEventStor
                 Dispatcher(self._store).once(same).send("a", Counter.add_each, 7)
             return self._store.append(stream, events, **options)
 
-    with pytest.raises(CommandIdTaken, match=r"as counter\.add_each"):
+    with raises(EventIdTaken, code="command-id-taken", match=r"as counter\.add_each"):
         Dispatcher(Overtaken(store, wins=1)).once(same).send("a", Counter.add, 1)
     assert Dispatcher(store).load(Counter, "a").count == 7
 

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import StaticPool
 
 from eventstore import Subscriber, subscription
-from eventstore.errors import DeclarationError, StoreUnavailable, TransactionBroken
+from eventstore.errors import DeclarationError, StoreUnavailable, SubscriptionError
 from eventstore.inbox import Inbox
 from tests.ledger import LEDGER, METADATA, Payment, amounts
 from tests.unit.eventstore.handlers import ENDINGS, assert_only_the_culprit_is_given_up, deliver, ending
@@ -40,7 +40,7 @@ def test_a_batch_handler_that_ends_its_transaction_loses_no_other_event(engine, 
     report = deliver(declared, source, engine)
     assert (report.handled, report.dead) == (4, 1)
     assert amounts(engine) == [one for one in range(1, 6) if one != at]
-    assert isinstance(source.dead[0].error, TransactionBroken)
+    assert (type(source.dead[0].error), source.dead[0].error.code) == (SubscriptionError, "transaction-broken")
 
 
 def test_what_a_batch_handler_committed_is_not_done_again_and_all_of_its_call_is_given_up(engine):

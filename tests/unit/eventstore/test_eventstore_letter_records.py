@@ -24,12 +24,13 @@ from eventstore.deadletters.records import (
 )
 from eventstore.deadletters.roads import held_back
 from eventstore.delivery.masking import shown_payload
-from eventstore.errors import InvalidEventData, LetterMissing
+from eventstore.errors import InvalidEventData, NotFound
 from eventstore.event_types import event_type_of
 from eventstore.fields.plain_json import dump_plain, load_plain
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.personal.marks import Sealed
 from eventstore.topics import TopicRecord, is_of_a_group, settled_topic
+from tests.errors import raises
 from tests.rows import each_row
 
 TIME = "2026-03-01T12:00:00.123456789Z"  # of Java, which counts nanoseconds
@@ -136,7 +137,7 @@ def test_an_action_is_read_as_it_was_written():
 
 @pytest.mark.parametrize("value", [None, b"{}", b"no JSON", json.dumps({"places": [[0, 1]], "time": "x"}).encode()])
 def test_a_foreign_record_among_the_actions_stops_the_command(value):
-    with pytest.raises(LetterMissing, match="no action"):
+    with raises(NotFound, code="letter-missing", match="no action"):
         read_settlement(TopicRecord("t", 0, 7, None, value, (), 0))
 
 
@@ -187,7 +188,7 @@ def test_an_edit_does_not_give_a_sealed_value_another_subject():
 
 
 def test_an_unknown_id_is_named():
-    with pytest.raises(LetterMissing, match="'0@9'"):
+    with raises(NotFound, code="letter-missing", match="'0@9'"):
         require_open(["0@1", "0@9"], {"0@1"}, "place")
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from eventstore import ANY, MemoryEventStore, Position, SqlEventStore
-from eventstore.errors import InvalidIdentifier, PartitionsFixed, UnknownSchema
+from eventstore.errors import InvalidArgument, InvalidIdentifier, UnknownSchema
 from eventstore.store import Category, FenceStatus
 from eventstore.testing.fixed import FixedClock
+from tests.errors import raises
 from tests.ledger import Payment
 from tests.rows import each_row
 from tests.unit.eventstore.counter import Counter
@@ -90,7 +91,7 @@ def test_what_a_service_does_when_it_starts(store: Store) -> None:
 
 def test_what_it_is_refused(store: Store) -> None:
     store.append("payment-1", [Payment.Received(amount=1)], expected=ANY)
-    with pytest.raises(PartitionsFixed, match="has 4 partitions, 8 were asked for"):
+    with raises(InvalidArgument, code="partitions-fixed", match="has 4 partitions, 8 were asked for"):
         store.declare_category("payment", partitions=8)
     with pytest.raises(InvalidIdentifier):
         store.declare_category("No Such", partitions=1)

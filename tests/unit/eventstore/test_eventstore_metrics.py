@@ -14,12 +14,13 @@ from eventstore import Restarts
 from eventstore.backends.sql.outbox import Waiting
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.source import Lag, PartitionLag
-from eventstore.errors import BrokerUnreachable, DeclarationError
+from eventstore.errors import BrokerUnreachable, DeclarationError, FactfoldError
 from eventstore.metrics import ProcessMetrics, RelayMetrics, SubscriptionMetrics, serve_metrics
 from eventstore.metrics.families import RESTARTS, Family, Kind, Metrics
-from eventstore.metrics.serving import MetricsPortTaken, refreshing
+from eventstore.metrics.serving import refreshing
 from eventstore.relay import RelayReport, RelayStatus
 from eventstore.restarts import Outwaiting
+from tests.errors import raises
 from tests.rows import each_row
 from tests.unit.eventstore.handlers import booking, deliver
 from tests.unit.eventstore.memory_source import MemorySource, arrivals
@@ -46,7 +47,10 @@ def test_a_runner_says_what_it_is_and_what_its_process_uses_however_often_it_is_
 def test_a_port_that_is_taken_is_refused_with_a_remedy():
     metrics = SubscriptionMetrics("fraud")
     with serve_metrics(metrics, port=0) as port:
-        with pytest.raises(MetricsPortTaken, match="cannot be served") as refused, serve_metrics(metrics, port=port):
+        with (
+            raises(FactfoldError, code="port-taken", match="cannot be served") as refused,
+            serve_metrics(metrics, port=port),
+        ):
             pass
         assert "--metrics-port" in refused.value.remedy
 

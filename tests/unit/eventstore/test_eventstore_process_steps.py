@@ -16,9 +16,10 @@ from eventstore import Aggregate, event
 from eventstore.errors import DeclarationError, InvalidEventData
 from eventstore.event_types import event_type_of
 from eventstore.processes import Process, functional, late, reacts, replies, starts, times_out
-from eventstore.processes.errors import ProcessAlreadyStarted, ProcessError, TooManySteps
+from eventstore.processes.errors import ProcessAlreadyStarted, ProcessError, ProcessStuck
 from eventstore.processes.reactions import impersonal
 from eventstore.testing.processes import accepted, clock, command, given, refused
+from tests.errors import raises
 from tests.rows import each_row
 from tests.unit.eventstore.customer import Customer
 from tests.unit.eventstore.fulfilment import PAID, PLACED, Fulfilment, Item, Order, Payment
@@ -130,7 +131,7 @@ class Rounds(Process, max_steps=5):
 def test_a_process_in_a_circle_ends_with_an_error():
     found = given(Rounds, *[PLACED] * 4)
     assert found.process().n == 4
-    with pytest.raises(TooManySteps, match="rounds-1 took 5 steps"):
+    with raises(ProcessStuck, code="too-many-steps", match="rounds-1 took 5 steps"):
         found.when(PLACED, PLACED)
 
 

@@ -16,14 +16,14 @@ from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import (
     DeclarationError,
     ForeignRecord,
-    InvalidBound,
+    InvalidArgument,
     InvalidIdentifier,
     StoreUnavailable,
     SubscriptionError,
-    TransactionBroken,
 )
 from eventstore.identifiers import Position
 from eventstore.inspection.selection import Selection
+from tests.errors import raises
 
 METADATA = sa.MetaData()
 SEEN = sa.Table("seen", METADATA, sa.Column("stream", sa.Text), sa.Column("amount", sa.Integer))
@@ -187,7 +187,7 @@ def test_a_handler_that_ends_its_transaction_ends_the_replay(store: SqlEventStor
         driver: Any = tx.connection.driver_connection
         driver.commit()
 
-    with pytest.raises(TransactionBroken):
+    with raises(SubscriptionError, code="transaction-broken"):
         Replay(store, book, Selection(streams=("order-o1",))).run()
     assert effects(store) == [("x", 1)]
 
@@ -247,7 +247,7 @@ def test_positions_are_read_as_they_are_told() -> None:
 
 @pytest.mark.parametrize("bounds", [{"from_version": -1}, {"to_version": -1}, {"from_version": 3, "to_version": 2}])
 def test_versions_below_zero_or_in_the_wrong_order_are_refused(bounds: dict[str, int]) -> None:
-    with pytest.raises(InvalidBound):
+    with raises(InvalidArgument, code="invalid-bound"):
         Selection(**bounds)  # type: ignore[arg-type]
 
 

@@ -20,20 +20,20 @@ from eventstore.errors import (
     BrokerUnreachable,
     DeclarationError,
     FactfoldError,
-    HandlerHung,
     OffsetsExpired,
     RegistryUnreachable,
     StoreUnavailable,
-    SubscriptionGaveUp,
+    SubscriptionError,
     TopicMissing,
 )
 from eventstore.restarts import PASSING, Outwaiting
 from factfold.cli.events import subscriptions
 from factfold.cli.views import branches, projections
 from projections.lifecycle import restarts as of_projections
+from tests.errors import raises
 
 PASS = [BrokerRefused, BrokerUnreachable, RegistryUnreachable, StoreUnavailable]
-END = [TopicMissing, OffsetsExpired, HandlerHung, DeclarationError]
+END = [TopicMissing, OffsetsExpired, SubscriptionError, DeclarationError]
 BATCH = "a batch"
 
 
@@ -139,7 +139,9 @@ def test_what_does_not_pass_ends_it_at_once(monkeypatch: Any, kind: Any, opens: 
 @whenever
 def test_it_gives_up_loudly_after_so_many_failures_in_a_row(monkeypatch: Any, opens: bool, later: bool) -> None:
     script = Script(*[StoreUnavailable] * 3, opens=opens)
-    with pytest.raises(SubscriptionGaveUp, match="the subscription failed 3 times in a row, at last: cause") as gave_up:
+    with raises(
+        SubscriptionError, code="gave-up", match="the subscription failed 3 times in a row, at last: cause"
+    ) as gave_up:
         delivered(monkeypatch, script, 2, later=later)
     assert isinstance(gave_up.value.__cause__, StoreUnavailable)
     assert "parcel" in str(gave_up.value.place)
@@ -173,7 +175,7 @@ class AwayBroker:
         self.listener.bind(("127.0.0.1", 0))
         self.place = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.calls, self.failed, self.stop = 0, threading.Event(), threading.Event()
-        self.outwaiting = Outwaiting(Restarts(first=0.01), what="x", place="y", gave_up=SubscriptionGaveUp)
+        self.outwaiting = Outwaiting(Restarts(first=0.01), what="x", place="y", gave_up=SubscriptionError)
 
     def work(self) -> str:
         self.calls += 1

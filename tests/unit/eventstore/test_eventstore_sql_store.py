@@ -17,7 +17,7 @@ from eventstore import ANY, NO_STREAM, Aggregate, MemoryEventStore, Metadata, Sq
 from eventstore.errors import (
     DeclarationError,
     InvalidIdentifier,
-    SchemaConflict,
+    SchemaError,
     StoreNotPrepared,
     StoreUnavailable,
     UnsupportedBackend,
@@ -25,6 +25,7 @@ from eventstore.errors import (
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.store import FenceStatus
 from eventstore.topics import HEADER_COLUMNS, SCHEMAS_TOPIC, partition_of
+from tests.errors import raises
 from tests.rows import each_row
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC)
@@ -124,7 +125,7 @@ def test_a_schema_whose_id_is_taken_is_refused(store: SqlEventStore) -> None:
     }
     with store.engine.begin() as connection:
         connection.execute(insert(store.tables.schemas), row)
-    with pytest.raises(SchemaConflict, match=r"order\.other"):
+    with raises(SchemaError, code="schema-conflict", match=r"order\.other"):
         store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
     assert _rows(store, "events") == []
 

@@ -13,8 +13,9 @@ from eventstore.backends.sql.letter_actions import ActionRows
 from eventstore.backends.sql.letter_replays import LetterReplays
 from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters import by_cause
-from eventstore.errors import CheckpointMoved, InvalidEventData, LetterMissing, ReplayRefused
+from eventstore.errors import CheckpointMoved, FactfoldError, InvalidEventData, NotFound
 from projections import letters as letters_of
+from tests.errors import raises
 from tests.ledger import LEDGER, METADATA, Payment, amounts
 
 REFUSED: set[int] = set()
@@ -203,21 +204,25 @@ def test_an_edited_letter_is_handled_with_its_new_payload_under_its_old_id(store
 
 
 @pytest.mark.parametrize(
-    ("ask", "error", "cause"),
+    ("ask", "code", "cause"),
     [
-        (lambda letters, id: letters.replay([id], edit={"amount": "five"}), InvalidEventData, "'five'"),
-        (lambda letters, id: letters.replay([id], edit={"amount": 5, "note": ""}), InvalidEventData, "no field 'note'"),
-        (lambda letters, id: letters.replay([id], edit={}), InvalidEventData, "lacks field 'amount'"),
-        (lambda letters, id: letters.replay([id], edit={"amount": 1 << 80}), InvalidEventData, "amount"),
-        (lambda letters, id: letters.replay(edit={"amount": 1}), ReplayRefused, "all are asked for"),
-        (lambda letters, id: letters.replay(to="topic"), ReplayRefused, "not a topic"),
-        (lambda letters, id: letters.discard([id, "x"]), LetterMissing, "no open dead letter 'x'"),
+        (lambda letters, id: letters.replay([id], edit={"amount": "five"}), "invalid-event-data", "'five'"),
+        (
+            lambda letters, id: letters.replay([id], edit={"amount": 5, "note": ""}),
+            "invalid-event-data",
+            "no field 'note'",
+        ),
+        (lambda letters, id: letters.replay([id], edit={}), "invalid-event-data", "lacks field 'amount'"),
+        (lambda letters, id: letters.replay([id], edit={"amount": 1 << 80}), "invalid-event-data", "amount"),
+        (lambda letters, id: letters.replay(edit={"amount": 1}), "replay-refused", "all are asked for"),
+        (lambda letters, id: letters.replay(to="topic"), "replay-refused", "not a topic"),
+        (lambda letters, id: letters.discard([id, "x"]), "letter-missing", "no open dead letter 'x'"),
     ],
 )
-def test_what_cannot_be_done_with_a_letter_is_refused_and_it_stays_open(store, ask, error, cause):
+def test_what_cannot_be_done_with_a_letter_is_refused_and_it_stays_open(store, ask, code, cause):
     receive(store, 5, 6)
     letters = given_up(store, 5, 6)
-    with pytest.raises(error, match=cause):
+    with raises(FactfoldError, code=code, match=cause):
         ask(letters, next(letters.open()).id)
     assert len(list(letters.open())) == 2
 
@@ -245,7 +250,7 @@ def test_a_replay_that_waits_is_withdrawn_by_discarding_its_letter(store):
     assert sorted((one.action, one.result, one.why) for one in letters.actions() if one.letter == first.id) == [
         ("discard", "discarded", "it hangs"), ("replay", "withdrawn", None),
     ]  # fmt: skip
-    with pytest.raises(LetterMissing):
+    with raises(NotFound, code="letter-missing"):
         letters.discard([first.id])
 
 
@@ -266,7 +271,7 @@ def test_replays_that_were_given_back_come_again_and_new_events_behind_them(stor
 
 
 def test_a_database_without_dead_letters_is_told(store):
-    with pytest.raises(LetterMissing, match="no table factfold_dead_letters"):
+    with raises(NotFound, code="letter-missing", match="no table factfold_dead_letters"):
         letters_of(store, "payment", group="books")
 
 

@@ -16,12 +16,13 @@ from eventstore import ANY, Aggregate, Dispatcher, Metadata, NewEvent, SqlEventS
 from eventstore import subscription as subscribes
 from eventstore.backends.sql.reactions import SqlInboxes
 from eventstore.backends.sql.source import StoreSource
-from eventstore.errors import CommandIdTaken, EventsNotFound, InvalidBound, InvalidEventData
+from eventstore.errors import EventIdTaken, InvalidArgument, InvalidEventData, NotFound
 from eventstore.inspection.selection import EVERYTHING, Selection
 from eventstore.inspection.store_log import StoreLog
 from eventstore.inspection.stream_states import NO_VALUE, StreamState, event_at, stream_state
 from eventstore.inspection.tracing import trace
 from eventstore.messages import Cause
+from tests.errors import raises
 
 
 class Parcel(Aggregate):
@@ -120,7 +121,7 @@ def test_causes_that_go_round_in_a_circle_are_all_shown(parcels: SqlEventStore) 
 
 
 def test_a_correlation_id_of_no_event_is_refused_with_what_was_read(parcels: SqlEventStore) -> None:
-    with pytest.raises(EventsNotFound, match=r"'nothing' in sqlite.*parcels\.db") as refused:
+    with raises(NotFound, code="events-not-found", match=r"'nothing' in sqlite.*parcels\.db") as refused:
         trace("nothing", [StoreLog(parcels)])
     assert "--store-url" in refused.value.remedy
 
@@ -154,7 +155,7 @@ def test_events_of_a_command_that_was_sent_for_an_event_name_both(parcels: SqlEv
     assert first.metadata.causation_id == f"{sent.command.id} parcel.order {why}"
     assert second.metadata.causation_id == f"{same} parcel.send {why}"
     assert [[one.id for one in found.events] for found in again] == [[second.id]] * 2  # type: ignore[union-attr]
-    with pytest.raises(CommandIdTaken, match=r"as parcel\.send,"):
+    with raises(EventIdTaken, code="command-id-taken", match=r"as parcel\.send,"):
         asked.once(same).send("p1", Parcel.order, 3)
 
 
@@ -233,7 +234,7 @@ def test_pages_of_a_selection_join_without_a_gap(store: SqlEventStore) -> None:
     assert [one.data["by"] for one in store.read_selected(chosen, newest_first=True, limit=1_500)] == list(
         range(2_399, 899, -1)
     )
-    with pytest.raises(InvalidBound):
+    with raises(InvalidArgument, code="invalid-bound"):
         list(store.read_selected(chosen, limit=-1))
 
 
@@ -242,7 +243,7 @@ def test_events_of_deleted_streams_are_not_selected(store: SqlEventStore) -> Non
     count(store, "counter-b", 2)
     store.delete_stream("counter-a", expected=0)
     assert [one.data["by"] for one in store.read_selected(EVERYTHING)] == [2]
-    with pytest.raises(EventsNotFound, match="or was deleted"):
+    with raises(NotFound, code="events-not-found", match="or was deleted"):
         event_at(store, "counter-a")
 
 
@@ -264,6 +265,6 @@ NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 def test_times_that_no_event_can_have_are_refused() -> None:
     with pytest.raises(InvalidEventData, match="no time zone"):
         Selection(since=datetime(2026, 11, 26))
-    with pytest.raises(InvalidBound, match="which is before it"):
+    with raises(InvalidArgument, code="invalid-bound", match="which is before it"):
         Selection(since=NOW, until=NOW - timedelta(seconds=1))
     assert Selection(since=NOW, until=NOW).has_time(NOW)

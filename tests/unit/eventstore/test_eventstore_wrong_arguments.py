@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from eventstore import ANY, Dispatcher, NewEvent, StreamAppend
-from eventstore.errors import FactfoldError, InvalidAppend, InvalidEventData, InvalidIdentifier, UnknownEventType
+from eventstore.errors import FactfoldError, InvalidArgument, InvalidEventData, InvalidIdentifier, UnknownEventType
 from eventstore.identifiers import (
     NO_STREAM,
     STREAM_EXISTS,
@@ -30,6 +30,7 @@ from eventstore.identifiers import (
 )
 from eventstore.store import EventStore
 from eventstore.testing.scenario import given
+from tests.errors import raises
 from tests.rows import each_row
 from tests.unit.eventstore.counter import Counter
 
@@ -126,7 +127,7 @@ def test_nothing_is_tried_with_a_class() -> None:
     "events", [ADDED, Counter.Counted, "ab", b"ab", 3, None, iter([ADDED]), {ADDED}], ids=lambda e: type(e).__name__
 )
 def test_what_is_no_list_of_events_is_refused(store: EventStore, events: Any) -> None:
-    with pytest.raises(InvalidAppend, match="no list of events"):
+    with raises(InvalidArgument, code="invalid-append", match="no list of events"):
         store.append("counter-1", events, expected=ANY)
     assert list(store.read_stream("counter-1")) == []
 

@@ -11,13 +11,14 @@ import pytest
 from eventstore.errors import DeclarationError, InvalidIdentifier
 from factfold.cli.options import parse_duration
 from factfold.cli.views import projections as command_line
-from projections.errors import ArchiveUnusable, OffsetsLost
+from projections.errors import OffsetsLost, ProjectionError
 from projections.logs.archive import ArchivedLog, Extent, divided, require_same
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import arrow_record_schema
 from projections.spark.archive.delta_archive import ArchiveFolder
 from projections.spark.reading.whole_log import from_the_beginning
 from tests.conformance.ticket_batches import GROUP
+from tests.errors import raises
 
 TOPIC = "parcel"
 ARCHIVED = Extent("id", {0: 0, 1: 0}, {0: 100, 1: 40})
@@ -213,7 +214,7 @@ def test_what_is_no_name_of_a_topic_becomes_no_folder(topic):
 
 def test_a_folder_that_cannot_be_made_is_told_with_its_place(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ArchiveUnusable, match="cannot be made") as caught:
+    with raises(ProjectionError, code="archive-unusable", match="cannot be made") as caught:
         ArchiveFolder.of(tmp_path / "file" / "archive").make()
     assert caught.value.place == str(tmp_path / "file" / "archive")
 

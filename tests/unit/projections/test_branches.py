@@ -16,15 +16,14 @@ from projections import branches, field, of_type
 from projections.branching.checkpoint import RouterCheckpoint
 from projections.branching.router import local_slots, require_slots
 from projections.errors import (
-    CheckpointUnusable,
     DefinitionChanged,
     InvalidDefinition,
+    ProjectionError,
     RealTimeRefused,
     RunAlreadyActive,
-    TooFewSlots,
-    UnknownField,
 )
 from projections.spark.failures import translate
+from tests.errors import raises
 from tests.integration.payments_of_every_kind import Payment
 
 SUSPICIOUS = field("amount") > 900
@@ -102,7 +101,7 @@ def test_branches_that_cannot_be_are_refused_with_a_remedy(chosen, otherwise, wo
 
 
 def test_a_predicate_on_a_missing_field_is_refused_when_branches_are_declared():
-    with pytest.raises(UnknownField, match="'amuont'"):
+    with raises(InvalidDefinition, code="unknown-field", match="'amuont'"):
         branches(Payment, {"suspicious": field("amuont") > 900}, otherwise="validated")
 
 
@@ -167,10 +166,10 @@ def test_a_checkpoint_folder_that_others_may_enter_or_that_cannot_be_made_is_ref
     open_to_all = tmp_path / "payment"
     open_to_all.mkdir(mode=0o755)
     open_to_all.chmod(0o755)
-    with pytest.raises(CheckpointUnusable, match="entered by others"):
+    with raises(ProjectionError, code="checkpoint-unusable", match="entered by others"):
         RouterCheckpoint.of(PAYMENTS, tmp_path).claimed(PAYMENTS).__enter__()
     (tmp_path / "file").touch()
-    with pytest.raises(CheckpointUnusable, match="cannot be made"):
+    with raises(ProjectionError, code="checkpoint-unusable", match="cannot be made"):
         RouterCheckpoint.of(PAYMENTS, tmp_path / "file").claimed(PAYMENTS).__enter__()
 
 
@@ -189,7 +188,9 @@ def test_the_progress_of_a_checkpoint_is_its_last_committed_batch(tmp_path):
 
 def test_too_few_slots_are_told_with_their_numbers():
     require_slots(5, 4, place="x")
-    with pytest.raises(TooFewSlots, match="needs 5 slots for 4 partitions, this Spark session has 4") as caught:
+    with raises(
+        ProjectionError, code="too-few-slots", match="needs 5 slots for 4 partitions, this Spark session has 4"
+    ) as caught:
         require_slots(4, 4, place="x")
     assert "local[5]" in caught.value.remedy
 

@@ -13,7 +13,8 @@ import pytest
 from projections import field, of_type
 from projections.declaring.event_fields import FieldKind, check_predicate, field_names
 from projections.declaring.matching import matcher
-from projections.errors import InvalidPredicate, UnknownField
+from projections.errors import InvalidDefinition, InvalidPredicate
+from tests.errors import raises
 from tests.integration.payments_of_every_kind import Currency, Method, Payment
 from tests.rows import each_row
 
@@ -128,7 +129,7 @@ def test_what_cannot_be_compared_is_refused_when_it_is_written(written, words):
 
 
 def test_a_field_that_no_event_has_is_refused_with_those_there_are():
-    with pytest.raises(UnknownField, match="no event has a field 'amuont'") as caught:
+    with raises(InvalidDefinition, code="unknown-field", match="no event has a field 'amuont'") as caught:
         check_predicate((field("note") == "x") & ~(field("amuont") > 1), EVENTS)
     assert "address.country, address.lines, address.method, amount" in caught.value.remedy
 

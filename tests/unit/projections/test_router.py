@@ -13,7 +13,8 @@ from projections import branches, field
 from projections.branching import router as module
 from projections.branching.checkpoint import RouterCheckpoint
 from projections.branching.router import Router, RouterOptions
-from projections.errors import OffsetsLost, RealTimeRefused, RouterGaveUp, SparkFailed, SparkStopped, UnknownSchemaId
+from projections.errors import OffsetsLost, ProjectionError, RealTimeRefused, SparkFailed, SparkStopped, UnknownSchemaId
+from tests.errors import raises
 from tests.integration.payments_of_every_kind import Payment
 
 PAYMENTS = branches(Payment, {"suspicious": field("amount") > 900}, otherwise="validated")
@@ -103,7 +104,7 @@ def test_a_failed_query_is_started_again_and_counted(world):
 
 def test_a_router_gives_up_after_too_many_failures_in_a_row_with_the_last_cause(world):
     found = world(*[failed(SparkFailed) for _ in range(9)])
-    with pytest.raises(RouterGaveUp, match="failed 4 times in a row, at last: cause"):
+    with raises(ProjectionError, code="gave-up", match="failed 4 times in a row, at last: cause"):
         found.router.run(stop=found.stop)
     assert len(found.started) == 4
 
@@ -150,7 +151,7 @@ def test_an_id_that_stays_unknown_is_given_up_and_so_is_any_that_lies_in_the_top
 
 def test_ever_new_unknown_ids_come_to_an_end(world):
     found = world(*[failed(UnknownSchemaId, schema_id=number) for number in range(9)])
-    with pytest.raises(RouterGaveUp, match="failed 4 times in a row, at last: cause"):
+    with raises(ProjectionError, code="gave-up", match="failed 4 times in a row, at last: cause"):
         found.router.run(stop=found.stop)
     assert len(found.started) == 4
 

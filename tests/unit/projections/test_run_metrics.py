@@ -7,11 +7,12 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from eventstore.errors import FactfoldError
 from eventstore.metrics import serve_metrics
-from eventstore.metrics.serving import MetricsPortTaken
 from projections import BatchReport
 from projections.lifecycle.lag import RunLag
 from projections.lifecycle.metrics import RunMetrics
+from tests.errors import raises
 
 REPORT = BatchReport(5, 4, 3, 2, 1, {"bad_json": 2}, {"read": 0.5, "commit": 1.0})
 
@@ -93,5 +94,5 @@ def test_failures_in_a_row_are_forgotten_when_the_run_goes_well(metrics, port):
 
 
 def test_a_port_that_is_taken_is_said(metrics, port):
-    with pytest.raises(MetricsPortTaken, match="cannot be served"), serve_metrics(metrics, port=port):
+    with raises(FactfoldError, code="port-taken", match="cannot be served"), serve_metrics(metrics, port=port):
         pass

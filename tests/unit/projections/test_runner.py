@@ -14,10 +14,9 @@ from eventstore.errors import BrokerUnreachable, TopicMissing
 from projections import BatchReport
 from projections.errors import (
     DefinitionChanged,
-    NotCaughtUp,
     OffsetsLost,
+    ProjectionError,
     RunAlreadyActive,
-    RunnerGaveUp,
     SparkFailed,
     SparkStopped,
     TableStoreUnavailable,
@@ -29,6 +28,7 @@ from projections.lifecycle.metrics import RunMetrics
 from projections.lifecycle.runner import Runner
 from projections.logs.batch_size import BatchSize
 from projections.logs.boundaries import Boundaries
+from tests.errors import raises
 
 GROUP = SimpleNamespace(name="shop", inputs=("orders",))
 SIZE = BatchSize(records=1_000, least=10, most=1_000, target=1.0)
@@ -92,7 +92,7 @@ def test_catching_up_ends_at_the_ends_there_were_when_it_began_and_tells_of_each
 def test_a_run_that_is_late_is_told_with_what_it_applied_kept():
     world = World(3_000)
     late = runner(world)
-    with pytest.raises(NotCaughtUp, match="within 0 s"):
+    with raises(ProjectionError, code="not-caught-up", match="within 0 s"):
         late.catch_up(deadline=0.0)
     assert late.progress == {"orders": {0: 1_000}}
 
@@ -250,7 +250,7 @@ def test_a_store_and_a_broker_that_are_away_for_a_while_cost_restarts_and_nothin
 
 def test_a_runner_gives_up_loudly_after_so_many_failures_in_a_row(follow):
     follower, script = follow(*[failed(TableStoreUnavailable) for _ in range(4)])
-    with pytest.raises(RunnerGaveUp, match="failed 4 times in a row, at last: cause") as caught:
+    with raises(ProjectionError, code="gave-up", match="failed 4 times in a row, at last: cause") as caught:
         follower.run(stop=script.stop)
     assert isinstance(caught.value.__cause__, TableStoreUnavailable)
     assert script.opened == 4
@@ -267,7 +267,7 @@ def test_what_comes_before_the_run_outwaits_what_passes_too(follow, limit):
             raise end
 
     if limit == 1:
-        with pytest.raises(RunnerGaveUp, match="failed 2 times in a row"):
+        with raises(ProjectionError, code="gave-up", match="failed 2 times in a row"):
             follower.outwait(work, stop=script.stop)
     else:
         follower.outwait(work, stop=script.stop)

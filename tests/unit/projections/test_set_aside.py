@@ -6,11 +6,12 @@ import pyarrow as pa
 import pytest
 
 from projections import ProjectionGroup
-from projections.errors import InvalidDefinition, TooManyBadRecords, UnknownSchemaId
+from projections.errors import InvalidDefinition, ProjectionError, UnknownSchemaId
 from projections.faults import MESSAGES, Fault
 from projections.logs.port import arrow_record_schema
 from projections.logs.set_aside import FAULTS, SetAside, require_bearable
 from tests.conformance.ticket_batches import ticket_names
+from tests.errors import raises
 from tests.rows import each_row
 
 
@@ -59,7 +60,7 @@ def test_an_unknown_schema_is_an_error_of_its_own():
 def test_more_bad_records_than_are_noted_are_no_exception(monkeypatch):
     monkeypatch.setattr("projections.logs.set_aside.MOST_BAD", 1)
     require_bearable(1)
-    with pytest.raises(TooManyBadRecords, match="more than 1 records"):
+    with raises(ProjectionError, code="too-many-bad-records", match="more than 1 records"):
         require_bearable(2)
 
 

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore.deadletters import by_cause
-from eventstore.errors import LetterMissing, ReplayRefused
+from eventstore.errors import NotFound, ReplayRefused
 from projections import letters as opened
 from projections.errors import NoServingGeneration
 from projections.logs.set_aside import FAULTS, SetAside
@@ -18,6 +18,7 @@ from projections.stores.aside import note_set_aside, read_set_aside
 from projections.stores.sqlite import SqliteTableStore
 from tests.commands import factfold
 from tests.conformance.ticket_batches import COLUMNS, GROUP, served
+from tests.errors import raises
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_a_discarded_record_is_not_listed_and_stays_set_aside(noted):
     with store.transaction() as connection:
         before = {"ticket": {0: 10, 1: 10}, "other": {0: 10}}
         assert len(read_set_aside(connection, layout, before=before)) == 4
-    with pytest.raises(LetterMissing):
+    with raises(NotFound, code="letter-missing"):
         letters.discard(["0@3"])
 
 

@@ -10,7 +10,7 @@ import pytest
 import structlog.testing
 
 from projections import BatchReport
-from projections.errors import RecordNotUnpacked, TooManyBadRecords, UndecodableRecord, not_unpacked
+from projections.errors import ProjectionError, RecordNotUnpacked, UndecodableRecord, not_unpacked
 from projections.logs import unpacking
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import arrow_record_schema
@@ -18,6 +18,7 @@ from projections.logs.set_aside import SetAside
 from projections.logs.unpacking import around, not_unpacked_in, still_not_unpacked
 from projections.spark.live.applying import BatchApplier
 from projections.spark.reading.records import left_out, read_records
+from tests.errors import raises
 from tests.rows import each_row
 
 WHOLE = OffsetRange({"t": {0: 0, 1: 0}, "u": {0: 5}}, {"t": {0: 20, 1: 3}, "u": {0: 9}})
@@ -104,7 +105,7 @@ def test_a_log_without_such_batches_is_read_in_one_piece():
 
 
 def test_a_batch_of_more_records_than_are_noted_is_no_exception():
-    with pytest.raises(TooManyBadRecords):
+    with raises(ProjectionError, code="too-many-bad-records"):
         not_unpacked_in(PackedLog(("t", 0, 0, 2_000_001)), OffsetRange({"t": {0: 0}}, {"t": {0: 3_000_000}}))
 
 

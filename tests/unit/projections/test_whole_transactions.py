@@ -8,8 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, view
-from projections.errors import EndNotKnown, InvalidDefinition
+from projections.errors import InvalidDefinition, ProjectionError
 from projections.spark.reading.whole_log import require_served
+from tests.errors import raises
 
 ITEMS = sa.Table("items", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), schema="public")
 
@@ -48,7 +49,7 @@ def test_transactions_of_a_source_in_avro_are_refused_when_declared() -> None:
 def test_a_rebuild_that_would_end_before_what_is_served_is_refused() -> None:
     ends = {"shop.public.items": {0: 1_010, 1: 7}}
     served = {"shop.public.items": {0: 1_010, 1: 5}}
-    with pytest.raises(EndNotKnown, match=r"serves 1010 offsets.* only up to 10") as refused:
+    with raises(ProjectionError, code="end-not-known", match=r"serves 1010 offsets.* only up to 10") as refused:
         require_served(served, {"shop.public.items": {0: 10, 1: 5}}, ends, group="items")
     assert refused.value.place == "topic shop.public.items, partition 0"
     require_served(served, served, ends, group="items")

@@ -69,7 +69,7 @@ class Importer:
     def load(self, path: Path, requested: Format | None, on_progress: Progress, *, taken: Taken) -> ImportReport:
         """Import a file, with its data keys where master keys are given that open them.
 
-        InvalidExport, ImportConflict, SchemaConflict, KeysMissing, all before anything is stored, unless the store
+        InvalidExport, ImportConflict, SchemaError, KeysMissing, all before anything is stored, unless the store
         or the file changes meanwhile.
         """
         form = format_of(path, requested)
