@@ -41,7 +41,7 @@ from eventstore.aggregates.middleware import (
     required as required,
     traced as traced,
 )
-from eventstore.personal.marks import Personal as Personal
+from eventstore.personal.sealing import Personal as Personal
 from eventstore.restarts import Restarts as Restarts
 from eventstore.settings import (
     KafkaSettings as KafkaSettings,

@@ -16,7 +16,7 @@ from eventstore.fields.casting import ENUM, can_cast, kind_of
 from eventstore.fields.conversions import enum_members
 from eventstore.fields.field_types import Avro, Field, FieldType
 from eventstore.fields.upcasting import TypeMeaning
-from eventstore.personal.marks import Erased
+from eventstore.personal.sealing import Erased
 from eventstore.schema_registry import RegisteredSchema, canonical
 
 

@@ -21,10 +21,12 @@ from uuid import UUID
 from eventstore.errors import DeclarationError, InvalidSeal, KeysMissing
 from eventstore.given_values import require_type
 from eventstore.identifiers import check_subject
-from eventstore.personal.marks import Disclosed, Erased, Sealed
 from eventstore.personal.sealing import (
     DataKey,
+    Disclosed,
+    Erased,
     Origin,
+    Sealed,
     SealedField,
     binding,
     decrypted,

@@ -19,7 +19,7 @@ from eventstore.fields.record_classes import RecordClass, record_class
 from eventstore.fields.type_words import in_python
 from eventstore.fields.upcasting import FIRST, NO_UPCASTERS, PlainMeaning, Step, TypeMeaning, Upcasters, newer_event
 from eventstore.identifiers import check_subject, check_type_name, snake_case
-from eventstore.personal.marks import Disclosed, Erased, Sealed, still_sealed
+from eventstore.personal.sealing import Disclosed, Erased, Sealed, still_sealed
 from eventstore.schema_registry import RegisteredSchema
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, time
 from typing import TYPE_CHECKING, Any, Final
 
-from eventstore.personal.marks import Disclosed, Sealed
+from eventstore.personal.sealing import Disclosed, Sealed
 
 if TYPE_CHECKING:
     from eventstore.delivery.arrivals import Arrival

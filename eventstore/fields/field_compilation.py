@@ -49,7 +49,7 @@ from eventstore.fields.conversions import (
 from eventstore.fields.field_types import Avro, Compilation, Digits, Field, FieldType
 from eventstore.fields.record_classes import RecordClass, record_class
 from eventstore.fields.unions import Branch, alike, union_from_plain, union_to_plain
-from eventstore.personal.marks import Personal, opened
+from eventstore.personal.sealing import Personal, opened
 
 _AVRO_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DEFAULT_DIGITS: Final = Digits(18, 4)

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from eventstore.fields.conversions import Convert
-from eventstore.personal.marks import Personal
+from eventstore.personal.sealing import Personal
 
 Avro = str | dict[str, Any] | list[Any]
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from eventstore.errors import InvalidEventData
-from eventstore.personal.marks import Erased
+from eventstore.personal.sealing import Erased
 
 _MARK: Final = "$"
 

@@ -17,7 +17,7 @@ from eventstore.errors import DeclarationError, InvalidEventData, SchemaError, U
 from eventstore.fields.casting import ENUM, can_cast, cast_plain, kind_of
 from eventstore.fields.field_compilation import compile_type
 from eventstore.fields.field_types import Avro, Compilation, FieldType
-from eventstore.personal.marks import Erased, Sealed, still_sealed
+from eventstore.personal.sealing import Erased, Sealed, still_sealed
 from eventstore.schema_registry import is_sealed
 
 V = TypeVar("V")

@@ -1,1 +1,1 @@
-from eventstore.personal.marks import Sealed as Sealed
+from eventstore.personal.sealing import Sealed as Sealed

@@ -16,7 +16,7 @@ from eventstore.errors import DeclarationError
 from eventstore.fields.plain_json import dump_plain
 from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName
 from eventstore.messages import NO_METADATA, Metadata, NewEvent, RecordedEvent
-from eventstore.personal.marks import Disclosed
+from eventstore.personal.sealing import Disclosed
 from eventstore.processes.errors import ProcessAlreadyStarted, ProcessVersionMissing, StepFailed
 from eventstore.processes.process import Process
 from eventstore.processes.reactions import impersonal

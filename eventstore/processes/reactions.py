@@ -13,7 +13,7 @@ from eventstore.event_types import EventType, event_type_of, is_event_class
 from eventstore.fields.casting import kind_of
 from eventstore.fields.serialization import placeholder
 from eventstore.identifiers import StreamName
-from eventstore.personal.marks import Disclosed, Erased
+from eventstore.personal.sealing import Disclosed, Erased
 
 H = TypeVar("H", bound=Callable[..., object])
 Correlation = str | Callable[[Any], str | None] | None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from eventstore.delivery.masking import MASK
-from eventstore.personal.marks import Sealed
+from eventstore.personal.sealing import Sealed
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from eventstore.fields.plain_json import load_plain
-from eventstore.personal.marks import Erased
+from eventstore.personal.sealing import Erased
 from factfold.cli.show import as_json, as_utc, printable
 from factfold.console.drawing import chart
 

@@ -18,7 +18,7 @@ from eventstore.backends.sql.transactions import blaming_no_record, transaction
 from eventstore.errors import CheckpointMoved
 from eventstore.fields.plain_json import load_plain
 from eventstore.messages import RecordedEvent
-from eventstore.personal.marks import Disclosed
+from eventstore.personal.sealing import Disclosed
 
 if TYPE_CHECKING:
     from eventstore.backends.sql.store import SqlEventStore

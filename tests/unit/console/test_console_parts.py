@@ -11,7 +11,7 @@ import pytest
 import responses
 from starlette.testclient import TestClient
 
-from eventstore.personal.marks import Erased, Sealed
+from eventstore.personal.sealing import Erased, Sealed
 from factfold.console.app import application
 from factfold.console.page import Page
 from factfold.console.pages.overview import Empty, Overview

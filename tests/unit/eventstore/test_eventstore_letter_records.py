@@ -28,7 +28,7 @@ from eventstore.errors import InvalidEventData, NotFound
 from eventstore.event_types import event_type_of
 from eventstore.fields.plain_json import dump_plain, load_plain
 from eventstore.fields.serialization import AvroDecoder
-from eventstore.personal.marks import Sealed
+from eventstore.personal.sealing import Sealed
 from eventstore.topics import TopicRecord, is_of_a_group, settled_topic
 from tests.errors import raises
 from tests.rows import each_row

@@ -13,7 +13,7 @@ from eventstore import subscription as subscribe
 from eventstore.errors import InvalidEventData, KeysMissing
 from eventstore.event_types import event_type_of
 from eventstore.fields.upcasting import Cast, Default, Drop, Rename
-from eventstore.personal.marks import Sealed
+from eventstore.personal.sealing import Sealed
 from tests.unit.eventstore.handlers import deliver
 from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource
 
