@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from eventstore.aggregates.aggregate import command_name
-from eventstore.aggregates.command_arguments import encode_arguments
+from eventstore.aggregates.command_schemas import encode_arguments
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import COMMAND, ProcessRows, Scheduled
 from eventstore.backends.sql.store import SqlEventStore

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4, uuid5
 import stamina
 
 from eventstore.aggregates.aggregate import Aggregate, aggregate_of, command_name
-from eventstore.aggregates.command_arguments import given_arguments
+from eventstore.aggregates.command_schemas import given_arguments
 from eventstore.errors import DeclarationError, EventIdTaken, Refused, WrongExpectedVersion
 from eventstore.event_types import event_type_of
 from eventstore.given_values import require_like, require_sequence, require_type

@@ -30,7 +30,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from eventstore.aggregates.aggregate import Aggregate, command_name, commands_of, names_of
-from eventstore.aggregates.command_arguments import encode_arguments
+from eventstore.aggregates.command_schemas import encode_arguments
 from eventstore.errors import DeclarationError, InvalidEventData
 from eventstore.event_types import event
 from eventstore.fields.conversions import MISFITS, aware_utc, later_or_last, not_negative

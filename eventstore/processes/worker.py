@@ -14,7 +14,7 @@ from uuid import UUID
 import structlog
 
 from eventstore.aggregates.aggregate import commands_of
-from eventstore.aggregates.command_arguments import decode_arguments
+from eventstore.aggregates.command_schemas import decode_arguments
 from eventstore.aggregates.dispatcher import Accepted, Dispatcher, Refusal
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import COMMAND, Key, Scheduled

@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from uuid import UUID, uuid5
 
 from eventstore.aggregates.aggregate import command_name
-from eventstore.aggregates.command_arguments import encode_arguments
+from eventstore.aggregates.command_schemas import encode_arguments
 from eventstore.errors import InvalidEventData
 from eventstore.event_types import event_type_of
 from eventstore.fields.plain_json import dump_plain

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventstore import Aggregate, command, event
-from eventstore.aggregates.command_arguments import decode_arguments, encode_arguments
+from eventstore.aggregates.command_schemas import decode_arguments, encode_arguments
 from eventstore.errors import DeclarationError, InvalidEventData
 from eventstore.fields.plain_json import dump_plain, load_plain
 
