@@ -36,7 +36,7 @@ from eventstore.messages import (
     NewEvent as NewEvent,
     RecordedEvent as RecordedEvent,
 )
-from eventstore.aggregates.middleware import (
+from eventstore.aggregates.dispatcher import (
     logged as logged,
     required as required,
     traced as traced,

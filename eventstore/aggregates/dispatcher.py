@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
 from itertools import takewhile
@@ -10,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from uuid import UUID, uuid4, uuid5
 
 import stamina
+import structlog
 
 from eventstore.aggregates.aggregate import Aggregate, aggregate_of, command_name
 from eventstore.aggregates.command_schemas import given_arguments
-from eventstore.errors import DeclarationError, EventIdTaken, Refused, WrongExpectedVersion
+from eventstore.errors import DeclarationError, EventIdTaken, FactfoldError, Refused, WrongExpectedVersion
 from eventstore.event_types import event_type_of
 from eventstore.given_values import require_like, require_sequence, require_type
 from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName, checked_command_id
@@ -89,7 +92,7 @@ class Dispatcher:
 
     Args:
         store: The store of the aggregates.
-        middleware: What runs around each command, the outermost first. See `eventstore.aggregates.middleware`.
+        middleware: What runs around each command, the outermost first. See `eventstore.aggregates.dispatcher`.
         metadata: The conversation, cause and trace of all commands.
         attempts: How often a command is decided at most when it loses races.
         snapshots: Aggregate snapshots: an aggregate is loaded from the newest one and the events after it.
@@ -364,3 +367,70 @@ def _recorded(result: AppendResult, i: int, event: object, metadata: Metadata) -
         time=result.time,
         position=result.positions[i],
     )
+
+
+__all__ = ["logged", "required", "traced"]
+
+
+def required(rule: Callable[[Command], str | None]) -> Middleware:
+    """Refuse a command if the rule returns a reason, such as a missing permission.
+
+    The rule is called once for a command, before anything is loaded, even if the command loses races.
+
+    Examples:
+        >>> def staff_only(command: Command) -> str | None:
+        ...     return None if user.is_staff else "only staff may do this"
+        >>> service = Dispatcher(store, middleware=[required(staff_only)])
+    """
+
+    def middleware(command: Command, send: Send) -> Result:
+        reason = rule(command)
+        return send(command) if reason is None else Refusal(command, command.stream, reason)
+
+    return middleware
+
+
+def logged() -> Middleware:
+    """Log each command with its result and duration. Arguments stay out, since they may be personal.
+
+    Examples:
+        >>> service = Dispatcher(store, middleware=[logged()])
+    """
+    log = structlog.get_logger("eventstore.commands")
+
+    def middleware(command: Command, send: Send) -> Result:
+        began = time.perf_counter()
+        bound = log.bind(command=command.name, id=str(command.id), stream=command.stream)
+        try:
+            result = send(command)
+        except FactfoldError as error:
+            bound.error("command failed", error=type(error).__name__, cause=error.message, seconds=_since(began))
+            raise
+        if isinstance(result, Refusal):
+            bound.info("command refused", reason=result.reason, seconds=_since(began))
+        else:
+            bound.info("command accepted", version=result.version, events=len(result.events), seconds=_since(began))
+        return result
+
+    return middleware
+
+
+def traced(span: Callable[[Command], AbstractContextManager[str]]) -> Middleware:
+    """Send each command inside a span. Its events, and what they cause, carry the span's W3C `traceparent`.
+
+    Args:
+        span: Opens a span, as a child of `command.metadata.traceparent` if there is one, and yields its traceparent.
+
+    Examples:
+        >>> service = Dispatcher(store, middleware=[traced(span)])
+    """
+
+    def middleware(command: Command, send: Send) -> Result:
+        with span(command) as traceparent:
+            return send(replace(command, metadata=replace(command.metadata, traceparent=traceparent)))
+
+    return middleware
+
+
+def _since(began: float) -> float:
+    return round(time.perf_counter() - began, 6)

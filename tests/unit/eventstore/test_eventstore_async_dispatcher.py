@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from eventstore import ANY, Accepted, AsyncDispatcher, AsyncSqlEventStore, Dispatcher, Metadata, Refusal
-from eventstore.aggregates.middleware import logged, required
+from eventstore.aggregates.dispatcher import logged, required
 from eventstore.errors import DeclarationError, Refused, WrongExpectedVersion
 from eventstore.snapshots import Snapshots
 from tests.unit.eventstore.counter import Counter

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from eventstore import ANY, Accepted, Dispatcher, MemoryEventStore, Metadata, NewEvent, Refusal, SqlEventStore
-from eventstore.aggregates.middleware import logged, required, traced
+from eventstore.aggregates.dispatcher import logged, required, traced
 from eventstore.errors import EventIdTaken, InvalidIdentifier, Refused, WrongExpectedVersion
 from eventstore.snapshots import Snapshots
 from tests.errors import raises

@@ -28,7 +28,7 @@ from eventstore import (
     event,
     subscription,
 )
-from eventstore.aggregates.middleware import logged
+from eventstore.aggregates.dispatcher import logged
 from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import InvalidEventData
 from eventstore.fields.upcasting import Cast

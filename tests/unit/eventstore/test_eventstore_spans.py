@@ -24,7 +24,7 @@ from eventstore import (
     event,
     subscription,
 )
-from eventstore.aggregates.middleware import required
+from eventstore.aggregates.dispatcher import required
 from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import NotFramedAvro
 from eventstore.metrics import ProcessMetrics
