@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from eventstore.backends.sql.engines import async_engine_for
 from eventstore.backends.sql.greenlets import in_greenlet, in_thread, one_by_one
-from eventstore.backends.sql.joining import JoinedStreams
+from eventstore.backends.sql.lending import JoinedStreams
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.erasure import MasterKeys
 from eventstore.identifiers import ExpectedVersion, StreamName

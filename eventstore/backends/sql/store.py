@@ -17,8 +17,8 @@ from eventstore.backends.sql.catalogue import SqlCatalogue
 from eventstore.backends.sql.closed_streams import ArchivedStreams, Deleter, Deletion
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.engines import engine_for
-from eventstore.backends.sql.joining import JoinedStreams, SqlStreams
 from eventstore.backends.sql.keys import SqlKeys
+from eventstore.backends.sql.lending import JoinedStreams, SqlStreams
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.reading import Reader
 from eventstore.backends.sql.restoring import renumber, restored

@@ -26,7 +26,7 @@ from eventstore import (
     subscription,
 )
 from eventstore.backends.sql.async_store import AsyncJoinedStreams
-from eventstore.backends.sql.joining import JoinedStreams
+from eventstore.backends.sql.lending import JoinedStreams
 from eventstore.errors import DeclarationError, WrongExpectedVersion
 from eventstore.snapshots import Snapshots
 from eventstore.store import Streams
