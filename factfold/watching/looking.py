@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import projections
-from eventstore.backends.sql.watching import newest_events, scheduled_standing, stored_letters
+from eventstore.backends.sql.changes import newest_events, scheduled_standing, stored_letters
 from eventstore.processes.administration import Processes
 from eventstore.topics import DEAD_LETTERS, settled_topic
 from factfold import on_demand

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from eventstore.backends.sql.watching import ScheduledStanding, standing_of_processes
+from eventstore.backends.sql.changes import ScheduledStanding, standing_of_processes
 from eventstore.deadletters.causes import pattern_of
 from eventstore.errors import FactfoldError, InvalidArgument
 from eventstore.fields.conversions import aware_utc
