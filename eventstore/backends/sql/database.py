@@ -16,10 +16,10 @@ from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.sql import greenlets
 from eventstore.backends.sql.dialect import Dialect
-from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.migrating import NEWEST, bring_up_to_date, is_current, migration_sql, version_of
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.sqlite import SqliteDialect
+from eventstore.backends.sql.transactions import typed_failures
 from eventstore.backends.sql.ways import supported
 from eventstore.errors import FactfoldError
 from eventstore.store import StoreVersion

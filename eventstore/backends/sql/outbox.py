@@ -17,9 +17,9 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.sql.database import dialect_of
-from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.postgres_ways import SCHEMA_NAME
+from eventstore.backends.sql.transactions import typed_failures
 from eventstore.backends.sql.ways import supported
 from eventstore.closing import Closing
 from eventstore.errors import RelayError, StoreNotPrepared, UnsupportedBackend

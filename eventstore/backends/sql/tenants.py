@@ -15,9 +15,9 @@ from sqlalchemy import URL, Engine, inspect
 
 from eventstore.backends.sql.database import dialect_of
 from eventstore.backends.sql.engines import url_of
-from eventstore.backends.sql.failures import typed_failures
 from eventstore.backends.sql.models import MIGRATIONS, Tables
 from eventstore.backends.sql.store import SqlEventStore
+from eventstore.backends.sql.transactions import typed_failures
 from eventstore.backends.sql.ways import WAYS
 from eventstore.erasure import KeyStore, MasterKeys
 from eventstore.errors import UnsupportedBackend
