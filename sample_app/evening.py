@@ -8,7 +8,7 @@ from contextlib import suppress
 import sqlalchemy as sa
 
 from eventstore import RecordedEvent
-from eventstore.backends.sql.reactions import SqlInboxes
+from eventstore.backends.sql.process_rows import SqlInboxes
 from eventstore.deadletters import by_cause
 from eventstore.inspection.store_log import StoreLog
 from eventstore.inspection.tracing import Step, trace

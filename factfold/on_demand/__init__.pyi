@@ -11,7 +11,7 @@ from eventstore.backends.sql.engines import (
     opened_engine as opened_engine,
     url_of as url_of,
 )
-from eventstore.backends.sql.reactions import SqlInboxes as SqlInboxes
+from eventstore.backends.sql.process_rows import SqlInboxes as SqlInboxes
 from eventstore.backends.sql.replaying import (
     Replay as Replay,
     parse_position as parse_position,

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, delete, func, or_, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    MetaData,
+    Row,
+    and_,
+    bindparam,
+    delete,
+    func,
+    inspect,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.models import Tables
+from eventstore.backends.sql.transactions import transaction
+from eventstore.backends.sql.utc_times import in_utc
 from eventstore.backends.sql.ways import upsert, ways_of
+from eventstore.inbox import inbox_table
+from eventstore.inspection.tracing import Reaction
 from eventstore.messages import Metadata
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 # "process" as a number: advisory locks of others are made of other seeds.
 _LOCKS: Final = 0x70726F63657373
@@ -308,3 +329,21 @@ def _instance(row: Row[Any]) -> InstanceRow:
 
 def _scheduled(row: Row[Any]) -> Scheduled:
     return Scheduled(**{name: getattr(row, name) for name in _SCHEDULED})
+
+
+class SqlInboxes:
+    """The inbox table of a database, where there is one; nothing is made or changed."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def reactions(self, ids: Sequence[UUID]) -> Mapping[UUID, Sequence[Reaction]]:
+        """Return what became of events, one query for some hundred of them; StoreUnavailable."""
+        table, reactions = inbox_table(MetaData()), dict[UUID, list[Reaction]]()
+        columns = table.c
+        with transaction(self._engine) as tx:
+            for part in bindable(ids) if inspect(tx).has_table(table.name) else ():
+                query = select(columns.event_id, columns.subscriber, columns.topic, columns.outcome, columns.time)
+                for event_id, group, topic, outcome, time in tx.execute(query.where(columns.event_id.in_(part))):
+                    reactions.setdefault(event_id, []).append(Reaction(group, topic, outcome, in_utc(time)))
+        return reactions

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, column, inspect, select, table
 
 from eventstore.backends.sql.checkpoints import checkpoint_name
 from eventstore.backends.sql.lending import LentTransaction
-from eventstore.backends.sql.reactions import SqlInboxes
+from eventstore.backends.sql.process_rows import SqlInboxes
 from eventstore.backends.sql.source import StoreArrival
 from eventstore.backends.sql.transactions import transaction
 from eventstore.delivery.masking import masked_message

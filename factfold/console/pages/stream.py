@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from eventstore.backends.sql.reactions import SqlInboxes
+from eventstore.backends.sql.process_rows import SqlInboxes
 from eventstore.backends.sql.replaying import parse_position
 from eventstore.errors import FactfoldError, NotFound
 from eventstore.identifiers import StreamName

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from eventstore import ANY, Aggregate, RecordedEvent, SqlEventStore, Subscriber, Subscription, event, subscription
 from eventstore.backends.sql import reading, replaying
-from eventstore.backends.sql.reactions import SqlInboxes
+from eventstore.backends.sql.process_rows import SqlInboxes
 from eventstore.backends.sql.replaying import Replay, parse_position
 from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import (

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from eventstore import ANY, Aggregate, Dispatcher, Metadata, NewEvent, SqlEventStore, Subscriber, command, event
 from eventstore import subscription as subscribes
-from eventstore.backends.sql.reactions import SqlInboxes
+from eventstore.backends.sql.process_rows import SqlInboxes
 from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import EventIdTaken, InvalidArgument, InvalidEventData, NotFound
 from eventstore.inspection.selection import EVERYTHING, Selection
