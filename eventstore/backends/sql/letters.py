@@ -17,7 +17,7 @@ from eventstore.backends.sql.dead_letters import dead_letters_table
 from eventstore.backends.sql.letter_actions import WAITING, ActionRows, actions_table
 from eventstore.backends.sql.transactions import transaction
 from eventstore.backends.sql.utc_times import in_utc
-from eventstore.deadletters.editing import edited_values
+from eventstore.deadletters.decoding import edited_values
 from eventstore.deadletters.letters import (
     Action,
     Contents,

@@ -12,7 +12,7 @@ import pytest
 
 from eventstore import Aggregate, Personal, event
 from eventstore.deadletters.causes import by_cause, pattern_of
-from eventstore.deadletters.editing import edited_values
+from eventstore.deadletters.decoding import edited_values
 from eventstore.deadletters.letters import Action, Letter, require_open
 from eventstore.deadletters.records import (
     ListedLetter,
