@@ -34,7 +34,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-    from eventstore.delivery.around import HandlerCall
+    from eventstore.delivery.calls import HandlerCall
     from eventstore.processes.engine import Addressed
 
 __all__ = ["Spans"]

@@ -10,8 +10,8 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from eventstore.delivery.around import Around
 from eventstore.delivery.attempt import DeliveryReport
+from eventstore.delivery.calls import Around
 from eventstore.delivery.source import Source
 from eventstore.delivery.subscriber import Subscriber
 from eventstore.delivery.subscriptions import Subscription

@@ -15,9 +15,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from eventstore.backends.sql.greenlets import asynchronous, await_only, greenlet_spawn, sleep
-from eventstore.delivery.around import Around
 from eventstore.delivery.attempt import DeliveryReport
-from eventstore.delivery.calls import HandlerThread
+from eventstore.delivery.calls import Around, HandlerThread
 from eventstore.delivery.source import Lag, Source
 from eventstore.delivery.subscriber import Subscriber
 from eventstore.delivery.subscriptions import Subscription

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eventstore.delivery.around import Around, HandlerCall, entered
 from eventstore.delivery.arrivals import Arrival, Delivery
-from eventstore.delivery.calls import BEGIN, BURY, CALL, COMMIT, Calls, HandlerRunner
+from eventstore.delivery.calls import BEGIN, BURY, CALL, COMMIT, Around, Calls, HandlerCall, HandlerRunner, entered
 from eventstore.delivery.source import Source
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import FactfoldError, SchemaError, StoreUnavailable

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from eventstore.messages import RecordedEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +19,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from eventstore.delivery.arrivals import Arrival
+    from eventstore.delivery.subscriptions import Subscription
 
 T = TypeVar("T")
 
@@ -156,3 +162,41 @@ class HandlerThread:
                 future.set_exception(error)
             else:
                 future.set_result(result)
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerCall:
+    """A call of a handler, as `around` gets it. If the call fails, the handler's error passes through the block.
+
+    A handler of single events is called for one record at a time.
+
+    Attributes:
+        subscription: The subscription.
+        topic: The topic of the first record.
+        arrivals: The records.
+
+    Examples:
+        >>> def around(call: HandlerCall) -> AbstractContextManager[object]:
+        ...     return tracer.start_as_current_span(call.subscription.name)
+    """
+
+    subscription: Subscription[..., Any]
+    topic: str
+    arrivals: Sequence[Arrival]
+
+    @property
+    def events(self) -> list[RecordedEvent]:
+        """The events as they were recorded. NotFramedAvro if headers of a record are missing."""
+        return [arrival.recorded() for arrival in self.arrivals]
+
+
+Around: TypeAlias = Callable[[HandlerCall], AbstractContextManager[object]]
+
+
+@contextmanager
+def entered(around: Sequence[Around], call: HandlerCall) -> Iterator[None]:
+    """Open all of them, the first outermost."""
+    with ExitStack() as stack:
+        for one in around:
+            stack.enter_context(one(call))
+        yield

@@ -10,10 +10,9 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.closing import Closing
-from eventstore.delivery.around import Around
 from eventstore.delivery.arrivals import Arrival
 from eventstore.delivery.attempt import Delivering, DeliveryReport
-from eventstore.delivery.calls import FORGET, HandlerRunner, HandlerThread, Step
+from eventstore.delivery.calls import FORGET, Around, HandlerRunner, HandlerThread, Step
 from eventstore.delivery.lanes import Lane, Lanes
 from eventstore.delivery.source import Lag, Source
 from eventstore.delivery.subscriptions import Subscription

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 
 if TYPE_CHECKING:
-    from eventstore.delivery.around import HandlerCall
     from eventstore.delivery.attempt import DeliveryReport
+    from eventstore.delivery.calls import HandlerCall
     from eventstore.delivery.source import Lag
     from eventstore.delivery.subscriptions import Subscription
     from eventstore.processes.worker import ProcessWorker, WorkReport
