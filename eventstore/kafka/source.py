@@ -14,11 +14,11 @@ from eventstore.errors import OffsetsExpired
 from eventstore.kafka.admin import DEADLINE_SECONDS, broker_unreachable, typed_errors
 from eventstore.kafka.arrivals import KafkaArrival
 from eventstore.kafka.consumer import OUT_OF_RANGE, PassedOver, close_consumer, end_of_batch, is_unreadable, unreadable
-from eventstore.kafka.following import MISSING, Following
 from eventstore.kafka.group_source import GroupSource
 from eventstore.kafka.groups import subscription_lag
 from eventstore.kafka.letters import Letters
 from eventstore.kafka.places import Partition, Places, partition_of, start_places
+from eventstore.kafka.tails import MISSING, Following
 
 if TYPE_CHECKING:
     pass

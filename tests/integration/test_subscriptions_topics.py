@@ -44,7 +44,7 @@ def test_several_topics_are_handled_kept_and_given_up_by_the_topic_of_the_record
 def test_a_topic_that_is_made_later_joins_a_pattern_and_what_a_group_has_for_itself_does_not(
     settings, payments, monkeypatch
 ):
-    monkeypatch.setattr("eventstore.kafka.following.DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr("eventstore.kafka.tails.DEADLINE_SECONDS", 0.2)
     seen: list[str] = []
 
     def note(event: RecordedEvent) -> None:
@@ -91,7 +91,7 @@ def test_a_record_that_is_put_into_the_retry_topic_while_the_group_reads_is_hand
     settings, payments, engine, monkeypatch
 ):
     """As a replay of a dead letter to one group does."""
-    monkeypatch.setattr("eventstore.kafka.following.DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr("eventstore.kafka.tails.DEADLINE_SECONDS", 0.2)
     (one, *_) = payments.receive([1, 2], partition=0)
     fails = [True]
 
