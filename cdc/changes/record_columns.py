@@ -7,10 +7,16 @@ without. None of these is NULL unless the reader says that it is.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
+from cdc.changes import rules
 from cdc.errors import InvalidConnector, UnsupportedEncoding
 
 if TYPE_CHECKING:
@@ -78,3 +84,46 @@ def avro_names(columns: Iterable[str], *, table: str) -> dict[str, str]:
                 place=table,
             )
     return {column: name for name, column in names.items()}
+
+
+# What a connector calls it.
+SETTING: Final = "unavailable.value.placeholder"
+_DIGITS: Final = 32  # hexadecimal ones: 128 bits
+
+
+def own_placeholder(*identity: str) -> str:
+    """Return a text that no other writer of change events has, and that no user writes by chance."""
+    digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+    return f"__factfold_unavailable_{digest[:_DIGITS]}"
+
+
+def placeholder_of(event: Mapping[str, Any]) -> str:
+    """Return the text that a change event was written with."""
+    return str(event.get(rules.FIELD_UNAVAILABLE) or rules.UNAVAILABLE)
+
+
+def is_unavailable(value: Any, placeholder: str) -> bool:
+    """Whether a column's value, as it was sent, stands for one that an update left alone."""
+    if isinstance(value, list):
+        return value in _lists(placeholder)
+    if isinstance(value, dict):
+        return value == {placeholder: placeholder}
+    return value in _flat(placeholder)
+
+
+def uuid_of(placeholder: str) -> UUID:
+    """Return the UUID that Java makes of a text's bytes (`nameUUIDFromBytes`): version 3, without a namespace."""
+    return UUID(
+        bytes=hashlib.md5(placeholder.encode(errors="surrogatepass"), usedforsecurity=False).digest(), version=3
+    )
+
+
+@lru_cache(maxsize=64)
+def _flat(placeholder: str) -> tuple[str | bytes, ...]:
+    data = placeholder.encode(errors="surrogatepass")
+    return placeholder, base64.b64encode(data).decode(), data
+
+
+@lru_cache(maxsize=64)
+def _lists(placeholder: str) -> tuple[list[str | int], ...]:
+    return [placeholder], [str(uuid_of(placeholder))], list(placeholder.encode(errors="surrogatepass"))

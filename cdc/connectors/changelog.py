@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from cdc.changes.placeholders import SETTING, own_placeholder
+from cdc.changes.record_columns import SETTING, own_placeholder
 from cdc.changes.rules import FIELD_EPOCH, FIELD_UNAVAILABLE
 from cdc.connectors.base import setting, topic_creation
 from cdc.connectors.catalogue import OF_CONNECT, holds_secret, keys_of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cdc.changes.placeholders import own_placeholder
+from cdc.changes.record_columns import own_placeholder
 from cdc.changes.rules import FIELD_UNAVAILABLE, OP_DELETE, OP_INSERT, OP_SNAPSHOT, OP_UPDATE, STREAMED
 from cdc.embedded.sqlite_values import json_of
 from cdc.errors import InvalidConnector, SourceNotReady
