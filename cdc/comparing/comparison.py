@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from cdc.comparing.chunks import CHUNK_ROWS, FirstLook, look
 from cdc.comparing.passage import Passage
 from cdc.comparing.repairing import Repair
-from cdc.comparing.report import OnProgress, TableComparison
+from cdc.comparing.report import OnProgress, StateTable, TableComparison
 from cdc.comparing.rows import Key, Rows
 from cdc.comparing.settling import Settled, settle
 from cdc.comparing.source_table import (
@@ -28,7 +28,6 @@ from cdc.comparing.source_table import (
     source_rows,
     source_table,
 )
-from cdc.comparing.state import StateTable
 from cdc.comparing.walk import PATIENCE, Walk
 from cdc.errors import InvalidConnector
 from cdc.identifiers import TableName

@@ -16,12 +16,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from cdc.comparing.report import ComparisonProgress, OnProgress, TableComparison
+from cdc.comparing.report import ComparisonProgress, OnProgress, StateTable, TableComparison
 from cdc.comparing.rows import Key
 from cdc.comparing.settling import Settled
 from cdc.comparing.source_table import unmatched
 from cdc.comparing.sqlite_text import source_text, state_text
-from cdc.comparing.state import StateTable
 from cdc.comparing.walk import PATIENCE, Walk
 from cdc.embedded.triggers import delete_again, read_again
 from cdc.errors import ConnectorTimeout, InvalidConnector, SourceNotReady

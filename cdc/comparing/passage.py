@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
-from cdc.comparing.state import StateTable
+from cdc.comparing.report import StateTable
 from cdc.errors import ConnectorTimeout
 from cdc.source.catalogue import typed_errors
 from cdc.source.grants import mark_source

@@ -14,9 +14,9 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from cdc.comparing.corrections import content, deletion_at, epoch_of, is_reread, needs_place, row_at
+from cdc.comparing.report import StateTable
 from cdc.comparing.rows import Key, SeenRow, ordered
 from cdc.comparing.settling import Settled
-from cdc.comparing.state import StateTable
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cdc.comparing.canonical import SESSION, ColumnForm, SourceType, source_text
+from cdc.comparing.report import RANGED, StateTable, key_column
 from cdc.comparing.rows import Key, KeyColumn, Rows
-from cdc.comparing.state import RANGED, StateTable, key_column
 from cdc.errors import SourceNotReady
 from cdc.identifiers import TableName, quoted
 from cdc.source.catalogue import typed_errors

@@ -7,10 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cdc.comparing.report import ComparisonProgress, OnProgress, TableComparison
+from cdc.comparing.report import ComparisonProgress, OnProgress, StateTable, TableComparison
 from cdc.comparing.rows import Key, ordered
 from cdc.comparing.settling import Settled
-from cdc.comparing.state import StateTable
 
 PATIENCE: Final = 120.0
 _SHOWN: Final = 20  # differing keys whose columns are named

@@ -17,7 +17,7 @@ from sqlalchemy.dialects import postgresql
 
 from cdc.comparing.canonical import SESSION, ColumnForm, Kind
 from cdc.comparing.models import CapturedModel
-from cdc.comparing.state import StateTable
+from cdc.comparing.report import StateTable
 from eventstore.closing import Closing
 from projections.declaring import columns as kinds
 from projections.declaring.columns import ColumnType

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc import Connector
-    from cdc.comparing.report import ComparisonProgress, OnProgress, TableComparison
-    from cdc.comparing.state import StateTable
+    from cdc.comparing.report import ComparisonProgress, OnProgress, StateTable, TableComparison
 
 __all__ = ["app"]
 
