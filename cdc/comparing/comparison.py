@@ -18,7 +18,6 @@ from cdc.comparing.passage import Passage
 from cdc.comparing.repairing import Repair
 from cdc.comparing.report import OnProgress, StateTable, TableComparison
 from cdc.comparing.rows import Key, Rows
-from cdc.comparing.settling import Settled, settle
 from cdc.comparing.source_table import (
     ORDERS_BY_BYTES,
     SourceTable,
@@ -28,7 +27,7 @@ from cdc.comparing.source_table import (
     source_rows,
     source_table,
 )
-from cdc.comparing.walk import PATIENCE, Walk
+from cdc.comparing.walk import PATIENCE, Settled, Walk, settle
 from cdc.errors import InvalidConnector
 from cdc.identifiers import TableName
 

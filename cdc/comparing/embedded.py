@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdc.comparing.report import ComparisonProgress, OnProgress, StateTable, TableComparison
 from cdc.comparing.rows import Key
-from cdc.comparing.settling import Settled
 from cdc.comparing.source_table import unmatched
 from cdc.comparing.sqlite_text import source_text, state_text
-from cdc.comparing.walk import PATIENCE, Walk
+from cdc.comparing.walk import PATIENCE, Settled, Walk
 from cdc.embedded.triggers import delete_again, read_again
 from cdc.errors import ConnectorTimeout, InvalidConnector, SourceNotReady
 from cdc.identifiers import quoted

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from cdc.comparing.corrections import content, deletion_at, epoch_of, is_reread, needs_place, row_at
 from cdc.comparing.report import StateTable
 from cdc.comparing.rows import Key, SeenRow, ordered
-from cdc.comparing.settling import Settled
+from cdc.comparing.walk import Settled
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 

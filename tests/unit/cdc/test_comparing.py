@@ -16,7 +16,7 @@ from cdc.comparing.chunks import look
 from cdc.comparing.corrections import deletion_at, needs_place, row_at
 from cdc.comparing.repairing import Repair, _ranges
 from cdc.comparing.rows import Digest, Key, KeyRange, SeenRow
-from cdc.comparing.settling import Settled, settle
+from cdc.comparing.walk import Settled, settle
 from eventstore.topics import TopicRecord
 from projections.declaring.tables import BELOW_STREAMED
 
