@@ -8,7 +8,7 @@ from cdc.comparing.comparison import compare_tables as compare_tables
 from cdc.comparing.embedded import compare_embedded as compare_embedded
 from cdc.connect.client import ConnectClient as ConnectClient
 from cdc.operating.connector_health import connector_health as connector_health
-from cdc.operating.connector_metrics import ConnectorMetrics as ConnectorMetrics
+from cdc.operating.connector_health import ConnectorMetrics as ConnectorMetrics
 from cdc.connectors.base import Connector as Connector
 from cdc.connectors.binlog import (
     MariaDbSource as MariaDbSource,

@@ -22,7 +22,7 @@ from eventstore.restarts import Restarts
 
 if TYPE_CHECKING:
     from cdc.connect.client import ConnectClient
-    from cdc.operating.connector_metrics import ConnectorMetrics
+    from cdc.operating.connector_health import ConnectorMetrics
 
 _LOG = structlog.get_logger(__name__)
 # With up to half of each wait left out at random, ten restarts take five minutes: a database that fails over is back.
