@@ -52,6 +52,6 @@ from cdc.source.signal_table import (
 )
 from cdc.source.signals import Signals as Signals
 from cdc.operating.supervisor import Supervisor as Supervisor
-from cdc.operating.topics import prepare_topics as prepare_topics
+from cdc.operating.planning import prepare_topics as prepare_topics
 from cdc.embedded.triggers import capture_table as capture_table
 from eventstore.backends.sql.utc_times import UtcDateTime as UtcDateTime

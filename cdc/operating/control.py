@@ -14,8 +14,7 @@ import structlog
 from cdc.connect.status import FAILED, PAUSED, STOPPED, ConnectorStatus, may_be_idle
 from cdc.connectors.base import Connector
 from cdc.errors import CdcError, ConnectorFailed, ConnectUnavailable, InvalidConnector, UnknownConnector
-from cdc.operating.planning import unread
-from cdc.operating.topics import require_own_topics
+from cdc.operating.planning import require_own_topics, unread
 from cdc.operating.watch import CONTENT_SECONDS, POLL_SECONDS, Deadline, Until, Watch, status_of
 from cdc.source.catalogue import slot_facts, typed_errors
 from cdc.source.grants import check_life, drop_slot

@@ -16,8 +16,7 @@ from cdc.errors import CdcError, UnknownConnector
 from cdc.findings import Finding
 from cdc.operating.connector_health import committed_offsets
 from cdc.operating.control import not_ready
-from cdc.operating.planning import differences
-from cdc.operating.topics import stores_of
+from cdc.operating.planning import differences, stores_of
 from cdc.operating.watch import failure_of
 from cdc.source.catalogue import typed_errors
 from cdc.source.oversized_rows import advice_on

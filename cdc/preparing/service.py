@@ -10,9 +10,8 @@ from cdc.connectors.outbox import OutboxSource
 from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.errors import InvalidConnector
 from cdc.operating.control import TIMEOUT, apply_connector, wait_for_worker
-from cdc.operating.planning import plan_connectors
+from cdc.operating.planning import plan_connectors, require_own_topics, stores_of, topic_specs
 from cdc.operating.rotation import first_of_each
-from cdc.operating.topics import require_own_topics, stores_of, topic_specs
 from cdc.preparing.databases import Categories, Database, LoginRole, OwnTables, StoreTables
 from cdc.preparing.logins import ConnectorLogin, Password, Rights
 from cdc.preparing.steps import PreparedStep, Step, run_steps

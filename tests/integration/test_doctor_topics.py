@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from typer.testing import CliRunner
 
 from cdc import OutboxSource, Severity, diagnose_connector, prepare_topics
-from cdc.operating.topics import require_own_topics
+from cdc.operating.planning import require_own_topics
 from eventstore import Settings, SqlEventStore
 from eventstore.errors import ForeignRecord, RelayError
 from eventstore.kafka.admin import end_offsets, ensure_topics
