@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from cdc.connect.status import ConnectorStatus, SourceOffset, is_well
 from cdc.connectors.base import Connector
 from cdc.errors import ConnectRejected, UnknownConnector
+from cdc.source.captured_columns import advice_on
 from cdc.source.catalogue import ReplicationSlot, clock, slot_facts, typed_errors
-from cdc.source.oversized_rows import advice_on
 from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from cdc.operating.connector_health import committed_offsets
 from cdc.operating.control import not_ready
 from cdc.operating.planning import differences, stores_of
 from cdc.operating.watch import failure_of
+from cdc.source.captured_columns import advice_on
 from cdc.source.catalogue import typed_errors
-from cdc.source.oversized_rows import advice_on
 from cdc.source.source_health import slot_findings, source_findings
 from eventstore.errors import FactfoldError
 from eventstore.topics import TopicSpec, event_topic

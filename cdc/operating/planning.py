@@ -14,8 +14,8 @@ from cdc.connectors.encodings import replaces_nulls
 from cdc.connectors.outbox import OutboxSource
 from cdc.connectors.secrets import is_reference
 from cdc.errors import SourceNotReady
+from cdc.source.captured_columns import tables_of
 from cdc.source.catalogue import not_of
-from cdc.source.oversized_rows import tables_of
 from eventstore.topics import TopicSpec, event_topic, schemas_topic
 
 if TYPE_CHECKING:

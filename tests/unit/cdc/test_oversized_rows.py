@@ -12,7 +12,7 @@ import pytest
 import responses
 
 from cdc.connect.failures import remedy_for, short_trace
-from cdc.source.oversized_rows import OversizedRow, advice_on
+from cdc.source.captured_columns import OversizedRow, advice_on
 from tests.commands import factfold
 
 PRODUCER = """org.apache.kafka.common.KafkaException: Cannot execute transactional method because we are \
