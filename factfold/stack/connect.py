@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cdc.connectors.postgres_connector import PostgresConnector
+from cdc.connectors.secrets import file_of, revealed
 from factfold.stack.artifacts import connect_plugins
 from factfold.stack.health import says_it_is_well
 from factfold.stack.kafka import MAX_MESSAGE_BYTES, java_command, properties_text
 from factfold.stack.ports import LOOPBACK
 from factfold.stack.processes import Launch
 from factfold.stack.state import StackInfo
+
+if TYPE_CHECKING:
+    from cdc import Connector
+    from factfold.stack.state import StackInfo
 
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
 
@@ -90,3 +99,13 @@ def _security() -> dict[str, object]:
         "config.providers": "file",
         "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
     }
+
+
+def in_stack(connector: Connector, info: StackInfo) -> Connector:
+    """Return a connector to PostgreSQL with host, port and secrets folder of a stack, and another one as it is."""
+    if not isinstance(connector, PostgresConnector):
+        return connector
+    password, secret = connector.password, file_of(revealed(connector.password))
+    if secret is not None:
+        password = f"${{file:{info.secrets_dir / secret[0].name}:{secret[1]}}}"
+    return replace(connector, host=info.postgres.host, port=info.postgres.port, password=password)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from factfold.stack import StackInfo
-from factfold.stack.connectors import in_stack
+from factfold.stack.connect import in_stack
 from tests.unit.cdc.declared import mysql, outbox, postgres
 
 INFO = StackInfo("here", Path("/stacks/here"), {"postgres": 5433, "kafka": 9, "connect": 8}, "hush", {})

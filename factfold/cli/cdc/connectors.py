@@ -150,7 +150,7 @@ def declared(reference: str, stack: str | None = None) -> Iterable[Connector]:
     """Load what a .toml file declares, or what `module:attribute` names; with a stack, at the stack's addresses."""
     if stack is None:
         return _declared(reference)
-    from factfold.stack.connectors import in_stack  # takes a fifth of a second, and few commands name a stack
+    from factfold.stack.connect import in_stack  # takes a fifth of a second, and few commands name a stack
 
     info = LocalStack(stack).info
     return [in_stack(connector, info) for connector in _declared(reference)]
