@@ -18,8 +18,7 @@ from projections.declaring.view_topics import RESET
 from projections.stores import final_topics, runs
 from projections.stores.json_rows import json_object
 from projections.stores.layout import GenerationLayout, ViewLayout
-from projections.stores.outbox import require_ours
-from projections.stores.outbox_tables import columns_of, outbox_tables, said_columns
+from projections.stores.outbox import columns_of, outbox_tables, require_ours, said_columns
 from projections.stores.runs import Run
 
 _RECORD: Final = ("group_name", "topic", "key", "value")

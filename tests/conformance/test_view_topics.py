@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from projections.stores import commit, handing_over, outbox
-from projections.stores.outbox_tables import outbox_tables
+from projections.stores.outbox import outbox_tables
 from projections.testing.memory_log import MemoryLog, MemoryViewTopics
 from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.sold_views import COLUMNS, GROUP, SQL, History, changed
