@@ -17,11 +17,11 @@ from eventstore.backends.sql.ways import upsert
 from projections.declaring.finals import FinalResults
 from projections.errors import InvalidDefinition
 from projections.stores import runs
+from projections.stores.arrow import as_stored, moment_of
 from projections.stores.final_tables import final_tables
 from projections.stores.handing_over import Rows
 from projections.stores.layout import GenerationLayout, ViewLayout
 from projections.stores.runs import Run
-from projections.stores.times import as_stored, moment_of
 
 CHANGED: Final = "changed after it was final"
 NEW: Final = "came after the results of its time were final"

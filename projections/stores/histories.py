@@ -16,10 +16,10 @@ from projections.declaring.timing.validity import columns_of, validity_of
 from projections.declaring.views import View
 from projections.errors import InvalidDefinition
 from projections.stores import finals
+from projections.stores.arrow import as_stored
 from projections.stores.opening import opened
 from projections.stores.port import require_unchanged
 from projections.stores.sql import TableStore
-from projections.stores.times import as_stored
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

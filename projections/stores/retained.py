@@ -16,8 +16,8 @@ from eventstore.backends.sql.ways import upsert
 from projections.declaring.tables import EVENT_TIME
 from projections.errors import CodeFailed, ProjectionError
 from projections.faults import FORGOTTEN, TOO_LATE
+from projections.stores.arrow import as_stored, moment_of
 from projections.stores.layout import GenerationLayout, RetainedLayout, TableLayout, ViewLayout
-from projections.stores.times import as_stored, moment_of
 
 Condition = sa.ColumnElement[bool]
 
