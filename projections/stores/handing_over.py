@@ -6,17 +6,19 @@ the order of its commits, and a reader that continues from a number misses nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+import json
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from eventstore.backends.sql.ways import upsert
-from projections.declaring.columns import ColumnType
+from projections.declaring.columns import ColumnType, Kind
 from projections.declaring.view_topics import RESET
 from projections.stores import final_topics, runs
-from projections.stores.json_rows import json_object
 from projections.stores.layout import GenerationLayout, ViewLayout
 from projections.stores.outbox import columns_of, outbox_tables, require_ours, said_columns
 from projections.stores.runs import Run
@@ -161,3 +163,69 @@ def _add(connection: sa.Connection, group: str, topic: str, records: sa.SelectBa
     added = records.subquery()
     rows = sa.select(sa.literal(group), sa.literal(topic), *added.c)
     connection.execute(sa.insert(outbox_tables(connection).records).from_select(_RECORD, rows))
+
+
+Text = sa.ColumnElement[str]
+_Spelling = Mapping[Kind, Callable[[sa.ColumnElement[Any]], Text]]
+
+_LARGEST_DOUBLE: Final = 1.7976931348623157e308
+
+
+def json_object(connection: sa.Connection, rows: sa.FromClause, columns: Iterable[tuple[str, ColumnType]]) -> Text:
+    """An expression over ``rows``: a JSON object of some of their columns."""
+    spelling = _POSTGRES if connection.dialect.name == "postgresql" else _SQLITE
+    parts: list[Text] = []
+    for name, kind in columns:
+        spelled = _nested if kind.shape else spelling[kind.kind]
+        value = sa.case((rows.c[name].is_(None), "null"), else_=spelled(rows.c[name]))
+        parts += [sa.literal(f"{',' if parts else '{'}{json.dumps(name)}:"), value]
+    return functools.reduce(operator.add, [*parts, sa.literal("}")])
+
+
+def _cast(column: sa.ColumnElement[Any]) -> Text:
+    return sa.cast(column, sa.Text)
+
+
+def _nested(column: sa.ColumnElement[Any]) -> Text:
+    """A list, a map or a record is stored as its JSON."""
+    return sa.type_coerce(column, sa.Text)
+
+
+def _quoted(text: sa.ColumnElement[Any]) -> Text:
+    """Text that needs no escapes."""
+    return sa.literal('"') + sa.type_coerce(text, sa.Text) + sa.literal('"')
+
+
+def _as_json(column: sa.ColumnElement[Any]) -> Text:
+    return sa.cast(sa.func.to_json(column), sa.Text)
+
+
+def _moment(column: sa.ColumnElement[Any]) -> Text:
+    return _quoted(sa.func.to_char(sa.func.timezone("UTC", column), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
+
+
+_POSTGRES: Final[_Spelling] = {
+    "string": _as_json, "int": _cast, "long": _cast, "double": _as_json, "boolean": _cast,
+    "decimal": lambda column: _quoted(_cast(column)),
+    "timestamp": _moment,
+    "date": lambda column: _quoted(sa.func.to_char(column, "YYYY-MM-DD")),
+    "binary": lambda column: _quoted(sa.func.encode(column, "hex")),
+}  # fmt: skip
+
+
+def _double(column: sa.ColumnElement[Any]) -> Text:
+    """With as many digits as tell any two doubles apart: SQLite's own JSON has fifteen."""
+    infinite = sa.case((column > 0, sa.literal('"Infinity"')), else_=sa.literal('"-Infinity"'))
+    finite = sa.func.printf("%!.17g", column)
+    return sa.case((sa.func.abs(column) > _LARGEST_DOUBLE, infinite), else_=finite)
+
+
+_SQLITE: Final[_Spelling] = {
+    "string": lambda column: sa.func.json_quote(column),
+    "int": _cast, "long": _cast, "double": _double,
+    "boolean": lambda column: sa.case((column, "true"), else_="false"),
+    "decimal": _quoted,
+    "timestamp": lambda column: _quoted(sa.func.replace(column, " ", "T")),
+    "date": _quoted,
+    "binary": lambda column: _quoted(sa.func.lower(sa.func.hex(column))),
+}  # fmt: skip
