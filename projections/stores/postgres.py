@@ -14,10 +14,9 @@ from eventstore.backends.sql.postgres_ways import POOLED
 from eventstore.delivery.masking import masked_message
 from projections.errors import ProjectionError, TableStoreUnavailable, ViewInUse, unsupported_value
 from projections.stores import dialects
-from projections.stores.copying import PostgresTarget, disconnect
+from projections.stores.copying import PostgresTarget, close_loads_of, create_loads_tables, disconnect
 from projections.stores.dialects import POSTGRES
 from projections.stores.layout import GenerationLayout, ViewLayout, generation_name
-from projections.stores.loads import close_loads_of, create_loads_tables
 from projections.stores.names import Named
 from projections.stores.port import already_active
 from projections.stores.runs import Run
