@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from projections.planning.planner import ViewPlan
 from projections.stores import dialects
 from projections.stores.affected import not_deleted
+from projections.stores.differences import marked
 from projections.stores.keys import Key
 from projections.stores.layout import RoleLayout, ViewLayout
-from projections.stores.partials import marked
 
 KeySource = sa.CTE | sa.Table
 

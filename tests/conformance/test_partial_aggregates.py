@@ -23,7 +23,7 @@ from projections.spark.views.view_functions import view_columns
 from projections.stores import differences
 from projections.stores import partials as tablestore_partials
 from projections.stores.affected import find_affected
-from projections.stores.partials import cut_changes, has_marked
+from projections.stores.differences import cut_changes, has_marked
 from projections.stores.slices import cut_slices
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog

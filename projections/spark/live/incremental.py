@@ -35,9 +35,8 @@ from projections.stores.affected import find_affected
 from projections.stores.arrow import Target
 from projections.stores.aside import note_late, note_set_aside
 from projections.stores.commit import commit_batch
-from projections.stores.differences import stage_difference
+from projections.stores.differences import cut_changes, drop_marked, has_marked, stage_difference
 from projections.stores.layout import GenerationLayout, PartialLayout, TableLayout, ViewLayout
-from projections.stores.partials import cut_changes, drop_marked, has_marked
 from projections.stores.runs import Run
 from projections.stores.slices import cut_slices
 from projections.stores.sql import TableStore
