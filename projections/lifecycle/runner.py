@@ -23,8 +23,7 @@ from projections.errors import ProjectionError
 from projections.lifecycle.after_batches import AfterBatch, Due, after_batches
 from projections.lifecycle.forgotten import forgotten_by_serving
 from projections.lifecycle.lag import LagClock, RunLag
-from projections.lifecycle.moments import Moments
-from projections.lifecycle.standing import KnownTopics, Standing
+from projections.lifecycle.standing import KnownTopics, Moments, Standing
 from projections.logs.batch_size import BatchSize
 from projections.logs.boundaries import Boundaries, open_boundaries
 from projections.logs.deletions import require_deletions
