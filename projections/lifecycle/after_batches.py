@@ -10,10 +10,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.compute as pc
+
 from projections.declaring.checked_finals import has_finals
+from projections.declaring.group import ProjectionGroup
+from projections.environment import Environment
+from projections.faults import FORGOTTEN, TIME_PREFIX
+from projections.logs.set_aside import SetAside
 from projections.stores import finals
 from projections.stores.layout import GenerationLayout
-from projections.stores.runs import Run
+from projections.stores.port import ViewColumns
+from projections.stores.runs import SERVING, Run
 
 if TYPE_CHECKING:
     from projections.declaring.group import ProjectionGroup
@@ -151,3 +158,17 @@ class FinalsDue:
                 return {}
         with self._store.transaction() as connection:
             return finals.give_out(connection, self._layout, self._run, at=at)
+
+
+def forgotten_by_serving(environment: Environment, group: ProjectionGroup, columns: ViewColumns) -> SetAside:
+    """What the serving generation of this definition has set aside as forgotten: others are made without it too.
+
+    Their rows were forgotten when they came. Another generation may still have such rows.
+    """
+    store, forgotten = environment.store, SetAside.nothing()
+    for state in store.states(group.name, SERVING) if group.retention is not None else ():
+        if state.run.fingerprint == group.fingerprint():
+            forgotten |= environment.keeper.noted(state, store.layout(group, state.run, columns)).of_kind(FORGOTTEN)
+    # What is noted is the message of each, which ends with its detail.
+    detail = pc.replace_substring_regex(forgotten.faults["detail"], pattern=f"^.*{TIME_PREFIX}", replacement="")
+    return SetAside(forgotten.faults.set_column(forgotten.faults.schema.get_field_index("detail"), "detail", detail))

@@ -24,7 +24,7 @@ from projections.declaring.partials import hidden
 from projections.declaring.views import noted_references, view_behind
 from projections.environment import Environment
 from projections.faults import FORGOTTEN
-from projections.lifecycle.forgotten import forgotten_by_serving
+from projections.lifecycle.after_batches import forgotten_by_serving
 from projections.lifecycle.progress import ProgressMeter, counted_once
 from projections.logs.offsets import OffsetRange, Offsets, bounded
 from projections.logs.set_aside import SetAside

@@ -20,8 +20,7 @@ from projections.declaring.checked_finals import has_finals
 from projections.declaring.group import ProjectionGroup
 from projections.environment import Environment
 from projections.errors import ProjectionError
-from projections.lifecycle.after_batches import AfterBatch, Due, after_batches
-from projections.lifecycle.forgotten import forgotten_by_serving
+from projections.lifecycle.after_batches import AfterBatch, Due, after_batches, forgotten_by_serving
 from projections.lifecycle.lag import LagClock, RunLag
 from projections.lifecycle.standing import KnownTopics, Moments, Standing
 from projections.logs.batch_size import BatchSize
