@@ -33,7 +33,7 @@ from projections.errors import (
     RealTimeRefused,
     UnknownSchemaId,
 )
-from projections.lifecycle.restarts import passes
+from projections.lifecycle.waiting import passes
 from projections.spark.routing import Mode, QueryPlace, Routing, RoutingQuery, Start
 
 if TYPE_CHECKING:

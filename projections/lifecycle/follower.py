@@ -21,8 +21,8 @@ from eventstore.restarts import Outwaiting, Restarts
 from projections.declaring.group import ProjectionGroup
 from projections.environment import Environment
 from projections.errors import ProjectionError, RunAlreadyActive, RunRetired
-from projections.lifecycle.restarts import passes
 from projections.lifecycle.runner import Runner, RunnerOptions, open_runner
+from projections.lifecycle.waiting import passes
 from projections.spark.live.incremental import BatchReport
 
 if TYPE_CHECKING:

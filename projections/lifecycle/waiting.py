@@ -12,9 +12,10 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from eventstore import restarts
 from eventstore.closing import Closing
 from eventstore.identifiers import StreamName
-from projections.errors import NotYetApplied
+from projections.errors import CodeFailed, NotYetApplied, SparkFailed, SparkStopped, StagingLost, TableStoreUnavailable
 from projections.stores.opening import open_table_store
 from projections.stores.versions import StateVersions
 
@@ -79,3 +80,15 @@ def _not_yet(stream: str, version: int, current: int | None, *, seconds: float, 
     )
     error.version = current
     return error
+
+
+# What Spark says of a database or a broker in its own words is SparkFailed.
+PASSING: Final = (*restarts.PASSING, SparkFailed, StagingLost, TableStoreUnavailable)
+
+
+def passes(error: Exception) -> bool:
+    """Whether a failure may be over when the same is tried again.
+
+    Nothing brings Spark's JVM back in this process, and code that raises on a record raises on it again.
+    """
+    return isinstance(error, PASSING) and not isinstance(error, SparkStopped | CodeFailed)
