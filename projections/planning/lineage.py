@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from projections.planning.aggregates import require_right
 from projections.planning.conjuncts import MEETING, Subquery, conditions, subqueries
-from projections.planning.marks import role
 from projections.planning.paths import Condition, Origin, Origins, Paths
-from projections.planning.plans import CONSTANT, ONE_ROW, SAME_ROWS, Node
+from projections.planning.plans import CONSTANT, ONE_ROW, SAME_ROWS, Node, role
 from projections.planning.rows import Rows, Untraceable, any_of, distinguish, equated, named_tables, renamed
 from projections.planning.values import Values
 

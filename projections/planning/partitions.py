@@ -21,10 +21,20 @@ from projections.planning.conjuncts import (
     require_no_equal_ones,
     subqueries,
 )
-from projections.planning.marks import ANY_TIME, LOOKS, NUMBERED, PARTITION, ROW_KEY, role
 from projections.planning.partition_joins import Side, equates, joined
 from projections.planning.partition_rows import EQUAL, Ids, LocalRows, attributes
-from projections.planning.plans import CONSTANT, ONE_ROW, SAME_ROWS, Node
+from projections.planning.plans import (
+    ANY_TIME,
+    CONSTANT,
+    LOOKS,
+    NUMBERED,
+    ONE_ROW,
+    PARTITION,
+    ROW_KEY,
+    SAME_ROWS,
+    Node,
+    role,
+)
 from projections.planning.rows import Untraceable
 
 if TYPE_CHECKING:

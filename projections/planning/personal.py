@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 
-from projections.planning.marks import role
-from projections.planning.plans import Node, operators
+from projections.planning.plans import Node, operators, role
 
 _BY_PLACE = ("Union", "Intersect", "Except")  # whose columns are those of each input, in their order
 

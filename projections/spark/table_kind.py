@@ -17,7 +17,7 @@ from projections.declaring.any_table import AnyTable
 from projections.declaring.event_versions import FROM, TO
 from projections.declaring.tables import Table
 from projections.faults import NEVER_ASIDE
-from projections.planning.marks import ENTRY, ROW_KEY
+from projections.planning.plans import ENTRY, ROW_KEY
 from projections.spark.failures import AT, FAULT, refuse, refuse_fault
 from projections.stores.layout import POSITION
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from projections.declaring.event_versions import FROM, TO
 from projections.declaring.tables import VALID_FROM, VersionTable
-from projections.planning.marks import OF_KEY, OF_TABLE
+from projections.planning.plans import OF_KEY, OF_TABLE
 from projections.spark.changes.change_events import missing, prepare_changes
 from projections.spark.changes.parsers import parser_of
 from projections.spark.gathering import gathered

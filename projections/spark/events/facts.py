@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from projections.declaring import tables
 from projections.declaring.streams import EventStream
 from projections.faults import FORGOTTEN, MESSAGES, TOO_LATE
-from projections.planning.marks import EVENT_TIME
+from projections.planning.plans import EVENT_TIME
 from projections.spark.events.decode import Decoder
 from projections.spark.events.fold import identity, order_of, set_values
 from projections.spark.failures import AT, FAULT, fault, refuse

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from projections.errors import InvalidDefinition
-from projections.planning.marks import ANY_TIME, LOOKS
+from projections.planning.plans import ANY_TIME, LOOKS
 from projections.spark.timing.sides import Pairs, Sides, all_of
 
 Direction = Literal["backward", "forward", "nearest"]

@@ -36,7 +36,7 @@ from projections.declaring.timing.operands import PREVIOUS, Taken, is_plain
 from projections.declaring.timing.patterns import Pattern, Step, as_pattern
 from projections.declaring.views import Columns, as_columns
 from projections.errors import InvalidDefinition
-from projections.planning.marks import ANY_TIME, ENTRY, LOOKS, NUMBERED, PARTITION, ROW_KEY
+from projections.planning.plans import ANY_TIME, ENTRY, LOOKS, NUMBERED, PARTITION, ROW_KEY
 from projections.spark.python_workers import settled
 from projections.spark.timing.matches import (
     DECIDED,

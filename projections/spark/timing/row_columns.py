@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from projections.errors import InvalidDefinition
-from projections.planning.marks import ENTRY, ROW_KEY
+from projections.planning.plans import ENTRY, ROW_KEY
 
 
 def require_columns(rows: DataFrame, names: Iterable[str], *, what: str = "the rows", place: str | None = None) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from projections.declaring.views import as_columns
 from projections.errors import InvalidDefinition
-from projections.planning.marks import LOOKS
+from projections.planning.plans import LOOKS
 from projections.spark.timing.row_columns import require_columns, require_time
 
 Columns = str | Sequence[str]

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from projections.errors import InvalidDefinition
-from projections.planning.marks import EVENT_TIME, OF_KEY, OF_TABLE
+from projections.planning.plans import EVENT_TIME, OF_KEY, OF_TABLE
 
 Taken = Mapping[str, str] | Sequence[str]
 

@@ -13,8 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.declaring.views import Input, View
-from projections.planning.marks import role
-from projections.planning.plans import CONSTANT, SAME_ROWS, Node, attribute_of
+from projections.planning.plans import CONSTANT, SAME_ROWS, Node, attribute_of, role
 from projections.planning.rows import Untraceable
 from projections.spark.views import catalyst
 from projections.spark.views.blocks import (

@@ -24,11 +24,11 @@ from projections.errors import InvalidDefinition, SparkFailed
 from projections.planning.conjuncts import require_no_null_answer
 from projections.planning.inference import inferred
 from projections.planning.lineage import require_own_key, require_traced
-from projections.planning.marks import ROLE, role
 from projections.planning.partitions import require_partitioned
 from projections.planning.personal import personal_columns as personal_in
 from projections.planning.planner import plan as walk
 from projections.planning.plans import (
+    ROLE,
     Node,
     analysed_plan,
     environmental,
@@ -37,6 +37,7 @@ from projections.planning.plans import (
     operators,
     plan_in_jvm,
     plan_of,
+    role,
 )
 from projections.planning.rows import Rows, Untraceable
 from projections.planning.sessions import require_merged_sessions
