@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from projections.planning.plans import plan_in_jvm
-from projections.planning.sessions import MARK
+from projections.planning.rows import MARK
 from projections.spark.scala import items
 from projections.spark.views.catalyst import (
     as_column,

@@ -39,8 +39,7 @@ from projections.planning.plans import (
     plan_of,
     role,
 )
-from projections.planning.rows import Rows, Untraceable
-from projections.planning.sessions import require_merged_sessions
+from projections.planning.rows import Rows, Untraceable, require_merged_sessions
 from projections.spark.failures import described
 from projections.spark.views.blocks import StageFunction
 from projections.spark.views.frames import handed
