@@ -1,6 +1,6 @@
 from projections.logs.batch_size import BatchSize as BatchSize
 from projections.declaring.branches import branches as branches
-from projections.branching.metrics import RouterMetrics as RouterMetrics
+from projections.branching.router import RouterMetrics as RouterMetrics
 from projections.branching.router import (
     RouterOptions as RouterOptions,
     branch_counts as branch_counts,

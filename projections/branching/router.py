@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import structlog
 
@@ -22,6 +22,7 @@ from eventstore.errors import BrokerUnreachable, TopicMismatch
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, end_offsets, ensure_topics
 from eventstore.kafka.groups import offsets_behind
 from eventstore.kafka.schemas import read_schemas
+from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 from eventstore.restarts import HEALTHY_SECONDS, Outwaiting, Restarts
 from eventstore.settings import Settings
 from eventstore.topics import DEAD_LETTERS, branch_topic, dead_letter_topic
@@ -39,7 +40,7 @@ from projections.spark.routing import Mode, QueryPlace, Routing, RoutingQuery, S
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from projections.branching.metrics import RouterMetrics
+    from projections.branching.status import BranchesStatus
 
 # At the end of a batch records wait while Spark commits it and plans the next; a longer batch makes that rarer, and a
 # killed router repeats up to one batch. Measured: docs/decisions/0011.
@@ -369,3 +370,47 @@ def branches_status(settings: Settings, branches: Branches, *, checkpoints: str 
     behind = offsets_behind(settings, branches.topic, committed or {})  # asked anyway: the topic may be missing
     lag = None if committed is None else behind
     return BranchesStatus(branches.topic, lag, branch_counts(settings, branches))
+
+
+RECORDS: Final = Family(
+    "factfold_branches_records_total", Kind.COUNTER,
+    "Records ever written to a branch or its dead-letter topic, repeated ones included.", ("topic", "branch"),
+)  # fmt: skip
+LAG: Final = Family(
+    "factfold_branches_lag_offsets", Kind.GAUGE,
+    "Offsets of the source topic after the last finished batch: in real-time mode it moves once a batch.", ("topic",),
+)  # fmt: skip
+RELOADS: Final = Family(
+    "factfold_branches_reloads_total", Kind.COUNTER, "Starts of the query to learn new schemas.", ("topic",)
+)
+
+
+class RouterMetrics(RunnerMetrics):
+    """The metrics of one router, for `open_router`.
+
+    Args:
+        topic: The topic that is routed.
+
+    Examples:
+        >>> metrics = RouterMetrics("payment")
+        >>> look = lambda: metrics.standing(branches_status(settings, payment_branches, checkpoints=folder))
+        >>> with serve_metrics(metrics, port=9464), refreshing(metrics, look):
+        ...     with open_router(settings, payment_branches, checkpoints=folder, jars=jars, metrics=metrics) as router:
+        ...         router.run(stop=stop)
+    """
+
+    families: ClassVar[tuple[Family, ...]] = (*RUNNER, RECORDS, LAG, RELOADS)
+
+    def __init__(self, topic: str) -> None:
+        super().__init__("branches", topic, topic=topic)
+
+    def reloaded(self) -> None:
+        """Count a start for new schemas."""
+        self.count(RELOADS)
+
+    def standing(self, status: BranchesStatus) -> None:
+        """Note how far the router has come and what its branches hold."""
+        if status.lag is not None:
+            self.set(LAG, status.lag)
+        for branch, records in status.counts.items():
+            self.raise_to(RECORDS, records, branch=branch)
