@@ -27,7 +27,6 @@ from eventstore.restarts import HEALTHY_SECONDS, Outwaiting, Restarts
 from eventstore.settings import Settings
 from eventstore.topics import DEAD_LETTERS, branch_topic, dead_letter_topic
 from projections.branching.checkpoint import RouterCheckpoint
-from projections.branching.status import BranchesStatus
 from projections.declaring.branches import Branches
 from projections.errors import (
     ProjectionError,
@@ -39,8 +38,6 @@ from projections.spark.routing import Mode, QueryPlace, Routing, RoutingQuery, S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from projections.branching.status import BranchesStatus
 
 # At the end of a batch records wait while Spark commits it and plans the next; a longer batch makes that rarer, and a
 # killed router repeats up to one batch. Measured: docs/decisions/0011.
@@ -414,3 +411,23 @@ class RouterMetrics(RunnerMetrics):
             self.set(LAG, status.lag)
         for branch, records in status.counts.items():
             self.raise_to(RECORDS, records, branch=branch)
+
+
+@dataclass(frozen=True)
+class BranchesStatus:
+    """How far a topic's router is.
+
+    Attributes:
+        topic: The topic.
+        lag: The offsets from the first record that waits to the end of the topic, 0 where no record waits. None before
+            the first batch has ended.
+        counts: The records written to each branch topic and the dead-letter topic.
+
+    Examples:
+        >>> branches_status(Settings(), payment_branches, checkpoints="/var/lib/shop").lag
+        0
+    """
+
+    topic: str
+    lag: int | None
+    counts: Mapping[str, int]
