@@ -33,10 +33,10 @@ from projections.spark.bulk import WholeTables, whole_tables
 from projections.spark.counting import RecordCounts
 from projections.spark.exchange import are_few
 from projections.spark.failures import described
+from projections.spark.judging import bad_records
 from projections.spark.late_events import late_in_log
 from projections.spark.live.applying import BatchApplier, opened_letters
 from projections.spark.live.prepared import PreparedQueries
-from projections.spark.log_faults import bad_records
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.view_functions import personal_columns
 from projections.stores.layout import GenerationLayout, TableLayout, ViewLayout
