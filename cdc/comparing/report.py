@@ -13,6 +13,7 @@ from cdc.comparing.rows import Key, KeyColumn, Rows
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+
 @dataclass(frozen=True)
 class ComparisonProgress:
     """How far the comparison of a table is.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cdc.connect.client import ConnectClient
     from cdc.source.catalogue import ReplicationSlot
 
+
 @dataclass(frozen=True, slots=True)
 class ConnectorHealth:
     """A connector's states, its replication slot, and the age of its last event.

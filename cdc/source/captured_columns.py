@@ -187,7 +187,7 @@ _OF_PRODUCERS: Final = re.compile(
 )
 _OF_TOPICS: Final = "larger than the max message size the server will accept"
 _POSTGRES: Final = "io.debezium.connector.postgresql.PostgresConnector"
-_INCLUDED: Final = ("table.include.list", "collection.include.list")
+_TABLES_INCLUDED: Final = ("table.include.list", "collection.include.list")
 _SIGNALS: Final = "signal.data.collection"
 _MOST: Final = 5
 # By its text and not by its stored size, which is compressed.
@@ -243,7 +243,7 @@ def advice_on(trace: str, config: Mapping[str, str]) -> tuple[str, ...]:
 
 def tables_of(config: Mapping[str, str]) -> list[str]:
     """Return the tables that a configuration captures, without the backslashes that make them patterns."""
-    patterns = [one.strip() for name in _INCLUDED for one in config.get(name, "").split(",")]
+    patterns = [one.strip() for name in _TABLES_INCLUDED for one in config.get(name, "").split(",")]
     names = [re.sub(r"\\(.)", r"\1", one) for one in patterns if one]
     return [name for name in names if name != config.get(_SIGNALS)]
 

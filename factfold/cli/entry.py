@@ -91,8 +91,7 @@ _PLACES: Final = {
     "Develop": (
         Place("dev", "Build a group, verify and follow it, again after each change of a file.", "service.dev"),
         Place("up", "Run all parts of a service together, until a signal comes.", "service.up"),
-        # With the commands of events.schema.
-        Place("schema", "Schemas: can the code read what was written?", "events.service_schema", "app"),
+        Place("schema", "Schemas: can the code read what was written?", "events.schema", "app"),
     ),
     "Operate": (
         # With the commands of views.projections.

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from projections.declaring.columns import ColumnType
-from projections.stores import json_rows, outbox_tables
+from projections.stores import handing_over, outbox
 from projections.stores.handing_over import Rows
 
 pytestmark = pytest.mark.postgres_in_faults
@@ -47,8 +47,8 @@ def test_a_nested_column_is_json_within_the_record(store):
 
 
 MUTANTS = {
-    "as text": (json_rows, "_nested", lambda column: json_rows._SQLITE["string"](column)),
-    "forgotten by the topic": (outbox_tables, "_said", lambda kind: [kind.kind, kind.precision, kind.scale]),
+    "as text": (handing_over, "_nested", lambda column: handing_over._SQLITE["string"](column)),
+    "forgotten by the topic": (outbox, "_said", lambda kind: [kind.kind, kind.precision, kind.scale]),
 }
 
 

@@ -21,7 +21,7 @@ from projections.spark.session import small_batch_session
 from projections.spark.views import partials as spark_partials
 from projections.spark.views.view_functions import view_columns
 from projections.stores import differences
-from projections.stores import partials as tablestore_partials
+from projections.stores import differences as tablestore_partials
 from projections.stores.affected import find_affected
 from projections.stores.differences import cut_changes, has_marked
 from projections.stores.slices import cut_slices

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import Column, Connection, Engine, Index, Integer, MetaData, Table, Text, func, inspect, select
 from sqlalchemy.exc import DBAPIError
 
-from eventstore.backends.sql import failures, sqlite
+from eventstore.backends.sql import sqlite, transactions
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.dead_letters import dead_letters_table
 from eventstore.backends.sql.utc_times import in_utc
@@ -69,7 +69,7 @@ def changing(engine: Engine) -> Iterator[Connection]:
             yield connection
     except DBAPIError as error:
         if reason := sqlite.refused(error):
-            raise failures.refused(*reason, error, shown_url(engine.url)) from error
+            raise transactions.refused(*reason, error, shown_url(engine.url)) from error
         raise
 
 
