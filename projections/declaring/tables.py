@@ -287,6 +287,13 @@ class ChangelogTable(CapturedTable):
 
     sent_again: ClassVar[bool] = True  # by a connector that is started again
 
+    def versions(self) -> VersionTable:
+        """The versions that its rows ever had."""
+        return VersionTable(
+            self.topic, self.key, self.columns,
+            encoding=self.encoding, null_if_absent=self.null_if_absent, record_names=self.record_names,
+        )  # fmt: skip
+
     @property
     def sometimes_unset(self) -> tuple[str, ...]:
         """Columns of variable length: PostgreSQL sends no TOAST value that an update did not touch."""

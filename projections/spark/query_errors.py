@@ -94,7 +94,7 @@ def _data_cause(data_error: re.Match[str]) -> str:
 def _called_from(context: str) -> str | None:
     """The line of the user's that the expression is in, of what stands behind Spark's message."""
     if match := _DATAFRAME.search(context):
-        site = match[2].strip()  # a session that does not note lines (ADR 0058) has a call of the JVM there
+        site = match[2].strip()  # a session that notes no lines has a call of the JVM there
         return f"{site}: {match[1]}" if _LINE.search(site) else match[1]
     if match := _SQL.search(context):
         start = len(match[4])

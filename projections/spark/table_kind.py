@@ -1,6 +1,6 @@
 """What Spark does with a table of one kind: records to rows, their faults, whole states, the argument of a view.
 
-A kind is a class here below and a declaration in ``projections.declaring``: nothing else asks which kind a table is.
+A kind is a class here below and a declaration in ``projections.declaring``.
 """
 
 from __future__ import annotations

@@ -72,9 +72,7 @@ def _versions(name: str, table: Table) -> VersionTable | EventVersions:
         case VersionTable():
             return table
         case ChangelogTable():
-            return VersionTable(
-                table.topic, table.key, table.columns, encoding=table.encoding, null_if_absent=table.null_if_absent
-            )
+            return table.versions()
         case EventTable() if table.setters is not None:
             return EventVersions(table.topic, table.key, table.columns, folded=table)
         case EventTable():

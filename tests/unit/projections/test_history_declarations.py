@@ -68,6 +68,14 @@ def test_a_history_and_as_of_joins_share_the_versions_of_a_table():
     assert versions is car_versions
 
 
+def test_a_history_reads_columns_by_their_names_in_records():
+    """An attribute's name is not always that of its column, which records have."""
+    model = captured()
+    model.append_column(sa.Column("Sold On", sa.BigInteger, key="sold_on"))
+    (versions,) = history("car_history", Table.from_changelog(model, topic="cars")).tables.values()
+    assert versions.record_names == {"sold_on": "Sold On"}
+
+
 def test_a_history_of_events_reads_their_times():
     found = ProjectionGroup("g", [history("trip_history", trips)])
     assert found.headed_topics == {"trip"}
