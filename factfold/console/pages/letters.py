@@ -34,6 +34,9 @@ LETTERS_READ: Final = 5_000
 ACTIONS_SHOWN: Final = 20
 
 Kind = Literal["topic", "branches", "inbox", "views"]
+_PLACES: Final[Mapping[Kind, str]] = {
+    "topic": "its topic", "branches": "the router's topic", "inbox": "the handlers' database", "views": "the views",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,6 +58,11 @@ class Home:
         if self.kind == "branches":
             return f"{self.topic}.{DEAD_LETTERS}"
         return dead_letter_topic_of(self.topic, self.group) if self.kind == "topic" else None
+
+    @property
+    def place(self) -> str:
+        """Where it is, in words."""
+        return _PLACES[self.kind]
 
     @property
     def command(self) -> str:
@@ -132,14 +140,14 @@ def known_home(clients: Clients, key: str) -> Home:
 
 def opened_home(clients: Clients, home: Home) -> AbstractContextManager[Letters]:
     """Open the letters of a home over the clients that are open already. Raises NotFound."""
-    if home.kind == "views":
-        return projections.letters(clients.views, home.topic, group=home.group)
+    if home.kind == "branches":
+        declared = (one for one in clients.definitions.branches.values() if one.topic == home.topic)
+        return projections.letters(clients.settings, next(declared, home.topic))
     if home.kind == "inbox":
         return projections.letters(clients.store, home.topic, group=home.group, engine=clients.database)
-    if home.kind == "topic":
-        return projections.letters(clients.settings, home.topic, group=home.group)
-    declared = (one for one in clients.definitions.branches.values() if one.topic == home.topic)
-    return projections.letters(clients.settings, next(declared, home.topic))
+    return projections.letters(
+        clients.views if home.kind == "views" else clients.settings, home.topic, group=home.group
+    )
 
 
 def read_letters(clients: Clients, home: Home) -> OpenLetters:
