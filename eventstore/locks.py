@@ -20,7 +20,7 @@ _LOOK_SECONDS: Final = 0.02
 def locked(path: Path, *, within: float, held: Callable[[], FactfoldError]) -> Iterator[None]:
     """Hold the lock of a file, which is made; raises `held()` if another process still has it after `within` seconds.
 
-    Raises OSError if the file cannot be opened.
+    Raises OSError if the file cannot be opened, or its file system has no locks.
     """
     deadline = time.monotonic() + within
     while (file := _taken(path)) is None:
@@ -43,8 +43,12 @@ def is_locked(path: Path) -> bool:
 def _taken(path: Path) -> BufferedRandom | None:
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("a+b")
-    if _lock(file, fcntl.LOCK_EX) and _is_at(path, file):
-        return file
+    try:
+        if _lock(file, fcntl.LOCK_EX) and _is_at(path, file):
+            return file
+    except BaseException:
+        file.close()
+        raise
     file.close()
     return None
 

@@ -77,6 +77,7 @@ class Outwaiting:
 
     `what` fails and `place` says where; `gave_up` is the class of the error after too many in a row, by
     default the last one is raised. `passes` decides whether an error passes, and `counted_by` counts for others.
+    An attempt that lasted longer than `healthy_after` seconds counts as recovered, though it failed in the end.
     """
 
     def __init__(
@@ -89,8 +90,10 @@ class Outwaiting:
         goes_on: str = "it goes on where it stood",
         passes: Callable[[FactfoldError], bool] = passes,
         counted_by: RestartCount | None = None,
+        healthy_after: float = HEALTHY_SECONDS,
     ) -> None:
         self._policy = policy
+        self._healthy_after = healthy_after
         self._what, self._place, self._gave_up, self._goes_on = what, place, gave_up, goes_on
         self._passes = passes
         self._counted_by = counted_by
@@ -122,7 +125,7 @@ class Outwaiting:
 
         Raises the error of giving up after too many in a row.
         """
-        if lasted > HEALTHY_SECONDS:
+        if lasted > self._healthy_after:
             self.recovered()
         self.failures += 1
         if self.failures > self._policy.limit:

@@ -94,7 +94,9 @@ def apply_connector(
         settings: The settings of the brokers. With `source`, a topic that ends with an event of another store is
             refused.
         timeout: Seconds for the whole call.
-        until: `running` is Connect's word alone. `streaming` is an offset after the first snapshot, or 3 s without any.
+        until: `running` is Connect's word alone, which a task says before it has tried anything. `streaming` means that
+            the first snapshot has ended, and that a mark in the source's log came out as a committed offset. Without
+            `source` only heartbeats are marks. A connector without them is content after 3 s of `running`.
 
     Raises:
         SourceNotReady: The source database lacks something.
@@ -269,6 +271,12 @@ def not_ready(client: ConnectClient, health: WorkerHealth) -> ConnectUnavailable
 def _watch(
     client: ConnectClient, name: str, config: Mapping[str, str], *, until: Until, source: Engine | None, timeout: float
 ) -> Watch:
+    if until not in get_args(Until):
+        raise InvalidConnector(
+            f"connector {name!r} cannot be waited for until {until!r}",
+            remedy=f"choose one of {', '.join(get_args(Until))}",
+            place="until",
+        )
     deadline, idle = Deadline(name, timeout), may_be_idle(config)
     return Watch(client, name, until=until, source=source, deadline=deadline, may_be_idle=idle)
 

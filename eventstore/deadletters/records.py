@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from eventstore.deadletters.letters import Action, Letter
-from eventstore.errors import NotFound
+from eventstore.errors import ForeignRecord
 from eventstore.topics import DEAD_LETTER_OMITTED, DEAD_LETTER_PREFIX, TopicRecord
 
 _OWN: Final = ("ce_id", "ce_type", "ce_subject")
@@ -117,7 +117,7 @@ def settlement(action: Action, places: Iterable[Place], topic: str, *, home: str
 def read_settlement(record: TopicRecord) -> tuple[Action, str, list[Place]]:
     """Read what `settlement` wrote: the action, the home of its letter, the places in it.
 
-    Raises NotFound for another record: a letter that it settles might be repeated.
+    Raises ForeignRecord for another record: a letter that it settles might be repeated.
     """
     try:
         values: Mapping[str, Any] = json.loads(record.value or b"")
@@ -125,11 +125,10 @@ def read_settlement(record: TopicRecord) -> tuple[Action, str, list[Place]]:
         fields = {name: value for name, value in values.items() if name not in ("places", "home")}
         return Action(**fields | {"time": datetime.fromisoformat(values["time"])}), str(values["home"]), places
     except (ValueError, KeyError, TypeError) as error:
-        raise NotFound(
+        raise ForeignRecord(
             "a record of the topic of settled letters is no action",
             remedy="find the writer of the record: Factfold alone writes to this topic",
             place=record.place,
-            code="letter-missing",
         ) from error
 
 

@@ -11,7 +11,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,11 @@ class RouterCheckpoint:
         DefinitionChanged where it belongs to other branches.
         """
         self._make()
-        with locked(self.folder / "lock", within=0, held=self._held):
+        with ExitStack() as claim:
+            try:
+                claim.enter_context(locked(self.folder / "lock", within=0, held=self._held))
+            except OSError as error:
+                raise _unusable(f"cannot be locked: {error.strerror}", self.folder) from error
             self._compare(branches)
             yield
 

@@ -31,7 +31,7 @@ class TableKind(ABC, Generic[T]):
     """How Spark reads the records of a table."""
 
     gap = "unavailable"  # the fault of a row that an earlier record would complete
-    always_read = "_type"  # the column of decoded records that every fold reads
+    always_read = "_type"  # the column of decoded records that every fold reads: without it a bad record would pass
 
     def __init__(self, table: T) -> None:
         self.table = table

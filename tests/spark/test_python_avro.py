@@ -8,13 +8,17 @@ import uuid
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+import pytest
+
 from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
-from projections.faults import MESSAGES
+from projections import Table
+from projections.errors import UndecodableRecord
 from projections.spark.events import decode
 from projections.spark.events.decode import Decoder
 from projections.spark.events.plain_values import plain_values
-from projections.spark.failures import AT, FAULT
+from projections.spark.failures import AT, FAULT, described
+from projections.spark.kinds import Reduction
 from tests.rows import each_row
 
 
@@ -88,13 +92,21 @@ SENT = event_type_of(Parcel.Sent).encode(Parcel.Sent())
 ALL = [GOOD, SENT, *(event_type_of(other).encode(other) for other in OTHERS)]
 
 
-def columns(small, *values):
-    """The decoded columns of records with these values."""
-    frame = small.createDataFrame(
+def raw(small, *values):
+    """Records with these values."""
+    return small.createDataFrame(
         [("t", 0, n, bytearray(b"parcel-1@%d" % n), None if v is None else bytearray(v)) for n, v in enumerate(values)],
         "topic string, partition int, offset bigint, key binary, value binary",
     )
-    return Decoder.of(Parcel.event_types.values(), REGISTRY).prepare()(frame)
+
+
+def decoded(records):
+    return Decoder.of(Parcel.event_types.values(), REGISTRY).prepare()(records)
+
+
+def columns(small, *values):
+    """The decoded columns of records with these values."""
+    return decoded(raw(small, *values))
 
 
 def test_values_of_every_field_type_are_those_of_the_jvm(small, monkeypatch):
@@ -120,11 +132,15 @@ def test_records_are_refused_alike(small, monkeypatch, value, words):
     told = []
     for present in (True, False):
         monkeypatch.setattr(decode, "avro_in_the_jvm", lambda there=present: there)
-        faults = [(row[AT]["offset"], row[FAULT]) for row in columns(small, GOOD, value).collect()]
-        told.append(faults)
+        records = raw(small, GOOD, value)
+        with pytest.raises(UndecodableRecord) as refused, described("here"):
+            Reduction(REGISTRY).reduce(records, Table.from_events(Parcel, key="parcel_id", topic="t")).collect()
+        told.append((str(refused.value), [(row[AT]["offset"], row[FAULT]) for row in decoded(records).collect()]))
     assert told[0] == told[1]
-    assert [offset for offset, fault in told[0] if fault] == [1]
-    assert words in MESSAGES.get(told[0][1][1]["kind"], "({detail})").format(detail=told[0][1][1]["detail"])
+    error, faults = told[0]
+    assert words in error
+    assert "offset 1" in error
+    assert [offset for offset, fault in faults if fault] == [1]
 
 
 def test_an_event_comes_out_of_spark_as_it_went_in(small):

@@ -91,6 +91,7 @@ def test_the_status_tells_version_state_progress_pause_and_holder(projections, g
         "final_results": {}, "retained": {},
             "updated_at": "",
     }  # fmt: skip
+    assert datetime.fromisoformat(serving["updated_at"]).isoformat(" ") == serving["updated_at"]
     with raises(ProjectionError, code="generation-missing", match="no projection group 'others'"):
         projections("status", "others")
 

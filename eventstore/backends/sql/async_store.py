@@ -88,9 +88,10 @@ class AsyncSqlEventStore(AsyncStreams):
     """An event store in PostgreSQL (`postgresql+psycopg://…`) or SQLite (`sqlite+aiosqlite:///shop.db`), for asyncio.
 
     Its methods take the arguments of those of SqlEventStore, and have their errors. `read_stream`, `read_all` and
-    `archived_streams` are read by `async for`. All others are awaited: `create_tables`, `register`, `declare_category`,
-    `categories`, `schemas`, `schema`, `find`, `head`, `read_categories`, `delete_stream`, `archive_stream`,
-    `unarchive_stream`, `is_archived`, `erase`, `snapshot`, `save_snapshot`, `last_position`, `fence` and `backlog`.
+    `archived_streams` are read by `async for`, and refuse wrong arguments at the first event. All others are awaited:
+    `create_tables`, `register`, `declare_category`, `categories`, `schemas`, `schema`, `find`, `head`,
+    `read_categories`, `delete_stream`, `archive_stream`, `unarchive_stream`, `is_archived`, `erase`, `snapshot`,
+    `save_snapshot`, `last_position`, `fence` and `backlog`.
 
     A cancelled call has no effect or its whole effect: an append of events with ids of their own (NewEvent) may be
     repeated. `sync_store` is the synchronous store, for `run_sync` and for Snapshots.

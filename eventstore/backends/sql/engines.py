@@ -125,7 +125,7 @@ def _with_driver(database: str | URL, *, on_loop: bool) -> tuple[URL, Mapping[st
     """Return the URL with its driver, and the options of an engine."""
     url = make_url(database)
     if (ways := WAYS.get(url.get_backend_name())) is None:
-        return url, {}
+        return url, WAYS["postgresql"].options  # another server, such as a source of changes, has as many threads
     named = url.drivername != url.get_backend_name()
     driver = ways.async_driver if on_loop else ways.driver
     return url if named else url.set(drivername=f"{url.drivername}+{driver}"), ways.options

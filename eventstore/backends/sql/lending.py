@@ -52,7 +52,7 @@ class LentTransaction:
 
         On SQLite it has to be open: a savepoint that stood alone would be a transaction itself.
         """
-        self._mark = self._ways.mark(self.tx, is_open=self._is_open())
+        self._mark = self._ways.mark(self.tx, self._driver)
         self._was_open = self._is_open()
 
     def take_back(self, *, failed: bool = False) -> None:

@@ -116,7 +116,7 @@ class PostgresWays:
             )
         return bool(status != _PQ_IDLE)
 
-    def mark(self, tx: Connection, *, is_open: bool) -> _Setting:
+    def mark(self, tx: Connection, driver: Any) -> _Setting:
         """Mark the transaction by a setting, which opens it."""
         return _Setting(tx)
 

@@ -84,9 +84,9 @@ class SqliteWays:
         except ValueError:  # aiosqlite's for one that is closed: a cancelled statement cost it, and was rolled back
             return True
 
-    def mark(self, tx: Connection, *, is_open: bool) -> _Savepoint | None:
+    def mark(self, tx: Connection, driver: Any) -> _Savepoint | None:
         """Mark an open transaction by a savepoint: one that stood alone would be a transaction itself."""
-        return _Savepoint(tx.connection.dbapi_connection) if is_open else None
+        return _Savepoint(tx.connection.dbapi_connection) if self.is_open(tx, driver, lent=True) else None
 
     def sever(self, engine: Engine, driver: Any) -> None:
         """Interrupt and close the connection; aiosqlite's is closed by the thread it has of its own."""

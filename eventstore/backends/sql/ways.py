@@ -73,7 +73,7 @@ class Ways(Protocol):
     def is_open(self, tx: Connection, driver: Any, *, lent: bool) -> bool:
         """Say whether a transaction is open; StoreUnavailable or SubscriptionError while it is lent to a handler."""
 
-    def mark(self, tx: Connection, *, is_open: bool) -> Mark | None:
+    def mark(self, tx: Connection, driver: Any) -> Mark | None:
         """Mark a transaction; None where it cannot be marked before it is open. StoreUnavailable."""
 
     def sever(self, engine: Engine, driver: Any) -> None:

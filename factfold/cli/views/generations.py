@@ -66,7 +66,8 @@ def status(
     if lag:
         with open_log(views_url) as log:
             add_lag(log, generations)
-    out.show(generations, map(_generation_line, generations), indent=2)
+    plain = [{**row, "updated_at": str(row["updated_at"])} for row in generations]
+    out.show(plain, map(_generation_line, generations), indent=2)
 
 
 def _generation_line(row: Mapping[str, Any]) -> str:
@@ -115,7 +116,6 @@ def finals(
     name = _name_of(group)
     with opened_views(views_url) as store:
         on_demand.require_finals(store.final_results(), name, view)
-        assert store.outbox is not None  # noqa: S101 - a store with final results is a database
         with store.outbox.looking() as connection:
             for row in on_demand.results_of(connection, name, view, late=late, after=after):
                 out.show(_as_plain(row), _row_line(row))

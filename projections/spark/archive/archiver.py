@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -124,6 +125,7 @@ class Archiver:
             place=self.archive.folder.uri,
             passes=lambda error: isinstance(error, _PASSING),
             counted_by=metrics,
+            healthy_after=math.inf,  # one append may last for minutes, and fail at its end
         )
         while not stop.is_set():
             with outwaiting.over(stop):

@@ -24,7 +24,7 @@ from eventstore.deadletters.records import (
 )
 from eventstore.deadletters.roads import held_back
 from eventstore.delivery.masking import shown_payload
-from eventstore.errors import InvalidEventData, NotFound
+from eventstore.errors import ForeignRecord, InvalidEventData, NotFound
 from eventstore.event_types import event_type_of
 from eventstore.fields.plain_json import dump_plain, load_plain
 from eventstore.fields.serialization import AvroDecoder
@@ -137,7 +137,7 @@ def test_an_action_is_read_as_it_was_written():
 
 @pytest.mark.parametrize("value", [None, b"{}", b"no JSON", json.dumps({"places": [[0, 1]], "time": "x"}).encode()])
 def test_a_foreign_record_among_the_actions_stops_the_command(value):
-    with raises(NotFound, code="letter-missing", match="no action"):
+    with raises(ForeignRecord, code="foreign-record", match="no action"):
         read_settlement(TopicRecord("t", 0, 7, None, value, (), 0))
 
 

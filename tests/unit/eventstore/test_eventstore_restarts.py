@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import threading
 import time
@@ -203,3 +204,16 @@ def test_a_broker_that_takes_connections_again_is_called_again(broker):
     threading.Thread(target=lambda: broker.failed.wait() and broker.listener.listen()).start()
     assert broker.outwaiting.once(broker.work, stop=broker.stop) == "reached"
     assert broker.calls == 2
+
+
+def test_a_wait_has_a_longest_one_after_however_many_failures():
+    assert Restarts().delay(10_000) == Restarts().longest
+
+
+def test_an_attempt_that_fails_slowly_is_no_recovery_where_only_success_is_one():
+    slow = Outwaiting(Restarts(limit=2), what="x", place="y", healthy_after=math.inf)
+    error = BrokerUnreachable("no broker", remedy="start one")
+    for _ in range(2):
+        slow.failed(error, lasted=3600.0)
+    with pytest.raises(BrokerUnreachable):
+        slow.failed(error, lasted=3600.0)

@@ -13,7 +13,7 @@ from eventstore.backends.sql.letter_actions import ActionRows
 from eventstore.backends.sql.letter_replays import LetterReplays
 from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters import by_cause
-from eventstore.errors import CheckpointMoved, FactfoldError, InvalidEventData, NotFound
+from eventstore.errors import CheckpointMoved, InvalidEventData, NotFound, ReplayRefused
 from projections import letters as letters_of
 from tests.errors import raises
 from tests.ledger import LEDGER, METADATA, Payment, amounts
@@ -204,25 +204,44 @@ def test_an_edited_letter_is_handled_with_its_new_payload_under_its_old_id(store
 
 
 @pytest.mark.parametrize(
-    ("ask", "code", "cause"),
+    ("ask", "kind", "code", "cause"),
     [
-        (lambda letters, id: letters.replay([id], edit={"amount": "five"}), "invalid-event-data", "'five'"),
+        (
+            lambda letters, id: letters.replay([id], edit={"amount": "five"}),
+            InvalidEventData,
+            "invalid-event-data",
+            "'five'",
+        ),
         (
             lambda letters, id: letters.replay([id], edit={"amount": 5, "note": ""}),
+            InvalidEventData,
             "invalid-event-data",
             "no field 'note'",
         ),
-        (lambda letters, id: letters.replay([id], edit={}), "invalid-event-data", "lacks field 'amount'"),
-        (lambda letters, id: letters.replay([id], edit={"amount": 1 << 80}), "invalid-event-data", "amount"),
-        (lambda letters, id: letters.replay(edit={"amount": 1}), "replay-refused", "all are asked for"),
-        (lambda letters, id: letters.replay(to="topic"), "replay-refused", "not a topic"),
-        (lambda letters, id: letters.discard([id, "x"]), "letter-missing", "no open dead letter 'x'"),
+        (
+            lambda letters, id: letters.replay([id], edit={}),
+            InvalidEventData,
+            "invalid-event-data",
+            "lacks field 'amount'",
+        ),
+        (
+            lambda letters, id: letters.replay([id], edit={"amount": 1 << 80}),
+            InvalidEventData,
+            "invalid-event-data",
+            "amount",
+        ),
+        (lambda letters, id: letters.replay(edit={"amount": 1}),
+         ReplayRefused, "replay-refused", "all are asked for"),
+        (lambda letters, id: letters.replay(to="topic"),
+         ReplayRefused, "replay-refused", "not a topic"),
+        (lambda letters, id: letters.discard([id, "x"]),
+         NotFound, "letter-missing", "no open dead letter 'x'"),
     ],
-)
-def test_what_cannot_be_done_with_a_letter_is_refused_and_it_stays_open(store, ask, code, cause):
+)  # fmt: skip
+def test_what_cannot_be_done_with_a_letter_is_refused_and_it_stays_open(store, ask, kind, code, cause):
     receive(store, 5, 6)
     letters = given_up(store, 5, 6)
-    with raises(FactfoldError, code=code, match=cause):
+    with raises(kind, code=code, match=cause):
         ask(letters, next(letters.open()).id)
     assert len(list(letters.open())) == 2
 
