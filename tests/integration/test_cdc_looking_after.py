@@ -286,7 +286,7 @@ def test_all_connectors_of_a_role_get_its_password_wherever_they_read_it(
         marked[name] = words["source"] and words["source"].url.database
         return cdc.restart_connector(client, name, **words)
 
-    monkeypatch.setattr("cdc.operating.rotation.restart", restart)
+    monkeypatch.setattr("cdc.operating.rotation.restart_connector", restart)
     run = cdc_of(shop, both=[source, sharer])
     rotated = run("rotate-password", "declared_here:both", "--json", "--timeout", "30")
     assert [json.loads(line)["state"] for line in rotated.stdout.splitlines()] == [RUNNING, RUNNING]
