@@ -97,9 +97,9 @@ class Relay:
             on_state: Is called with "standing by" and "leading".
 
         Raises:
-            RelayError: A connector publishes the store too.
+            RelayError: A connector publishes the store too, or something else filled a topic.
             StoreNotPrepared: Another cluster numbered the events.
-            RelayError: A topic was filled by something else. TopicMismatch: it has another partition count.
+            TopicMismatch: A topic has another partition count.
             ProducerFenced: Another relay took over.
             FactfoldError: The store or the brokers are not ready, not reachable or refuse.
         """

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from projections.declaring.view_topics import LakeTables
     from projections.logs.archive import ArchivableLog
     from projections.spark.keeping import Keeper
-    from projections.stores.sql import TableStore
 
 
 @dataclass(frozen=True)

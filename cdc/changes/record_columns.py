@@ -29,6 +29,9 @@ CAUSE: Final = (
 _IF_NULL: Final = "if such rows have NULL in it, declare null_if_absent=[{columns}]"
 _NO_AVRO = re.compile(r"[^A-Za-z0-9_]")
 _BASIC_PLANE: Final = 0xFFFF
+# The setting of a connector for its placeholder.
+SETTING: Final = "unavailable.value.placeholder"
+_DIGITS: Final = 32  # hexadecimal ones: 128 bits
 
 
 def nullable_columns(table: Table, names: Iterable[str], columns: Mapping[str, Column[Any]]) -> frozenset[str]:
@@ -86,24 +89,32 @@ def avro_names(columns: Iterable[str], *, table: str) -> dict[str, str]:
     return {column: name for name, column in names.items()}
 
 
-# What a connector calls it.
-SETTING: Final = "unavailable.value.placeholder"
-_DIGITS: Final = 32  # hexadecimal ones: 128 bits
-
-
 def own_placeholder(*identity: str) -> str:
-    """Return a text that no other writer of change events has, and that no user writes by chance."""
+    """Return a text that no other writer of change events has, and that no user writes by chance.
+
+    Debezium's own text is public, and a user may have written it into a row.
+    """
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
     return f"__factfold_unavailable_{digest[:_DIGITS]}"
 
 
 def placeholder_of(event: Mapping[str, Any]) -> str:
-    """Return the text that a change event was written with."""
+    """Return the text that a change event was written with.
+
+    Each change event of our connectors names its text. One that names none is of an older or a foreign connector, and
+    has Debezium's.
+    """
     return str(event.get(rules.FIELD_UNAVAILABLE) or rules.UNAVAILABLE)
 
 
 def is_unavailable(value: Any, placeholder: str) -> bool:
-    """Whether a column's value, as it was sent, stands for one that an update left alone."""
+    """Whether a column's value, as it was sent, stands for one that an update left alone.
+
+    PostgreSQL's write-ahead log lacks such a value if it is stored out of line (TOAST). Debezium sends a text in its
+    place, or what it makes of that text for another type. For bytea that is base64, for an array a list of the text.
+    For an array of whole numbers it is the codes of its bytes, for one of UUIDs a list of its UUID. For a map it is a
+    map of the text to itself. An array of any other type comes as null, like a real null (tests/recordings).
+    """
     if isinstance(value, list):
         return value in _lists(placeholder)
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
 """Captured tables of a PostgreSQL source, compared with states that are made from their changelogs.
 
     with ComparedGroup(views_url, shop_views) as group:
-        for table in compare(engine, source, group.tables, settings):
+        for table in compare_tables(engine, source, group.tables, settings):
             print(table.table, table.equal, table.missing, table.extra, table.differing)
 
 No transaction of the source is longer than one chunk, and nothing is written there but marks in its log.

@@ -36,6 +36,7 @@ LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND i.indisprimary
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """  # noqa: S608
 ORDERS_BY_BYTES: Final = f"SELECT {_DATABASE}"
+_ABSENT: Final = "remove it from the model, or give it its new name, and rebuild the group"
 
 
 @dataclass(frozen=True)
@@ -143,9 +144,6 @@ def unmatched(known: Mapping[str, str], there: Collection[str]) -> tuple[tuple[s
     faults = (f"column {field} is not in the source; {_ABSENT}" for field in known.values() if field not in there)
     undeclared = (field for field in there if field not in known.values())
     return tuple(faults), tuple(f"column {field} of the source is not declared in the model" for field in undeclared)
-
-
-_ABSENT: Final = "remove it from the model, or give it its new name, and rebuild the group"
 
 
 def _why_not(table: SourceTable, state: Declared, columns: Mapping[str, str]) -> str | None:

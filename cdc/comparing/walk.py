@@ -14,6 +14,9 @@ from cdc.comparing.rows import Key, Rows, SeenRow, ordered
 
 PATIENCE: Final = 120.0
 _SHOWN: Final = 20  # differing keys whose columns are named
+ROUNDS: Final = 6
+_AT_ONCE: Final = 10_000  # keys of one query
+_IN_MEMORY: Final = 100_000  # keys of one wait; half a kilobyte each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,11 +69,6 @@ class Walk(ABC):
         return tuple(sorted(keys, key=lambda key: ordered(key, kinds)))
 
 
-ROUNDS: Final = 6
-_AT_ONCE: Final = 10_000  # keys of one query
-_IN_MEMORY: Final = 100_000  # keys of one wait; half a kilobyte each
-
-
 @dataclass
 class Settled:
     """What is certain of the suspects: keys by kind of difference, and the state's rows at extra and other keys.
@@ -95,7 +93,12 @@ class Settled:
 def settle(
     source: Rows, state: Rows, suspects: Sequence[Key], *, here: Callable[[], int], wait: Callable[[int], None]
 ) -> Settled:
-    """Look at suspects again, at most six times; ``wait`` returns once the state has passed a place of the log."""
+    """Look at suspects again, at most six times. ``wait`` returns once the state has passed a place of the log.
+
+    Each look reads the source, waits, reads the state, and reads the source once more. Both readings of the source may
+    show a row as one and the same transaction wrote it. The row was the same in between then, and a state that shows
+    another one is wrong. Digests alone prove nothing: a value may change and change back.
+    """
     settled = Settled()
     for part in _parts(suspects, _IN_MEMORY):
         settled.changing += _settle(settled, source, state, part, here, wait)

@@ -19,7 +19,26 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc.connect.client import ConnectClient
-    from cdc.source.catalogue import ReplicationSlot
+
+
+def _gauge(name: str, help: str, *labels: str) -> Family:
+    return Family(f"factfold_connector_{name}", Kind.GAUGE, help, ("connector", *labels))
+
+
+WELL: Final = _gauge("is_well", "1 if the connector and all its tasks run, or 0.")
+TASKS: Final = _gauge("tasks", "Tasks by their state in Kafka Connect.", "state")
+LAST_EVENT: Final = _gauge(
+    "last_event_timestamp_seconds", "When the newest transaction that came out of the connector was committed."
+)
+SLOT_ACTIVE: Final = _gauge("slot_is_active", "1 if the connector's replication slot is being read, or 0.", "slot")
+SLOT_LAG: Final = _gauge("slot_lag_bytes", "Bytes of log that the slot's reader has not confirmed.", "slot")
+SLOT_SIZE: Final = _gauge("slot_retained_bytes", "Bytes of log that the source database holds for the slot.", "slot")
+SLOT_LOST: Final = _gauge("slot_is_lost", "1 if the slot lost its place, or is about to lose it.", "slot")
+RESTARTS: Final = Family(
+    "factfold_connector_restarts_total", Kind.COUNTER, "Restarts of a connector by the supervisor.", ("connector",)
+)
+GIVEN_UP: Final = _gauge("is_given_up", "1 if the supervisor no longer restarts the connector, or 0.")
+_ENDANGERED: Final = ("unreserved", "lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,27 +119,6 @@ def committed_offsets(client: ConnectClient, name: str) -> tuple[SourceOffset, .
         raise
     except ConnectRejected:
         return ()
-
-
-def _gauge(name: str, help: str, *labels: str) -> Family:
-    return Family(f"factfold_connector_{name}", Kind.GAUGE, help, ("connector", *labels))
-
-
-WELL: Final = _gauge("is_well", "1 if the connector and all its tasks run, or 0.")
-TASKS: Final = _gauge("tasks", "Tasks by their state in Kafka Connect.", "state")
-LAST_EVENT: Final = _gauge(
-    "last_event_timestamp_seconds", "When the newest transaction that came out of the connector was committed."
-)
-SLOT_ACTIVE: Final = _gauge("slot_is_active", "1 if the connector's replication slot is being read, or 0.", "slot")
-SLOT_LAG: Final = _gauge("slot_lag_bytes", "Bytes of log that the slot's reader has not confirmed.", "slot")
-SLOT_SIZE: Final = _gauge("slot_retained_bytes", "Bytes of log that the source database holds for the slot.", "slot")
-SLOT_LOST: Final = _gauge("slot_is_lost", "1 if the slot lost its place, or is about to lose it.", "slot")
-RESTARTS: Final = Family(
-    "factfold_connector_restarts_total", Kind.COUNTER, "Restarts of a connector by the supervisor.", ("connector",)
-)
-GIVEN_UP: Final = _gauge("is_given_up", "1 if the supervisor no longer restarts the connector, or 0.")
-
-_ENDANGERED: Final = ("unreserved", "lost")
 
 
 class ConnectorMetrics(RunnerMetrics):

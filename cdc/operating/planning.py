@@ -19,12 +19,9 @@ from cdc.source.catalogue import not_of
 from eventstore.topics import TopicSpec, event_topic, schemas_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from sqlalchemy import Engine
 
     from cdc.connect.client import ConnectClient
-    from cdc.connectors.base import Connector
     from eventstore import SqlEventStore
     from eventstore.settings import Settings
 

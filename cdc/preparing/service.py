@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from eventstore.settings import Settings
     from eventstore.topics import TopicSpec
 
+_ACTIONS = {
+    "create": "a new connector",
+    "change": "another configuration",
+    "restart": "a restart, because it FAILED",
+    "resume": "to go on, because it is paused or stopped",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
@@ -221,11 +228,3 @@ class RunningConnector(Step):
         apply_connector(
             self._worker, self._connector, source=self._source, settings=self._settings, timeout=self._timeout
         )
-
-
-_ACTIONS = {
-    "create": "a new connector",
-    "change": "another configuration",
-    "restart": "a restart, because it FAILED",
-    "resume": "to go on, because it is paused or stopped",
-}

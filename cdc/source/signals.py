@@ -41,6 +41,9 @@ SNAPSHOT_SECONDS: Final = 3600.0
 _POLL_SECONDS: Final = 0.2
 
 Listen = Callable[[Notification], None]
+_STILL_BEHIND: Final = (
+    "see whether the connector is far behind its source, or takes an initial snapshot: it answers when it comes to it"
+)
 
 
 @dataclass(frozen=True)
@@ -295,8 +298,3 @@ class Signalled:
             place=f"signal {self.id}",
             code="snapshot-unfinished",
         )
-
-
-_STILL_BEHIND: Final = (
-    "see whether the connector is far behind its source, or takes an initial snapshot: it answers when it comes to it"
-)

@@ -18,6 +18,8 @@ from eventstore.fields.field_types import Field
 from eventstore.fields.plain_json import dump_plain, load_plain
 
 Schema = dict[str, Any]
+_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def command_schema(name: str, method: Callable[..., object]) -> tuple[Schema, dict[str, Schema]]:
@@ -50,9 +52,6 @@ def command_schema(name: str, method: Callable[..., object]) -> tuple[Schema, di
     }, schemas
 
 
-_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
 def _hint(method: Callable[..., object], argument: inspect.Parameter) -> Any:
     """The type of one argument; its text where that cannot be found."""
     if argument.annotation is argument.empty:
@@ -76,9 +75,6 @@ def _schema(hint: Any, command: str) -> tuple[Schema, dict[str, Schema]]:
         return {"description": getattr(hint, "__qualname__", str(hint))}, {}
     defined = json_schema.pop("$defs", {})
     return json_schema, {f"{command}.{model}": schema for model, schema in defined.items()}
-
-
-_BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def encode_arguments(command: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

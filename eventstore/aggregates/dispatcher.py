@@ -81,7 +81,18 @@ class Refusal:
 Result = Accepted | Refusal
 Send = Callable[[Command], Result]
 Middleware = Callable[[Command, Send], Result]
-"""What stands around every command: it sends the command on, changed or not, or refuses it."""
+"""A function around every command: it sends the command on, changed or not, or refuses it.
+
+It may look, refuse (``raise Refused`` or return a `Refusal`), send the command on with other metadata, and look at what
+came of it:
+
+    def timed(command: Command, send: Send) -> Result:
+        began = time.perf_counter()
+        try:
+            return send(command)
+        finally:
+            seconds.labels(command.name).observe(time.perf_counter() - began)
+"""
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,7 @@ class Dispatcher:
 
     Args:
         store: The store of the aggregates.
-        middleware: What runs around each command, the outermost first. See `eventstore.aggregates.dispatcher`.
+        middleware: What runs around each command, the outermost first. See `Middleware`.
         metadata: The conversation, cause and trace of all commands.
         attempts: How often a command is decided at most when it loses races.
         snapshots: Aggregate snapshots: an aggregate is loaded from the newest one and the events after it.
@@ -367,9 +378,6 @@ def _recorded(result: AppendResult, i: int, event: object, metadata: Metadata) -
         time=result.time,
         position=result.positions[i],
     )
-
-
-__all__ = ["logged", "required", "traced"]
 
 
 def required(rule: Callable[[Command], str | None]) -> Middleware:

@@ -38,6 +38,8 @@ from eventstore.topics import MAX_EVENT_BYTES, partition_of
 
 Encode = Callable[[str, UUID, EventType, object], bytes]
 """Encodes for a stream, under an id, an event of a type."""
+_NO_ID = UUID(int=0)
+_CLOSED = {DELETED_HEAD: StreamDeleted, ARCHIVED_HEAD: StreamArchived}
 
 
 @dataclass(slots=True)
@@ -254,10 +256,6 @@ def _publishable(payload: bytes, kind: EventType) -> bytes:
         place=kind.name,
         code="event-too-large",
     )
-
-
-_NO_ID = UUID(int=0)
-_CLOSED = {DELETED_HEAD: StreamDeleted, ARCHIVED_HEAD: StreamArchived}
 
 
 def bare(event: object) -> object:

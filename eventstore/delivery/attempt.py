@@ -138,8 +138,8 @@ class Attempt:
         self._runner, self._halt, self._around = parts.runner, parts.halt, parts.around
         self._handler = parts.runner.called(parts.subscription.handler)
         self._signature = parts.subscription.signature
-        self._keeps_inbox = parts.subscription.effectively_once
-        self._keeps_place = parts.subscription.stores_place
+        self._effectively_once = parts.subscription.effectively_once
+        self._stores_place = parts.subscription.stores_place
         self._calls = calls
         self._at_hand: list[_Pending] = []
         self._left: list[_Pending] = []
@@ -175,9 +175,9 @@ class Attempt:
 
     def _note_burial(self, inbox: Inbox, arrival: Arrival, *, dead: bool) -> None:
         with inbox.begin() as tx:
-            if dead and arrival.type is not None and self._keeps_inbox:
+            if dead and arrival.type is not None and self._effectively_once:
                 inbox.of(self._source.checkpoint_name(arrival)).give_up(tx, arrival.id)
-            if self._keeps_place:
+            if self._stores_place:
                 self._source.checkpoint(tx, [arrival])
 
     def _in_transaction(self, inbox: Inbox, run: Sequence[Arrival], pending: list[_Pending]) -> tuple[int, int]:
@@ -195,7 +195,7 @@ class Attempt:
                 self._calls.go_on(COMMIT, run[0])
                 end = _end(run, left := new[handled:])
                 self._unclaim(inbox, lent.tx, left)
-                if self._keeps_place:
+                if self._stores_place:
                     self._source.checkpoint(lent.tx, run[:end])
         except Exception as error:
             if lent is not None and lent.ended:
@@ -226,7 +226,7 @@ class Attempt:
 
     def _claimed(self, inbox: Inbox, tx: Connection, pending: list[_Pending]) -> list[_Pending]:
         """Return the events not handled before, each once."""
-        if not self._keeps_inbox:
+        if not self._effectively_once:
             return pending
         parts = self._by_topic(pending)
         new = [one for topic, part in parts.items() for one in self._new(inbox.of(topic), tx, part)]
@@ -240,7 +240,7 @@ class Attempt:
         return [one for one in pending if first[id := one.arrival.id] is one and (new is None or id in new)]
 
     def _unclaim(self, inbox: Inbox, tx: Connection, left: list[_Pending]) -> None:
-        if left and self._keeps_inbox:
+        if left and self._effectively_once:
             _unclaimed(inbox, tx, self._ids(left))
 
     def _ids(self, pending: list[_Pending]) -> dict[str, list[str]]:
@@ -255,7 +255,7 @@ class Attempt:
 
     def _may_stand(self, error: Exception) -> _Committed:
         cause = error.cause if isinstance(error, AttemptFailed) else error
-        claims = self._ids(self._left) if self._keeps_inbox else {}
+        claims = self._ids(self._left) if self._effectively_once else {}
         return _Committed(claims, frozenset(one.arrival.place for one in self._at_hand), cause)
 
     def _repair(self, inbox: Inbox, run: Sequence[Arrival]) -> None:

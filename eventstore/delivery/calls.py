@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, T
 from eventstore.messages import RecordedEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sqlalchemy import Connection
 
     from eventstore.delivery.arrivals import Arrival

@@ -13,16 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eventstore.delivery.arrivals import Arrival
 from eventstore.delivery.attempt import Attempt, Delivering, DeliveryReport
 from eventstore.delivery.calls import Calls, Step
 from eventstore.delivery.settling import Settling
 from eventstore.delivery.source import Source
-
-if TYPE_CHECKING:
-    pass
 
 Late = tuple[Step, Arrival]
 

@@ -19,6 +19,9 @@ from eventstore.schema_registry import RegisteredSchema
 
 # More types than this in a schema, each use of a named one counted, are no event's.
 _MOST: Final = 100_000
+_FRAME: Final = struct.Struct(">bI")
+FRAME: Final = _FRAME.size
+_LONGS: Final = range(-(2**63), 2**63)
 
 
 def endless(avro: Any) -> str | None:
@@ -96,7 +99,11 @@ def _inner(avro: Any) -> list[Any]:
 
 
 def branch_names(avro: Any) -> Convert | None:
-    """Return what puts a branch's name before each union value of a parsed schema; None where it has no such union."""
+    """Return what puts a branch's name before each union value of a parsed schema. None where it has no such union.
+
+    The Avro library takes the first branch that a value can be converted to. An int becomes a double, a text becomes a
+    day, and bytes become a list of numbers. Here the class of the value decides.
+    """
     return _of(avro, {})
 
 
@@ -147,11 +154,6 @@ def _name(member: Any) -> str:
     if isinstance(member, Mapping):
         return str(member["name"] if "name" in member else member["type"])
     return str(member)
-
-
-_FRAME: Final = struct.Struct(">bI")
-FRAME: Final = _FRAME.size
-_LONGS: Final = range(-(2**63), 2**63)
 
 
 def encode_value(avro: Any, value: Any) -> bytes:

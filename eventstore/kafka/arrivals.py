@@ -48,7 +48,10 @@ class Retry:
 
 
 def retry_of(headers: Iterable[tuple[str, bytes | None]]) -> Retry | None:
-    """Read the headers of a record, None without such; ValueError if they are not what `headers` wrote."""
+    """Read the headers of a record, None without such. ValueError if they are not what `headers` wrote.
+
+    A replay of dead letters writes no such headers, and its records are due at once.
+    """
     fields = {name.removeprefix(RETRY_PREFIX): value for name, value in headers if name.startswith(RETRY_PREFIX)}
     if not fields:
         return None

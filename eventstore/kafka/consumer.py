@@ -19,6 +19,15 @@ from eventstore.topics import TopicRecord
 
 # What grows beyond the limit, is damaged, or was compressed in a way that this client does not know.
 _UNREADABLE: Final = frozenset({"_BAD_COMPRESSION", "_BAD_MSG", "_NOT_IMPLEMENTED", "MSG_SIZE_TOO_LARGE"})
+log = structlog.get_logger()
+# What closes a client is a request, which is answered sooner or not at all.
+_CLOSING_SECONDS: Final = 30.0
+# Kafka gives the first fetch of a quiet topic back after this long; 500 is librdkafka's default and is felt.
+_FETCH_WAIT_MS: Final = 10
+_BATCH: Final = 1000
+OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
+# The next poll brings us back into the group, or the client into touch with its brokers.
+PASSING: Final = frozenset({"_MAX_POLL_EXCEEDED", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"})
 
 
 def is_unreadable(message: Message) -> bool:
@@ -44,7 +53,11 @@ def unreadable(message: Message) -> RecordsUnreadable:
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """Takes the place of the messages of a batch that cannot be unpacked; `end` is the offset after it."""
+    """Takes the place of the messages of a batch that cannot be unpacked. `end` is the offset after it.
+
+    A producer compresses records by the batch, and a few kilobytes may grow to hundreds of megabytes. librdkafka gives
+    zstd up above `receive.message.max.bytes`. It says this for the batch's first offset, and stays there.
+    """
 
     of: str
     number: int
@@ -71,17 +84,6 @@ class PassedOver:
 
     def headers(self) -> None:
         """Return nothing: they are packed."""
-
-
-log = structlog.get_logger()
-# What closes a client is a request, which is answered sooner or not at all.
-_CLOSING_SECONDS: Final = 30.0
-# Kafka gives the first fetch of a quiet topic back after this long; 500 is librdkafka's default and is felt.
-_FETCH_WAIT_MS: Final = 10
-_BATCH: Final = 1000
-OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
-# The next poll brings us back into the group, or the client into touch with its brokers.
-PASSING: Final = frozenset({"_MAX_POLL_EXCEEDED", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"})
 
 
 class RangeReader(Closing):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import structlog
 from confluent_kafka import (
@@ -34,12 +34,14 @@ from eventstore.kafka.letters import Letters
 from eventstore.kafka.places import partition_of
 from eventstore.settings import Settings
 
-if TYPE_CHECKING:
-    pass
-
 # What brokers allow for the lock of a record by default.
 _SHORTEST_LOCK, _LONGEST_LOCK = 15.0, 60.0
 _RESETS: Final = {"beginning": "earliest", "end": "latest"}
+# An answer that comes later than this is not waited for: the records arrive again.
+_COMMIT_SECONDS: Final = 10.0
+# Settings of readers of partitions, which a share group's broker decides instead.
+_NOT_SHARED: Final = frozenset({"group.instance.id", "session.timeout.ms", "heartbeat.interval.ms"})
+log = structlog.get_logger()
 
 
 def lock_seconds(timeout: float) -> float:
@@ -90,14 +92,6 @@ def _require_no_consumers(cluster: Cluster, subscription: Subscription[..., obje
             f"{subscription.group}",
             place=subscription.name,
         )
-
-
-# An answer that comes later than this is not waited for: the records arrive again.
-_COMMIT_SECONDS: Final = 10.0
-# Settings of readers of partitions, which a share group's broker decides instead.
-_NOT_SHARED: Final = frozenset({"group.instance.id", "session.timeout.ms", "heartbeat.interval.ms"})
-
-log = structlog.get_logger()
 
 
 class ShareSource(GroupSource):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -20,8 +20,10 @@ from eventstore.kafka.letters import Letters
 from eventstore.kafka.places import Partition, Places, partition_of, start_places
 from eventstore.kafka.tails import MISSING, Following
 
-if TYPE_CHECKING:
-    pass
+# A handler may work for its whole timeout while the group waits for us to give partitions back.
+_POLL_MARGIN_SECONDS: Final = 240.0
+# What librdkafka fetches of a partition at once by default.
+_FETCH_BYTES: Final = 1 << 20
 
 
 class Holding:
@@ -71,12 +73,6 @@ class Holding:
 
     def _is_due(self, arrival: KafkaArrival) -> bool:
         return arrival.retry is None or arrival.retry.due <= self._clock()
-
-
-# A handler may work for its whole timeout while the group waits for us to give partitions back.
-_POLL_MARGIN_SECONDS: Final = 240.0
-# What librdkafka fetches of a partition at once by default.
-_FETCH_BYTES: Final = 1 << 20
 
 
 class KafkaSource(GroupSource):

@@ -40,6 +40,9 @@ PAGES: Final[tuple[Page, ...]] = tuple(module.PAGE for module in _MODULES)
 
 SAMPLE_SECONDS: Final = 10.0  # between two samples of trends while no page is open
 _RETURN: Final = "return"  # the field of a form with the query of the page to go back to
+_FORGED: Final = Problem(
+    "this form was not sent by a page of this start of the console", "open the page again, then send the form"
+)
 
 
 def application(sources: Sources, access: Access, *, pages: Sequence[Page] = PAGES) -> ASGIApp:
@@ -151,11 +154,6 @@ class _Shown:
                     "csrf_field": CSRF_FIELD, "return_field": _RETURN, "query": {}, "outcome": None,
                     "actions": self._audit.newest}  # fmt: skip
         return HTMLResponse(self._templates.get_template(template).render(standing | given), status)
-
-
-_FORGED: Final = Problem(
-    "this form was not sent by a page of this start of the console", "open the page again, then send the form"
-)
 
 
 def _as_problem(error: FactfoldError) -> JSONResponse:

@@ -16,7 +16,6 @@ from factfold.stack.state import StackInfo
 
 if TYPE_CHECKING:
     from cdc import Connector
-    from factfold.stack.state import StackInfo
 
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
 

@@ -49,6 +49,17 @@ _SESSION: Final = {"spark.sql.streaming.stopTimeout": "1s"}  # a consumer withou
 _GLANCE_SECONDS: Final = 1.0  # so long a router looks for its broker while its query waits for it
 
 log = structlog.get_logger()
+RECORDS: Final = Family(
+    "factfold_branches_records_total", Kind.COUNTER,
+    "Records ever written to a branch or its dead-letter topic, repeated ones included.", ("topic", "branch"),
+)  # fmt: skip
+LAG: Final = Family(
+    "factfold_branches_lag_offsets", Kind.GAUGE,
+    "Offsets of the source topic after the last finished batch: in real-time mode it moves once a batch.", ("topic",),
+)  # fmt: skip
+RELOADS: Final = Family(
+    "factfold_branches_reloads_total", Kind.COUNTER, "Starts of the query to learn new schemas.", ("topic",)
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,19 +378,6 @@ def branches_status(settings: Settings, branches: Branches, *, checkpoints: str 
     behind = offsets_behind(settings, branches.topic, committed or {})  # asked anyway: the topic may be missing
     lag = None if committed is None else behind
     return BranchesStatus(branches.topic, lag, branch_counts(settings, branches))
-
-
-RECORDS: Final = Family(
-    "factfold_branches_records_total", Kind.COUNTER,
-    "Records ever written to a branch or its dead-letter topic, repeated ones included.", ("topic", "branch"),
-)  # fmt: skip
-LAG: Final = Family(
-    "factfold_branches_lag_offsets", Kind.GAUGE,
-    "Offsets of the source topic after the last finished batch: in real-time mode it moves once a batch.", ("topic",),
-)  # fmt: skip
-RELOADS: Final = Family(
-    "factfold_branches_reloads_total", Kind.COUNTER, "Starts of the query to learn new schemas.", ("topic",)
-)
 
 
 class RouterMetrics(RunnerMetrics):

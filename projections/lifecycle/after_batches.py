@@ -23,8 +23,6 @@ from projections.stores.port import ViewColumns
 from projections.stores.runs import SERVING, Run
 
 if TYPE_CHECKING:
-    from projections.declaring.group import ProjectionGroup
-    from projections.environment import Environment
     from projections.lifecycle.metrics import RunMetrics
     from projections.outputs.publishing import ViewPublisher
     from projections.stores.port import Transactions

@@ -45,8 +45,6 @@ from projections.stores.runs import BUILDING, BUILT, SERVING, Run, decode_progre
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from eventstore.schema_registry import RegisteredSchema
-
 
 def load_state(environment: Environment, frame: DataFrame, place: TableLayout, *, rows: int) -> int:
     """Load a table's rows into a generation that has no readers yet; returns how many there were."""

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from cdc.changes.change_records import Lookup
 
 _LOOKS: Final = 600  # a run that is behind for an hour looks some thousand times; half of the looks tell enough
+# Tombstones and markers of transactions say no time: so many offsets of each partition are looked at, one after the
+# other. Behind them the former time stands. Few at first, since a record may be 16 MB.
+_WINDOWS: Final = (2, 8, 32)
 
 
 @dataclass(frozen=True)
@@ -84,16 +87,14 @@ def waited_seconds(log: OpenLog, progress: Offsets, ends: Offsets, *, now: datet
     return None if oldest is None else max(0.0, (now - oldest).total_seconds())
 
 
-# Tombstones and markers of transactions say no time: so many offsets of each partition are looked at, one after the
-# other. Behind them the former time stands. Few at first, since a record may be 16 MB.
-_WINDOWS: Final = (2, 8, 32)
-
-
 def applied_commits(log: OpenLog, progress: Offsets, *, schemas: Lookup | None = None) -> dict[str, datetime]:
     """Return, by topic, when the newest applied record was committed at its source.
 
     Of an event that is its time, of a change event the commit of its transaction. A topic whose last applied records do
     not say is left out.
+
+    Lag says what waits in the topics. A topic may lack what its source has. Lag is 0 then, and only the time of the
+    newest applied commit shows that the views are old.
 
     Args:
         log: The topics.

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from projections.stores.sql import TableStore
 
 log = structlog.get_logger()
+LOOK_AT_TOPICS_SECONDS: Final = 10.0  # between two looks while a run works: each asks the broker
+_LOOK_AT_CLOCK_SECONDS: Final = 0.5
 
 
 class Standing:
@@ -63,9 +65,6 @@ class Standing:
         self.paused = paused
 
 
-LOOK_SECONDS: Final = 10.0  # between two looks while a run works: each asks the broker
-
-
 class KnownTopics:
     """The topics of a run, by the ids its generation has noted.
 
@@ -89,18 +88,17 @@ class KnownTopics:
                 remedy="rebuild the projection: it reads the new one from its beginning",
                 place=f"topic {topic}",
             )
-        self._next = time.monotonic() + LOOK_SECONDS
+        self._next = time.monotonic() + LOOK_AT_TOPICS_SECONDS
 
     def doubt(self) -> None:
         """Look the next time, however short ago the last look was."""
         self._next = 0.0
 
 
-_LOOK_SECONDS: Final = 0.5
-
-
 class Moments:
-    """The newest such time of a run.
+    """The newest time of the database's clock by which a run has applied all that was in its log.
+
+    The run may let go of what is due by then.
 
     The clock is read before a batch, and before the ends of the log. A writer that never rests therefore holds up
     nothing: the batch goes to these ends, whatever comes behind them meanwhile.
@@ -122,7 +120,7 @@ class Moments:
         """
         if self._waiting is not None or (time.monotonic() < self._next and not at_once):
             return ends()
-        self._next = time.monotonic() + _LOOK_SECONDS
+        self._next = time.monotonic() + _LOOK_AT_CLOCK_SECONDS
         with self._store.looking() as connection:
             at = finals.now(connection)
         self._waiting = at, ends()

@@ -2,7 +2,7 @@
 
 The same chunk is merged into the Delta tables of views, each of which notes the numbers that it has.
 
-Final results are published separately, each exactly once (`projections.outputs.publishing`).
+`ResultPublisher` publishes final results, each exactly once.
 
 A chunk is one transaction of Kafka's by the one producer of the group, and is removed from the outbox after it. If
 the producer is killed in between, the next one publishes the chunk again. That changes nothing for a reader: no key is
@@ -167,7 +167,12 @@ def _error(place: str, of_topics: type[FactfoldError], cause: str, remedy: str) 
 
 
 class ResultPublisher:
-    """Publishes the final results of a group's views; a part of its publisher."""
+    """Publishes the final results of a group's views, each exactly once. It is a part of the group's publisher.
+
+    Kafka and the database commit one after the other. The database therefore notes where a topic ended before a chunk
+    goes there. A publisher that follows a killed one reads what is behind that place, and leaves out what is there
+    already. Opening its producer shuts out every earlier one. Nothing comes behind what it has read but its own.
+    """
 
     def __init__(self, store: Transactions, producer: RowProducer, group: str, topics: Sequence[str]) -> None:
         self._store, self._producer, self._group, self._topics = store, producer, group, topics

@@ -14,6 +14,10 @@ MEETING: Final = ("INNER", "CROSS", "LEFT SEMI")
 """The joins whose condition holds for each of their rows."""
 
 _NAMES: Final = {"Exists": "EXISTS", "ScalarSubquery": "a subquery", "LateralSubquery": "LATERAL"}
+_FLOATS: Final = re.compile(r"(^|[<:,])(double|float)(?=$|[,>])")  # in a type, and not the name of a field
+_COLLATED: Final = re.compile(r"\bstring collate (?!UTF8_BINARY\b(?!_))")
+_NUMBERS: Final = ("tinyint", "smallint", "int", "bigint", "decimal")  # which have one zero
+_ZEROS: Final = ("0.0D", "CAST(0 AS DOUBLE)", "CAST(0 AS FLOAT)", "CAST(0.0 AS FLOAT)")
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,6 @@ def _is_false_for_null(expression: Node) -> bool:
     return expression.kind == "Coalesce" and len(children) == 2 and children[1].arguments.get("value") == "false"
 
 
-_FLOATS: Final = re.compile(r"(^|[<:,])(double|float)(?=$|[,>])")  # in a type, and not the name of a field
-_COLLATED: Final = re.compile(r"\bstring collate (?!UTF8_BINARY\b(?!_))")
-_NUMBERS: Final = ("tinyint", "smallint", "int", "bigint", "decimal")  # which have one zero
-_ZEROS: Final = ("0.0D", "CAST(0 AS DOUBLE)", "CAST(0 AS FLOAT)", "CAST(0.0 AS FLOAT)")
-
-
 def require_one_of_equal_ones(value: Node, aggregate: str) -> None:
     """Refuse a value that an aggregate compares, and that differs from equal ones; Untraceable."""
     if not differs_from_equal_ones(value):
@@ -117,7 +115,10 @@ def require_no_equal_ones(values: Sequence[Node], what: str) -> None:
 
 
 def differs_from_equal_ones(value: Node) -> bool:
-    """Whether a value may differ from another one that is equal to it."""
+    """Whether a value may differ from another one that is equal to it, as 0.0 and -0.0 or texts of a collation do.
+
+    Which of them comes first is chance.
+    """
     if value.kind == "CreateNamedStruct":
         return any(map(differs_from_equal_ones, value.children[1::2]))
     if _has_one_zero(value):

@@ -47,6 +47,12 @@ _DISTINCT_ITEMS: Final = ("Sequence", "ArrayDistinct", "MapKeys")
 _LIMITED: Final = {"GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a limit", "Offset": "an offset",
                    "Sample": "a sample"}  # fmt: skip
 _REPEATED: Final = "Expand"
+_METHODS: Final = {
+    "Project": "project", "Filter": "filter", "Generate": "generate", "Window": "window", "Aggregate": "aggregate",
+    "Distinct": "distinct", "Deduplicate": "distinct", "Join": "join", "LateralJoin": "lateral", "Union": "united",
+    "Except": "set_operation", "Intersect": "set_operation", "MapInArrow": "in_order",
+}  # fmt: skip
+_WITH_ABOVE: Final = ("Project", "Filter", "Join")  # their methods get the conditions above them
 
 
 def require_partitioned(view: View, plan: Node) -> None:
@@ -361,15 +367,6 @@ class _Tracing:
             f"{name} over rows of several partitions",
             f"compare the columns of by in it: WHERE {' AND '.join(f't.{c} = outer.{c}' for c in self._view.by)}",
         )
-
-
-_METHODS: Final = {
-    "Project": "project", "Filter": "filter", "Generate": "generate", "Window": "window", "Aggregate": "aggregate",
-    "Distinct": "distinct", "Deduplicate": "distinct", "Join": "join", "LateralJoin": "lateral", "Union": "united",
-    "Except": "set_operation", "Intersect": "set_operation", "MapInArrow": "in_order",
-}  # fmt: skip
-
-_WITH_ABOVE: Final = ("Project", "Filter", "Join")  # their methods get the conditions above them
 
 
 def _nullable(subquery: Subquery, rows: LocalRows, inner: LocalRows) -> Iterator[Node]:

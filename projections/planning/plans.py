@@ -30,6 +30,18 @@ ONE_ROW: Final = ("JsonTuple",)
 _ATTRIBUTE: Final = "AttributeReference"
 _LEFT_ALONE: Final = ("LEFT SEMI", "LEFT ANTI")  # joins whose rows have the columns of their left side only
 
+# Names in the metadata of columns, which is what a plan says about them.
+ROLE: Final = "factfold.role"  # the view's parameter that a column is of
+PARTITION: Final = "factfold.partition"  # the column of ``by`` whose value it is, of a function of ours
+ROW_KEY: Final = "factfold.row_key"  # that a column is of its table's key, of a view over partitions
+ENTRY: Final = "factfold.entry"  # that it is an event's: id@version
+NUMBERED: Final = "factfold.numbered"  # that it numbers the rows of a partition, of which match_pattern takes them
+EVENT_TIME: Final = "factfold.event_time"  # that it is the event time of a stream
+OF_TABLE: Final = "factfold.table"  # of which table the versions are whose validity a column is
+OF_KEY: Final = "factfold.table_key"  # and by which column they are keyed
+LOOKS: Final = "factfold.looks"  # how many microseconds away the rows are at most that one of these looks at
+ANY_TIME: Final = -1  # of such a distance: there is none
+
 
 class Node:
     """An operator or an expression of a plan. ``kind`` is its class in Catalyst, ``above`` the node that has it."""
@@ -290,18 +302,6 @@ def _origin(expression: Node, holds: Callable[[Any], bool]) -> str:
     """The innermost expression for which it holds."""
     inner = next((child for child in expression.children if holds(child.jvm)), None)
     return str(expression.jvm.prettyName()) if inner is None else _origin(inner, holds)
-
-
-ROLE: Final = "factfold.role"  # the view's parameter that a column is of
-PARTITION: Final = "factfold.partition"  # the column of ``by`` whose value it is, of a function of ours
-ROW_KEY: Final = "factfold.row_key"  # that a column is of its table's key, of a view over partitions
-ENTRY: Final = "factfold.entry"  # that it is an event's: id@version
-NUMBERED: Final = "factfold.numbered"  # that it numbers the rows of a partition, of which match_pattern takes them
-EVENT_TIME: Final = "factfold.event_time"  # that it is the event time of a stream
-OF_TABLE: Final = "factfold.table"  # of which table the versions are whose validity a column is
-OF_KEY: Final = "factfold.table_key"  # and by which column they are keyed
-LOOKS: Final = "factfold.looks"  # how many microseconds away the rows are at most that one of these looks at
-ANY_TIME: Final = -1  # of such a distance: there is none
 
 
 def role(leaf: Node) -> str | None:

@@ -9,6 +9,9 @@ from typing import Any, Final
 from projections.planning.paths import Origins, Pair, Same
 from projections.planning.plans import Node, operators
 
+MARK: Final = "spark.sessionWindow"
+"""In the metadata of the attribute that Spark makes of ``session_window``."""
+
 
 class Untraceable(Exception):
     """What a plan does that a batch's slices may not answer, and what to write instead."""
@@ -95,12 +98,12 @@ def named_tables(rows: Rows) -> str:
     return ", ".join(sorted(set(rows.tables.values()))) or "no table"
 
 
-MARK: Final = "spark.sessionWindow"
-"""In the metadata of the attribute that Spark makes of ``session_window``."""
-
-
 def require_merged_sessions(plan: Node) -> None:
-    """Refuse a session of which a value is read before its rows are grouped by it; Untraceable."""
+    """Refuse a session of which a value is read before its rows are grouped by it. Untraceable.
+
+    Only an aggregate that groups by the session itself merges the windows of its rows. Anywhere else ``session_window``
+    gives each row a window of its own, without an error.
+    """
     open_ones, defined = set[int](), dict[int, tuple[Node, ...]]()
     for node in operators(plan):
         if node.kind == "CTERelationDef":

@@ -48,6 +48,11 @@ _NOT_UNPACKED = re.compile(
 )
 # A query, source or sink that Spark keeps out of its real-time mode; other errors of the mode are of its settings.
 _NOT_REAL_TIME = re.compile(r"STREAMING_REAL_TIME_MODE\.(OPERATOR_OR_SINK|INPUT_STREAM|SINK)_NOT\w*")
+PLACE: Final = ("topic", "partition", "offset")
+AT: Final = "_place"  # the column with a decoded record's place: a table may have columns of the names above
+FAULT: Final = "_fault"  # the column with a record's fault
+_DETAIL_LENGTH: Final = 200
+_FAULT_TYPE: Final = "struct<kind: string, detail: string>"
 
 
 def refuse(kind: str, *details: Column, place: Mapping[str, Column] | None = None) -> Column:
@@ -70,13 +75,6 @@ def refuse_fault(fault: Column) -> Column:
     place = [F.col(AT)[name].alias(name) for name in PLACE]
     report = F.struct(fault["kind"].alias("kind"), *place, fault["detail"].alias("detail"))
     return F.raise_error(F.concat(F.lit(MARK), F.to_json(report)))
-
-
-PLACE: Final = ("topic", "partition", "offset")
-AT: Final = "_place"  # the column with a decoded record's place: a table may have columns of the names above
-FAULT: Final = "_fault"  # the column with a record's fault
-_DETAIL_LENGTH: Final = 200
-_FAULT_TYPE: Final = "struct<kind: string, detail: string>"
 
 
 def fault(kind: str, *details: Column) -> Column:

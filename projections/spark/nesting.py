@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, DoubleType, MapType, StructType
 
 from projections.declaring.columns import ColumnType
 
@@ -53,15 +53,11 @@ def _is_whole(read: Column, text: Column, shape: str) -> Column:
 
 def as_stored(column: Column, shape: str) -> Column:
     """The text of a list, a map or a record of the given type; of null, null."""
-    from pyspark.sql.types import DataType
-
     return F.to_json(_said(column.cast(shape), DataType.fromDDL(shape)), _WRITTEN)
 
 
 def _said(value: Column, kind: DataType) -> Column:
     """The same value in the form of which there is but one text."""
-    from pyspark.sql.types import ArrayType, DecimalType, DoubleType, MapType, StructType
-
     match kind:
         case ArrayType():
             return F.transform(value, lambda item: _said(item, kind.elementType))

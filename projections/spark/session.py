@@ -20,6 +20,30 @@ from projections.spark.startup import quiet_start
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LOCAL: Final = "local[*]"
+_FOLDER = Path(__file__).parent
+_LOGGING = _FOLDER / "log4j2.properties"
+_DEFAULTS = "spark-defaults.conf"
+# In a rebuild, G1 takes a tenth more of the processors than the collector that stops all threads, and pauses do not
+# matter in a batch. A JVM with two collectors does not start: one that the environment names takes precedence.
+_COLLECTOR = "-XX:+UseParallelGC"
+_OPTIONS_OF_OTHERS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_OPTIONS_BEFORE = "spark.driver.defaultJavaOptions"
+_OPTIONS_OF_EXECUTORS = "spark.executor.extraJavaOptions"
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # The tasks that read a table's list of files, 50 by default: one is enough.
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+# A cluster's own settings say where its driver is and how finely it shuffles; a machine alone needs no network, and one
+# partition a core: fewer would leave cores idle, more would be tasks too short for what it takes to start them.
+_LOCAL = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
+}
+
 
 def open_session(
     jars: Sequence[Path] = (),
@@ -116,18 +140,6 @@ def _tell_errors_once() -> None:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
-LOCAL: Final = "local[*]"
-_FOLDER = Path(__file__).parent
-_LOGGING = _FOLDER / "log4j2.properties"
-_DEFAULTS = "spark-defaults.conf"
-# In a rebuild, G1 takes a tenth more of the processors than the collector that stops all threads, and pauses do not
-# matter in a batch. A JVM with two collectors does not start: one that the environment names takes precedence.
-_COLLECTOR = "-XX:+UseParallelGC"
-_OPTIONS_OF_OTHERS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
-_OPTIONS_BEFORE = "spark.driver.defaultJavaOptions"
-_OPTIONS_OF_EXECUTORS = "spark.executor.extraJavaOptions"
-
-
 def _configured(name: str) -> dict[str, str]:
     """The settings of a file next to this one, in the form of Spark's own spark-defaults.conf."""
     lines = (_FOLDER / name).read_text().splitlines()
@@ -141,14 +153,6 @@ def small_batch_session(session: SparkSession) -> SparkSession:
     for key, value in _configured("small-batches.conf").items():
         small.conf.set(key, value)
     return small
-
-
-_DELTA = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # The tasks that read a table's list of files, 50 by default: one is enough.
-    "spark.databricks.delta.snapshotPartitions": "1",
-}
 
 
 def has_delta(jars: Sequence[Path]) -> bool:
@@ -200,15 +204,6 @@ def _defaults(memory: str, given: Mapping[str, str]) -> dict[str, str]:
         # Workers find the user's aggregates where this process found them.
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(_own_paths()),
     }
-
-
-# A cluster's own settings say where its driver is and how finely it shuffles; a machine alone needs no network, and one
-# partition a core: fewer would leave cores idle, more would be tasks too short for what it takes to start them.
-_LOCAL = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
-}
 
 
 def _own_paths() -> list[str]:

@@ -27,6 +27,25 @@ from projections.stores.runs import Run, superseded
 _LOCK_SECONDS: Final = 60
 _COLUMN: Final = re.compile(r"(?<=^CONTEXT:)  COPY [^\n]{1,80}?, line \d+, column [^\n:]{1,63}", re.M)
 _TOKEN: Final = "SELECT token FROM factfold.runs WHERE group_name = $1 AND generation = $2 FOR SHARE"  # noqa: S105
+# Loads by executors: which are open, and which of their parts are written. Spark may run a task twice, and both
+# attempts may come to their end. A task may also outlive the driver that started it. An attempt therefore notes its
+# part in the transaction of its rows. The second attempt finds the part noted, and a late one finds its load closed.
+# Either takes its rows back.
+SCHEMA = "factfold"
+_METADATA = sa.MetaData(schema=SCHEMA)
+LOADS = sa.Table(
+    "loads",
+    _METADATA,
+    sa.Column("load", sa.Text, primary_key=True),
+    sa.Column("relation", sa.Text, nullable=False, index=True),  # quoted, with its schema
+)
+PARTS = sa.Table(
+    "parts",
+    _METADATA,
+    sa.Column("load", sa.ForeignKey(LOADS.c.load, ondelete="CASCADE"), primary_key=True),
+    sa.Column("part", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+)
 
 
 @dataclass(frozen=True)
@@ -193,23 +212,6 @@ def _server_message(error: adbc.Error) -> str:
     if isinstance(error, adbc.DataError):
         said = without_quoted(said)  # the driver does not always give the code that says that it quotes a value
     return f"{said[:300]} {column[0].strip() if column else ''}".strip()
-
-
-SCHEMA = "factfold"
-_METADATA = sa.MetaData(schema=SCHEMA)
-LOADS = sa.Table(
-    "loads",
-    _METADATA,
-    sa.Column("load", sa.Text, primary_key=True),
-    sa.Column("relation", sa.Text, nullable=False, index=True),  # quoted, with its schema
-)
-PARTS = sa.Table(
-    "parts",
-    _METADATA,
-    sa.Column("load", sa.ForeignKey(LOADS.c.load, ondelete="CASCADE"), primary_key=True),
-    sa.Column("part", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("rows", sa.BigInteger, nullable=False),
-)
 
 
 def create_loads_tables(connection: sa.Connection) -> None:

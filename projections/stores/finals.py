@@ -28,6 +28,9 @@ NEW: Final = "came after the results of its time were final"
 REBUILT: Final = "is another in the generation that serves now"
 _RESULT: Final = ("group_name", "view", "key", "value")
 _LATE: Final = (*_RESULT, "reason")
+_NEVER: Final = -(1 << 62)
+_REST: Final = 60_000_000  # microseconds after which it is noted how far time has come, though nothing came of it
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def now(connection: sa.Connection) -> int:
@@ -135,11 +138,6 @@ def ahead(connection: sa.Connection, view: ViewLayout, final: FinalResults) -> i
 
 def _final(layout: GenerationLayout) -> Iterator[tuple[ViewLayout, FinalResults]]:
     return ((view, view.definition.final) for view in layout.views.values() if view.definition.final is not None)
-
-
-_NEVER: Final = -(1 << 62)
-_REST: Final = 60_000_000  # microseconds after which it is noted how far time has come, though nothing came of it
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _passed(connection: sa.Connection, group: str, view: str) -> tuple[int, int | None]:

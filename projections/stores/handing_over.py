@@ -24,6 +24,9 @@ from projections.stores.outbox import columns_of, outbox_tables, require_ours, s
 from projections.stores.runs import Run
 
 _RECORD: Final = ("group_name", "topic", "key", "value")
+Text = sa.ColumnElement[str]
+_Spelling = Mapping[Kind, Callable[[sa.ColumnElement[Any]], Text]]
+_LARGEST_DOUBLE: Final = 1.7976931348623157e308
 
 
 @dataclass(frozen=True)
@@ -165,14 +168,13 @@ def _add(connection: sa.Connection, group: str, topic: str, records: sa.SelectBa
     connection.execute(sa.insert(outbox_tables(connection).records).from_select(_RECORD, rows))
 
 
-Text = sa.ColumnElement[str]
-_Spelling = Mapping[Kind, Callable[[sa.ColumnElement[Any]], Text]]
-
-_LARGEST_DOUBLE: Final = 1.7976931348623157e308
-
-
 def json_object(connection: sa.Connection, rows: sa.FromClause, columns: Iterable[tuple[str, ColumnType]]) -> Text:
-    """An expression over ``rows``: a JSON object of some of their columns."""
+    """An expression over ``rows``: a JSON object of some of their columns, alike for every database that has views.
+
+    View topics hold this form. It has no spaces, and the columns are in the view's order. Numbers are numbers, and a
+    decimal is text with all digits of its scale. Bytes are hexadecimal digits. A time is text in UTC with six digits
+    and a Z. A double that is no finite number is its name. Lists, maps and records are what their text is.
+    """
     spelling = _POSTGRES if connection.dialect.name == "postgresql" else _SQLITE
     parts: list[Text] = []
     for name, kind in columns:

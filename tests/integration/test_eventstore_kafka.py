@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from threading import Event
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
@@ -21,9 +20,6 @@ from eventstore.kafka.producer import OutgoingRecord, RecordProducer
 from eventstore.kafka.schemas import read_schemas
 from eventstore.topics import TopicSpec, branch_topic, event_topic, partition_of
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    pass
 
 
 class Order(Aggregate):

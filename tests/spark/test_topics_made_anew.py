@@ -60,7 +60,7 @@ def test_the_run_stops_and_a_rebuild_reads_the_new_topic_from_its_beginning(envi
 
 
 def test_a_runner_that_works_notices_it_though_the_new_topic_is_longer(environment, monkeypatch):
-    monkeypatch.setattr("projections.lifecycle.standing.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("projections.lifecycle.standing.LOOK_AT_TOPICS_SECONDS", 0.0)
     changes = ChangeWriter(environment.log)
     with open_runner(environment, GROUP) as runner:
         changes.put(rates, {"id": 1, "rate": 0.2})

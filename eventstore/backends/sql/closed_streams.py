@@ -25,6 +25,10 @@ _PAGE: Final = 1000
 _PATIENCE_SECONDS: Final = 30.0
 # An append takes less than a millisecond, unless it is part of a longer transaction.
 _PAUSE_SECONDS: Final = 0.005
+_LONGEST_PAUSE_SECONDS: Final = 0.02
+_AT_ONCE: Final = 5_000  # tombstones of one insert
+# A tombstone has these of its stream's last event: readers of one service alone take the deletion, too.
+_SAME: Final = ("stream", "category", "partition", "topic", "ce_source")
 
 
 class ArchivedStreams:
@@ -122,12 +126,6 @@ class ArchivedStreams:
             last = page[-1]
 
 
-_LONGEST_PAUSE_SECONDS: Final = 0.02
-_AT_ONCE: Final = 5_000
-# A tombstone has these of its stream's last event: readers of one service alone take the deletion, too.
-_SAME: Final = ("stream", "category", "partition", "topic", "ce_source")
-
-
 @dataclass(frozen=True, slots=True)
 class Deletion:
     """Which stream is to be deleted, and what its writer believes of it."""
@@ -144,7 +142,12 @@ class Deletion:
 
 
 class Deleter:
-    """Deletes streams, each in a transaction of its own."""
+    """Deletes streams, each in a transaction of its own.
+
+    Rows without a payload take the places of the events. On the road to Kafka each is a record without a value, under
+    the key and in the partition of its event. One more such row stands behind the last version, where a later writer
+    finds it. It takes the place of the next event, and this also stops a concurrent writer.
+    """
 
     def __init__(self, database: Database, *, clock: Callable[[], datetime]) -> None:
         self._database = database

@@ -29,6 +29,7 @@ T = TypeVar("T")
 TURN: Final = 100
 # A database answers within milliseconds. A cancelled caller does not wait for one that hangs.
 _GRACE_SECONDS: Final = 1.0
+_WORK: ContextVar[_Work | None] = ContextVar("_WORK", default=None)
 
 
 class _Work:
@@ -54,9 +55,6 @@ class _Work:
         await asyncio.wait({task})
         if not task.cancelled():
             task.exception()  # seen: nothing awaits it any more
-
-
-_WORK: ContextVar[_Work | None] = ContextVar("_WORK", default=None)
 
 
 async def in_greenlet(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

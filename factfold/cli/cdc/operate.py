@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from cdc.source.catalogue import ReplicationSlot
 
 __all__ = ["app"]
+# Several connectors are looked at, and a worker validates each by connecting to its database.
+_PATIENCE = 60.0
 
 
 @app.command()
@@ -105,10 +107,6 @@ def doctor(
 
 def _models(group: str) -> Sequence[CapturedModel]:
     return on_demand.captured_models(load_group(group))
-
-
-# Several connectors are looked at, and a worker validates each by connecting to its database.
-_PATIENCE = 60.0
 
 
 def _omitted(*, worker: bool, topics: bool, source: str) -> list[str]:

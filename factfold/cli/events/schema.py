@@ -1,4 +1,4 @@
-"""`factfold schema`: check, write, register; in `service_schema`, asyncapi."""
+"""`factfold schema`: check, write, register, and asyncapi for a service as an AsyncAPI document."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from factfold.cli.options import Commands, chosen_by, definition, option, settin
 from factfold.cli.show import Out, answer, echo
 
 if TYPE_CHECKING:
-    from eventstore import Aggregate
     from eventstore.schema_check import SchemaCheck
     from eventstore.schema_registry import RegisteredSchema
 
@@ -147,9 +146,6 @@ def _found(result: SchemaCheck, *, strict: bool, in_file: bool) -> Iterator[str]
     yield "every event can be read" if result.passed else f"{len(result.misfits)} would break"
     if strict and result.new:
         yield f"{len(result.new)} not stored yet: {_REMEDY if in_file else 'register them first'}"
-
-
-__all__ = ["app"]
 
 
 @app.command()

@@ -37,6 +37,7 @@ Kind = Literal["topic", "branches", "inbox", "views"]
 _PLACES: Final[Mapping[Kind, str]] = {
     "topic": "its topic", "branches": "the router's topic", "inbox": "the handlers' database", "views": "the views",
 }  # fmt: skip
+_WAITS: Final = ("inbox", "replayed")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -343,9 +344,6 @@ def _outcome(place: str, settled: Settled, did: str, home: Home) -> Outcome:
     waits = ["the group's subscriber handles them before it reads on"] if (home.kind, did) == _WAITS else []
     still = f", {len(left):,} of the chosen letters stay open" if left else ""
     return Outcome(f"{place}: {settled.count:,} {did}{still}", done=not left, details=(*waits, *left))
-
-
-_WAITS: Final = ("inbox", "replayed")
 
 
 def _replay(opened: Letters, ids: list[str], fields: Query) -> Settled:

@@ -139,8 +139,6 @@ def _without_steps(clients: Clients, selection: Selection) -> Selection:
 
 def read_place(clients: Clients, event_id: str) -> tuple[str, int]:
     """Return the stream and the version of an event. Raises NotFound."""
-    from uuid import UUID
-
     event = clients.store.find(UUID(event_id))
     if event is None:
         raise NotFound(

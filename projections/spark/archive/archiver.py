@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import structlog
 
@@ -29,9 +29,6 @@ from projections.spark.failures import described
 from projections.spark.reading.kafka_source import KafkaLog
 from projections.spark.session import end_session, open_session
 
-if TYPE_CHECKING:
-    from projections.spark.archive.appended import Appended
-
 # Offsets an append: some ten seconds of reading, so that a kill costs little and a file is worth opening.
 MAX_OFFSETS: Final = 2_000_000
 # Between two looks at the topics: an append makes a file a partition, and a quick reader has Kafka for what is new.
@@ -41,6 +38,19 @@ MOST_SMALL_FILES: Final = 64
 _PASSING: Final = (BrokerUnreachable, BrokerRefused, SparkFailed)
 
 log = structlog.get_logger()
+OFFSETS: Final = Family("factfold_archive_offsets_total", Kind.COUNTER, "Offsets of a topic archived.", ("topic",))
+SECONDS: Final = Family(
+    "factfold_archive_append_seconds_total", Kind.COUNTER, "Seconds spent in appends of a topic.", ("topic",)
+)
+LAG: Final = Family(
+    "factfold_archive_lag_offsets", Kind.GAUGE, "Offsets of a topic that waited when its last append ended.", ("topic",)
+)
+LAST: Final = Family(
+    "factfold_archive_round_timestamp_seconds",
+    Kind.GAUGE,
+    "When all topics were last archived to their ends.",
+    ("name",),
+)
 
 
 @dataclass(frozen=True)
@@ -240,21 +250,6 @@ def require_retained(topic: str, start: Mapping[int, int], begins: Mapping[int, 
                 "(incomplete), from which no view can be rebuilt",
                 place=f"topic {topic}, partition {partition}",
             )
-
-
-OFFSETS: Final = Family("factfold_archive_offsets_total", Kind.COUNTER, "Offsets of a topic archived.", ("topic",))
-SECONDS: Final = Family(
-    "factfold_archive_append_seconds_total", Kind.COUNTER, "Seconds spent in appends of a topic.", ("topic",)
-)
-LAG: Final = Family(
-    "factfold_archive_lag_offsets", Kind.GAUGE, "Offsets of a topic that waited when its last append ended.", ("topic",)
-)
-LAST: Final = Family(
-    "factfold_archive_round_timestamp_seconds",
-    Kind.GAUGE,
-    "When all topics were last archived to their ends.",
-    ("name",),
-)
 
 
 class ArchiveMetrics(RunnerMetrics):

@@ -36,6 +36,8 @@ from projections.spark.table_kind import Step
 
 TIMES: Final = ("ts_us", "ts_ns", "ts_ms")  # of the change event's source; older connectors have the last only
 APPLIED: Final = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT, OP_DELETE)
+ABSENT: Final = "_absent"  # the column with the names of absent columns, and a comma between two
+_WITH_ROW: Final = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT)  # operations whose change event has the row after it
 
 
 def prepare_changes(table: CapturedTable, parser: RecordParser, known: Sequence[str]) -> Step:
@@ -145,12 +147,12 @@ def is_sent(text: Column, column: ColumnType, mark: Column) -> Column:
     return sent & ~is_unavailable(text, column, mark) if column.varies_in_length else sent
 
 
-ABSENT: Final = "_absent"  # the column with their names, and a comma between two
-_WITH_ROW: Final = (OP_INSERT, OP_UPDATE, OP_SNAPSHOT)
-
-
 def absent_columns(table: CapturedTable, parser: RecordParser) -> Column:
-    """Over parsed records: the names of columns that a row must have and lacks, "" where it lacks none."""
+    """Over parsed records: the names of columns that a row must have and lacks, "" where it lacks none.
+
+    A parser gives null for them, as for a NULL that was sent. Only rows with a null are asked which of the two it is.
+    A whole row pays a comparison for it.
+    """
     names = table.never_absent
     if not names:
         return F.lit("")

@@ -29,6 +29,9 @@ Fields = Mapping[str, str]  # names in records, by those of the table's columns
 NO_FIELDS: Final[Fields] = {}
 _SOURCE: Final = {"lsn": "bigint", "snapshot": "string", "sequence": "string", "file": "string", "pos": "bigint",
                   "ts_ms": "bigint"}  # fmt: skip
+_ITEMS = "type: string, name: string, parameters: struct<scale: string>"
+_FIELDS = f"fields: array<struct<field: string, {_ITEMS}, items: struct<{_ITEMS}>>>"
+_ENVELOPE: Final = frozenset({"op", "source"})
 
 
 class RecordParser(Protocol):
@@ -118,13 +121,6 @@ class SchemaJsonParser:
     def unreadable(self) -> Column:
         """Nothing: what is no JSON is parsed to null."""
         return no_fault()
-
-
-_ITEMS = "type: string, name: string, parameters: struct<scale: string>"
-_FIELDS = f"fields: array<struct<field: string, {_ITEMS}, items: struct<{_ITEMS}>>>"
-
-
-_ENVELOPE: Final = frozenset({"op", "source"})
 
 
 class AvroParser:

@@ -19,6 +19,7 @@ from projections.spark.table_kind import Fold, Registry, Step, TableKind, marked
 
 # Microseconds that no timestamp reaches.
 BEGINNING, END = -(1 << 62), 1 << 62
+_WHOLE = -(1 << 63)  # pyspark's Window.unboundedPreceding, without importing it
 
 
 class RowVersions(TableKind[VersionTable]):
@@ -95,9 +96,6 @@ def with_times(rows: DataFrame, table: VersionTable) -> DataFrame:
     return (
         rows.select(*whole, since.alias(FROM), until.alias(TO), "_deleted").where(~F.col("_deleted")).drop("_deleted")
     )
-
-
-_WHOLE = -(1 << 63)  # pyspark's Window.unboundedPreceding, without importing it
 
 
 def _in_order(table: VersionTable, *, backwards: bool = False) -> WindowSpec:

@@ -27,6 +27,10 @@ from projections.spark.gathering import gathered
 from projections.spark.nesting import as_stored
 from projections.spark.table_kind import Fold, Registry, Step, T, TableKind
 
+# ``_first`` begins the versions that end in ``_pos`` without a gap.
+STAGING = ("_epoch", "_pos", "_offset", "_deleted", "_first")
+_SEALED = "struct<value: binary, schema: bigint>"
+
 
 class OfStreams(TableKind[T]):
     """A row for each stream, folded from its events: dense versions show which are missing."""
@@ -93,10 +97,6 @@ class _Column:
     set_by: Sequence[int]
 
 
-# ``_first`` begins the versions that end in ``_pos`` without a gap.
-STAGING = ("_epoch", "_pos", "_offset", "_deleted", "_first")
-
-
 def _aggregates(columns: Mapping[str, _Column], order: Column) -> list[Column]:
     version = F.col("_version")
 
@@ -153,9 +153,6 @@ def set_values(
         yield from zip(sealed_parts(column), (sealed["value"], _key_id(sealed["value"]), sealed["schema"]), strict=True)
     else:
         _require_clear(column, held)
-
-
-_SEALED = "struct<value: binary, schema: bigint>"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -23,14 +23,13 @@ from pyspark.sql import functions as F
 from eventstore.closing import Closing
 from projections.spark.exchange import few_rows
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-Build = Callable[[Mapping[str, "DataFrame"]], "DataFrame"]
+Build = Callable[[Mapping[str, DataFrame]], DataFrame]
 
 MOST_BYTES = 32 << 20  # of an input; above that its JSON would be felt in both memories
 _REMEMBERS = re.compile(r"Exchange|Subquery")
 _READS_ELSEWHERE = re.compile(r"InMemory|BatchScan|FileScan|CommandResult|LocalTableScan|Scan (?!OneRowRelation)")
+# A value may be as long as a record of Kafka, and base64 makes it longer; Jackson stops at 20 million characters.
+_OPTIONS = {"mode": "FAILFAST", "maxStringLen": str((1 << 31) - 1)}
 
 
 class PreparedQueries(Closing):
@@ -95,10 +94,6 @@ class _Prepared:
             inlet.close()
 
 
-# A value may be as long as a record of Kafka, and base64 makes it longer; Jackson stops at 20 million characters.
-_OPTIONS = {"mode": "FAILFAST", "maxStringLen": str((1 << 31) - 1)}
-
-
 @dataclass(frozen=True)
 class _Form:
     """How values of a type travel: their JSON, its type in Spark, and the way back."""
@@ -109,7 +104,12 @@ class _Form:
 
 
 class Inlet:
-    """A DataFrame of whatever rows were filled in last; ``name`` is its own within the JVM."""
+    """A DataFrame of whatever rows were filled in last. ``name`` is its own within the JVM.
+
+    The plan looks the rows up inside its JVM each time it runs: the driver's JVM has to be the one that runs the tasks.
+    A column travels as one JSON array, in a form that loses nothing: times as microseconds, dates as days, decimals and
+    bytes as text. FAILFAST stops at the first value that does not fit, where other modes give null for it.
+    """
 
     def __init__(self, spark: SparkSession, name: str, schema: pa.Schema) -> None:
         self._properties = spark.sparkContext._jvm.java.lang.System  # type: ignore[union-attr]  # noqa: SLF001

@@ -115,7 +115,12 @@ def _require_taken(taken: Mapping[str, str], left: DataFrame, right: DataFrame) 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Rows of two sides whose times are apart by ``first`` to ``last`` microseconds, of the right under its names."""
+    """Rows of two sides whose times are apart by ``first`` to ``last`` microseconds, of the right under its names.
+
+    Nothing compares all rows with all others. Time is cut into stretches as long as the bounds are apart. A row of one
+    side is in the stretch of its time. What matches it on the other side is in at most two stretches, and has a copy in
+    each. The join compares rows of one stretch. Each pair meets once, in the stretch of the row without copies.
+    """
 
     sides: Sides
     first: int

@@ -56,17 +56,17 @@ def classes(spark: SparkSession) -> Classes:
 
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
     """The rows of a plan."""
-    from pyspark.sql.classic.dataframe import DataFrame
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
     dataset = java(spark).org.apache.spark.sql.classic.Dataset
-    return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)  # noqa: SLF001 - as its own methods do
+    return ClassicFrame(dataset.ofRows(spark._jsparkSession, plan), spark)  # noqa: SLF001 - as its own methods do
 
 
 def as_column(spark: SparkSession, expression: Any) -> Column:
     """A column that computes an expression of Catalyst's."""
-    from pyspark.sql.classic.column import Column
+    from pyspark.sql.classic.column import Column as ClassicColumn
 
-    return Column(java(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+    return ClassicColumn(java(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression))
 
 
 def as_expression(spark: SparkSession, column: Column) -> Any:

@@ -33,6 +33,7 @@ from eventstore.schema_registry import RegisteredSchema
 from eventstore.store import Category
 
 _NUMBERS: Final = range(1, 2**31)
+_NO_MEMBER: Final = (*MALFORMED, NotFramedAvro, InvalidIdentifier)
 
 
 class JsonLinesWriter:
@@ -158,7 +159,6 @@ _MEMBERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
 }
 """What a head has, by the kinds of its lines, and how each is read."""
 _PLURALS: Final = {"category": "categories", "schema": "schemas", "key": "keys"}
-_NO_MEMBER: Final = (*MALFORMED, NotFramedAvro, InvalidIdentifier)
 
 
 def _members(head: Head) -> dict[str, list[dict[str, Any]]]:
