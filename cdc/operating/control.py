@@ -94,9 +94,7 @@ def apply_connector(
         settings: The settings of the brokers. With `source`, a topic that ends with an event of another store is
             refused.
         timeout: Seconds for the whole call.
-        until: `running` is Connect's word alone, which a task says before it has tried anything. `streaming` means that
-            the first snapshot has ended, and that a mark in the source's log came out as a committed offset. Without
-            `source` only heartbeats are marks. A connector without them is content after 3 s of `running`.
+        until: `running` is Connect's word alone. `streaming` is an offset after the first snapshot, or 3 s without any.
 
     Raises:
         SourceNotReady: The source database lacks something.
