@@ -97,5 +97,5 @@ from projections.stores.opening import (
     open_table_store as open_table_store,
     sqlite_path as sqlite_path,
 )
-from projections.stores.port import require_unchanged as require_unchanged
+from projections.stores.roles import require_unchanged as require_unchanged
 from projections.declaring.branches import Branches as Branches

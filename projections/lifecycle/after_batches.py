@@ -19,13 +19,13 @@ from projections.faults import FORGOTTEN, TIME_PREFIX
 from projections.logs.set_aside import SetAside
 from projections.stores import finals
 from projections.stores.layout import GenerationLayout
-from projections.stores.port import ViewColumns
+from projections.stores.roles import ViewColumns
 from projections.stores.runs import SERVING, Run
 
 if TYPE_CHECKING:
     from projections.lifecycle.metrics import RunMetrics
     from projections.outputs.publishing import ViewPublisher
-    from projections.stores.port import Transactions
+    from projections.stores.roles import Transactions
     from projections.stores.sql import TableStore
 
 _MOST_SECONDS: Final = 0.1  # at a time: a batch on a quiet topic takes two tenths

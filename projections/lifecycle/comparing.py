@@ -15,7 +15,7 @@ from projections.spark.views.view_functions import view_columns
 from projections.stores.comparison import Copies
 from projections.stores.generations import newest, rebuilding
 from projections.stores.layout import GenerationLayout
-from projections.stores.port import DifferingRow, runner_of
+from projections.stores.roles import DifferingRow, runner_of
 from projections.stores.runs import BUILT, SERVING, Progress, Run, is_ahead
 from projections.stores.sql import TableStore
 

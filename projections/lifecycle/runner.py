@@ -35,7 +35,7 @@ from projections.spark.live.incremental import BatchReport
 from projections.spark.live.prepared import PreparedQueries
 from projections.spark.reading.whole_log import require_inputs
 from projections.spark.views.view_functions import view_columns
-from projections.stores.port import ViewColumns, runner_of
+from projections.stores.roles import ViewColumns, runner_of
 from projections.stores.runs import Progress, Run, superseded
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ import structlog
 from projections.errors import OffsetsLost, ProjectionError, RunRetired
 from projections.logs.offsets import reached
 from projections.stores import finals
-from projections.stores.port import REBUILDER
+from projections.stores.roles import REBUILDER
 from projections.stores.runs import SERVING, Progress, Run, RunState, replaced_topics
 
 if TYPE_CHECKING:
     from projections.connections import Connections
     from projections.declaring.group import ProjectionGroup
-    from projections.stores.port import Transactions
+    from projections.stores.roles import Transactions
     from projections.stores.sql import TableStore
 
 log = structlog.get_logger()

@@ -27,7 +27,7 @@ from projections.stores import final_topics, outbox
 from projections.stores.final_topics import Unsent
 
 if TYPE_CHECKING:
-    from projections.stores.port import Transactions
+    from projections.stores.roles import Transactions
 
 log = structlog.get_logger()
 

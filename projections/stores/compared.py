@@ -27,8 +27,8 @@ from projections.errors import RunRetired
 from projections.stores.dialects import POSTGRES
 from projections.stores.layout import generation_name
 from projections.stores.opening import open_table_store
-from projections.stores.port import require_unchanged
 from projections.stores.record_keys import key_decoder
+from projections.stores.roles import require_unchanged
 from projections.stores.runs import SERVING, Run
 
 _KINDS: Final[Mapping[kinds.Kind, Kind]] = {

@@ -14,7 +14,7 @@ from projections.stores import retained, runs
 from projections.stores.aside import read_set_aside
 from projections.stores.digest import digest_rows
 from projections.stores.layout import GenerationLayout, ViewLayout, generation_name
-from projections.stores.port import Difference, DifferingRow, Rows
+from projections.stores.roles import Difference, DifferingRow, Rows
 from projections.stores.runs import Progress, Run
 from projections.stores.sql import TableStore
 

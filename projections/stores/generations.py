@@ -9,7 +9,7 @@ import stamina
 
 from projections.declaring.group import ProjectionGroup
 from projections.errors import ProjectionError, RunAlreadyActive
-from projections.stores.port import REBUILDER, ViewColumns, require_unchanged, runner_of
+from projections.stores.roles import REBUILDER, ViewColumns, require_unchanged, runner_of
 from projections.stores.runs import BUILDING, BUILT, RETIRED, SERVING, Run
 from projections.stores.sql import TableStore
 

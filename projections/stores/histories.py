@@ -18,7 +18,7 @@ from projections.errors import InvalidDefinition
 from projections.stores import finals
 from projections.stores.arrow import as_stored
 from projections.stores.opening import opened
-from projections.stores.port import require_unchanged
+from projections.stores.roles import require_unchanged
 from projections.stores.sql import TableStore
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

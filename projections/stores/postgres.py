@@ -18,7 +18,7 @@ from projections.stores.copying import PostgresTarget, close_loads_of, create_lo
 from projections.stores.dialects import POSTGRES
 from projections.stores.layout import GenerationLayout, ViewLayout, generation_name
 from projections.stores.names import Named
-from projections.stores.port import already_active
+from projections.stores.roles import already_active
 from projections.stores.runs import Run
 from projections.stores.sql import TableStore
 

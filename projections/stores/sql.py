@@ -37,7 +37,7 @@ from projections.stores.layout import (
 )
 from projections.stores.names import Named
 from projections.stores.outbox import create_outbox_tables, waiting
-from projections.stores.port import Transactions, ViewColumns, require_unchanged, runner_of
+from projections.stores.roles import Transactions, ViewColumns, require_unchanged, runner_of
 from projections.stores.runs import BUILT, SERVING, Progress, Run, RunState, serving_of, superseded
 from projections.stores.runs_table import create_runs_table
 

@@ -26,7 +26,7 @@ from projections.stores.dialects import SQLITE
 from projections.stores.embedded_rows import LOCK_SECONDS, SqliteTarget, unavailable
 from projections.stores.layout import GenerationLayout, ViewLayout, generation_name
 from projections.stores.names import Named
-from projections.stores.port import already_active, runner_of
+from projections.stores.roles import already_active, runner_of
 from projections.stores.runs import Run
 from projections.stores.sql import TableStore
 

@@ -19,7 +19,7 @@ from projections.errors import (
 from projections.lifecycle.standing import Standing
 from projections.stores import comparison, runs
 from projections.stores.generations import drop, hold, newest, pause, rebuilding, refuse_changed, resume
-from projections.stores.port import REBUILDER, runner_of
+from projections.stores.roles import REBUILDER, runner_of
 from projections.stores.runs import BUILT, RETIRED, SERVING
 from projections.stores.runs_table import create_runs_table, runs_table
 from tests.conformance.ticket_batches import COLUMNS, GROUP, rows, served, ticket_names

@@ -34,7 +34,7 @@ from projections.stores.commit import commit_batch
 from projections.stores.comparison import Copies
 from projections.stores.digest import digest_rows
 from projections.stores.generations import drop
-from projections.stores.port import REBUILDER
+from projections.stores.roles import REBUILDER
 from projections.stores.sqlite import SqliteTableStore
 from tests.conformance.ticket_batches import (
     COLUMNS,

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from projections import Environment, ProjectionGroup, Table, cut_over, open_runner, rebuild, verify, view
 from projections.errors import OffsetsLost, ProjectionError, RunAlreadyActive
 from projections.stores.generations import pause, resume
-from projections.stores.port import VERIFIER
+from projections.stores.roles import VERIFIER
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.change_events import ChangeWriter
 from projections.testing.memory_log import MemoryLog

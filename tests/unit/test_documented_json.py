@@ -20,7 +20,7 @@ from factfold.cli.views.comparisons import as_plain as views_as_plain
 from projections import BatchReport, ViewVerdict
 from projections.lifecycle.comparing import ViewComparison
 from projections.lifecycle.rebuild import RebuildReport
-from projections.stores.port import DifferingRow
+from projections.stores.roles import DifferingRow
 from tests.commands import factfold, program
 
 PAGE = Path(__file__).parents[2] / "docs/reference/json-output.md"

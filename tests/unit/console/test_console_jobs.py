@@ -21,7 +21,7 @@ from factfold.console.places import Places
 from projections import ViewVerdict
 from projections.lifecycle.comparing import ViewComparison
 from projections.lifecycle.rebuild import RebuildReport
-from projections.stores.port import DifferingRow
+from projections.stores.roles import DifferingRow
 from tests.commands import factfold
 from tests.unit.console.test_console_edges import NAME
 from tests.waiting import wait_until

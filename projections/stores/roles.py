@@ -1,4 +1,4 @@
-"""Parts of a table store that need no driver: transactions, roles of a group, rows that differ, shared errors."""
+"""Roles of a group's processes, and what they share without a driver: transactions, rows that differ, errors."""
 
 from __future__ import annotations
 
