@@ -15,8 +15,7 @@ from eventstore.event_types import event_type_of
 from projections import Environment, ProjectionGroup, Table, on, open_runner, rebuild, verify, view
 from projections.spark.session import small_batch_session
 from projections.stores.sqlite import SqliteTableStore
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,4 +1,4 @@
-from projections.logs.batch_size import BatchSize as BatchSize
+from projections.logs.offsets import BatchSize as BatchSize
 from projections.declaring.branches import branches as branches
 from projections.branching.router import RouterMetrics as RouterMetrics
 from projections.branching.router import (
@@ -18,7 +18,7 @@ from projections.declaring.view_topics import (
     ViewTopic as ViewTopic,
 )
 from projections.declaring.predicates import field as field, of_type as of_type
-from projections.lifecycle.comparing import diff as diff
+from projections.lifecycle.cutover import diff as diff
 from projections.lifecycle.cutover import (
     cut_over as cut_over,
     rollback as rollback,
@@ -26,14 +26,14 @@ from projections.lifecycle.cutover import (
 from projections.lifecycle.rebuild import rebuild as rebuild
 from projections.lifecycle.verifying import ViewVerdict as ViewVerdict, verify as verify
 from projections.spark.archive.archiver import ArchiveMetrics as ArchiveMetrics
-from projections.lifecycle.follower import Follower as Follower
+from projections.lifecycle.runner import Follower as Follower
 from projections.lifecycle.metrics import RunMetrics as RunMetrics
 from projections.lifecycle.runner import (
     Runner as Runner,
     RunnerOptions as RunnerOptions,
     open_runner as open_runner,
 )
-from projections.lifecycle.waiting import AppliedVersions as AppliedVersions
+from projections.stores.versions import AppliedVersions as AppliedVersions
 from projections.spark.archive.archiver import open_archiver as open_archiver
 from projections.spark.archive.verifying import release_topic as release_topic, verify_archive as verify_archive
 from projections.spark.session import open_session as open_session

@@ -31,6 +31,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from eventstore import restarts
 from eventstore.errors import FactfoldError, KeysMissing
 
 
@@ -195,3 +198,15 @@ class CodeFailed(SparkFailed):
 
 class SparkStopped(SparkFailed):
     """Spark's JVM no longer answers."""
+
+
+# What Spark says of a database or a broker in its own words is SparkFailed.
+PASSING: Final = (*restarts.PASSING, SparkFailed, StagingLost, TableStoreUnavailable)
+
+
+def passes(error: Exception) -> bool:
+    """Whether a failure may be over when the same is tried again.
+
+    Nothing brings Spark's JVM back in this process, and code that raises on a record raises on it again.
+    """
+    return isinstance(error, PASSING) and not isinstance(error, SparkStopped | CodeFailed)

@@ -48,7 +48,7 @@ _READ_BY: Final = (
     "eventstore.kafka.groups",
     "eventstore.relay",
     "projections.branching.router",
-    "projections.lifecycle.lag",
+    "projections.lifecycle.metrics",
     "projections.spark.reading.kafka_source",
     "projections.spark.reading.store_source",
     "projections.stores.asked_rows",

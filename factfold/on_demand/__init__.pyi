@@ -62,8 +62,8 @@ from eventstore.topics import (
 from projections.branching.router import router_outwaiting as router_outwaiting
 from projections.declaring.filled_topics import lakes_of as lakes_of
 from projections.declaring.group import ERASURES as ERASURES
-from projections.lifecycle.lag import applied_commits as applied_commits
-from projections.lifecycle.lag import (
+from projections.lifecycle.metrics import applied_commits as applied_commits
+from projections.lifecycle.metrics import (
     waited_seconds as waited_seconds,
     waiting_offsets as waiting_offsets,
 )

@@ -13,7 +13,7 @@ from eventstore.deadletters.roads import Chosen, Road, to_topic
 from eventstore.deadletters.topic import TopicLetters
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import FactfoldError, ForeignRecord, ReplayRefused, SchemaError, UnknownEventType
-from eventstore.topics import BRANCH_HEADER, DEAD_LETTERS, require_source
+from eventstore.topics import BRANCH_HEADER, DEAD_LETTERS, TopicRecord, require_source
 from projections.declaring.branches import Branches
 from projections.errors import InvalidPredicate
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from eventstore.deadletters.letters import Target
     from eventstore.fields.serialization import AvroDecoder
     from eventstore.settings import Settings
-    from eventstore.topics import TopicRecord
 
 # No predicate asks for a personal value, so they stay sealed.
 _KEYLESS: Final = PersonalData(None)

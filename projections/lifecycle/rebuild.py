@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from projections.declaring.group import ProjectionGroup
 from projections.environment import Environment
 from projections.errors import KeyNotUnique, NotComparable, OffsetsLost, UndecodableRecord, UnsupportedValue
-from projections.lifecycle.building import Build, Builder, begin
-from projections.lifecycle.catching_up import CatchUp
-from projections.lifecycle.comparing import ViewComparison, compare
-from projections.lifecycle.cutover import switch_to
-from projections.lifecycle.progress import OnProgress, ProgressMeter
+from projections.lifecycle.building import Build, Builder, OnProgress, ProgressMeter, begin
+from projections.lifecycle.cutover import CatchUp, ViewComparison, compare, switch_to
 from projections.logs.offsets import Offsets
 from projections.outputs.publishing import prepare_topics
 from projections.spark.reading.whole_log import whole_log
 from projections.spark.views.view_functions import view_columns
 from projections.stores.generations import rebuilding, refuse_changed
 from projections.stores.runs import SERVING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 log = structlog.get_logger()
 

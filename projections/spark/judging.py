@@ -21,8 +21,8 @@ from projections.declaring.tables import Table
 from projections.errors import RecordNotUnpacked
 from projections.logs import set_aside
 from projections.logs.offsets import OffsetRange
+from projections.logs.ranges import around, not_unpacked_in
 from projections.logs.set_aside import FAULTS, SetAside, require_bearable
-from projections.logs.unpacking import around, not_unpacked_in
 from projections.spark.bulk import read_whole
 from projections.spark.events.decode import stream_of_key, version_text
 from projections.spark.exchange import few_rows

@@ -18,7 +18,7 @@ from projections.spark.live.incremental import LiveBatches
 from projections.stores import dialects, horizon, runs
 from projections.stores.aside import ensure_set_aside, note_late, note_set_aside, read_set_aside
 from projections.stores.comparison import Copies, common_columns
-from projections.stores.layout import GenerationLayout, generation_name
+from projections.stores.layout import GenerationLayout, TableLayout, generation_name
 from projections.stores.runs import BUILT, Run, RunState
 from projections.stores.sql import TableStore
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from projections.spark.live.prepared import PreparedQueries
-    from projections.stores.layout import TableLayout
 
 
 class Keeper:

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from eventstore import MasterKeys, SqlEventStore, SqlKeyStore
 from eventstore.closing import Closing
-from eventstore.erasure import PersonalData
+from eventstore.erasure import FollowedKeys, PersonalData
 from eventstore.event_types import event_type_of
 from eventstore.personal.sealing import Origin
 from projections.declaring.group import ProjectionGroup
@@ -31,13 +31,11 @@ from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.stores.roles import DifferingRow
 from projections.stores.sqlite import SqliteTableStore
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eventstore.erasure import FollowedKeys
 
 Row = Mapping[str, Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -26,8 +26,7 @@ from projections.spark.views.view_functions import view_columns
 from projections.stores import affected, differences
 from projections.stores.commit import commit_batch
 from projections.stores.opening import open_table_store
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance import view_oracle
 from tests.conformance.relational_batches import RelationalBatches
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from projections import ProjectionGroup, ViewTopic, sql_view
 from projections.declaring.columns import ColumnType
 from projections.declaring.views import Reference
-from projections.testing.change_events import ChangeWriter
+from projections.testing.memory_log import ChangeWriter
 from tests.conformance.join_views import customers, orders
 
 LONG, TEXT = ColumnType("long"), ColumnType("string")

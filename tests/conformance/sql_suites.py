@@ -18,8 +18,7 @@ from eventstore.closing import Closing
 from projections import Environment, ProjectionGroup, open_runner, rebuild, sql_view
 from projections.errors import InvalidDefinition
 from projections.spark.views.view_functions import view_columns
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance.toy_tables import Change, Play, Toy
 
 FOLDER = Path(__file__).parent

@@ -33,7 +33,7 @@ from projections import (
     windowed,
 )
 from projections.errors import ProjectionError
-from projections.lifecycle import after_batches
+from projections.lifecycle import between_batches
 from projections.spark.exchange import fetched
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
@@ -115,7 +115,7 @@ class Shop:
         self.environment = Environment(spark, small_batch_session(spark), store, self.log)
         self.events: list[tuple[str, str, int, dt.datetime, dt.datetime]] = []
         self._held, self._runner, self._count = ExitStack(), None, 0
-        monkeypatch.setattr(after_batches, "_LOOK_FOR_OLD_SECONDS", 0.0)
+        monkeypatch.setattr(between_batches, "_LOOK_FOR_OLD_SECONDS", 0.0)
         monkeypatch.setattr(finals, "now", lambda connection: (self.now - EPOCH) // dt.timedelta(microseconds=1))
         rebuild(self.environment, group)
 
@@ -234,7 +234,7 @@ def test_states_are_as_large_after_many_windows_as_after_a_few(shop):
 @pytest.mark.parametrize("shop", [SMALL], indirect=True)
 def test_states_that_forget_nothing_would_show(shop, monkeypatch):
     """The planted fault."""
-    monkeypatch.setattr(after_batches.Retaining, "forget", lambda self, at, to_the_end: {})
+    monkeypatch.setattr(between_batches.Retaining, "forget", lambda self, at, to_the_end: {})
     few, many = grows(shop, minutes=8, from_the=4)
     assert many["searches"] > few["searches"]
     assert many["in_minutes"] > few["in_minutes"]
@@ -244,10 +244,10 @@ def test_states_that_forget_nothing_would_show(shop, monkeypatch):
 @pytest.mark.parametrize("shop", [WITH_ROWS], indirect=True)
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.faults)])
 def test_results_are_those_of_all_events_however_the_log_is_cut_and_runs_are_stopped(shop, seed, monkeypatch):
-    known = after_batches.Retaining.forget  # runs stop with rows that are to go and are there, as a killed one does
-    monkeypatch.setattr(after_batches.Retaining, "forget", lambda self, at, to_the_end: known(self, at))
-    monkeypatch.setattr(after_batches, "STEP_ROWS", 2)
-    monkeypatch.setattr(after_batches, "_MOST_SECONDS", 0.0)
+    known = between_batches.Retaining.forget  # runs stop with rows that are to go and are there, as a killed one does
+    monkeypatch.setattr(between_batches.Retaining, "forget", lambda self, at, to_the_end: known(self, at))
+    monkeypatch.setattr(between_batches, "STEP_ROWS", 2)
+    monkeypatch.setattr(between_batches, "_MOST_SECONDS", 0.0)
     chance = random.Random(seed)
     for minute in range(12):
         shop.now = NOON + dt.timedelta(minutes=minute)
@@ -279,9 +279,11 @@ def test_results_are_those_of_all_events_however_the_log_is_cut_and_runs_are_sto
 @pytest.mark.parametrize("shop", [SMALL], indirect=True)
 def test_a_floor_that_is_too_high_would_show(shop, monkeypatch):
     """The planted fault: as if events were never late."""
-    known = after_batches.Retaining.forget
+    known = between_batches.Retaining.forget
     monkeypatch.setattr(
-        after_batches.Retaining, "forget", lambda self, at, to_the_end: known(self, at + LATE * 10**6, to_the_end=True)
+        between_batches.Retaining,
+        "forget",
+        lambda self, at, to_the_end: known(self, at + LATE * 10**6, to_the_end=True),
     )
     shop.search()
     shop.catch_up()

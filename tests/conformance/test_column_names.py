@@ -17,8 +17,7 @@ from projections import field as column
 from projections.errors import InvalidDefinition
 from projections.spark.session import small_batch_session
 from projections.stores.postgres import PostgresTableStore
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from projections.testing.trial import ViewTrial
 
 ORDERS = sa.Table(

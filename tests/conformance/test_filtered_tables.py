@@ -10,8 +10,7 @@ import pytest
 from projections import ProjectionGroup, Table, field, view
 from projections.spark.views import frames
 from projections.spark.views.view_functions import view_columns
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from projections.testing.trial import ViewTrial
 from tests.conformance import relational_batches, view_oracle
 from tests.conformance.followed_views import ROWS_STAY, in_a_file

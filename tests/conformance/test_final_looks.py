@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from projections.lifecycle.after_batches import FinalsDue
+from projections.lifecycle.between_batches import FinalsDue
 from tests.conformance.final_rows import Finals, at, group_of
 
 pytestmark = pytest.mark.postgres_in_faults

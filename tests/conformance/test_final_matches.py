@@ -22,8 +22,7 @@ from projections import (
 )
 from projections.spark.session import small_batch_session
 from projections.stores import finals
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance.followed_views import in_a_file
 
 STEPS = sa.Table(

@@ -16,12 +16,11 @@ from projections.declaring.finals import FinalResults
 from projections.declaring.timing.windowed import windowed
 from projections.declaring.timing.windows import tumbling
 from projections.errors import InvalidDefinition
-from projections.lifecycle import standing
+from projections.lifecycle import between_batches
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.stores import finals
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance.followed_views import in_a_file
 
 pytestmark = pytest.mark.postgres_in_faults
@@ -208,7 +207,7 @@ def test_a_rebuild_gives_nothing_out_again_and_lists_what_its_generation_has_oth
 
 def test_results_given_out_before_all_is_applied_would_show(spark, tmp_path, monkeypatch):
     """The planted fault: the clock alone decides, and not what the run has applied."""
-    monkeypatch.setattr(standing, "reached", lambda progress, ends: True)
+    monkeypatch.setattr(between_batches, "reached", lambda progress, ends: True)
     with in_a_file(tmp_path) as store:
         shop = Shop(spark, store, monkeypatch)
         with pytest.raises(AssertionError):

@@ -16,7 +16,7 @@ from projections.errors import (
     RunAlreadyActive,
     RunRetired,
 )
-from projections.lifecycle.standing import Standing
+from projections.lifecycle.between_batches import Standing
 from projections.stores import comparison, runs
 from projections.stores.generations import drop, hold, newest, pause, rebuilding, refuse_changed, resume
 from projections.stores.roles import REBUILDER, runner_of

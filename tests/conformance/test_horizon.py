@@ -15,12 +15,11 @@ from projections import Environment, ProjectionGroup, open_runner, rebuild, veri
 from projections.declaring.columns import ColumnType
 from projections.declaring.tables import BELOW_STREAMED
 from projections.errors import InvalidDefinition, ProjectionError
-from projections.lifecycle.after_batches import Horizon
+from projections.lifecycle.between_batches import Horizon
 from projections.lifecycle.metrics import RunMetrics
 from projections.spark.session import small_batch_session
 from projections.stores import horizon
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance import ticket_batches, view_oracle
 from tests.conformance.followed_views import in_a_file
 from tests.conformance.join_views import NAMED, SQL, customers, full_join, left_join, orders
@@ -209,8 +208,8 @@ def test_a_step_settles_so_many_at_most_the_oldest_first(shop):
 
 
 def test_a_full_step_is_followed_by_others_at_once(shop, monkeypatch):
-    monkeypatch.setattr("projections.lifecycle.after_batches.STEP_ROWS", 2)
-    monkeypatch.setattr("projections.lifecycle.after_batches._MOST_SECONDS", 60.0)
+    monkeypatch.setattr("projections.lifecycle.between_batches.STEP_ROWS", 2)
+    monkeypatch.setattr("projections.lifecycle.between_batches._MOST_SECONDS", 60.0)
     for n in range(5):
         shop.changes.put(orders, order(n))
         shop.changes.delete(orders, {"id": n})

@@ -11,8 +11,7 @@ from projections import Environment, ProjectionGroup, open_runner, rebuild, veri
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.stores import affected
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance import view_oracle
 from tests.conformance.followed_views import ROWS_STAY, in_a_file
 from tests.conformance.join_views import (

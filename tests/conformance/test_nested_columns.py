@@ -31,8 +31,7 @@ from projections.declaring.views import Reference
 from projections.errors import InvalidDefinition, InvalidPredicate, UndecodableRecord
 from projections.spark.session import small_batch_session
 from projections.stores.postgres import PostgresTableStore
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from projections.testing.trial import ViewTrial
 
 

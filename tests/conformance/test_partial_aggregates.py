@@ -25,8 +25,7 @@ from projections.stores import differences as tablestore_partials
 from projections.stores.affected import find_affected
 from projections.stores.differences import cut_changes, has_marked
 from projections.stores.slices import cut_slices
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance import view_oracle
 from tests.conformance.aggregate_views import GROUP, SQL, WITHOUT_DOUBLES, compounds, extremes, sales, shops, sums
 from tests.reference import newest_per_key

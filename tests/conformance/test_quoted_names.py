@@ -11,8 +11,7 @@ import sqlalchemy as sa
 from projections import ProjectionGroup, Table, sql_view
 from projections.declaring.columns import ColumnType
 from projections.declaring.naming import IDENTIFIER
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance.relational_batches import RelationalBatches
 from tests.hostile_names import HOSTILE
 

@@ -18,8 +18,7 @@ from projections.spark.timing import joins
 from projections.spark.timing.closest import Search
 from projections.spark.timing.sides import Pairs, Sides
 from projections.spark.views.frames import call
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance.followed_views import EXAMPLES, Batch, few, in_a_file, live_in_a_file
 from tests.conformance.relational_batches import run
 from tests.conformance.time_join_views import ASKED, HISTORIES, NAMED, SQL, VIEWS, WORLD, clicks, searches

@@ -13,8 +13,7 @@ import pytest
 from projections import Environment, ProjectionGroup, open_runner, rebuild
 from projections.spark.session import small_batch_session
 from projections.stores import staging
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance.followed_views import in_a_file
 from tests.conformance.join_views import customers, left_join, orders
 from tests.conformance.test_joins import customer, order

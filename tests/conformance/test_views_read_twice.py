@@ -6,8 +6,7 @@ import pytest
 
 from projections import Environment, ProjectionGroup, open_runner, rebuild, verify, view
 from projections.spark.session import small_batch_session
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance.join_views import captured
 
 pytestmark = pytest.mark.both_databases

@@ -9,8 +9,7 @@ import pytest
 from projections import Environment, open_runner, rebuild
 from projections.spark.session import small_batch_session
 from projections.spark.timing import windowing
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance.followed_views import in_a_file
 from tests.conformance.window_views import GROUP, MOMENT, WORLD, rows_of, visits
 

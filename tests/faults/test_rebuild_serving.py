@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 from projections import cut_over, open_runner, rebuild, rollback, verify
-from projections.lifecycle.catching_up import CatchUp
+from projections.lifecycle.cutover import CatchUp
 from projections.spark.views.view_functions import view_columns
 from projections.stores import runs
 from projections.stores.sqlite import SqliteTableStore

@@ -145,7 +145,7 @@ def test_repeated_dead_letters_are_one_by_their_source_and_a_runner_that_sends_n
         require_all_kept(settings, kept.group, sent := kept.sent())
         assert len(list(letters(settings, kept.group))) == 2 * len(sent)
 
-        monkeypatch.setattr("projections.outputs.dead_letters.KafkaDeadLetters.send", lambda *_, **__: None)
+        monkeypatch.setattr("projections.outputs.kafka.KafkaDeadLetters.send", lambda *_, **__: None)
         kept.send(1, *kept.bad.of_changes())
         runner.catch_up()
     assert {row.offset for row in kept.set_aside()} == {offset for _, _, offset in kept.sent()}

@@ -24,7 +24,7 @@ from eventstore.metrics import SubscriptionMetrics
 from eventstore.relay import Relay
 from factfold.watching.looking import Letters, look_at_store, look_at_views
 from factfold.watching.metrics import WatchMetrics
-from projections.lifecycle.lag import applied_commits
+from projections.lifecycle.metrics import applied_commits
 from projections.logs.offsets import waiting
 from projections.spark.reading.kafka_source import KafkaLog
 from projections.stores.postgres import PostgresTableStore

@@ -24,7 +24,7 @@ from eventstore import ANY, Settings, SqlEventStore
 from eventstore.relay import Relay
 from factfold.stack import LocalStack
 from projections import Environment, ViewTopic, open_runner, rebuild
-from projections.outputs.kafka_view_topics import KafkaViewTopics
+from projections.outputs.kafka import KafkaViewTopics
 from tests.crates import Crate
 from tests.unit.test_documentation import HERE, ON_SERVERS, ROOT, blocks, program
 from tests.waiting import wait_until

@@ -18,8 +18,7 @@ from projections import Environment, Follower, ProjectionGroup, Table, rebuild, 
 from projections.spark.session import small_batch_session
 from projections.stores.postgres import PostgresTableStore
 from projections.stores.sqlite import SqliteTableStore
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.waiting import wait_until
 
 NOTES = sa.Table("notes", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("body", sa.Text))

@@ -18,8 +18,7 @@ from projections.spark.views.view_functions import view_columns
 from projections.stores import outbox
 from projections.stores.postgres import PostgresTableStore
 from projections.stores.sqlite import SqliteTableStore
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance.join_views import customers
 from tests.errors import raises
 

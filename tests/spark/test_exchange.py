@@ -8,8 +8,7 @@ import sqlite3
 import pytest
 from pyspark.sql import functions as F
 
-from projections.errors import CodeFailed, SparkFailed, UnsupportedValue
-from projections.lifecycle.waiting import passes
+from projections.errors import CodeFailed, SparkFailed, UnsupportedValue, passes
 from projections.spark.exchange import DRIVER_ROWS, write
 from projections.spark.failures import described
 from projections.stores.embedded_rows import SqliteTarget

@@ -10,8 +10,7 @@ from pyspark.sql import functions as F
 
 from projections import Environment, ProjectionGroup, Table, field, open_runner, rebuild, verify, view
 from projections.stores.sqlite import SqliteTableStore
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance.join_views import customers
 
 ORDERS = sa.Table(

@@ -11,8 +11,7 @@ import sqlalchemy as sa
 from projections import Environment, ProjectionGroup, Table, cut_over, diff, rebuild, view
 from projections.spark.views.view_functions import view_columns
 from projections.stores.sqlite import SqliteTableStore
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 
 rates = Table.from_changelog(
     sa.Table("rates", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("rate", sa.Integer)),

@@ -14,8 +14,7 @@ from projections.logs.port import OffsetRange
 from projections.spark.judging import Judge
 from projections.spark.kinds import Reduction
 from projections.spark.reading.records import without
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from projections.testing.trial import ViewTrial
 from tests.rows import each_row
 

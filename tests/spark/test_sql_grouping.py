@@ -9,8 +9,7 @@ import sqlalchemy as sa
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, verify
 from projections.stores.generations import drop
 from projections.stores.sqlite import SqliteTableStore
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from projections.testing.trial import ViewTrial
 
 METADATA = sa.MetaData()

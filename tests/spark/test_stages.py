@@ -15,8 +15,7 @@ from projections.stores.behind_rows import rows_behind
 from projections.stores.explaining import drawn
 from projections.stores.opening import opened
 from projections.stores.sqlite import SqliteTableStore
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from projections.testing.trial import ViewTrial
 from tests.conformance.join_views import NAMED
 from tests.rows import each_row

@@ -12,8 +12,7 @@ from projections.errors import OffsetsLost, ProjectionError, RunAlreadyActive
 from projections.stores.generations import pause, resume
 from projections.stores.roles import VERIFIER
 from projections.stores.sqlite import SqliteTableStore
-from projections.testing.change_events import ChangeWriter
-from projections.testing.memory_log import MemoryLog
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.errors import raises
 
 RATES = sa.Table("rates", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("rate", sa.Double))
@@ -60,7 +59,7 @@ def test_the_run_stops_and_a_rebuild_reads_the_new_topic_from_its_beginning(envi
 
 
 def test_a_runner_that_works_notices_it_though_the_new_topic_is_longer(environment, monkeypatch):
-    monkeypatch.setattr("projections.lifecycle.standing.LOOK_AT_TOPICS_SECONDS", 0.0)
+    monkeypatch.setattr("projections.lifecycle.between_batches.LOOK_AT_TOPICS_SECONDS", 0.0)
     changes = ChangeWriter(environment.log)
     with open_runner(environment, GROUP) as runner:
         changes.put(rates, {"id": 1, "rate": 0.2})

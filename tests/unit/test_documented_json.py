@@ -18,7 +18,7 @@ from factfold.cli.cdc.compare import as_plain
 from factfold.cli.show import Out
 from factfold.cli.views.comparisons import as_plain as views_as_plain
 from projections import BatchReport, ViewVerdict
-from projections.lifecycle.comparing import ViewComparison
+from projections.lifecycle.cutover import ViewComparison
 from projections.lifecycle.rebuild import RebuildReport
 from projections.stores.roles import DifferingRow
 from tests.commands import factfold, program

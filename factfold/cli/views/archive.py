@@ -16,7 +16,7 @@ from factfold.stack import delta_jars, spark_jars
 
 if TYPE_CHECKING:
     from projections import Archiver
-    from projections.logs.archive import Extent
+    from projections.logs.layers import Extent
     from projections.spark.archive.appended import Appended
     from projections.spark.archive.verifying import ArchiveVerdict
 

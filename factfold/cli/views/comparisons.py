@@ -12,7 +12,7 @@ from factfold import on_demand
 
 if TYPE_CHECKING:
     from projections import Environment, ProjectionGroup, ViewVerdict
-    from projections.lifecycle.comparing import ViewComparison
+    from projections.lifecycle.cutover import ViewComparison
     from projections.stores.roles import DifferingRow
 
 Compared = TypeVar("Compared", "ViewComparison", "ViewVerdict")

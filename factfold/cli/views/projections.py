@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from projections import BatchReport, Environment, ProjectionGroup, ViewVerdict
-    from projections.lifecycle.progress import OnProgress, RebuildProgress
+    from projections.lifecycle.building import OnProgress, RebuildProgress
     from projections.lifecycle.rebuild import RebuildReport
 
 app = Commands("Views: build them, keep them up to date, prove them.")

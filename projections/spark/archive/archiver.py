@@ -18,10 +18,10 @@ from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 from eventstore.restarts import Outwaiting, Restarts
 from eventstore.settings import Settings
 from projections.errors import OffsetsLost, SparkFailed
-from projections.logs.archive import ArchivableLog, Extent, require_same
-from projections.logs.deletions import deletions_lost
+from projections.logs.layers import ArchivableLog, Extent, require_same
 from projections.logs.offsets import OffsetRange, bounded
 from projections.logs.port import OpenLog
+from projections.logs.ranges import deletions_lost
 from projections.spark.archive.appended import Appended
 from projections.spark.archive.delta_archive import SMALL_BYTES, DeltaArchive
 from projections.spark.archive.table import TopicTable

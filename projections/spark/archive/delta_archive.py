@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from eventstore.identifiers import check_topic
 from projections.errors import ProjectionError
-from projections.logs.archive import ArchivableLog, ArchivedLog, Extent
+from projections.logs.layers import ArchivableLog, ArchivedLog, Extent
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import HEADERS, header_text
 from projections.spark.archive.table import TopicTable

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.errors import ProjectionError, SparkFailed
-from projections.logs.archive import Extent
+from projections.logs.layers import Extent
 from projections.logs.port import record_schema
 from projections.spark.delta_log import DeltaLog
 from projections.spark.failures import described

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from eventstore.kafka.topic_settings import limit_retention
 from eventstore.settings import Settings
 from projections.errors import ProjectionError
-from projections.logs.archive import ArchivableLog, Extent, require_same
+from projections.logs.layers import ArchivableLog, Extent, require_same
 from projections.logs.offsets import OffsetRange
 from projections.spark.archive.delta_archive import DeltaArchive, between
 from projections.spark.failures import described

@@ -30,8 +30,8 @@ from projections.errors import EventsMissing, RecordNotUnpacked, UndecodableReco
 from projections.faults import FORGOTTEN
 from projections.logs.offsets import OffsetRange, Offsets
 from projections.logs.port import DeadLetters, RecordLog
+from projections.logs.ranges import around, not_unpacked_in
 from projections.logs.set_aside import SetAside
-from projections.logs.unpacking import around, not_unpacked_in
 from projections.spark.failures import described
 from projections.spark.judging import Judge
 from projections.spark.live.incremental import BatchReport, LiveBatches

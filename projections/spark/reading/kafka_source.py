@@ -22,8 +22,7 @@ from eventstore.topics import TopicRecord
 from projections.errors import RecordNotUnpacked, not_unpacked, offsets_lost
 from projections.logs.offsets import OffsetRange, Offsets
 from projections.logs.port import HEADERS, arrow_record_schema, header_text
-from projections.outputs.dead_letters import KafkaDeadLetters
-from projections.outputs.kafka_view_topics import KafkaViewTopics
+from projections.outputs.kafka import KafkaDeadLetters, KafkaViewTopics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from projections.connections import Connections
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import OpenLog, record_schema
+from projections.logs.ranges import around
 from projections.logs.set_aside import SetAside
-from projections.logs.unpacking import around
 from projections.spark.exchange import are_few, few_rows
 
 Rows: TypeAlias = "pa.Table | DataFrame"

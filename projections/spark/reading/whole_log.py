@@ -5,8 +5,8 @@ from __future__ import annotations
 from projections.connections import Connections
 from projections.declaring.group import ProjectionGroup
 from projections.errors import OffsetsLost, ProjectionError, keys_missing
-from projections.logs.boundaries import open_boundaries
 from projections.logs.offsets import OffsetRange, Offsets
+from projections.logs.ranges import open_boundaries
 
 
 def whole_log(environment: Connections, group: ProjectionGroup, *, served: Offsets | None = None) -> OffsetRange:

@@ -19,7 +19,7 @@ from factfold.console import jobs as jobs_module
 from factfold.console.jobs import Jobs
 from factfold.console.places import Places
 from projections import ViewVerdict
-from projections.lifecycle.comparing import ViewComparison
+from projections.lifecycle.cutover import ViewComparison
 from projections.lifecycle.rebuild import RebuildReport
 from projections.stores.roles import DifferingRow
 from tests.commands import factfold

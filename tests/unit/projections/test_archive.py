@@ -12,7 +12,7 @@ from eventstore.errors import DeclarationError, InvalidIdentifier
 from factfold.cli.options import parse_duration
 from factfold.cli.views import projections as command_line
 from projections.errors import OffsetsLost, ProjectionError
-from projections.logs.archive import ArchivedLog, Extent, divided, require_same
+from projections.logs.layers import ArchivedLog, Extent, divided, require_same
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import arrow_record_schema
 from projections.spark.archive.delta_archive import ArchiveFolder

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projections.errors import InvalidDefinition
-from projections.logs.batch_size import BatchSize
+from projections.logs.offsets import BatchSize
 
 SIZE = BatchSize(records=10_000, target=2.0, least=500, most=100_000)
 

@@ -13,8 +13,7 @@ import pytest
 from eventstore import Metadata, Position, RecordedEvent, Restarts
 from eventstore.errors import InvalidIdentifier, UnknownEventType
 from projections import branches, field, of_type
-from projections.branching.checkpoint import RouterCheckpoint
-from projections.branching.router import local_slots, require_slots
+from projections.branching.router import RouterCheckpoint, local_slots, require_slots
 from projections.errors import (
     DefinitionChanged,
     InvalidDefinition,

@@ -10,7 +10,7 @@ import pytest
 
 from projections.errors import OffsetsLost
 from projections.lifecycle.building import BuildState, _has_waited
-from projections.logs.deletions import require_deletions
+from projections.logs.ranges import require_deletions
 
 
 class Compacted:

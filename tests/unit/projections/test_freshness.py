@@ -10,7 +10,7 @@ import pytest
 from cdc.changes.change_records import commit_time
 from cdc.errors import UndecodableChange
 from projections.declaring.group import ERASURES
-from projections.lifecycle.lag import applied_commits
+from projections.lifecycle.metrics import applied_commits
 from projections.testing.memory_log import MemoryLog
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -10,8 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from eventstore.errors import FactfoldError
 from eventstore.metrics import serve_metrics
 from projections import BatchReport
-from projections.lifecycle.lag import RunLag
-from projections.lifecycle.metrics import RunMetrics
+from projections.lifecycle.metrics import RunLag, RunMetrics
 from tests.errors import raises
 
 REPORT = BatchReport(5, 4, 3, 2, 1, {"bad_json": 2}, {"read": 0.5, "commit": 1.0})

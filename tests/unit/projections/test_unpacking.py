@@ -11,11 +11,11 @@ import structlog.testing
 
 from projections import BatchReport
 from projections.errors import ProjectionError, RecordNotUnpacked, UndecodableRecord, not_unpacked
-from projections.logs import unpacking
+from projections.logs import ranges
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import arrow_record_schema
+from projections.logs.ranges import around, not_unpacked_in, still_not_unpacked
 from projections.logs.set_aside import SetAside
-from projections.logs.unpacking import around, not_unpacked_in, still_not_unpacked
 from projections.spark.live.applying import BatchApplier
 from projections.spark.reading.records import left_out, read_records
 from tests.errors import raises
@@ -94,7 +94,7 @@ def test_exactly_the_records_of_such_batches_are_found_and_all_others_are_read(b
 
 
 def test_a_log_is_looked_through_once_whatever_is_found(monkeypatch):
-    monkeypatch.setattr(unpacking, "_STEP", 4)
+    monkeypatch.setattr(ranges, "_STEP", 4)
     log = PackedLog(*BATCHES["many"])
     not_unpacked_in(log, WHOLE)
     assert log.fetched <= WHOLE.records

@@ -1,4 +1,9 @@
-"""Batches of records that cannot be unpacked: which offsets they have in a range, and the range around them.
+"""Which ranges of offsets can be read: where batches may end, what is missing in them, and what cannot be unpacked.
+
+A batch ends anywhere, or where transactions of a source do.
+
+A compacted tombstone leaves a gap like any other: a reader that had applied the older row still has it, and no offset
+shows that. Time decides, as the topic's own settings give it (KIP-534).
 
 A producer compresses records by the batch, and a client that cannot unpack one can read none of its records. So all of
 them are set aside, and the range is read in pieces that leave them out: no filter can leave out what a read fails at.
@@ -7,21 +12,82 @@ them are set aside, and the range is read in pieces that leave them out: no filt
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import structlog
 
-from projections.errors import RecordNotUnpacked
+from projections.errors import OffsetsLost, RecordNotUnpacked
 from projections.faults import NOT_UNPACKED
 from projections.logs.offsets import OffsetRange, Offsets
-from projections.logs.port import OpenLog
+from projections.logs.port import OpenLog, RecordLog, SourceBoundaries
 from projections.logs.set_aside import FAULTS, SetAside, require_bearable
+
+if TYPE_CHECKING:
+    from projections.declaring.group import ProjectionGroup
+
 
 # As many records as a small batch has, which this process holds anyway.
 _STEP: Final = 10_000
 
 _log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Boundaries:
+    """Those of every source whose transactions a group keeps whole."""
+
+    sources: Sequence[SourceBoundaries] = ()
+
+    def within(self, start: Offsets, ends: Offsets, *, most: int) -> tuple[Offsets, Offsets]:
+        """The ends of whole transactions, and those of the other topics, which may be cut anywhere."""
+        whole: dict[str, dict[int, int]] = {}
+        for source in self.sources:
+            begun, waiting = ({t: dict(side[t]) for t in source.topics} for side in (start, ends))
+            whole |= {t: dict(parts) for t, parts in source.whole(begun, waiting, most=most).items()}
+        return whole, {topic: parts for topic, parts in ends.items() if topic not in whole}
+
+    def latest(self, beginning: Offsets, ends: Offsets) -> Offsets:
+        """The ends as of now, those of the sources at the end of a transaction."""
+        result = {t: dict(parts) for t, parts in ends.items()}
+        for source in self.sources:
+            begun = {t: dict(beginning[t]) for t in source.topics}
+            result |= {t: dict(parts) for t, parts in source.latest(begun).items()}
+        return result
+
+
+@contextmanager
+def open_boundaries(log: RecordLog, group: ProjectionGroup) -> Iterator[Boundaries]:
+    """Connect to the transaction topics of a group, if it names any; InvalidDefinition for a log without."""
+    with ExitStack() as opened:
+        sources = [log.transactions(prefix, group.captured_by(prefix)) for prefix in group.transactions]
+        for source in sources:
+            opened.callback(source.close)
+        yield Boundaries(sources)
+
+
+def require_deletions(log: OpenLog, progress: Offsets, ends: Offsets, *, topics: Sequence[str]) -> None:
+    """Raise OffsetsLost if records wait that are older than the retention of deletions: some may be missing."""
+    for topic, parts in log.deletions_complete_from(topics).items():
+        for partition, complete in parts.items():
+            if 0 < progress.get(topic, {}).get(partition, 0) < min(complete, ends[topic][partition]):
+                raise deletions_lost(
+                    topic,
+                    partition,
+                    remedy="rebuild the projection. Let a run be offline for less than the topic's delete.retention.ms "
+                    "and min.compaction.lag.ms together",
+                )
+
+
+def deletions_lost(topic: str, partition: int, *, remedy: str) -> OffsetsLost:
+    """The error of a reader that stood still for longer than its topic keeps deletions."""
+    return OffsetsLost(
+        "the next records are older than the topic's deletions: compaction may have removed tombstones unread",
+        remedy=remedy,
+        place=f"topic {topic}, partition {partition}",
+    )
 
 
 def around(offsets: OffsetRange, aside: SetAside) -> list[OffsetRange]:

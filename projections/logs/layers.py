@@ -1,28 +1,150 @@
-"""Archives of topics: every committed record in columns, outside of Kafka, with the exact offsets they reach.
+"""Logs in front of another one: of a topic's records they say themselves what they can, all else the other says.
 
-What reads a log reads an archive in front of it through the same port: ``ArchivedLog`` gives the archived records from
-there, and the rest from the topic. So a topic may lose what is archived, and a rebuild still begins at offset 0. Delta
-Lake stands behind it (``projections.spark.archive``).
+`LogWithErasures` adds erasures as one more input: a topic of one partition whose records are the keys that were
+destroyed. A row with a value of a person refers to the key it is sealed under; a destroyed key is a change that reaches
+the row as any parent's does. Nothing but ids of keys travels this way.
+
+`ArchivedLog` reads archives of topics: every committed record in columns, outside of Kafka, with the exact offsets
+they reach. It gives the archived records from there, and the rest from the topic. So a topic may lose what is archived,
+and a rebuild still begins at offset 0. Delta Lake stands behind it (``projections.spark.archive``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
+from eventstore.erasure import FollowedKeys
+from eventstore.schema_registry import RegisteredSchema
+from projections.declaring.group import ERASURES
 from projections.errors import OffsetsLost
-from projections.logs.layered_log import LayeredLog
 from projections.logs.offsets import OffsetRange, Offsets
-from projections.logs.port import OpenLog, RecordLog
+from projections.logs.port import DeadLetters, OpenLog, RecordLog, SourceBoundaries, arrow_record_schema
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from pyspark.sql import DataFrame, SparkSession
+
+    from projections.declaring.view_topics import ViewTopics
+
+
+_PARTITION: Final = 0
+
+
+@dataclass(frozen=True)
+class LayeredLog:
+    """What of a `projections.logs.port.RecordLog` is the same behind every layer."""
+
+    log: RecordLog
+
+    def schemas(self, avro_changelogs: Collection[str] = ()) -> Mapping[int, RegisteredSchema]:
+        """The log's."""
+        return self.log.schemas(avro_changelogs)
+
+    def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The log's; TopicMissing."""
+        return self.log.cleanup_policies(topics)
+
+    def deletion_retention(self, topics: Collection[str]) -> Mapping[str, timedelta]:
+        """The log's; TopicMissing."""
+        return self.log.deletion_retention(topics)
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The log's; TopicMissing."""
+        return self.log.topic_ids(topics)
+
+    def transactions(self, prefix: str, topics: Sequence[str]) -> SourceBoundaries:
+        """The log's; InvalidDefinition."""
+        return self.log.transactions(prefix, topics)
+
+    def dead_letters(self, topics: Sequence[str], *, group: str) -> AbstractContextManager[DeadLetters]:
+        """The log's; InvalidDefinition."""
+        return self.log.dead_letters(topics, group=group)
+
+    def view_topics(self) -> ViewTopics:
+        """The log's; InvalidDefinition."""
+        return self.log.view_topics()
+
+
+@dataclass(frozen=True)
+class LogWithErasures(LayeredLog):
+    """A log with the erasures of a key store as one more topic."""
+
+    keys: FollowedKeys
+
+    @contextmanager
+    def open(self) -> Iterator[OpenLogWithErasures]:
+        """The log opened; the key store connects by itself."""
+        with self.log.open() as opened:
+            yield OpenLogWithErasures(opened, self.keys)
+
+    def dead_letters(self, topics: Sequence[str], *, group: str) -> AbstractContextManager[DeadLetters]:
+        """The log's; InvalidDefinition."""
+        return super().dead_letters(_without(topics), group=group)
+
+    def scan(self, spark: SparkSession, offsets: OffsetRange, *, headed: bool = False) -> DataFrame:
+        """The records of a range of one input."""
+        if ERASURES in offsets.end:
+            return spark.createDataFrame(_records(self.keys, offsets, headed=headed))
+        return self.log.scan(spark, offsets, headed=headed)
+
+
+@dataclass(frozen=True)
+class OpenLogWithErasures:
+    """A connection to the log, and the key store."""
+
+    log: OpenLog
+    keys: FollowedKeys
+
+    def beginning_offsets(self, topics: Sequence[str]) -> Offsets:
+        """As the log's; erasures begin at 0."""
+        return {**self.log.beginning_offsets(_without(topics)), **_at(topics, 0)}
+
+    def end_offsets(self, topics: Sequence[str]) -> Offsets:
+        """As the log's; erasures end at their number. StoreUnavailable."""
+        erased = _at(topics, self.keys.erasures() if ERASURES in topics else 0)
+        return {**self.log.end_offsets(_without(topics)), **erased}
+
+    def deletions_complete_from(self, topics: Sequence[str]) -> Offsets:
+        """As the log's; erasures are never deleted."""
+        return self.log.deletions_complete_from(_without(topics))
+
+    def fetch(self, offsets: OffsetRange, *, headed: bool = False) -> pa.Table:
+        """As the log's; an erasure has the key's id, 16 bytes, for its key, and no value."""
+        others = offsets.without(ERASURES)
+        tables = [self.log.fetch(others, headed=headed)] if others.changed_topics() else []
+        if ERASURES in offsets.end:
+            tables.append(_records(self.keys, offsets, headed=headed))
+        return pa.concat_tables(tables) if tables else arrow_record_schema(headed=headed).empty_table()
+
+    def oldest(self, offsets: OffsetRange) -> datetime | None:
+        """As the log's; an erasure does not say when it was."""
+        return self.log.oldest(offsets.without(ERASURES))
+
+
+def _without(topics: Sequence[str]) -> list[str]:
+    return [topic for topic in topics if topic != ERASURES]
+
+
+def _at(topics: Sequence[str], offset: int) -> dict[str, dict[int, int]]:
+    return {ERASURES: {_PARTITION: offset}} if ERASURES in topics else {}
+
+
+def _records(keys: FollowedKeys, offsets: OffsetRange, *, headed: bool) -> pa.Table:
+    first, last = offsets.start[ERASURES][_PARTITION], offsets.end[ERASURES][_PARTITION]
+    destroyed = [key.bytes for key in keys.destroyed(first, last)]
+    schema = arrow_record_schema(headed=headed)
+    columns = {
+        "topic": [ERASURES] * len(destroyed),
+        "partition": [_PARTITION] * len(destroyed),
+        "offset": list(range(first, first + len(destroyed))),
+        "key": destroyed,
+    }
+    return pa.table({f.name: pa.array(columns.get(f.name, [None] * len(destroyed)), f.type) for f in schema})
 
 
 @dataclass(frozen=True)
