@@ -7,14 +7,14 @@ from cdc.changes.change_event import (
 from cdc.comparing.comparison import compare_tables as compare_tables
 from cdc.comparing.embedded import compare_embedded as compare_embedded
 from cdc.connect.client import ConnectClient as ConnectClient
-from cdc.operating.connector_health import connector_health as connector_health
-from cdc.operating.connector_health import ConnectorMetrics as ConnectorMetrics
+from cdc.operating.supervisor import connector_health as connector_health
+from cdc.operating.supervisor import ConnectorMetrics as ConnectorMetrics
 from cdc.connectors.base import Connector as Connector
 from cdc.connectors.binlog import (
     MariaDbSource as MariaDbSource,
     MySqlSource as MySqlSource,
 )
-from cdc.connectors.changelog import CustomSource as CustomSource
+from cdc.connectors.debezium import CustomSource as CustomSource
 from cdc.connectors.encodings import (
     ApicurioAvro as ApicurioAvro,
     JsonWithSchemas as JsonWithSchemas,
@@ -25,7 +25,7 @@ from cdc.connectors.mirror import (
     MirrorHeartbeat as MirrorHeartbeat,
     MirrorSource as MirrorSource,
 )
-from cdc.connectors.outbox import OutboxSource as OutboxSource
+from cdc.connectors.postgres import OutboxSource as OutboxSource
 from cdc.connectors.postgres import PostgresSource as PostgresSource
 from cdc.operating.control import (
     apply_connector as apply_connector,
@@ -53,5 +53,5 @@ from cdc.source.signal_table import (
 from cdc.source.signals import Signals as Signals
 from cdc.operating.supervisor import Supervisor as Supervisor
 from cdc.operating.planning import prepare_topics as prepare_topics
-from cdc.embedded.triggers import capture_table as capture_table
+from cdc.embedded import capture_table as capture_table
 from eventstore.backends.sql.utc_times import UtcDateTime as UtcDateTime

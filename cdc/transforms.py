@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal
 
-from cdc.connectors.base import check_sequences, masked_repr, setting
-from cdc.connectors.catalogue import holds_secret
+from cdc.connectors.base import check_sequences, holds_secret, masked_repr, setting
 from cdc.connectors.secrets import refuse_literal
 from cdc.errors import InvalidConnector
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
-from cdc.changes.record_columns import CAUSE, remedy_of, remedy_of_history
+from cdc.changes.change_records import CAUSE, remedy_of, remedy_of_history
 from projections.errors import UNPACK, RecordNotUnpacked, UndecodableRecord, UnknownSchemaId
 
 BadRecords = Literal["fail", "dead-letter", "skip"]

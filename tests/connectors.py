@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cdc.connectors.catalogue import OF_CONNECT, keys_of, kind_of, text_of
+from cdc.connectors.base import OF_CONNECT, keys_of, kind_of, text_of
 
 if TYPE_CHECKING:
     from cdc import ConnectClient

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from cdc.changes.record_columns import placeholder_of
+from cdc.changes.change_records import placeholder_of
 from eventstore.erasure import KeyStore, Origin, PersonalData
 from eventstore.errors import ForeignRecord, InvalidEventData, NotFramedAvro, UnknownEventType, UnknownSchema
 from eventstore.fields.serialization import AvroDecoder

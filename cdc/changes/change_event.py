@@ -10,10 +10,22 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from cdc.changes import rules
-from cdc.changes.change_records import AVRO_MAGIC, Lookup, RecordReader, fields_of
+from cdc.changes.change_records import (
+    AVRO_MAGIC,
+    CAUSE,
+    Lookup,
+    RecordReader,
+    SourcePosition,
+    avro_names,
+    fields_of,
+    is_number,
+    is_unavailable,
+    nullable_columns,
+    placeholder_of,
+    position_of,
+    remedy_of,
+)
 from cdc.changes.column_types import Reader, leaves_nulls, reader_for
-from cdc.changes.positions import SourcePosition, is_number, position_of
-from cdc.changes.record_columns import CAUSE, avro_names, is_unavailable, nullable_columns, placeholder_of, remedy_of
 from cdc.changes.semantic_types import Form
 from cdc.errors import UndecodableChange, UnsupportedEncoding
 

@@ -6,20 +6,36 @@ it. An END carries the LSN of its own commit. So a change belongs to a transacti
 its first LSN is below the END's; and since a connector is one thread that sends in the order of the commits, that
 splits each partition in two. LSNs count within one life of the source: its epoch stands before them
 (docs/decisions/0034).
+
+The changelog topics of one connector, read up to the end of a transaction of its source.
+
+It needs exactly-once delivery: with it an END and the changes before it are committed in Kafka together or in that
+order, on every partition. A reader may yet see the END first, because each partition learns of a commit by itself: so
+an END counts once all that had been written to the changelogs when it was seen is committed (docs/decisions/0034).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import structlog
 
 from cdc.changes import rules
-from cdc.changes.change_records import Lookup, RecordReader
-from cdc.changes.positions import is_streamed
+from cdc.changes.change_records import Lookup, RecordReader, is_streamed
 from cdc.errors import UndecodableChange
+from eventstore.closing import Closing
+from eventstore.errors import TopicMismatch
+
+if TYPE_CHECKING:
+    from eventstore.kafka.consumer import RangeReader
+    from eventstore.settings import Settings
+    from eventstore.topics import TopicRecord
 
 Partition = tuple[str, int]
 # How many offsets a look into a partition spans: what one fetch brings in any case.
@@ -198,3 +214,308 @@ def _undecodable(what: str, place: str) -> UndecodableChange:
         remedy="let a PostgresSource(transactions=True) write the topics",
         place=place,
     )
+
+
+Offsets = Mapping[str, Mapping[int, int]]
+# Between two looks for a commit that is on its way to all partitions.
+_LOOK_SECONDS: Final = 0.01
+_COMMIT_SECONDS: Final = 30.0
+_COMPLAIN_SECONDS: Final = 30.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    commit: Commit
+    events: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """ENDs read together, and how much had been written to the changelogs by then."""
+
+    ends: Sequence[_End]
+    written: Offsets
+
+
+class SourceTransactions(Closing):
+    """Ends batches over changelog topics of one connector at transactions of its source. Close it after use.
+
+    Args:
+        settings: The settings of Kafka.
+        prefix: The connector's topic prefix.
+        topics: The changelogs that are read. Changes of other tables in a transaction do not count.
+        schemas: Finds the schemas of Avro records, such as `ConfluentRegistry.schema`.
+
+    Examples:
+        >>> start = {topic: dict.fromkeys(range(rows.partitions), 0) for topic in rows.topics}
+        >>> with SourceTransactions(settings, rows.topic_prefix, rows.topics) as transactions:
+        ...     ends = transactions.latest(start)
+    """
+
+    def __init__(
+        self, settings: Settings, prefix: str, topics: Sequence[str], *, schemas: Lookup | None = None
+    ) -> None:
+        from eventstore.kafka.admin import OffsetReader  # needs the extra kafka
+        from eventstore.kafka.consumer import RangeReader  # needs the extra kafka
+
+        self.topics = tuple(topics)
+        self.topic = f"{prefix}.transaction"
+        self._tables = {topic.removeprefix(f"{prefix}.") for topic in topics}
+        self._offsets, self._reader = OffsetReader(settings), RangeReader(settings)
+        self._marks, self._changes = RecordReader("value", schemas), RecordReader("value", schemas)
+        self._made = False
+        self._moved_at: float | None = None
+        self._next: int | None = None  # where the transaction topic is read on
+        self._last = Commit()  # up to which batches have been given out
+        self._seen: deque[_Seen] = deque()
+        self._ripe: deque[_End] = deque()
+
+    def whole(self, start: Offsets, ends: Offsets, *, most: int) -> Offsets:
+        """Return the greatest ends, up to those given, that split no transaction: about `most` changes after `start`.
+
+        `start` must not split a transaction. A larger transaction is not split. Changes whose marks were removed come
+        in one range. An incomplete last transaction is left for the next call. Raises BrokerUnreachable,
+        UndecodableChange or TopicMismatch.
+        """
+        if _flat(start) == _flat(ends):
+            return ends
+        if self._next is None:
+            self._next = self._begin(start, ends)
+        self._read_ends(most)
+        self._ripen(ends)
+        self._last = self._take(most)
+        cut = self._cut(start, ends)
+        if _flat(cut) == _flat(start) and self._forgotten():
+            cut = ends
+        self._complain(stands_still=_flat(cut) == _flat(start))
+        return cut
+
+    def latest(self, start: Offsets) -> Offsets:
+        """Return the greatest current ends after `start` that split no transaction. Waits for a commit on its way.
+
+        Raises BrokerUnreachable, UndecodableChange or TopicMismatch.
+        """
+        committed = self._offsets.end_offsets(self.topics)
+        if self._forgotten():
+            return committed
+        last = self._last_end()
+        written, until = self._written(), time.monotonic() + _COMMIT_SECONDS
+        while not _reached(ends := self._offsets.end_offsets(self.topics), written) and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)
+        self._last = last.commit if last is not None and _reached(ends, written) else Commit()
+        return self._cut(start, ends)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._reader.close()
+        self._offsets.close()
+
+    def _complain(self, *, stands_still: bool) -> None:
+        """Say now and then that changes wait for the end of their transaction: a long one, or marks that never come."""
+        now = time.monotonic()
+        if not stands_still or self._moved_at is None:
+            self._moved_at = now
+        elif now - self._moved_at > _COMPLAIN_SECONDS:
+            self._moved_at = now
+            log.warning(
+                "changes wait for the end of their transaction",
+                topics=list(self.topics),
+                remedy=f"see whether {self.topic} gets marks: PostgresSource(transactions=True), exactly-once delivery",
+            )
+
+    def _cut(self, start: Offsets, ends: Offsets) -> Offsets:
+        whole = whole_ends(self._probe(), _flat(start), _flat(ends), last=self._last)
+        return {topic: {p: whole[topic, p] for p in parts} for topic, parts in ends.items()}
+
+    def _probe(self) -> _KafkaProbe:
+        return _KafkaProbe(self._reader, self._changes)
+
+    def _forgotten(self) -> bool:
+        """Whether there were marks and none is left; then all changes that were committed before this look have ended.
+
+        Retention removes marks of a source that is quiet. A transaction's BEGIN is written before its changes are
+        committed, and is looked for though it be not committed itself.
+        """
+        if not self._exists():
+            return False
+        end = self._offsets.end_offsets([self.topic], committed=False)[self.topic][0]
+        return 0 < end == self._topic_beginning()
+
+    def _written(self) -> Offsets:
+        return self._offsets.end_offsets(self.topics, committed=False)
+
+    def _read_ends(self, most: int) -> None:
+        """Read on in the transaction topic, as far as `most` changes need."""
+        waiting = sum(end.events for end in self._ripe) + sum(e.events for seen in self._seen for e in seen.ends)
+        if waiting >= most or not self._exists():
+            return
+        ends: list[_End] = []
+        # What has been removed meanwhile is covered by the next END.
+        for offset, marker in self._markers(max(self._next or 0, self._topic_beginning()), self._topic_end()):
+            self._next = offset + 1
+            if marker.ends:
+                end = self._end(marker)
+                # Transactions of other tables do not pile up: the next END stands for them too.
+                if ends and not ends[-1].events:
+                    ends.pop()
+                ends.append(end)
+                waiting += end.events
+            if waiting >= most:
+                break
+        if ends:
+            # In this order: what was written before an END was seen is written now.
+            self._seen.append(_Seen(ends, self._written()))
+
+    def _ripen(self, ends: Offsets) -> None:
+        while self._seen and _reached(ends, self._seen[0].written):
+            self._ripe.extend(self._seen.popleft().ends)
+
+    def _take(self, most: int) -> Commit:
+        """Take ENDs off for at most so many changes, at least one; the last commit."""
+        last, taken = self._last, 0
+        while self._ripe and (taken == 0 or taken + self._ripe[0].events <= most):
+            end = self._ripe.popleft()
+            # A connector that reads its slot again tells of transactions again.
+            last, taken = max(last, end.commit), taken + end.events
+        return last
+
+    def _end(self, marker: TransactionMarker) -> _End:
+        return _End(marker.commit, sum(count for table, count in marker.events.items() if table in self._tables))
+
+    def _begin(self, start: Offsets, ends: Offsets) -> int:
+        """Where the ENDs begin of which changes lie behind `start`."""
+        if not self._exists():
+            return 0
+        stop = _flat(ends)
+        waiting = {p: (offset, stop[p]) for p, offset in _flat(start).items() if offset < stop[p]}
+        places = [change[1] for change in self._probe().first(waiting, lambda _: True).values() if change is not None]
+        least = min((Commit(place.epoch, place.after) for place in places), default=None)
+        begun = self._topic_end() if least is None else self._first_end_beyond(least)
+        before = self._last_end(before=begun)
+        if before is not None:
+            # As if it were read now: some of its changes may not be visible yet.
+            self._seen.append(_Seen([_End(before.commit, 0)], self._written()))
+        return begun
+
+    def _first_end_beyond(self, commit: Commit) -> int:
+        """The offset of the first END of a later commit, or of a BEGIN before it: of what followed that commit."""
+        low, high = self._topic_beginning(), self._topic_end()
+        while low < high:
+            middle = (low + high) // 2
+            first_end = next(((o, mark) for o, mark in self._markers(middle, high) if mark.ends), None)
+            if first_end is None or first_end[1].commit > commit:
+                high = middle
+            else:
+                low = first_end[0] + 1
+        return low
+
+    def _last_end(self, *, before: int | None = None) -> _End | None:
+        """The last END in the topic, or before an offset."""
+        if not self._exists():
+            return None
+        first, high, span = self._topic_beginning(), self._topic_end() if before is None else before, WINDOW
+        while high > first:
+            low = max(first, high - span)
+            markers = [marker for _, marker in self._markers(low, high) if marker.ends]
+            if markers:
+                return self._end(markers[-1])
+            high, span = low, span * 8
+        return None
+
+    def _markers(self, start: int, end: int) -> Iterator[tuple[int, TransactionMarker]]:
+        if start < end:
+            self._reader.seek({self.topic: {0: start}})
+            for record in self._reader.read_up_to({self.topic: {0: end}}):
+                yield record.offset, read_marker(self._marks, record.value, record.place)
+
+    def _exists(self) -> bool:
+        """The connector makes the topic with the first transaction; TopicMismatch where marks have no one order."""
+        if not self._made and self._offsets.existing([self.topic]):
+            count = self._offsets.partitions([self.topic])[self.topic]
+            if count != 1:
+                raise _several_partitions(self.topic, count)
+            self._made = True
+        return self._made
+
+    def _topic_beginning(self) -> int:
+        return self._offsets.beginning_offsets([self.topic])[self.topic][0]
+
+    def _topic_end(self) -> int:
+        return self._offsets.end_offsets([self.topic])[self.topic][0]
+
+
+class _KafkaProbe:
+    """Reads windows of the partitions and remembers them; decodes what it is asked about, and no more."""
+
+    def __init__(self, reader: RangeReader, changes: RecordReader) -> None:
+        self._reader, self._changes = reader, changes
+        self._known: dict[Partition, _Window] = {}
+
+    def first(
+        self, ranges: Mapping[Partition, tuple[int, int]], tells: Tells
+    ) -> dict[Partition, tuple[int, LogPlace] | None]:
+        """The offset and place of the first change event in each range that tells something; None without one."""
+        self._read({p: span for p, span in ranges.items() if not self._knows(p, span[0])})
+        changes: dict[Partition, tuple[int, LogPlace] | None] = {}
+        for partition, (low, high) in ranges.items():
+            window = self._known[partition]
+            changes[partition] = self._telling((r for r in window.changes if low <= r.offset < high), tells)
+            if changes[partition] is None and window.high < high:
+                changes[partition] = self._beyond(partition, (window.high, high), tells)
+        return changes
+
+    def _beyond(self, partition: Partition, span: tuple[int, int], tells: Tells) -> tuple[int, LogPlace] | None:
+        """Read on in one partition, however far: compaction leaves gaps of any length, and a snapshot rows."""
+        self._reader.seek(_nested({partition: span[0]}))
+        read = self._reader.read_up_to(_nested({partition: span[1]}))
+        return self._telling((record for record in read if record.value is not None), tells)
+
+    def _telling(self, records: Iterable[TopicRecord], tells: Tells) -> tuple[int, LogPlace] | None:
+        places = ((record.offset, read_place(self._changes, record.value, record.place)) for record in records)
+        return next((change for change in places if tells(change[1])), None)
+
+    def _knows(self, partition: Partition, offset: int) -> bool:
+        window = self._known.get(partition)
+        return window is not None and window.low <= offset < window.high
+
+    def _read(self, ranges: Mapping[Partition, tuple[int, int]]) -> None:
+        if not ranges:
+            return
+        for partition, (low, high) in ranges.items():
+            self._known[partition] = _Window(low, min(high, low + WINDOW), [])
+        self._reader.seek(_nested({p: self._known[p].low for p in ranges}))
+        for record in self._reader.read_up_to(_nested({p: self._known[p].high for p in ranges})):
+            if record.value is not None:
+                self._known[record.topic, record.partition].changes.append(record)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    low: int
+    high: int
+    changes: list[TopicRecord]
+
+
+def _several_partitions(topic: str, count: int) -> TopicMismatch:
+    return TopicMismatch(
+        f"topic {topic!r} has {count} partitions, and the marks of transactions stand in their order in one only",
+        remedy="delete the topic while the connector is stopped. The connector creates it again, with one",
+        place=topic,
+    )
+
+
+def _flat(offsets: Offsets) -> dict[Partition, int]:
+    return {(topic, partition): offset for topic, parts in offsets.items() for partition, offset in parts.items()}
+
+
+def _nested(offsets: Mapping[Partition, int]) -> dict[str, dict[int, int]]:
+    nested: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        nested.setdefault(topic, {})[partition] = offset
+    return nested
+
+
+def _reached(ends: Offsets, goal: Offsets) -> bool:
+    return all(ends[topic][partition] >= offset for topic, parts in goal.items() for partition, offset in parts.items())

@@ -5,19 +5,25 @@
             print(table.table, table.equal, table.missing, table.extra, table.differing)
 
 No transaction of the source is longer than one chunk, and nothing is written there but marks in its log.
+
+Waiting until a place of a source's log has come through the connector and into a state.
+
+The first look at a table: chunk by chunk of its keys, digests first, rows where digests differ.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Final
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, Final
 
-from cdc.comparing.chunks import CHUNK_ROWS, FirstLook, look
-from cdc.comparing.passage import Passage
 from cdc.comparing.repairing import Repair
-from cdc.comparing.report import OnProgress, StateTable, TableComparison
-from cdc.comparing.rows import Key, Rows
+from cdc.comparing.report import Key, KeyRange, OnProgress, Rows, StateTable, TableComparison, ordered
 from cdc.comparing.source_table import (
     ORDERS_BY_BYTES,
     SourceTable,
@@ -28,8 +34,11 @@ from cdc.comparing.source_table import (
     source_table,
 )
 from cdc.comparing.walk import PATIENCE, Settled, Walk, settle
-from cdc.errors import InvalidConnector
+from cdc.errors import ConnectorTimeout, InvalidConnector
 from cdc.identifiers import TableName
+from cdc.source.catalogue import typed_errors
+from cdc.source.grants import mark_source
+from eventstore.kafka.admin import OffsetReader
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -37,6 +46,141 @@ if TYPE_CHECKING:
     from cdc.connectors.postgres import PostgresSource
     from cdc.source.signals import Signals
     from eventstore.settings import Settings
+
+_LOOK_SECONDS: Final = 0.1
+_MARK_SECONDS: Final = 0.5
+_HERE: Final = "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint"
+_CONFIRMED: Final = (
+    "SELECT (confirmed_flush_lsn - '0/0'::pg_lsn)::bigint FROM pg_replication_slots WHERE slot_name = %s"
+)
+
+
+class Passage(AbstractContextManager["Passage"]):
+    """The way from the source's log to the states; ``patience`` bounds each wait, in seconds."""
+
+    def __init__(self, engine: Engine, source: PostgresSource, settings: Settings, *, patience: float) -> None:
+        self._engine = engine
+        self._source = source
+        self._patience = patience
+        self._offsets = OffsetReader(settings)
+
+    def here(self) -> int:
+        """Return a place in the source's log behind every commit that a query has seen by now."""
+        with typed_errors(self._engine), self._engine.connect() as connection:
+            return int(connection.exec_driver_sql(_HERE).scalar_one())
+
+    def wait(self, state: StateTable, place: int) -> None:
+        """Wait until a state has everything that was committed before a place; ConnectorTimeout."""
+        deadline = time.monotonic() + self._patience
+        self._until(lambda: self._confirmed() >= place, deadline, self._not_captured)
+        # Not the last committed offset: each partition learns of a commit by itself.
+        ends = self._offsets.end_offsets([state.topic], committed=False)[state.topic]
+        self._until(lambda: state.reached(ends), deadline, lambda: self._not_applied(state))
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """Return the offset behind the last record of each partition."""
+        return dict(self._offsets.end_offsets([topic])[topic])
+
+    def __exit__(self, *_: object) -> None:
+        self._offsets.close()
+
+    def _until(self, there: Callable[[], bool], deadline: float, late: Callable[[], ConnectorTimeout]) -> None:
+        marked = 0.0
+        while not there():
+            if time.monotonic() >= deadline:
+                raise late()
+            if time.monotonic() - marked > _MARK_SECONDS:
+                mark_source(self._engine)
+                marked = time.monotonic()
+            time.sleep(_LOOK_SECONDS)
+
+    def _confirmed(self) -> int:
+        with typed_errors(self._engine), self._engine.connect() as connection:
+            lsn = connection.exec_driver_sql(_CONFIRMED, (self._source.slot,)).scalar()
+        return 0 if lsn is None else int(lsn)
+
+    def _not_captured(self) -> ConnectorTimeout:
+        return ConnectorTimeout(
+            f"connector {self._source.name!r} did not come to the source's present in {self._patience:g} s",
+            remedy=f"see whether it runs (factfold cdc status {self._source.name}), or wait longer: --timeout",
+            place=f"slot {self._source.slot}",
+            code="state-behind",
+        )
+
+    def _not_applied(self, state: StateTable) -> ConnectorTimeout:
+        return ConnectorTimeout(
+            f"the state of {state.topic} did not come to the end of its topic in {self._patience:g} s",
+            remedy="let the group's runner run (factfold projections run), or wait longer: --timeout",
+            place=state.place,
+            code="state-behind",
+        )
+
+
+# A chunk is read in a tenth of a second on either side, and its rows' digests are a megabyte where they differ.
+CHUNK_ROWS: Final = 10_000
+# Without an index each chunk reads the whole table: then there are few of them.
+_CHUNKS_WITHOUT_INDEX: Final = 20
+
+
+@dataclass
+class FirstLook:
+    """What the chunks had, and the keys that have to be looked at again; rows change while they are compared."""
+
+    source_rows: int = 0
+    state_rows: int = 0
+    chunks: int = 0
+    suspects: list[Key] = field(default_factory=list)
+
+
+def look(
+    source: Rows, state: Rows, *, orders: tuple[str, ...], chunk: int, on_compared: Callable[[int], None]
+) -> FirstLook:
+    """Compare all chunks once, both sides at the same time; ``on_compared`` gets the number of rows compared so far."""
+    result = FirstLook()
+    with ThreadPoolExecutor(2) as both:
+
+        def ask(question: Callable[[Rows], Any]) -> tuple[Any, Any]:
+            one, other = both.map(question, (source, state))
+            return one, other
+
+        for keys in _ranges(ask, orders, _chunk_rows(source, state, chunk)):
+            ours, theirs = ask(methodcaller("digest", keys))
+            result.chunks += 1
+            result.source_rows += ours.rows
+            result.state_rows += theirs.rows
+            if ours != theirs:
+                result.suspects += _suspects(*ask(methodcaller("rows", keys)))
+            on_compared(max(result.source_rows, result.state_rows))
+    return result
+
+
+def _suspects(source: Any, state: Any) -> Iterator[Key]:
+    for key in source.keys() | state.keys():
+        ours, theirs = source.get(key), state.get(key)
+        if ours is None or theirs is None or ours.digest != theirs.digest:
+            yield key
+
+
+def _chunk_rows(source: Rows, state: Rows, chunk: int) -> int:
+    if source.is_indexed and state.is_indexed:
+        return chunk
+    return max(chunk, source.estimate // _CHUNKS_WITHOUT_INDEX)
+
+
+def _ranges(ask: Callable[..., tuple[Any, Any]], orders: tuple[str, ...], rows: int) -> Iterator[KeyRange]:
+    """Ranges that hold all keys; none has more than so many rows on either side."""
+    lower: Key | None = None
+    while True:
+        ends = [key for key in ask(methodcaller("last_of", lower, rows)) if key is not None]
+        upper = min(ends, key=lambda key: ordered(key, orders), default=None)
+        # An order of a database that is not ours must not keep us here: one range has all the rest then.
+        if upper is not None and lower is not None and ordered(upper, orders) <= ordered(lower, orders):
+            upper = None
+        yield KeyRange(lower, upper)
+        if upper is None:
+            return
+        lower = upper
+
 
 _STILL: Final = (
     "the rows were read again, and still differ: look for transforms of the connector that change or drop rows, and "

@@ -17,12 +17,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc.comparing.canonical import ColumnForm, Kind
-from cdc.comparing.report import ComparisonProgress, OnProgress, StateTable, TableComparison
-from cdc.comparing.rows import Key
+from cdc.comparing.report import ComparisonProgress, Key, OnProgress, StateTable, TableComparison
 from cdc.comparing.source_table import unmatched
 from cdc.comparing.walk import PATIENCE, Settled, Walk
-from cdc.embedded.sqlite_values import dashed
-from cdc.embedded.triggers import delete_again, read_again
+from cdc.embedded import dashed, delete_again, read_again
 from cdc.errors import ConnectorTimeout, InvalidConnector, SourceNotReady
 from cdc.identifiers import quoted
 

@@ -3,28 +3,97 @@
 The connector reads the rows by an incremental snapshot, in its own encoding. Where the state has a streamed row, the
 row that was read comes once more, behind that row; a row that the source does not have is deleted behind it
 (`corrections`). Nothing is written into the user's tables.
+
+Change events that put a row right at the place where the state went wrong.
+
+A row that a snapshot reads again loses to every streamed change (docs/decisions/0008), and no snapshot deletes a row.
+So a correction stands one byte behind the row that it corrects: it wins over that row, and loses to every change that
+the source has made since, none of which is in the same 24 bytes. The row itself is the connector's: its record, with
+another position.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from cdc.comparing.corrections import content, deletion_at, epoch_of, is_reread, needs_place, row_at
-from cdc.comparing.report import StateTable
-from cdc.comparing.rows import Key, SeenRow, ordered
+from cdc.changes import rules
+from cdc.changes.change_records import is_streamed
+from cdc.comparing.report import Key, SeenRow, StateTable, ordered
 from cdc.comparing.walk import Settled
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
+from eventstore.topics import TopicRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cdc.source.signals import Signals
-    from eventstore.topics import TopicRecord
+
+# Which process wrote the record; no reader asks.
+HEADER: Final = ("factfold_correction", b"cdc compare")
+# How far a reader moves the position of a snapshot's row down: half of what 64 bits hold.
+_BELOW_STREAMED: Final = 1 << 62
+_SNAPSHOT: Final = "true"
+_TIMES: Final = {"ts_ms": 1_000_000, "ts_us": 1_000, "ts_ns": 1}
+
+
+def is_reread(body: Mapping[str, Any]) -> bool:
+    """Whether a change event is a row that a snapshot read."""
+    return body.get(rules.FIELD_OP) == rules.OP_SNAPSHOT and not is_streamed(body["source"])
+
+
+def content(value: bytes) -> tuple[Any, dict[str, Any]]:
+    """The whole JSON of a record and the change event in it, with its schema around it or without."""
+    whole = json.loads(value)
+    return whole, whole["payload"] if whole.keys() == {"schema", "payload"} else whole
+
+
+def row_at(record: TopicRecord, stored: SeenRow, *, now: int) -> OutgoingRecord:
+    """A row that was read again, behind the stored one; ``now`` is in nanoseconds since 1970."""
+    return _placed(record, stored, {}, now)
+
+
+def deletion_at(record: TopicRecord, stored: SeenRow, *, now: int) -> OutgoingRecord:
+    """The deletion of a stored row; ``record`` is any change event of its key, ``now`` in nanoseconds since 1970.
+
+    No tombstone follows: it would have no position of its own, and could delete a row that came back meanwhile.
+    """
+    return _placed(record, stored, {rules.FIELD_OP: rules.OP_DELETE, rules.FIELD_AFTER: None}, now)
+
+
+def needs_place(stored: SeenRow | None) -> bool:
+    """Whether a stored row is a streamed change's, which a snapshot's row does not replace."""
+    return stored is not None and stored.position is not None and stored.position[1] >= 0
+
+
+def epoch_of(body: Mapping[str, Any]) -> int:
+    """The life of the source that a change event is of."""
+    return int(body.get(rules.FIELD_EPOCH) or 0)
+
+
+def _placed(record: TopicRecord, stored: SeenRow, changed: Mapping[str, Any], now: int) -> OutgoingRecord:
+    whole, body = content(record.value or b"")
+    epoch, place, _ = stored.position or (0, 0, 0)
+    streamed = place >= 0
+    lsn = 1 + (place if streamed else place + _BELOW_STREAMED)
+    times = {name: now // per for name, per in _TIMES.items() if name in body["source"]}
+    body |= {rules.FIELD_BEFORE: None, **changed}
+    body["source"] |= {"lsn": lsn, "snapshot": rules.STREAMED if streamed else _SNAPSHOT, **times}
+    if epoch or rules.FIELD_EPOCH in body:
+        body[rules.FIELD_EPOCH] = str(epoch)
+    return OutgoingRecord(
+        topic=record.topic,
+        key=record.key,
+        value=json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode(),
+        headers=(HEADER,),
+        partition=record.partition,
+    )
+
 
 # What a signal carries as keys; beyond that it names ranges of keys, which are read whole.
 _MOST_KEYS: Final = 500

@@ -1,21 +1,26 @@
-"""A captured table in its source: its columns, which of them can be compared, and how its rows are read."""
+"""A captured table in its source: its columns, which of them can be compared, and how its rows are read.
+
+Models of captured tables held against the source's columns, without a state: what a comparison would say of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cdc.comparing.canonical import SESSION, ColumnForm, SourceType, source_text
-from cdc.comparing.report import RANGED, StateTable, key_column
-from cdc.comparing.rows import Key, KeyColumn, Rows
+from cdc.comparing.report import RANGED, Key, KeyColumn, Rows, StateTable, key_column
 from cdc.errors import SourceNotReady
+from cdc.findings import Finding
 from cdc.identifiers import TableName, quoted
 from cdc.source.catalogue import typed_errors
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
+
+    from cdc.connectors.postgres import PostgresSource
 
 _BY_BYTES: Final = "upper(replace({0}, '-', '')) IN ('C', 'POSIX', 'C.UTF8')"
 # Servers before 15 know libc's and ICU's collations by a column that they lack for the database.
@@ -151,9 +156,9 @@ def _why_not(table: SourceTable, state: Declared, columns: Mapping[str, str]) ->
     if table.key != frozenset(key):
         ours, theirs = ", ".join(key), ", ".join(sorted(table.key)) or "nothing"
         return f"the model's key is {ours}, and the source's primary key is {theirs}"
-    for name, field in zip(state.key, key, strict=True):
+    for name, column in zip(state.key, key, strict=True):
         if name not in columns or state.forms[name].kind not in RANGED:
-            return f"key column {field} is {table.columns[field].declared}, which has no one order in both databases"
+            return f"key column {column} is {table.columns[column].declared}, which has no one order in both databases"
     return None
 
 
@@ -191,3 +196,50 @@ def condition(connection: Connection, table: SourceTable, state: StateTable, ran
         low, high = place(), place()
         parts.append(f"({orders}) = ({low})" if first == last else f"({orders}) >= ({low}) AND ({orders}) <= ({high})")
     return " OR ".join(f"({part})" for part in parts)
+
+
+@dataclass(frozen=True)
+class CapturedModel:
+    """A table as a projection group declares it over a changelog topic; ``name`` is that of group and table.
+
+    ``fields`` are the source's names of columns that the model names otherwise.
+    """
+
+    name: str
+    topic: str
+    key: tuple[str, ...]
+    forms: Mapping[str, ColumnForm]
+    encoding: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+def model_findings(
+    connection: Connection, source: PostgresSource, models: Sequence[CapturedModel]
+) -> Iterator[Finding]:
+    """Look whether each captured table has the columns and the key of the models that are made from its topic."""
+    for table in source.tables:
+        for model in models:
+            if model.topic == source.topic(table):
+                yield from _of_model(connection, f"model {model.name} of {table}", table, model)
+
+
+def _of_model(connection: Connection, check: str, table: str, model: CapturedModel) -> Iterator[Finding]:
+    try:
+        compared = comparable(source_table(connection, TableName.parse(table, place="tables")), model)
+    except SourceNotReady as missing:
+        yield Finding.error(check, missing.message, missing.remedy)
+    else:
+        yield from _of_columns(check, compared)
+
+
+def _of_columns(check: str, compared: Comparable) -> Iterator[Finding]:
+    for fault in compared.faults:
+        what, _, remedy = fault.partition("; ")
+        yield Finding.error(check, what, remedy)
+    if compared.why_not is not None:
+        yield Finding.error(check, compared.why_not, "give the model the source's key and types, and rebuild the group")
+    for column, types in compared.not_compared.items():
+        remedy = "if the column's type has changed, change the model's and rebuild the group; comparisons leave it out"
+        yield Finding.warning(check, f"column {column} is {types}", remedy)
+    if not (compared.faults or compared.why_not or compared.not_compared):
+        yield Finding.ok(check, "; ".join(compared.notes) or "it has the source's columns")

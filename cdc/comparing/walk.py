@@ -9,8 +9,16 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
 
-from cdc.comparing.report import ComparisonProgress, OnProgress, StateTable, TableComparison
-from cdc.comparing.rows import Key, Rows, SeenRow, ordered
+from cdc.comparing.report import (
+    ComparisonProgress,
+    Key,
+    OnProgress,
+    Rows,
+    SeenRow,
+    StateTable,
+    TableComparison,
+    ordered,
+)
 
 PATIENCE: Final = 120.0
 _SHOWN: Final = 20  # differing keys whose columns are named

@@ -9,8 +9,7 @@ import zlib
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from cdc.connectors.changelog import ChangelogConnector
-from cdc.connectors.debezium import LoginConnector, exactly
+from cdc.connectors.debezium import ChangelogConnector, LoginConnector, exactly
 from cdc.connectors.encodings import BYTES, PRESERVED_TIMES, TEXT_OR_BYTES, Modes
 from cdc.identifiers import TableName, check_connector_name, check_topic
 

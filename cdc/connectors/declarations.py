@@ -29,13 +29,13 @@ from eventstore.errors import FactfoldError
 from eventstore.given_values import require_type
 
 _CONNECTORS: Final = {
-    "custom": "cdc.connectors.changelog:CustomSource",
+    "custom": "cdc.connectors.debezium:CustomSource",
     "mariadb": "cdc.connectors.binlog:MariaDbSource",
     "mirror-checkpoint": "cdc.connectors.mirror:MirrorCheckpoint",
     "mirror-heartbeat": "cdc.connectors.mirror:MirrorHeartbeat",
     "mirror-source": "cdc.connectors.mirror:MirrorSource",
     "mysql": "cdc.connectors.binlog:MySqlSource",
-    "outbox": "cdc.connectors.outbox:OutboxSource",
+    "outbox": "cdc.connectors.postgres:OutboxSource",
     "postgres": "cdc.connectors.postgres:PostgresSource",
 }
 _ENCODINGS: Final = {

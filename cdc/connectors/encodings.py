@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from cdc.connectors.catalogue import holds_secret
+from cdc.connectors.base import holds_secret
 from cdc.errors import InvalidConnector, UnsupportedEncoding
 
 JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"

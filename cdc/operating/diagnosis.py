@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cdc.comparing.models import CapturedModel, model_findings
+from cdc.comparing.source_table import CapturedModel, model_findings
 from cdc.connect.failures import remedy_for, short_message
 from cdc.connect.status import ConnectorStatus, is_well
 from cdc.connectors.base import Connector
-from cdc.connectors.outbox import OutboxSource
-from cdc.connectors.postgres import PostgresSource
+from cdc.connectors.postgres import OutboxSource, PostgresSource
 from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.errors import CdcError, UnknownConnector
 from cdc.findings import Finding
-from cdc.operating.connector_health import committed_offsets
-from cdc.operating.control import not_ready
+from cdc.operating.control import failure_of, not_ready
 from cdc.operating.planning import differences, stores_of
-from cdc.operating.watch import failure_of
+from cdc.operating.supervisor import committed_offsets
 from cdc.source.captured_columns import advice_on
 from cdc.source.catalogue import typed_errors
 from cdc.source.source_health import slot_findings, source_findings

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from cdc.connect.status import PAUSED, STOPPED, ConnectorInfo, ConnectorStatus
-from cdc.connectors.base import Connector
-from cdc.connectors.catalogue import holds_secret
+from cdc.connectors.base import Connector, holds_secret
 from cdc.connectors.encodings import replaces_nulls
-from cdc.connectors.outbox import OutboxSource
+from cdc.connectors.postgres import OutboxSource
 from cdc.connectors.secrets import is_reference
 from cdc.errors import SourceNotReady
 from cdc.source.captured_columns import tables_of

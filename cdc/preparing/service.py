@@ -6,15 +6,25 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cdc.connectors.outbox import OutboxSource
+from cdc.connectors.postgres import OutboxSource
 from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.errors import InvalidConnector
 from cdc.operating.control import TIMEOUT, apply_connector, wait_for_worker
 from cdc.operating.planning import plan_connectors, require_own_topics, stores_of, topic_specs
 from cdc.operating.rotation import first_of_each
-from cdc.preparing.databases import Categories, Database, LoginRole, OwnTables, StoreTables
-from cdc.preparing.logins import ConnectorLogin, Password, Rights
-from cdc.preparing.steps import PreparedStep, Step, run_steps
+from cdc.preparing.steps import (
+    Categories,
+    ConnectorLogin,
+    Database,
+    LoginRole,
+    OwnTables,
+    Password,
+    PreparedStep,
+    Rights,
+    Step,
+    StoreTables,
+    run_steps,
+)
 from cdc.source.catalogue import not_of
 from eventstore.topics import DEFAULT_PARTITIONS
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
+from cdc.changes.change_records import avro_names, nullable_columns
 from cdc.changes.column_types import leaves_nulls, python_type_of, reader_for
-from cdc.changes.record_columns import avro_names, nullable_columns
 from cdc.errors import InvalidConnector, UnsupportedEncoding
 from eventstore.given_values import require_like
 from projections.declaring.columns import ColumnType, decimal_type, from_python

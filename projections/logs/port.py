@@ -65,7 +65,7 @@ class OpenLog(Protocol):
 
 
 class SourceBoundaries(Protocol):
-    """The ends of one source's transactions in the topics that capture it (``cdc.changes.transaction_log``)."""
+    """The ends of one source's transactions in the topics that capture it (``cdc.changes.transactions``)."""
 
     @property
     def topics(self) -> Sequence[str]:

@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from cdc.comparing.canonical import SESSION, ColumnForm, Kind
-from cdc.comparing.models import CapturedModel
 from cdc.comparing.report import StateTable
+from cdc.comparing.source_table import CapturedModel
 from eventstore.closing import Closing
 from projections.declaring import columns as kinds
 from projections.declaring.columns import ColumnType

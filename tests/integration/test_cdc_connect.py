@@ -13,7 +13,7 @@ import pytest
 from cdc import ConnectClient, set_connector_state
 from cdc.connect.status import STOPPED
 from cdc.errors import ConnectRejected, UnknownConnector
-from cdc.operating.watch import status_of
+from cdc.operating.control import status_of
 from tests.commands import factfold
 from tests.connectors import HEARTBEATS, heartbeats, require_shipped_list
 from tests.rows import each_row

@@ -18,8 +18,7 @@ from cdc import (
     reset_offsets,
     set_connector_state,
 )
-from cdc.changes.transaction_log import SourceTransactions
-from cdc.changes.transactions import decode_marker
+from cdc.changes.transactions import SourceTransactions, decode_marker
 from cdc.connect.status import STOPPED, SourceOffset
 from cdc.errors import SourceNotReady
 from eventstore.kafka.admin import OffsetReader

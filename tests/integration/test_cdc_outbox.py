@@ -9,7 +9,7 @@ import pytest
 
 from cdc import apply_connector, prepare_topics
 from cdc.errors import ConnectorFailed
-from cdc.operating.watch import Deadline, check
+from cdc.operating.control import Deadline, check
 from eventstore import ANY, Aggregate, Metadata, SqlEventStore, event
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.kafka.schemas import read_schemas

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 from cdc import ChangeDecoder, ConnectClient, JsonWithSchemas, PlainJson, apply_connector
-from cdc.changes.record_columns import uuid_of
+from cdc.changes.change_records import uuid_of
 from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from cdc.connectors.encodings import Encoding
 from cdc.source.signals import Signals

@@ -22,8 +22,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from cdc import ConnectClient, PostgresSource, apply_connector
-from cdc.changes.transaction_log import SourceTransactions
-from cdc.changes.transactions import TransactionMarker, decode_marker
+from cdc.changes.transactions import SourceTransactions, TransactionMarker, decode_marker
 from cdc.source.signals import Signals
 from eventstore.kafka.admin import OffsetReader, end_offsets, ensure_topics
 from eventstore.kafka.consumer import RangeReader, read_range

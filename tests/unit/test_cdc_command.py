@@ -17,7 +17,7 @@ import cdc
 from cdc import MirrorHeartbeat, PostgresSource, grant_statements
 from cdc.connect.status import ConnectorStatus, TaskStatus
 from cdc.errors import InvalidConnector
-from cdc.operating.connector_health import ConnectorHealth
+from cdc.operating.supervisor import ConnectorHealth
 from cdc.source.catalogue import ReplicationSlot
 from cdc.source.grants import grant_notes
 from eventstore.errors import DeclarationError

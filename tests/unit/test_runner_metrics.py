@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cdc import ConnectorMetrics, Supervisor
 from cdc.comparing.report import TableComparison
 from cdc.connect.status import ConnectorStatus, TaskStatus
-from cdc.operating.connector_health import ConnectorHealth
+from cdc.operating.supervisor import ConnectorHealth
 from cdc.source.catalogue import ReplicationSlot
 from eventstore import Restarts
 from eventstore.store import Category, FenceStatus

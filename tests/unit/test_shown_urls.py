@@ -14,7 +14,7 @@ import cdc
 import eventstore
 import factfold
 import projections
-from cdc.embedded.triggers import _require_sqlite
+from cdc.embedded import _require_sqlite
 from eventstore import SqlEventStore
 from eventstore.backends.sql import transactions
 from eventstore.backends.sql.database import dialect_of

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc import Connector
-    from cdc.comparing.models import CapturedModel
+    from cdc.comparing.source_table import CapturedModel
     from cdc.findings import Finding
-    from cdc.operating.connector_health import ConnectorHealth
+    from cdc.operating.supervisor import ConnectorHealth
     from cdc.source.catalogue import ReplicationSlot
 
 __all__ = ["app"]

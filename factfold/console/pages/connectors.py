@@ -16,7 +16,7 @@ import cdc
 from cdc import connector_health
 from cdc.connect.status import is_well
 from cdc.errors import CdcError
-from cdc.operating.connector_health import committed_offsets
+from cdc.operating.supervisor import committed_offsets
 from cdc.source.catalogue import not_of, slot_facts, typed_errors
 from cdc.source.notifications import NotificationReader
 from factfold.cli.cdc.connectors import (

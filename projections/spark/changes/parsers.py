@@ -9,8 +9,7 @@ from typing import Final, Protocol
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cdc.changes.change_records import fields_of, without_logical_types
-from cdc.changes.record_columns import avro_name
+from cdc.changes.change_records import avro_name, fields_of, without_logical_types
 from cdc.changes.rules import (
     FIELD_AFTER,
     FIELD_BEFORE,

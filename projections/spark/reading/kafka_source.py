@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from cdc.changes.transaction_log import SourceTransactions
+from cdc.changes.transactions import SourceTransactions
 from eventstore.errors import OffsetsExpired, RecordsUnreadable, TopicMissing
 from eventstore.kafka.admin import OffsetReader, cleanup_policies
 from eventstore.kafka.consumer import RangeReader, end_of_batch

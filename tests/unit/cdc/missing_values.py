@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import HSTORE, JSONB
 
-from cdc.changes.record_columns import own_placeholder, uuid_of
+from cdc.changes.change_records import own_placeholder, uuid_of
 
 OWN = own_placeholder("shop")
 

@@ -32,7 +32,7 @@ from sqlalchemy.dialects.postgresql import HSTORE
 
 from cdc.changes import rules
 from cdc.changes.change_event import ChangeDecoder, Op
-from cdc.changes.positions import SourcePosition
+from cdc.changes.change_records import SourcePosition
 from cdc.errors import UndecodableChange, UnsupportedEncoding
 from tests.rows import each_row
 

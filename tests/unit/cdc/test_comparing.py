@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from cdc.comparing import corrections
+from cdc.comparing import repairing
 from cdc.comparing.canonical import ColumnForm, Kind, SourceType, source_text, state_text
-from cdc.comparing.chunks import look
-from cdc.comparing.corrections import deletion_at, needs_place, row_at
-from cdc.comparing.repairing import Repair, _ranges
-from cdc.comparing.rows import Digest, Key, KeyRange, SeenRow
+from cdc.comparing.comparison import look
+from cdc.comparing.repairing import Repair, _ranges, deletion_at, needs_place, row_at
+from cdc.comparing.report import Digest, Key, KeyRange, SeenRow
 from cdc.comparing.walk import Settled, settle
 from eventstore.topics import TopicRecord
 from projections.declaring.tables import BELOW_STREAMED
@@ -213,7 +212,7 @@ def test_a_state_without_a_common_text_is_not_compared(make: Callable[[Kind], Co
 
 
 def test_a_snapshots_row_is_corrected_by_as_much_as_readers_move_it_down() -> None:
-    assert corrections._BELOW_STREAMED == BELOW_STREAMED
+    assert repairing._BELOW_STREAMED == BELOW_STREAMED
 
 
 @dataclass

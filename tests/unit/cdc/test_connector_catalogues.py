@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdc.connectors.catalogue import kind_of, known_keys, text_of
+from cdc.connectors.base import kind_of, known_keys, text_of
 from cdc.connectors.encodings import ApicurioAvro
 from cdc.connectors.postgres_connector import PostgresConnector
 from tests.unit.cdc.declared import CHANGELOGS, DEBEZIUM, MIRRORS

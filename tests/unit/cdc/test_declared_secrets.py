@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cdc.connect.status import ConnectorInfo, TaskInfo
-from cdc.connectors.catalogue import keys_of
+from cdc.connectors.base import keys_of
 from cdc.connectors.encodings import ApicurioAvro
 from cdc.errors import InvalidConnector
 from cdc.operating.planning import MASK, differences, masked

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from cdc import ChangeDecoder
-from cdc.changes.positions import SourcePosition
+from cdc.changes.change_records import SourcePosition
 from cdc.errors import UndecodableChange
 
 ORDERS = sa.Table("orders", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True))

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from cdc import ChangeDecoder, JsonWithSchemas, PostgresSource, capture_table
-from cdc.changes.record_columns import uuid_of
+from cdc.changes.change_records import uuid_of
 from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from cdc.errors import InvalidConnector, UnsupportedEncoding
 from cdc.operating.planning import unread

@@ -14,9 +14,8 @@ from sqlalchemy import create_engine
 from cdc import ConnectClient, OutboxSource, apply_connector, delete_connector, set_connector_state
 from cdc.connect.status import FAILED, RUNNING, STOPPED, ConnectorStatus, TaskStatus
 from cdc.errors import ConnectorTimeout, ConnectUnavailable, InvalidConnector, UnknownConnector
-from cdc.operating import control, watch
-from cdc.operating.control import wait_for_worker
-from cdc.operating.watch import Deadline, Watch
+from cdc.operating import control
+from cdc.operating.control import Deadline, Watch, wait_for_worker
 from eventstore import Settings
 from eventstore.errors import ForeignRecord
 from tests.unit.cdc.declared import outbox
@@ -205,14 +204,14 @@ def waited(worker, *, timeout, may_be_idle=False):
 
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_a_connector_that_runs_without_a_task_is_restarted_until_it_has_one(monkeypatch, after):
-    monkeypatch.setattr(watch, "TASKLESS_SECONDS", 0.05)
+    monkeypatch.setattr(control, "TASKLESS_SECONDS", 0.05)
     worker = Restarted(after=after)
     assert waited(worker, timeout=60).running
     assert worker.restarts == after
 
 
 def test_one_that_has_nothing_to_do_yet_is_waited_for_a_little_and_left_alone(monkeypatch):
-    monkeypatch.setattr(watch, "CONTENT_SECONDS", 0.05)
+    monkeypatch.setattr(control, "CONTENT_SECONDS", 0.05)
     worker = Restarted(after=1)
     assert waited(worker, timeout=60, may_be_idle=True).tasks == ()
     assert worker.restarts == 0

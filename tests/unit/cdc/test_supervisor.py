@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from cdc import MirrorCheckpoint, Supervisor
 from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorInfo, ConnectorStatus, TaskStatus
 from cdc.errors import ConnectUnavailable, RestartsExhausted, UnknownConnector
+from cdc.operating.control import TASKLESS_SECONDS
 from cdc.operating.supervisor import RESTARTS
-from cdc.operating.watch import TASKLESS_SECONDS
 from eventstore import Restarts
 
 TRACE = "java.lang.Exception: Tolerance exceeded\nCaused by: java.lang.Exception: Publication autocreation is disabled"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdc.changes.transaction_log import SourceTransactions
+from cdc.changes.transactions import SourceTransactions
 from eventstore.errors import TopicMismatch
 from eventstore.settings import Settings
 from tests.unit.cdc.marked_topics import MARKS, PREFIX, TOPICS, Connector, Kafka, Log, Offsets

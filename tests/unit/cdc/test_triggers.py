@@ -268,7 +268,7 @@ def test_columns_of_names_that_others_would_read_otherwise_are_refused(engine, n
 
 def test_a_capture_that_fails_leaves_nothing_behind(engine, monkeypatch):
     run(engine, CUSTOMERS.insert().values(id=1, name="Ann"))
-    monkeypatch.setattr("cdc.embedded.triggers._NOW_MS", "no_such_function()")
+    monkeypatch.setattr("cdc.embedded._NOW_MS", "no_such_function()")
     with pytest.raises(sa.exc.OperationalError):
         capture_table(engine, CUSTOMERS, topic=TOPIC)
     with engine.connect() as connection:
