@@ -30,7 +30,7 @@ from eventstore.errors import (
 from eventstore.restarts import PASSING, Outwaiting
 from factfold.cli.events import subscriptions
 from factfold.cli.views import branches, projections
-from projections.lifecycle import waiting as of_projections
+from projections import errors as of_projections
 from tests.errors import raises
 
 PASS = [BrokerRefused, BrokerUnreachable, RegistryUnreachable, StoreUnavailable]
