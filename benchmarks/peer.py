@@ -21,8 +21,7 @@ from benchmarks.visit_log import CLICKS, VISITS, VisitLog
 from eventstore import Settings
 from eventstore.kafka.admin import ensure_topics
 from eventstore.topics import TopicSpec
-from factfold.stack import ivy
-from factfold.stack.artifacts import kafka_jars
+from factfold.stack.artifacts import ivy_files, kafka_jars
 from factfold.stack.java import require_java
 from factfold.stack.versions import Coordinate, versions
 
@@ -163,7 +162,7 @@ def fetched(name: str, coordinates: Sequence[str]) -> list[Path]:
     folder = (_ENVIRONMENTS / name).absolute()
     if not (folder / "ready").exists():
         parsed = [Coordinate.parse(text) for text in coordinates]
-        ivy.retrieve(parsed, into=folder, java=require_java(), on_file=lambda: None)
+        ivy_files(parsed, into=folder, java=require_java(), on_file=lambda: None)
         (folder / "ready").touch()
     return sorted((folder / "files").glob("*.jar"))
 

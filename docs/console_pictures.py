@@ -16,7 +16,7 @@ from playwright.sync_api import Page
 from docs.chromium import chromium
 from eventstore.inspection import Selection
 from factfold.console.definitions import Definitions, find_definitions
-from factfold.console.places import Places
+from factfold.console.parts import Places
 from factfold.console.server import Server
 from factfold.console.sources import Sources
 from factfold.stack import LocalStack, start_lightly

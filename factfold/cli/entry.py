@@ -11,10 +11,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from eventstore.errors import DeclarationError
-from factfold.cli.failures import ended, typed_failures
 from factfold.cli.options import with_options
 from factfold.cli.running import log_to_stderr
-from factfold.cli.show import echo
+from factfold.cli.show import echo, ended, typed_failures
 from factfold.settings_file import use_settings_file
 
 
@@ -83,14 +82,14 @@ def _nothing() -> None: ...
 # module and its function there.
 _PLACES: Final = {
     "Start": (
-        Place("new", "Create a project that runs without servers: code, tests, Makefile, settings.", "service.new"),
-        Place("doctor", "Check Java, disk, downloads, ports, an event store and its topics.", "service.doctor"),
-        Place("prepare", "Load Spark's classes once: later starts take a third less.", "service.prepare"),
+        Place("new", "Create a project that runs without servers: code, tests, Makefile, settings.", "service.start"),
+        Place("doctor", "Check Java, disk, downloads, ports, an event store and its topics.", "service.start"),
+        Place("prepare", "Load Spark's classes once: later starts take a third less.", "service.start"),
         Place("stack", "PostgreSQL, Kafka and Kafka Connect on this machine, without Docker.", "service.stack", "app"),
     ),
     "Develop": (
-        Place("dev", "Build a group, verify and follow it, again after each change of a file.", "service.dev"),
-        Place("up", "Run all parts of a service together, until a signal comes.", "service.up"),
+        Place("dev", "Build a group, verify and follow it, again after each change of a file.", "service.develop"),
+        Place("up", "Run all parts of a service together, until a signal comes.", "service.develop"),
         Place("schema", "Schemas: can the code read what was written?", "events.schema", "app"),
     ),
     "Operate": (
@@ -101,22 +100,22 @@ _PLACES: Final = {
         Place("subscriptions", "Handlers that react to events.", "events.subscriptions", "app"),
         Place("processes", "Process managers: what runs, what waits, what is stuck.", "service.processes", "app"),
         Place("relay", "The event store published to Kafka without Kafka Connect.", "service.relay", "app"),
-        # With the commands of cdc.apply, cdc.operate, cdc.signals and cdc.compare.
+        # With the commands of cdc.operate and cdc.compare.
         Place("cdc", "Connectors that capture row changes and publish events.", "cdc.prepare", "app"),
         Place("store", "An event store and its tables.", "events.store", "app"),
-        Place("keys", "Keys of personal fields.", "events.erasure", "keys"),
-        Place("erase", "Destroy the keys of a person, for good.", "events.erasure"),
+        Place("keys", "Keys of personal fields.", "events.store", "keys"),
+        Place("erase", "Destroy the keys of a person, for good.", "events.store"),
     ),
     "Look": (
         Place("console", "Show a service in a browser: what runs, what is behind and why.", "service.console"),
-        Place("trace", "Show what a conversation led to, each step below its cause.", "events.trace"),
+        Place("trace", "Show what a conversation led to, each step below its cause.", "events.events"),
         Place("events", "Events: look at them, and deliver some again.", "events.events", "app"),
-        Place("streams", "Streams: their events and their states.", "events.stream_states", "app"),
+        Place("streams", "Streams: their events and their states.", "events.events", "streams"),
         Place("watch", "Metrics, and files for Prometheus and Grafana.", "service.watch", "app"),
     ),
     "Repair": (
-        Place("dlq", "Dead letters: records and events that were given up.", "letters.dlq", "app"),
-        Place("schedule", "Commands that are sent later: list, retry, cancel.", "service.schedule", "app"),
+        Place("dlq", "Dead letters: records and events that were given up.", "letters", "app"),
+        Place("schedule", "Commands that are sent later: list, retry, cancel.", "service.processes", "schedule"),
     ),
 }
 

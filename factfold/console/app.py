@@ -1,14 +1,22 @@
-"""The console as an ASGI application: pages, their JSON, their actions, and static files."""
+"""The console as an ASGI application: pages, their JSON, their actions, and static files.
+
+Records of actions: a line of the log each, and the last ones in memory for the pages.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
+from threading import Lock
 from typing import Any, Final
 from urllib.parse import parse_qsl
+from uuid import uuid4
 
 import structlog
 from starlette.applications import Starlette
@@ -22,7 +30,6 @@ from starlette.types import ASGIApp
 from eventstore.delivery.masking import masked_traceback
 from eventstore.errors import FactfoldError, NotFound
 from factfold.cli.show import as_json
-from factfold.console.audit import Audit
 from factfold.console.page import Action, Outcome, Page, Query
 from factfold.console.pages import connectors, letters, overview, schemas, stream, subscriptions, view
 from factfold.console.pages import map as map_page
@@ -33,6 +40,52 @@ from factfold.console.security import CSRF_FIELD, Access, Guard, checked_form, f
 from factfold.console.sources import Sources
 
 _log = structlog.get_logger(__name__)
+
+_REMEMBERED: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One action: when, where and on what it was done, and its outcome."""
+
+    id: str
+    time: datetime
+    page: str
+    action: str
+    on: Mapping[str, str]
+    client: str
+    outcome: Outcome
+
+
+class Audit:
+    """Writes each action to the log as `console.action`, and remembers the last ones."""
+
+    def __init__(self) -> None:
+        self._records: deque[Record] = deque(maxlen=_REMEMBERED)
+        self._lock = Lock()
+
+    def note(self, page: str, action: str, *, on: Mapping[str, str], client: str, outcome: Outcome) -> Record:
+        """Write an action down."""
+        record = Record(uuid4().hex, datetime.now(UTC), page, action, dict(on), client, outcome)
+        _log.info(
+            "console.action", id=record.id, page=page, action=action, on=dict(on), client=client, done=outcome.done,
+            outcome=outcome.text,
+        )  # fmt: skip
+        with self._lock:
+            self._records.appendleft(record)
+        return record
+
+    def find(self, id_: str | None) -> Record | None:
+        """Return a remembered action, None for another one."""
+        with self._lock:
+            return next((record for record in self._records if record.id == id_), None)
+
+    @property
+    def newest(self) -> tuple[Record, ...]:
+        """The last actions, the newest first."""
+        with self._lock:
+            return tuple(self._records)
+
 
 # In the order of the navigation. A page is one module, and one name here.
 _MODULES: Final = (overview, map_page, view, stream, connectors, subscriptions, letters, schemas)

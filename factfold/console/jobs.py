@@ -22,7 +22,7 @@ import structlog
 from eventstore.errors import FactfoldError
 
 if TYPE_CHECKING:
-    from factfold.console.places import Places
+    from factfold.console.parts import Places
 
 _log = structlog.get_logger(__name__)
 

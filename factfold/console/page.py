@@ -1,6 +1,8 @@
 """A page: a model made from a look at the sources, the template that shows it, and the actions on it.
 
 The model is a frozen dataclass. The page shows it and `/api/…` returns it as JSON, so both say the same.
+
+Charts over time of what runs: freshness, lag and throughput, from the samples that the console remembers.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from eventstore.errors import InvalidArgument, NotFound
 from factfold.console.parts import Part, Problem
 from factfold.console.sources import Look, Sources
+from factfold.console.trends import Trend
 
 T = TypeVar("T")
 
@@ -98,3 +101,34 @@ def required(query: Query, name: str) -> str:
     if not value:
         raise InvalidArgument(f"the field {name!r} is empty", remedy="fill it in, then send the form again")
     return value
+
+
+_RATE: Final = "records per second"
+# The figures of each kind: what they are, their unit, and the name of their trend.
+_FIGURES: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
+    "group": (("freshness", "seconds", "group {}"), ("lag", "records", "group {} waiting"),
+              ("throughput", _RATE, "group {} applied")),
+    "subscription": (("freshness", "seconds", "subscription {}"), ("lag", "records", "subscription {} waiting"),
+                     ("throughput", _RATE, "subscription {} handled")),
+    "branches": (("lag", "records", "branches {}"), ("throughput", _RATE, "routed {}")),
+    "relay": (("freshness", "seconds", "relay {}"), ("lag", "records", "relay {} waiting"),
+              ("throughput", _RATE, "relay {} published")),
+    "connector": (("lag", "bytes", "slot {}"),),
+    "process": (("stuck", "instances", "process {}"),),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of a thing over time, in a unit."""
+
+    title: str
+    unit: str
+    trend: Trend
+
+
+def figures(look: Look, kind: str, name: str) -> tuple[Figure, ...]:
+    """Return the figures of a thing that its sources have given so far; none for a kind that has no figures."""
+    every = (Figure(title, unit, look.trend(trend.format(name))) for title, unit, trend in _FIGURES.get(kind, ()))
+    rated = (Figure(one.title, one.unit, one.trend.per_second()) if one.unit == _RATE else one for one in every)
+    return tuple(one for one in rated if one.trend.samples)

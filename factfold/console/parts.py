@@ -1,4 +1,7 @@
-"""What one source says, read at most once in a moment by one thread; or why it says nothing, and what to type."""
+"""What one source says, read at most once in a moment by one thread; or why it says nothing, and what to type.
+
+Addresses of the console.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
@@ -82,3 +86,17 @@ class Reader(Generic[T]):
             part = Part(self._part.value, Problem.of(error), self._part.read_at)
         with self._lock:
             self._part, self._running, self._due = part, None, time.monotonic() + self._every
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Addresses, as the settings file, the environment or options give them; None for what is not configured."""
+
+    store_url: str | None = None
+    store_schema: str | None = None
+    views_url: str | None = None
+    connect_url: str | None = None
+    source_url: str | None = None
+    inbox_url: str | None = None
+    checkpoints: Path | None = None
+    kafka: bool = False

@@ -24,11 +24,10 @@ from eventstore.errors import FactfoldError
 from factfold import on_demand
 from factfold.cli.cdc.connectors import maybe_database
 from factfold.cli.events.store import existing_store
-from factfold.cli.views.opened_views import open_log, opened_views
+from factfold.cli.views.projections import open_log, opened_views
 from factfold.console.definitions import Definitions
 from factfold.console.jobs import Jobs
-from factfold.console.parts import NOT_YET, Part, Reader
-from factfold.console.places import Places
+from factfold.console.parts import NOT_YET, Part, Places, Reader
 from factfold.console.trends import Trend, Trends
 
 if TYPE_CHECKING:

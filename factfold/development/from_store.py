@@ -13,9 +13,9 @@ from eventstore.delivery.subscriber import Subscriber
 from eventstore.errors import DeclarationError
 from factfold.cli.events.store import existing_store
 from factfold.cli.events.subscriptions import load_subscription
-from factfold.cli.failures import ended
 from factfold.cli.keys import NamedKeys
 from factfold.cli.running import log_to_stderr, stop_on_signal
+from factfold.cli.show import ended
 from factfold.discovery import Discovery, discovered
 from projections import branch_source
 

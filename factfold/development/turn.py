@@ -20,12 +20,17 @@ from typing import TYPE_CHECKING, Final
 
 import projections
 from factfold import on_demand
-from factfold.cli.failures import ended
 from factfold.cli.keys import StoredKeys
 from factfold.cli.running import log_to_stderr, stop_on_signal
-from factfold.cli.show import echo
-from factfold.cli.views.comparisons import row_lines, without_personal
-from factfold.cli.views.projections import Place, load_group, opened_environment, rebuild_progress
+from factfold.cli.show import echo, ended
+from factfold.cli.views.projections import (
+    Place,
+    load_group,
+    opened_environment,
+    rebuild_progress,
+    row_lines,
+    without_personal,
+)
 from projections.errors import DefinitionChanged
 
 if TYPE_CHECKING:

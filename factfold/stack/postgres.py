@@ -12,11 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from factfold.stack import processes
-from factfold.stack.accounts import Account, dropped_to, require_reachable, server_account
 from factfold.stack.errors import ArtifactError, ServerFailed
 from factfold.stack.folders import cache_folder, exclusive
-from factfold.stack.ports import LOOPBACK
-from factfold.stack.processes import Launch
+from factfold.stack.processes import LOOPBACK, Account, Launch, dropped_to, require_reachable, server_account
 from factfold.stack.state import StackInfo
 from factfold.stack.versions import versions
 

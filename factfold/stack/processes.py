@@ -1,21 +1,171 @@
-"""Processes the stack started: launched apart, recognized by id and start time, stopped one by one."""
+"""Processes the stack started: launched apart, recognized by id and start time, stopped one by one.
+
+Free ports, and a clear refusal for taken ones.
+
+The account PostgreSQL runs under when we are root, which it refuses.
+
+Waiting for a server to answer, with a deadline and its log at hand.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import http.client
 import os
+import pwd
+import random
 import signal
+import socket
+import stat
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from factfold.stack.accounts import Account, dropped_to
 from factfold.stack.errors import ServerFailed, StackError
+
+LOOPBACK = "127.0.0.1"
+# Below the range from which Linux (32768), macOS and Windows (49152) take the ports of outgoing connections:
+# while a server is stopped for a test, no client's connection can land on its port.
+RANGE = range(20_000, 32_000)
+
+
+def free_ports(names: Iterable[str], *, besides: Iterable[int] = ()) -> dict[str, int]:
+    """Choose a different free port for every name, ``besides`` others; raises StackError when none can be had."""
+    chosen: dict[str, int] = {}
+    taken = set(besides)
+    for name in names:
+        chosen[name] = _free_port(taken)
+        taken.add(chosen[name])
+    return chosen
+
+
+def is_free(port: int) -> bool:
+    """Say whether `port` can be listened on now."""
+    return _refusal(port) is None
+
+
+def require_free(port: int, *, server: str) -> None:
+    """Raise StackError, naming the holder if this user may see it, when `port` cannot be listened on."""
+    problem = _refusal(port)
+    if problem is None:
+        return
+    holder = _holder(port)
+    cause = f"is taken by {holder}" if holder else f"is refused by the system: {problem.strerror}"
+    raise StackError(
+        f"port {port}, requested by {server}, {cause}",
+        remedy="free it, or run `factfold stack down` and `factfold stack up`, which chooses free ports",
+        place=f"{LOOPBACK}:{port}",
+        code="port-refused",
+    )
+
+
+def _free_port(taken: set[int]) -> int:
+    for port in random.sample(RANGE, 200):
+        if port not in taken and _refusal(port) is None:
+            return port
+    raise StackError(
+        f"none of 200 ports tried on {LOOPBACK} can be listened on",
+        remedy=f"allow listening on {LOOPBACK}:{RANGE.start}-{RANGE.stop - 1}",
+        place=LOOPBACK,
+        code="port-refused",
+    )
+
+
+def _refusal(port: int) -> OSError | None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # Servers set this too: connections left in TIME_WAIT by a stopped server are no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+            probe.listen(1)
+        except (OSError, OverflowError) as refused:
+            return refused if isinstance(refused, OSError) else OSError(errno.EINVAL, str(refused))
+    return None
+
+
+def _holder(port: int) -> str | None:
+    try:
+        connections = psutil.net_connections("tcp")
+    except psutil.Error:
+        return None
+    for connection in connections:
+        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
+            return _describe(connection.pid)
+    return None
+
+
+def _describe(pid: int | None) -> str:
+    if pid is None:
+        return "another user's process"
+    try:
+        return f"{psutil.Process(pid).name()} (process {pid})"
+    except psutil.Error:
+        return f"process {pid}"
+
+
+_CANDIDATES = ("postgres", "nobody")
+
+
+@dataclass(frozen=True)
+class Account:
+    """An existing unprivileged account."""
+
+    name: str
+    uid: int
+    gid: int
+
+    def own(self, path: Path) -> None:
+        """Give one file or folder to this account."""
+        os.chown(path, self.uid, self.gid)
+
+
+def dropped_to(account: Account | None) -> dict[str, Any]:
+    """Return the arguments that make `subprocess` run a program under an account alone, none for our own."""
+    return {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
+
+
+def server_account() -> Account | None:
+    """Return the account to drop to: None for a normal user, `postgres` or `nobody` for root."""
+    if os.geteuid() != 0:
+        return None
+    for name in _CANDIDATES:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return Account(name, entry.pw_uid, entry.pw_gid)
+    raise StackError(
+        "PostgreSQL refuses to run as root and there is no account to drop to",
+        remedy="run as a normal user, or create one: `useradd --system postgres`",
+    )
+
+
+def require_reachable(folder: Path, *, by: Account | None) -> None:
+    """Raise StackError if `by` cannot pass through one of the folders that lead to `folder`."""
+    if by is None:
+        return
+    for parent in [*reversed(folder.parents), folder]:
+        if parent.exists() and not _may_enter(parent, by):
+            raise StackError(
+                f"the account {by.name}, which runs PostgreSQL because root may not, cannot enter {parent}",
+                remedy=f"set FACTFOLD_HOME to a folder it can reach, or `chmod o+x {parent}`",
+                place=str(folder),
+            )
+
+
+def _may_enter(folder: Path, account: Account) -> bool:
+    status = folder.stat()
+    if status.st_uid == account.uid:
+        return bool(status.st_mode & stat.S_IXUSR)
+    if status.st_gid == account.gid:
+        return bool(status.st_mode & stat.S_IXGRP)
+    return bool(status.st_mode & stat.S_IXOTH)
 
 
 @dataclass(frozen=True)
@@ -161,3 +311,62 @@ def _seconds_after_boot(process: psutil.Process) -> float:
         created = psutil.Process(process.pid).create_time()
         if psutil.boot_time() == boot:
             return created - boot
+
+
+_TAIL_LINES = 20
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What to wait for: a server's answer while its process lives, for at most `within` seconds."""
+
+    server: str
+    process: RecordedProcess
+    answers: Callable[[], bool]
+    log: Path
+    within: float
+
+
+def until_answering(wait: Wait, *, given_up: Callable[[], bool]) -> None:
+    """Return once the server answers; raises ServerFailed if it ends, is too slow, or `given_up()`."""
+    deadline = time.monotonic() + wait.within
+    while not wait.answers():
+        if wait.process.find() is None:
+            raise _failure(wait, f"{wait.server} ended while it was starting")
+        if time.monotonic() > deadline:
+            raise _failure(wait, f"{wait.server} did not answer within {wait.within:.0f} s")
+        if given_up():
+            raise _failure(wait, f"starting {wait.server} was given up")
+        time.sleep(0.1)
+
+
+def says_it_is_well(port: int, path: str) -> bool:
+    """Ask a server of this machine for its health by HTTP; anything but 200 is no."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def tail(log: Path, *, lines: int = _TAIL_LINES) -> str:
+    """Return the last lines of a log; empty when there is none."""
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        # No line of interest is longer than 400 bytes on average.
+        file.seek(max(0, log.stat().st_size - lines * 400))
+        text = file.read().decode("utf-8", "replace")
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def _failure(wait: Wait, message: str) -> ServerFailed:
+    return ServerFailed(
+        message,
+        remedy=f"read the end of its log: `factfold stack logs {wait.server}`",
+        place=str(wait.log),
+        log_tail=tail(wait.log),
+    )

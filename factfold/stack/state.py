@@ -11,8 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from factfold.stack.errors import StackError, StackNotUp
-from factfold.stack.ports import LOOPBACK
-from factfold.stack.processes import RecordedProcess
+from factfold.stack.processes import LOOPBACK, RecordedProcess
 
 SERVERS = ("postgres", "kafka", "connect")  # in the order of starting
 OPTIONAL_SERVERS = ("registry",)  # started where they are asked for

@@ -19,7 +19,7 @@ from eventstore.messages import Metadata
 from eventstore.processes.engine import ProcessEngine
 from eventstore.scheduling import Schedule
 from factfold.console.definitions import find_definitions
-from factfold.console.places import Places
+from factfold.console.parts import Places
 from factfold.console.server import Server
 from factfold.console.sources import Sources
 from tests.unit.console.conftest import TEASHOP

@@ -15,7 +15,7 @@ import pytest
 
 from eventstore import Dispatcher, SqlEventStore
 from factfold.console.definitions import find_definitions
-from factfold.console.places import Places
+from factfold.console.parts import Places
 from factfold.console.sources import Sources
 from factfold.scaffolding import create_project
 from tests.commands import factfold

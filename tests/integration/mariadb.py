@@ -19,12 +19,10 @@ from typing import Final
 
 import pytest
 
-from factfold.stack import ArtifactError, StackInfo, connect, ivy, kafka
-from factfold.stack.artifacts import cached, check, connect_plugins
-from factfold.stack.health import Wait, says_it_is_well, until_answering
+from factfold.stack import ArtifactError, StackInfo, connect, kafka
+from factfold.stack.artifacts import cached, check, connect_plugins, ivy_files
 from factfold.stack.java import require_java
-from factfold.stack.ports import LOOPBACK, free_ports
-from factfold.stack.processes import Launch, kill, launch
+from factfold.stack.processes import LOOPBACK, Launch, Wait, free_ports, kill, launch, says_it_is_well, until_answering
 from factfold.stack.versions import Coordinate
 
 PLUGIN: Final = Coordinate.parse("io.debezium:debezium-connector-mysql:3.6.1.Final:plugin@tar.gz")
@@ -125,7 +123,7 @@ def _plugin() -> Path:
     workshop = folder.with_name(f"{folder.name}-{os.getpid()}")
     workshop.mkdir(parents=True)
     try:
-        ivy.retrieve([PLUGIN], into=workshop / "ivy", java=require_java(), on_file=lambda: None)
+        ivy_files([PLUGIN], into=workshop / "ivy", java=require_java(), on_file=lambda: None)
         check(workshop / "ivy" / "files" / PLUGIN.filename, expected=_SHA256)
         with tarfile.open(workshop / "ivy" / "files" / PLUGIN.filename) as tar:
             tar.extractall(workshop / "plugin")  # it is what its checksum says

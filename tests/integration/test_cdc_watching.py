@@ -22,8 +22,7 @@ from eventstore import (
 )
 from eventstore.metrics import SubscriptionMetrics
 from eventstore.relay import Relay
-from factfold.watching.looking import Letters, look_at_store, look_at_views
-from factfold.watching.metrics import WatchMetrics
+from factfold.watching.metrics import Letters, WatchMetrics, look_at_store, look_at_views
 from projections.lifecycle.metrics import applied_commits
 from projections.logs.offsets import waiting
 from projections.spark.reading.kafka_source import KafkaLog

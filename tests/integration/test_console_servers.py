@@ -18,7 +18,7 @@ from eventstore.kafka.groups import group_offsets
 from eventstore.relay import Relay
 from eventstore.topics import TopicSpec, partition_of
 from factfold.console.definitions import Definitions
-from factfold.console.places import Places
+from factfold.console.parts import Places
 from factfold.console.sources import Sources
 from projections import ProjectionGroup, Table, branches, field, on, sql_view
 from projections.declaring.columns import ColumnType

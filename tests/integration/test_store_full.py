@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import Restarts
-from factfold.stack.accounts import server_account
+from factfold.stack.processes import server_account
 from projections import Environment, Follower, ProjectionGroup, Table, rebuild, verify, view
 from projections.spark.session import small_batch_session
 from projections.stores.postgres import PostgresTableStore

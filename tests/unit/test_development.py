@@ -19,13 +19,11 @@ from rich.console import Console
 from eventstore import NO_STREAM, RecordedEvent, SqlEventStore, subscription
 from eventstore.errors import DeclarationError
 from factfold.development import supervising
+from factfold.development.dev_loop import Watch
 from factfold.development.from_store import source_of
-from factfold.development.parts import LeftOut, Part, parts_of
-from factfold.development.preparing import prepare_new_store
-from factfold.development.screen import Lines, table_of
-from factfold.development.supervising import Running, State, Supervisor
+from factfold.development.parts import LeftOut, Part, parts_of, prepare_new_store
+from factfold.development.supervising import Lines, Running, State, Supervisor, table_of
 from factfold.development.turn import Turn, changed_views, own_lines
-from factfold.development.watching import Watch
 from factfold.discovery import Definition, Discovery
 from factfold.scaffolding import create_project
 from factfold.settings_file import use_settings_file

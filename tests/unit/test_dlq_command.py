@@ -13,8 +13,7 @@ from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters.causes import Cause
 from eventstore.deadletters.letters import Action, Contents, Letter, Settled
 from eventstore.errors import InvalidEventData
-from factfold.cli import show
-from factfold.cli.letters import dlq
+from factfold.cli import letters, show
 from tests.commands import factfold
 from tests.ledger import Payment
 from tests.unit.test_documented_json import documented, fields
@@ -134,7 +133,7 @@ PLACES = {"FACTFOLD_INBOX_URL": "sqlite:///inbox.db", "FACTFOLD_VIEWS_URL": "sql
 )
 def test_a_variable_gives_the_address_of_a_home_and_chooses_none(monkeypatch, options, kind):
     asked = []
-    monkeypatch.setattr("factfold.cli.letters.dlq.opened_letters", lambda home: asked.append(home))
+    monkeypatch.setattr("factfold.cli.letters.opened_letters", lambda home: asked.append(home))
     factfold("dlq", "list", "payment", "books", *options, env=PLACES)
     assert asked[0].home == kind
     assert {asked[0].database, asked[0].views_url} >= set(options[1:]) & {"sqlite:///other.db"}
@@ -170,7 +169,7 @@ class LeftOpen:
 
 
 def test_letters_that_stay_open_are_told_by_the_exit_code_and_their_reasons(monkeypatch):
-    monkeypatch.setattr(dlq, "opened_letters", lambda *home: LeftOpen())
+    monkeypatch.setattr(letters, "opened_letters", lambda *home: LeftOpen())
     arguments = ["dlq", "replay", "payment", "books", "--all"]
     as_text = factfold(*arguments)
     as_json = factfold(*arguments, "--json")

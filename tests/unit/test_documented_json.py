@@ -16,7 +16,7 @@ from cdc.comparing.report import TableComparison
 from docs.commands_page import commands
 from factfold.cli.cdc.compare import as_plain
 from factfold.cli.show import Out
-from factfold.cli.views.comparisons import as_plain as views_as_plain
+from factfold.cli.views.projections import as_plain as views_as_plain
 from projections import BatchReport, ViewVerdict
 from projections.lifecycle.cutover import ViewComparison
 from projections.lifecycle.rebuild import RebuildReport

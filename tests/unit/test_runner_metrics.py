@@ -15,8 +15,7 @@ from cdc.operating.supervisor import ConnectorHealth
 from cdc.source.catalogue import ReplicationSlot
 from eventstore import Restarts
 from eventstore.store import Category, FenceStatus
-from factfold.watching.metrics import WatchMetrics
-from factfold.watching.results import write_compared, write_verified
+from factfold.watching.metrics import WatchMetrics, write_compared, write_verified
 from projections import ArchiveMetrics, RouterMetrics, ViewVerdict
 from projections.branching.router import BranchesStatus
 from projections.spark.archive.appended import Appended

@@ -14,8 +14,8 @@ import structlog
 from eventstore import ANY, Aggregate, SqlEventStore, Subscriber, event, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import FactfoldError
-from factfold.cli import failures
 from factfold.cli.running import log_to_stderr
+from factfold.cli.show import ended, show_failure
 from factfold.development import supervising
 from tests.commands import factfold
 from tests.rows import each_row
@@ -88,9 +88,9 @@ def failed():
 
 
 SAYS = {
-    "an error": lambda: failures.show(failed()),
-    "its traceback": lambda: failures.ended(fail, debug=True),
-    "its note": lambda: failures.show(noted()),
+    "an error": lambda: show_failure(failed()),
+    "its traceback": lambda: ended(fail, debug=True),
+    "its note": lambda: show_failure(noted()),
     "a log": lambda: (log_to_stderr(), structlog.get_logger().warning("x", cause=STEERING)),
     "a traceback in a log": lambda: (log_to_stderr(), structlog.get_logger().warning("x", exception=STEERING)),
     "a log in JSON": lambda: (log_to_stderr(as_json=True), structlog.get_logger().warning("x", cause=STEERING)),

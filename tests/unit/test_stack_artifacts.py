@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from factfold.stack import artifacts, ivy
+from factfold.stack import artifacts
 from factfold.stack.errors import ArtifactError
 from factfold.stack.java import Java
 from factfold.stack.versions import Coordinate, versions
@@ -38,7 +38,7 @@ def downloads(monkeypatch: pytest.MonkeyPatch, content: bytes | None) -> list[Pa
             (into / "files").mkdir(parents=True)
             (into / "files" / coordinate.filename).write_bytes(content or b"")
 
-    monkeypatch.setattr(ivy, "retrieve", retrieve)
+    monkeypatch.setattr(artifacts, "ivy_files", retrieve)
     return calls
 
 
@@ -70,7 +70,7 @@ def test_a_coordinate_of_another_shape_is_refused(text: str) -> None:
 
 
 def test_the_description_for_ivy_names_each_file_once_and_nothing_transitive() -> None:
-    root = ElementTree.fromstring(ivy.module_description(versions().kafka_jars + versions().plugins))
+    root = ElementTree.fromstring(artifacts.module_description(versions().kafka_jars + versions().plugins))
     dependencies = root.findall("./dependencies/dependency")
     assert len(dependencies) == len(versions().kafka_jars) + 1
     assert {dependency.get("transitive") for dependency in dependencies} == {"false"}
@@ -137,6 +137,6 @@ def test_two_who_fetch_at_once_download_once(home: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_ivys_own_words_become_the_cause(printed: list[str], cause: str) -> None:
-    failure = ivy.failure(printed)
+    failure = artifacts.ivy_failure(printed)
     assert failure.message == f"a download failed: {cause}"
     assert "FACTFOLD_IVY_SETTINGS" in failure.remedy

@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 
 from docs.commands_page import commands
 from eventstore.errors import FactfoldError
-from factfold.cli import failures
 from factfold.cli.entry import application, main
+from factfold.cli.show import show_failure
 from factfold.stack.errors import ServerFailed
 from tests.commands import factfold, program
 
@@ -59,12 +59,12 @@ def test_an_error_is_cause_remedy_and_place_and_exit_code_1(
 
 
 def test_an_error_without_a_place_has_no_line_for_it(capsys: pytest.CaptureFixture[str]) -> None:
-    failures.show(FactfoldError("it broke [red]", remedy="mend it"))
+    show_failure(FactfoldError("it broke [red]", remedy="mend it"))
     assert capsys.readouterr().err == "error: it broke [red]\n  remedy: mend it\n"
 
 
 def test_a_servers_last_words_are_shown_below_the_error(capsys: pytest.CaptureFixture[str]) -> None:
-    failures.show(ServerFailed("it ended", remedy="read", log_tail="FATAL: no"))
+    show_failure(ServerFailed("it ended", remedy="read", log_tail="FATAL: no"))
     assert capsys.readouterr().err.splitlines()[-1] == "FATAL: no"
 
 

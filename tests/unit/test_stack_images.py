@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from factfold.stack.images import rendered, write
+from docs.docker_files import rendered, write
 from factfold.stack.postgres import SETTINGS
 from factfold.stack.versions import versions
 
@@ -25,7 +25,7 @@ def compose() -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", sorted(rendered()))
 def test_a_generated_file_is_what_the_versions_file_makes_of_it(name: str) -> None:
-    assert (DOCKER / name).read_text("utf-8") == rendered()[name], "run `python -m factfold.stack.images docker`"
+    assert (DOCKER / name).read_text("utf-8") == rendered()[name], "run `python -m docs.docker_files docker`"
 
 
 def test_writing_the_files_anew_changes_nothing(tmp_path: Path) -> None:

@@ -12,13 +12,10 @@ from pathlib import Path
 import pytest
 
 from factfold.stack import LocalStack, folders
-from factfold.stack.accounts import Account, require_reachable
 from factfold.stack.errors import StackBusy, StackError, StackNotUp
 from factfold.stack.folders import exclusive
-from factfold.stack.health import tail
 from factfold.stack.kafka import properties_text
-from factfold.stack.ports import RANGE, free_ports, require_free
-from factfold.stack.processes import RecordedProcess
+from factfold.stack.processes import RANGE, Account, RecordedProcess, free_ports, require_free, require_reachable, tail
 from factfold.stack.state import StackInfo, load, save, state_file
 from tests.errors import raises
 

@@ -16,8 +16,7 @@ from eventstore import ANY, NewEvent, Subscriber, subscription
 from eventstore.backends.sql.source import StoreSource
 from eventstore.processes.administration import Processes
 from eventstore.store import FenceStatus
-from factfold.watching.looking import Letters, _topic_and_group, look_at_store
-from factfold.watching.metrics import WatchMetrics
+from factfold.watching.metrics import Letters, WatchMetrics, _topic_and_group, look_at_store
 from tests.commands import factfold
 from tests.conformance.process_shop import Reminder, Shop
 from tests.ledger import Payment

@@ -11,9 +11,9 @@ import promql_parser
 import pytest
 import yaml
 
+from docs.metrics_dashboard import FILE, text
+from docs.metrics_table import families, served_at, table
 from eventstore.metrics.families import Kind
-from factfold.watching.catalogue import families, served_at, table
-from factfold.watching.dashboard import FILE, text
 from tests.rows import each_row
 from tests.unit.test_named_commands import unknown_commands
 
@@ -139,7 +139,7 @@ def test_there_is_an_alert_and_a_panel_for_what_matters_most(metric):
 
 
 def test_the_dashboard_is_what_the_program_writes():
-    assert FILE.read_text(encoding="utf-8") == text(), "run: python -m factfold.watching.dashboard"
+    assert FILE.read_text(encoding="utf-8") == text(), "run: python -m docs.metrics_dashboard"
 
 
 def test_the_panels_of_the_dashboard_do_not_overlap():
@@ -154,4 +154,4 @@ def test_the_panels_of_the_dashboard_do_not_overlap():
 
 
 def test_the_page_has_the_table_of_all_metrics():
-    assert table() in PAGE.read_text(encoding="utf-8"), "paste: python -m factfold.watching.catalogue"
+    assert table() in PAGE.read_text(encoding="utf-8"), "paste: python -m docs.metrics_table"

@@ -9,7 +9,8 @@ import pytest
 
 from eventstore import SqlEventStore
 from eventstore.errors import FactfoldError
-from factfold.cli import entry, failures
+from factfold.cli import entry
+from factfold.cli.show import typed_failures
 from factfold.settings_file import use_settings_file
 from tests.commands import factfold
 from tests.rows import each_row
@@ -103,7 +104,7 @@ RAISES = {
 @each_row("kind", RAISES)
 def test_what_comes_up_has_a_cause_and_a_remedy(kind):
     raised, cause = RAISES[kind]
-    with pytest.raises(FactfoldError) as error, failures.typed_failures():
+    with pytest.raises(FactfoldError) as error, typed_failures():
         raise raised
     assert cause in error.value.message
     assert error.value.remedy
@@ -112,13 +113,13 @@ def test_what_comes_up_has_a_cause_and_a_remedy(kind):
 
 @each_row("raised", [BrokenPipeError(32, "Broken pipe"), KeyboardInterrupt(), EOFError()], ids=repr)
 def test_what_python_or_typer_ends_by_themselves_passes(raised):
-    with pytest.raises(type(raised)), failures.typed_failures():
+    with pytest.raises(type(raised)), typed_failures():
         raise raised
 
 
 def test_a_fault_says_how_to_report_it_and_debug_shows_the_traceback(monkeypatch, capsys):
     def broken(self, ctx):
-        with failures.typed_failures():
+        with typed_failures():
             raise ZeroDivisionError("a fault of ours")
 
     monkeypatch.setattr(entry._Commands, "invoke", broken)

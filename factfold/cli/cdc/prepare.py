@@ -18,9 +18,8 @@ from factfold.cli.cdc.compare import app  # one app, which the modules of comman
 from factfold.cli.cdc.connectors import Declared, Kafka, Timeout, brokers_at, database
 from factfold.cli.definitions import load_aggregate, load_definition
 from factfold.cli.events.store import Schema, Source, TopicPrefix
-from factfold.cli.failures import as_plain
 from factfold.cli.options import definition, option, setting
-from factfold.cli.show import Out, answer, echo
+from factfold.cli.show import Out, answer, echo, failure_fields
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine, MetaData
@@ -120,7 +119,7 @@ def prepare(
 
 
 def _show(step: PreparedStep, out: Out) -> None:
-    error = None if step.error is None else as_plain(step.error)
+    error = None if step.error is None else failure_fields(step.error)
     fields = {"step": step.step, "target": step.target, "outcome": step.outcome, "detail": step.detail}
     said = f"{MARKS[step.outcome]} {step.step} {step.target}{f': {step.detail}' if step.detail else ''}"
     statements = (f"    {statement}" + ";" * (not statement.startswith("--")) for statement in step.sql)

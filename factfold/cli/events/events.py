@@ -1,8 +1,14 @@
-"""`factfold events`: tail, show, replay."""
+"""`factfold events`: tail, show, replay.
+
+`factfold streams`: show.
+
+`factfold trace`: a conversation as a tree of commands, events and reactions.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
@@ -11,23 +17,39 @@ import typer
 
 import eventstore
 from eventstore.errors import DeclarationError, NotFound
-from eventstore.inspection.stream_states import event_at
+from eventstore.inspection.stream_states import event_at, stream_state
 from factfold import on_demand
-from factfold.cli.events.entry_display import entry_as_json, masked_entries, print_entries, print_entry
-from factfold.cli.events.logs_to_read import Chosen, LogPlace, no_log
-from factfold.cli.events.store import MaybeStore, Store, existing_store
+from factfold.cli.definitions import load_aggregate
+from factfold.cli.events.entries import (
+    Chosen,
+    LogPlace,
+    console_of_stdout,
+    entry_as_json,
+    masked_entries,
+    no_log,
+    opened_logs,
+    print_entries,
+    print_entry,
+    state_as_json,
+    trace_as_json,
+)
+from factfold.cli.events.store import MaybeStore, Schema, Store, Stream, existing_store
 from factfold.cli.events.subscriptions import Target, load_subscription
-from factfold.cli.keys import NamedKeys, TopicKeys
+from factfold.cli.keys import NamedKeys, ShownKeys, TopicKeys
 from factfold.cli.options import Commands, argument, definition, option, setting
 from factfold.cli.running import stop_on_signal
-from factfold.cli.show import Out, echo, spinner
+from factfold.cli.show import Out, as_line, as_pairs, as_utc, echo, printable, spinner
 from factfold.cli.views.branches import load_branches
 
 if TYPE_CHECKING:
-    from eventstore import SqlEventStore, Subscription
+    from rich.tree import Tree
+
+    from eventstore import RecordedEvent, SqlEventStore, Subscription
     from eventstore.backends.sql.replaying import ReplayPlan
     from eventstore.inspection.entries import Entry
     from eventstore.inspection.selection import Selection
+    from eventstore.inspection.stream_states import StreamState
+    from eventstore.inspection.tracing import Step, Trace
 
 app = Commands("Events: look at them, and deliver some again.")
 
@@ -198,3 +220,131 @@ def _tell_plan(plan: ReplayPlan, declared: Subscription[..., Any], store: SqlEve
         echo(f"  {kind}: {count:,}")
     print_entries(first, out)
     echo("nothing was delivered: repeat the command with --yes")
+
+
+streams = Commands("Streams: their events and their states.")
+
+
+@streams.command("show")
+def show_stream(
+    stream: Stream,
+    store: Store,
+    keys: ShownKeys,
+    out: Out,
+    aggregate: Annotated[
+        str | None, definition("Its aggregate, for the state: module:name.", "aggregate", metavar="MODULE:NAME")
+    ] = None,
+    at: Annotated[int | None, option("--at", "The version to look at. Default: the last.", min=0)] = None,
+    last: Annotated[int, typer.Option("--last", "-n", min=1, help="How many events up to that version.")] = 20,
+) -> None:
+    """Show a stream's events up to a version, and with its aggregate its state there and what the event changed."""
+    kind = None if aggregate is None else load_aggregate(aggregate)
+    with store.opened(keys.of_store) as opened:
+        event = event_at(opened, stream, version=at)
+        state = None if kind is None else stream_state(opened, kind, stream, version=event.version)
+        described = _described(opened, event, last=last)
+    if out.as_json:
+        events = {"events": [entry_as_json(entry) for entry in described["events"]]}
+        out.show(described | events | state_as_json(state), "")
+        return
+    closed = ", archived" if described["archived"] else ""
+    echo(f"{stream} at version {event.version} of {described['head']}{closed}")
+    print_entries(described["events"], out)
+    for line in () if state is None else _state_lines(state):
+        echo(line)
+
+
+def _described(store: SqlEventStore, event: RecordedEvent, *, last: int) -> dict[str, Any]:
+    log = on_demand.StoreLog(store)
+    first = max(0, event.version - last + 1)
+    events = store.read_stream(event.stream, from_version=first, to_version=event.version)
+    return {
+        "stream": event.stream,
+        "version": event.version,
+        "head": store.head(event.stream),
+        "archived": store.is_archived(event.stream),
+        "events": [log.entry(one) for one in events],
+    }
+
+
+def _state_lines(state: StreamState) -> Iterator[str]:
+    yield f"state at {as_utc(state.event.time)}"
+    changes = state.changes
+    for name, value in state.after.items():
+        before = f"   (was {as_line(changes[name][0])})" if name in changes else ""
+        yield f"  {name} = {as_line(value)}{before}"
+
+
+def trace(
+    correlation: Annotated[str, argument("The correlation id of the conversation.")],
+    keys: TopicKeys,
+    out: Out,
+    databases: Annotated[list[str] | None, setting("--store-url", "A store's SQLAlchemy URL. May be repeated.")] = None,
+    topics: Annotated[list[str] | None, option("--topic", "Read this topic too. May be repeated.")] = None,
+    handlers: Annotated[
+        list[str] | None, setting("--inbox-url", "A database with an inbox, to say what groups did. May be repeated.")
+    ] = None,
+    schema: Schema = None,
+    data: Annotated[bool, option("--data", "The fields of each event too.")] = False,
+) -> None:
+    """Show what a conversation led to, each step below its cause.
+
+    It reads every store and topic that you name.
+    """
+    named = databases or []
+    with ExitStack() as opened, opened_logs(named, schema, topics or [], keys) as (stores, logs):
+        others = [opened.enter_context(on_demand.opened_engine(url)) for url in handlers or () if url not in named]
+        inboxes = [on_demand.SqlInboxes(engine) for engine in (*(store.engine for store in stores), *others)]
+        conversation = on_demand.trace(correlation, logs, inboxes=inboxes)
+    if out.as_json:
+        out.show(trace_as_json(conversation), "")
+    else:
+        _tell(conversation, data=data)
+
+
+def _tell(conversation: Trace, *, data: bool) -> None:
+    from rich.text import Text
+    from rich.tree import Tree
+
+    events = conversation.events
+    logs = list(dict.fromkeys(entry.log for entry in events))
+    head = (
+        f"{conversation.correlation_id}: {len(events):,} events, {as_utc(events[0].time)} to {as_utc(events[-1].time)}"
+    )
+    root = Tree(Text(head, style="bold"))
+    branches: list[Tree] = [root]
+    for step in conversation.steps:
+        del branches[step.depth + 1 :]
+        branch = branches[-1].add(_label(step, logs=logs, data=data))
+        branches.append(branch)
+        for line in _reactions(step):
+            branch.add(line)
+    console = console_of_stdout()
+    console.print(root, no_wrap=True, overflow="ellipsis")
+    for number, log in enumerate(logs, 1) if len(logs) > 1 else ():
+        echo(f"[{number}] {log}")
+
+
+def _label(step: Step, *, logs: list[str], data: bool) -> Any:
+    from rich.text import Text
+
+    if step.entry is None:
+        missing = f"  for event {step.missing_cause}, which is in none of these" if step.missing_cause else ""
+        name = printable(step.name or "(name not recorded)")
+        return Text.assemble(("command ", "dim"), (name, "bold"), printable(f"  {step.id}{missing}"))
+    entry, event = step.entry, step.entry.event
+    number = f"  [{logs.index(entry.log) + 1}]" if len(logs) > 1 else ""
+    place = entry.place if event is None else printable(f"{event.stream}@{event.version}")
+    time = as_utc(entry.happened)
+    fields = f"  {as_pairs(entry.data)}" if data else ""
+    return Text.assemble(
+        ("event ", "dim"), (printable(step.name or ""), "bold"), f"  {place}  ", (time, "dim"), number, fields
+    )
+
+
+def _reactions(step: Step) -> Iterator[Any]:
+    from rich.text import Text
+
+    for one in step.reactions:
+        what = "handled by" if one.outcome == "handled" else "given up by"
+        yield Text.assemble((f"{what} ", "dim"), one.group, (f"  {as_utc(one.time)}", "dim"))

@@ -14,7 +14,7 @@ from factfold.cli.options import argument, option, setting
 from factfold.cli.running import brokers_are_named, log_to_stderr, stop_on_signal
 from factfold.cli.show import Out, echo
 from factfold.console.definitions import find_definitions
-from factfold.console.places import Places
+from factfold.console.parts import Places
 from factfold.console.sources import Sources
 
 PORT: Final = 8700

@@ -13,9 +13,9 @@ from factfold.cli.options import Commands, argument, option, setting
 from factfold.cli.show import Out, answer, echo
 from factfold.scaffolding import write_docker
 from factfold.stack import LocalStack
-from factfold.stack.health import tail
 from factfold.stack.local import known_server
 from factfold.stack.postgres import create_database, psql_command
+from factfold.stack.processes import tail
 from factfold.stack.state import SERVERS
 
 if TYPE_CHECKING:

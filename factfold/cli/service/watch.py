@@ -16,7 +16,7 @@ from factfold.cli.events.store import MaybeStore, existing_store
 from factfold.cli.options import Commands, argument, option, setting
 from factfold.cli.running import LOCAL, MetricsHost, MetricsPort, stop_on_signal
 from factfold.cli.show import Out
-from factfold.cli.views.opened_views import log_of, opened_views
+from factfold.cli.views.projections import log_of, opened_views
 from factfold.scaffolding import write_monitoring
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _looks(
     opened: ExitStack, metrics: WatchMetrics, settings: Settings | None, place: MaybeStore, views_url: str | None
 ) -> list[Callable[[], None]]:
     """Each in a thread of its own: a broker that is away must not hide the store."""
-    from factfold.watching.looking import Letters, look_at_store, look_at_views  # the same extra
+    from factfold.watching.metrics import Letters, look_at_store, look_at_views  # the same extra
 
     store = None if place.database is None else opened.enter_context(existing_store(place.database, place.schema))
     looks: list[Callable[[], None]] = [partial(Letters(settings, store).look, metrics)]

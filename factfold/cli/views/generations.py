@@ -13,9 +13,20 @@ from eventstore.errors import DeclarationError
 from factfold import on_demand
 from factfold.cli.options import Views, argument, definition, option
 from factfold.cli.show import Out, answer
-from factfold.cli.views.comparisons import as_plain, comparison_lines, without_personal
-from factfold.cli.views.opened_views import add_lag, open_log, opened_views, require_serving
-from factfold.cli.views.projections import Group, Place, app, load_group, opened_environment
+from factfold.cli.views.projections import (
+    Group,
+    Place,
+    add_lag,
+    app,
+    as_plain,
+    comparison_lines,
+    load_group,
+    open_log,
+    opened_environment,
+    opened_views,
+    require_serving,
+    without_personal,
+)
 
 if TYPE_CHECKING:
     from projections.stores.runs import Run

@@ -1,16 +1,25 @@
-"""`factfold projections`: rebuild, run, verify."""
+"""`factfold projections`: rebuild, run, verify.
+
+The views of a command's URL and the log that they are made from, opened without Spark; how far runs are behind.
+
+How comparisons of views look in a terminal and in JSON.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import eventstore
 import projections
 from eventstore import Restarts
+from eventstore.delivery.masking import MASK
 from eventstore.errors import DeclarationError
 from factfold import on_demand
 from factfold.cli.definitions import load_definition
@@ -18,18 +27,146 @@ from factfold.cli.keys import StoredKeys
 from factfold.cli.options import Commands, Memory, Views, definition, option, setting
 from factfold.cli.running import MetricsFile, Running, ended_by_signals, reached_settings, stop_on_signal
 from factfold.cli.show import Out, answer, progress
-from factfold.cli.views.comparisons import as_plain, comparison_lines, row_lines, without_personal
-from factfold.cli.views.opened_views import require_file, require_same_definition
 from factfold.stack import delta_jars, spark_jars
 from factfold.stack.java import require_java
-from projections.errors import NoServingGeneration
+from projections.errors import NoServingGeneration, TableStoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from projections import BatchReport, Environment, ProjectionGroup, ViewVerdict
     from projections.lifecycle.building import OnProgress, RebuildProgress
+    from projections.lifecycle.cutover import ViewComparison
     from projections.lifecycle.rebuild import RebuildReport
+    from projections.spark.reading.kafka_source import KafkaLog, OpenKafkaLog
+    from projections.spark.reading.store_source import OpenStoreLog, StoreLog
+    from projections.stores.roles import DifferingRow
+    from projections.stores.sql import TableStore
+
+
+@contextmanager
+def opened_views(views_url: str) -> Iterator[TableStore]:
+    """Open the table store of a URL; TableStoreUnavailable for a SQLite file that is not there."""
+    if (path := on_demand.sqlite_path(views_url)) is not None:
+        require_file(path)
+    store = on_demand.open_table_store(views_url)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def require_file(path: str) -> None:
+    """Raise TableStoreUnavailable for a SQLite file that is missing, since its views are made of its own events."""
+    if not Path(path).exists():
+        raise TableStoreUnavailable(
+            "there is no such file",
+            remedy="check the URL, or create the event store: factfold store migrate",
+            place=path,
+        )
+
+
+def require_serving(views_url: str, group: str) -> None:
+    """Raise NoServingGeneration before Spark starts, if no generation of a group serves."""
+    with opened_views(views_url) as store:
+        store.prepare()  # the tables of a database that has no views yet
+        store.serving_state(group)
+
+
+def require_same_definition(views_url: str, group: ProjectionGroup) -> None:
+    """Raise NoServingGeneration, or DefinitionChanged if the code's definition differs from the serving one."""
+    with opened_views(views_url) as store:
+        store.prepare()
+        state = store.serving_state(group.name)
+    on_demand.require_unchanged(group, state, state.built.get("columns", {}))
+
+
+def open_log(views_url: str, settings: eventstore.Settings | None = None) -> OpenKafkaLog | OpenStoreLog:
+    """Open the log that the views of a URL are made from: their own SQLite file, or Kafka."""
+    return log_of(views_url, settings).open()
+
+
+def log_of(views_url: str, settings: eventstore.Settings | None = None) -> KafkaLog | StoreLog:
+    """Return the log that the views of a URL are made from."""
+    if embedded := on_demand.sqlite_path(views_url):
+        # It loads Spark, and the event store's log of the same name is the one that is loaded on demand.
+        from projections.spark.reading.store_source import StoreLog
+
+        return StoreLog(embedded)
+    return on_demand.KafkaLog(settings or eventstore.Settings())
+
+
+def add_lag(log: OpenKafkaLog | OpenStoreLog, rows: Iterable[dict[str, Any]]) -> None:
+    """Give each row of a generation its ``lag``, by topic: the offsets that the log has, and it has not.
+
+    And ``lag_seconds``: the age of the oldest record that comes next, None if no record says it.
+    """
+    for row in rows:
+        topics = [topic for topic in row["progress"] if topic != on_demand.ERASURES]
+        ends = log.end_offsets(topics) if topics else {}
+        seconds = on_demand.waited_seconds(log, row["progress"], ends, now=datetime.now(UTC))
+        row["lag"] = on_demand.waiting_offsets(row["progress"], ends)
+        row["lag_seconds"] = None if seconds is None else round(seconds, 3)
+
+
+Compared = TypeVar("Compared", "ViewComparison", "ViewVerdict")
+
+
+def without_personal(
+    comparisons: Mapping[str, Compared], environment: Environment, group: ProjectionGroup
+) -> dict[str, Compared]:
+    """Return comparisons of views with the personal columns of their differing rows masked, whether they differ or not.
+
+    Terminals and logs are no place for the values.
+    """
+    personal = on_demand.personal_columns(environment.spark, group)
+    return {name: _masked(one, personal.get(name, ())) for name, one in comparisons.items()}
+
+
+def _masked(comparison: Compared, personal: Collection[str]) -> Compared:
+    return dataclasses.replace(comparison, differing=tuple(_masked_row(row, personal) for row in comparison.differing))
+
+
+def _masked_row(row: DifferingRow, personal: Collection[str]) -> DifferingRow:
+    one, other = row.one or {}, row.other or {}
+    hidden = {*personal} - {*row.key}
+    shown = {name: MASK if one.get(name) == other.get(name) else f"{MASK} (differs)" for name in hidden}
+    sides = [
+        values and {name: shown.get(name, value) for name, value in values.items()} for values in (row.one, row.other)
+    ]
+    return dataclasses.replace(row, one=sides[0], other=sides[1])
+
+
+def as_plain(comparisons: Mapping[str, Compared]) -> dict[str, Any]:
+    """Comparisons or verdicts as JSON has them, with the times of rows as topics of views have them."""
+    return {name: _with_times(dataclasses.asdict(one)) | {"equal": one.equal} for name, one in comparisons.items()}
+
+
+def _with_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_times(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_times(inner) for inner in value]
+    return str(value) if isinstance(value, datetime) else value
+
+
+def comparison_lines(comparisons: Mapping[str, ViewComparison]) -> Iterator[str]:
+    """Yield a comparison in lines, with the key and both rows of what differs."""
+    for name, one in comparisons.items():
+        outcome = "equal" if one.equal else "DIFFERS"
+        yield f"{name}: {one.serving_rows:,} rows serving, {one.new_rows:,} new: {outcome}"
+        for row in one.differing:
+            yield from row_lines(row, "serving", "new")
+
+
+def row_lines(row: DifferingRow, one: str, other: str) -> Iterator[str]:
+    """Yield the key and both rows."""
+    yield f"  at {_pairs(row.key)}"
+    for name, values in ((one, row.one), (other, row.other)):
+        yield f"    {name}: {'no row' if values is None else _pairs(values)}"
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
 
 app = Commands("Views: build them, keep them up to date, prove them.")
 
@@ -159,7 +296,7 @@ def verify(group: Group, place: Place, out: Out, metrics_file: MetricsFile = Non
         began = time.perf_counter()
         verdicts = without_personal(projections.verify(environment, definition), environment, definition)
     if metrics_file is not None:
-        from factfold.watching.results import write_verified  # needs the extra metrics
+        from factfold.watching.metrics import write_verified  # needs the extra metrics
 
         write_verified(str(metrics_file), definition.name, verdicts, seconds=time.perf_counter() - began)
     out.show(as_plain(verdicts), _verdict_lines(verdicts), indent=2)

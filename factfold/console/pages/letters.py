@@ -18,9 +18,9 @@ from eventstore.errors import FactfoldError, InvalidArgument
 from eventstore.fields.plain_json import dump_plain
 from eventstore.topics import DEAD_LETTERS, dead_letter_topic_of, settled_topic
 from factfold import on_demand
-from factfold.cli.letters.dlq_homes import OpenLetters, contents_as_json, edited_payload, open_letters
+from factfold.cli.letters import OpenLetters, contents_as_json, edited_payload, open_letters
 from factfold.console.page import Action, Outcome, Page, Query, chosen, required, whole_number
-from factfold.console.pages.groups import SERVING
+from factfold.console.pages.standing import SERVING
 from factfold.console.parts import Part, Problem
 from factfold.console.sources import Clients, Look, Reading, Sources
 

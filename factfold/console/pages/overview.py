@@ -6,15 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from factfold.console.charts import Figure, figures
-from factfold.console.page import FIRST, Page, Query
-from factfold.console.pages.branches import BRANCHES, BranchesState
+from factfold.console.page import FIRST, Figure, Page, Query, figures
 from factfold.console.pages.connectors import CONNECTORS, SLOTS, ConnectorState
-from factfold.console.pages.groups import GROUPS, GroupState
 from factfold.console.pages.letters import OPEN_COUNTS, HomeLine
-from factfold.console.pages.processes import PROCESSES, ProcessState
-from factfold.console.pages.store import RELAY, STORE
-from factfold.console.pages.subscriptions import SUBSCRIPTIONS, SubscriptionState
+from factfold.console.pages.standing import BRANCHES, GROUPS, RELAY, STORE, BranchesState, GroupState
+from factfold.console.pages.subscriptions import PROCESSES, SUBSCRIPTIONS, ProcessState, SubscriptionState
 from factfold.console.parts import Part, Problem
 from factfold.console.sources import Look, Reading
 from factfold.console.trends import Trend

@@ -10,7 +10,7 @@ from eventstore.errors import NotFound
 from eventstore.schema_check import check_schemas
 from factfold.console.definitions import Definitions
 from factfold.console.page import Page, Query
-from factfold.console.pages.store import SCHEMAS, STORE, topics_of
+from factfold.console.pages.standing import SCHEMAS, STORE, topics_of
 from factfold.console.parts import Problem
 from factfold.console.sources import Look
 

@@ -20,12 +20,11 @@ from eventstore.identifiers import StreamName
 from eventstore.inspection.stream_states import event_at, stream_state
 from eventstore.inspection.tracing import trace
 from eventstore.shown_urls import shown_url
-from factfold.cli.events.entry_display import entry_as_json, masked_entries, trace_as_json
-from factfold.cli.events.logs_to_read import Chosen
+from factfold.cli.events.entries import Chosen, entry_as_json, masked_entries, trace_as_json
 from factfold.cli.show import as_json
 from factfold.console.page import Page, Query, whole_number
-from factfold.console.pages.processes import OWN_CATEGORIES, opened_step, read_own_categories
-from factfold.console.pages.store import STORE
+from factfold.console.pages.standing import STORE
+from factfold.console.pages.subscriptions import OWN_CATEGORIES, opened_step, read_own_categories
 from factfold.console.parts import Part, Problem
 from factfold.console.sources import Clients, Look, Reading
 

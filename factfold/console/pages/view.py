@@ -13,10 +13,20 @@ from eventstore.delivery.masking import MASK
 from eventstore.errors import NotFound
 from eventstore.topics import partition_of
 from factfold import on_demand
-from factfold.console.charts import Figure, figures
 from factfold.console.jobs import JobState
-from factfold.console.page import Action, Outcome, Page, Query, chosen, declared, required, whole_number
-from factfold.console.pages.groups import GROUPS, GroupState, declared_groups
+from factfold.console.page import (
+    Action,
+    Figure,
+    Outcome,
+    Page,
+    Query,
+    chosen,
+    declared,
+    figures,
+    required,
+    whole_number,
+)
+from factfold.console.pages.standing import GROUPS, GroupState, declared_groups
 from factfold.console.parts import Part, Problem
 from factfold.console.sources import Clients, Look, Reading, Sources
 from projections.declaring.tables import ChangelogTable

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from factfold.console.app import application
 from factfold.console.definitions import find_definitions
-from factfold.console.places import Places
+from factfold.console.parts import Places
 from factfold.console.security import Access
 from factfold.console.sources import Sources
 from tests.unit.eventstore.fulfilled import fill_with_orders

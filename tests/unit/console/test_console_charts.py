@@ -11,8 +11,8 @@ from eventstore.relay_status import RelayStatus
 from factfold import on_demand
 from factfold.console.drawing import chart
 from factfold.console.pages.overview import overview
-from factfold.console.pages.store import read_relay
-from factfold.console.places import Places
+from factfold.console.pages.standing import read_relay
+from factfold.console.parts import Places
 from factfold.console.sources import Sources
 from factfold.console.trends import Trend
 from tests.rows import each_row

@@ -10,7 +10,7 @@ from factfold.console import trends
 from factfold.console.definitions import Definitions
 from factfold.console.pages import connectors as page_module
 from factfold.console.pages import overview
-from factfold.console.places import Places
+from factfold.console.parts import Places
 from factfold.console.sources import Reading, Sources
 from tests.unit.console.conftest import Browser, cells
 from tests.unit.console.stub_connect import StubConnect, connect_worker

@@ -11,7 +11,7 @@ from factfold.console.app import application
 from factfold.console.definitions import Definitions, find_definitions
 from factfold.console.page import Action, Page
 from factfold.console.pages.overview import overview
-from factfold.console.places import Places
+from factfold.console.parts import Places
 from factfold.console.sources import Sources
 from projections import ProjectionGroup, Table, on, sql_view
 from projections.declaring.columns import ColumnType

@@ -9,7 +9,7 @@ import sys
 PROGRAM = """
 import json, sys
 from factfold.console.pages.overview import overview
-from factfold.console.places import Places
+from factfold.console.parts import Places
 from factfold.console.sources import Sources
 
 url = sys.argv[1]

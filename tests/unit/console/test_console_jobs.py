@@ -17,7 +17,7 @@ from factfold.cli.views import generations as cli_generations
 from factfold.cli.views import projections as cli_projections
 from factfold.console import jobs as jobs_module
 from factfold.console.jobs import Jobs
-from factfold.console.places import Places
+from factfold.console.parts import Places
 from projections import ViewVerdict
 from projections.lifecycle.cutover import ViewComparison
 from projections.lifecycle.rebuild import RebuildReport

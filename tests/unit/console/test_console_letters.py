@@ -12,7 +12,7 @@ from eventstore.backends.sql.source import StoreSource
 from factfold.console.definitions import find_definitions
 from factfold.console.pages import letters as letters_page
 from factfold.console.pages.letters import HOMES
-from factfold.console.places import Places
+from factfold.console.parts import Places
 from factfold.console.sources import Sources
 from projections import letters as letters_of
 from projections.stores.layout import aside_table, generation_name

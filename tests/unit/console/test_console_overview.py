@@ -10,9 +10,8 @@ import pytest
 
 from eventstore.delivery.source import Lag, PartitionLag
 from factfold.console import trends
-from factfold.console.pages.branches import BRANCHES
-from factfold.console.pages.groups import GROUPS
 from factfold.console.pages.overview import LATE_SECONDS, _branches, _groups, _subscriptions
+from factfold.console.pages.standing import BRANCHES, GROUPS
 from factfold.console.pages.subscriptions import SUBSCRIPTIONS
 from tests.unit.console.conftest import cells
 

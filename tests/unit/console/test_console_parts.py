@@ -15,7 +15,7 @@ from eventstore.personal.sealing import Erased, Sealed
 from factfold.console.app import application
 from factfold.console.page import Page
 from factfold.console.pages.overview import Empty, Overview
-from factfold.console.places import Places
+from factfold.console.parts import Places
 from factfold.console.rendering import line, pretty
 from factfold.console.sources import Reading, Sources
 from factfold.console.trends import Trends, direction_of

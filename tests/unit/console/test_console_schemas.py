@@ -9,7 +9,7 @@ import pytest
 from eventstore import Aggregate, RecordedEvent, SqlEventStore, event, subscription
 from factfold.console.definitions import find_definitions
 from factfold.console.pages.schemas import _changes, said
-from factfold.console.places import Places
+from factfold.console.parts import Places
 from factfold.console.sources import Sources
 from tests.unit.console.conftest import TEASHOP, Browser, cells
 

@@ -11,7 +11,7 @@ import pytest
 
 from factfold.console import security
 from factfold.console import server as console_server
-from factfold.console.places import Places
+from factfold.console.parts import Places
 from factfold.console.server import Server
 from factfold.console.sources import Sources
 from tests.rows import each_row

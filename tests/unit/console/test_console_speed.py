@@ -12,8 +12,7 @@ from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
 
 import pytest
 
-from factfold.console.parts import NOT_YET
-from factfold.console.places import Places
+from factfold.console.parts import NOT_YET, Places
 from factfold.console.server import Server
 from factfold.console.sources import Sources
 from tests.unit.console import large

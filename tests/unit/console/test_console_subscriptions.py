@@ -12,7 +12,7 @@ from eventstore import SqlEventStore
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import ProcessRows
 from eventstore.scheduling import Schedule
-from factfold.console.pages import processes
+from factfold.console.pages import subscriptions
 from tests.unit.console.conftest import Browser, cells
 from tests.unit.console.teashop import SCRIPT
 from tests.unit.console.teashop import Order as TeaOrder
@@ -87,7 +87,7 @@ def test_instances_are_retried_together_by_what_keeps_them_from_going_on(fulfill
 
 
 def test_instances_are_searched_and_shown_page_by_page(fulfilled, monkeypatch):
-    monkeypatch.setattr(processes, "SHOWN", 1)
+    monkeypatch.setattr(subscriptions, "SHOWN", 1)
     path = "/subscriptions?process=fulfilment"
     first = fulfilled.page(path)
     second = fulfilled.page(first.css_first("a[rel=next]").attributes["href"])

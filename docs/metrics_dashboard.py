@@ -1,4 +1,4 @@
-"""The Grafana dashboard as data: `python -m factfold.watching.dashboard` writes `files/factfold-dashboard.json`."""
+"""The Grafana dashboard as data: `python -m docs.metrics_dashboard` writes `factfold-dashboard.json`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-FILE: Final = Path(__file__).parent / "files" / "factfold-dashboard.json"
+FILE: Final = Path(__file__).parents[1] / "factfold" / "watching" / "files" / "factfold-dashboard.json"
 
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH, _HEIGHT = 8, 7  # three panels a row

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 def served_at() -> dict[str, type[Metrics]]:
     """The metrics of each command."""
     # Both need the extra metrics.
-    from factfold.watching.metrics import WatchMetrics
-    from factfold.watching.results import CompareMetrics, VerifyMetrics
+    from factfold.watching.metrics import CompareMetrics, VerifyMetrics, WatchMetrics
 
     return {
         "projections run": projections.RunMetrics,

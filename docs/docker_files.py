@@ -1,6 +1,6 @@
 """The files of docker/ that follow from the versions file and from the local stack's settings.
 
-`python -m factfold.stack.images docker` writes them again. A test compares them.
+`python -m docs.docker_files docker` writes them again. A test compares them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from factfold.stack import connect, ivy, kafka, registry
+from factfold.stack import artifacts, connect, kafka, registry
 from factfold.stack.versions import Coordinate, versions
 
 # Inside the images: what the Dockerfile makes, and inside the network: names of the compose file.
@@ -24,14 +24,14 @@ def rendered() -> dict[str, str]:
     servers = pinned.kafka_jars + pinned.plugins
     return {
         ".env": _environment(),
-        "kafka/ivy.xml": ivy.module_description(servers),
-        "kafka/ivysettings.xml": ivy.SETTINGS,
+        "kafka/ivy.xml": artifacts.module_description(servers),
+        "kafka/ivysettings.xml": artifacts.IVY_SETTINGS,
         "kafka/jars.sha256": _checksums(servers),
         "kafka/kafka.properties": kafka.properties_text(_kafka()),
         "kafka/connect.properties": kafka.properties_text(_connect()),
         "kafka/log4j2.xml": (files("factfold.stack") / "log4j2.xml").read_text("utf-8"),
-        "registry/ivy.xml": ivy.module_description([pinned.registry_archive]),
-        "registry/ivysettings.xml": ivy.SETTINGS,
+        "registry/ivy.xml": artifacts.module_description([pinned.registry_archive]),
+        "registry/ivysettings.xml": artifacts.IVY_SETTINGS,
         "registry/jars.sha256": _checksums([pinned.registry_archive]),
         "registry/registry.properties": kafka.properties_text(_registry()),
     }
@@ -52,7 +52,7 @@ def _checksums(coordinates: Sequence[Coordinate]) -> str:
 def _environment() -> str:
     pinned = versions()
     return (
-        "# Written by `python -m factfold.stack.images docker` from factfold/versions.toml; do not edit.\n"
+        "# Written by `python -m docs.docker_files docker` from factfold/versions.toml; do not edit.\n"
         f"POSTGRES_VERSION={pinned.postgres}\n"
         f"KAFKA_VERSION={pinned.kafka}\n"
         f"DEBEZIUM_VERSION={pinned.debezium}\n"

@@ -1,8 +1,14 @@
-"""`factfold doctor`: what this machine has and lacks."""
+"""`factfold new`: a running project in one command.
+
+`factfold prepare`: what makes later starts shorter.
+
+`factfold doctor`: what this machine has and lacks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated
 
 import eventstore
@@ -12,15 +18,46 @@ from eventstore.shown_urls import shown_url
 from factfold import on_demand
 from factfold.cli.cdc.connectors import brokers_at
 from factfold.cli.events.store import existing_store
-from factfold.cli.options import setting
-from factfold.cli.show import Out, answer
+from factfold.cli.options import Memory, argument, setting
+from factfold.cli.show import Out, answer, spinner
+from factfold.scaffolding import create_project
+from factfold.stack import delta_jars, spark_jars
 from factfold.stack.artifacts import cached, check, missing
 from factfold.stack.errors import StackError
 from factfold.stack.folders import state_folder
 from factfold.stack.java import require_java
-from factfold.stack.ports import LOOPBACK, free_ports
 from factfold.stack.postgres import installed_wheel
+from factfold.stack.processes import LOOPBACK, free_ports
 from factfold.stack.versions import versions
+
+
+def new(
+    name: Annotated[str, argument("Name of the project and its package, such as shop.")],
+    out: Out,
+) -> None:
+    """Create a project that runs without servers: code, tests, Makefile, settings.
+
+    It is in the new folder NAME. `factfold stack export` and `factfold watch export` add images and monitoring.
+    """
+    here = Path.cwd()
+    written = [str(file.relative_to(here)) for file in create_project(name, parent=here)]
+    said = f"{len(written)} files in {name}. Next: cd {name} && make test && make demo"
+    out.show({"project": name, "files": written}, said)
+
+
+def prepare(out: Out, memory: Memory = "2g") -> None:
+    """Load Spark's classes once: later starts take a third less.
+
+    The classes take 200 MB in the virtual environment.
+    """
+    from factfold.rehearsal import rehearse  # declares views, which needs the packages of the extra spark
+
+    jars = [*spark_jars(), *delta_jars()]
+    with spinner("Spark rehearses; half a minute, once"):
+        archive = on_demand.make_class_archive(jars, rehearse, memory=memory)
+    size = archive.stat().st_size
+    out.show({"archive": archive, "bytes": size}, f"{archive}: {size / 1e6:,.0f} MB")
+
 
 # PostgreSQL's tree, the jars and a year of flights in Kafka and PostgreSQL, with room to breathe.
 _DISK_GB = 5

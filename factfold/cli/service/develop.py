@@ -1,27 +1,76 @@
-"""`factfold up`: all parts of a service together, while it is developed."""
+"""`factfold dev`: one group, built, compared and followed again after each change of its code.
+
+`factfold up`: all parts of a service together, while it is developed.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eventstore.errors import DeclarationError
-from factfold.cli.definitions import complete_package
-from factfold.cli.options import argument, option
+from factfold import on_demand
+from factfold.cli.definitions import ModuleBroken, complete_package
+from factfold.cli.keys import StoredKeys
+from factfold.cli.options import Memory, Views, argument, option
 from factfold.cli.running import RestartLimit, stop_on_signal
-from factfold.development.parts import LeftOut, Part, parts_of
-from factfold.development.preparing import Prepare, prepare_new_store
-from factfold.development.screen import Lines, screen
-from factfold.development.supervising import Supervisor
+from factfold.cli.views.projections import Group, load_group
+from factfold.development.dev_loop import DevLoop
+from factfold.development.parts import LeftOut, Part, Prepare, parts_of, prepare_new_store
+from factfold.development.supervising import Lines, Supervisor, screen
+from factfold.development.turn import say
 from factfold.discovery import discovered, service_packages
+from factfold.stack import delta_jars, spark_jars
+from factfold.stack.java import require_java
 
 if TYPE_CHECKING:
     from factfold.discovery import Discovery
+
+
+def dev(
+    group: Group,
+    views_url: Views,
+    stored: StoredKeys,
+    memory: Memory = "1g",
+    prepare: Prepare = None,
+    folder: Annotated[Path, option("--folder", "The project's folder, whose files are watched.")] = Path(),
+) -> None:
+    """Build a group, verify and follow it, again after each change of a file.
+
+    A new event store in SQLite is prepared first. Spark starts once. A changed definition becomes a new generation
+    under a version of its own, without a question: use a database for development. An error is shown, and the next
+    change is tried.
+    """
+    lakes = _lakes(group)
+    require_java()
+    stop = stop_on_signal()
+    package = group.partition(":")[0].partition(".")[0]
+    if prepared := prepare_new_store(package, {**os.environ, "FACTFOLD_VIEWS_URL": views_url}, prepare):
+        say(f"prepared a new event store: {prepared}")
+    jars = [*spark_jars(), *delta_jars()] if lakes else spark_jars()
+    given = {
+        "FACTFOLD_VIEWS_URL": views_url,
+        "FACTFOLD_MASTER_KEYS": stored.master_keys,
+        "FACTFOLD_KEYS_URL": stored.keys_url,
+    }
+    variables = {name: value for name, value in given.items() if value is not None}
+    say("starting Spark, once")
+    with on_demand.SharedJvm(jars, memory=memory) as jvm:
+        stop_on_signal(stop)
+        DevLoop(group, jvm, folder.absolute(), memory, variables).run(stop=stop)
+
+
+def _lakes(group: str) -> Sequence[str]:
+    """The Delta tables of a group. Refuses a wrong target before Spark starts; broken code may be mended after it."""
+    with suppress(ModuleBroken):
+        return on_demand.lakes_of(load_group(group).all_views)
+    return ()
 
 
 def up(
