@@ -9,9 +9,8 @@ from pathlib import Path
 
 from eventstore import Settings
 from eventstore.kafka.admin import OffsetReader
-from eventstore.kafka.consumer import read_range
+from eventstore.kafka.consumer import read_range, read_schemas
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
-from eventstore.kafka.schemas import read_schemas
 from factfold.stack import StackInfo
 from sample_app.flights.demo import append_flights, write_tables
 from sample_app.flights.flight import Flight

@@ -29,8 +29,8 @@ from eventstore.delivery.subscriptions import Guarantee, Subscription
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.kafka.admin import ensure_topics
+from eventstore.kafka.consumer import TopicSchemas
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
-from eventstore.kafka.schemas import TopicSchemas
 from eventstore.topics import SCHEMAS_TOPIC, branch_topic, schemas_topic
 from factfold.stack import LocalStack
 from sample_app.story import Story

@@ -5,6 +5,6 @@ from cdc import ConnectClient, PostgresSource, apply, prepare_source, write_secr
 Errors are in `cdc.errors`.
 """
 
-from eventstore.exports import exports
+from eventstore.extras import exports
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)

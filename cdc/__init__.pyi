@@ -54,4 +54,4 @@ from cdc.source.signals import Signals as Signals
 from cdc.operating.supervisor import Supervisor as Supervisor
 from cdc.operating.planning import prepare_topics as prepare_topics
 from cdc.embedded import capture_table as capture_table
-from eventstore.backends.sql.utc_times import UtcDateTime as UtcDateTime
+from eventstore.backends.sql.values import UtcDateTime as UtcDateTime

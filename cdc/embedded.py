@@ -27,8 +27,7 @@ from cdc.changes.column_types import python_type_of
 from cdc.changes.rules import FIELD_UNAVAILABLE, OP_DELETE, OP_INSERT, OP_SNAPSHOT, OP_UPDATE, STREAMED
 from cdc.errors import InvalidConnector, SourceNotReady, UnsupportedEncoding
 from cdc.identifiers import check_identifier, check_name, quoted
-from eventstore.given_values import require_like
-from eventstore.identifiers import check_topic
+from eventstore.identifiers import check_topic, require_like
 from eventstore.shown_urls import shown_url
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def _decimal(column: Column[Any]) -> Expression:
 def _zoned(column: Column[Any], python_type: type) -> Expression:
     """Refuse a type that writes 12:00+02:00 as 12:00, as those of SQLAlchemy do on SQLite."""
     expression, sample = _ZONED[python_type]
-    from eventstore.backends.sql.utc_times import read_back  # SQLAlchemy is loaded when it is first used
+    from eventstore.backends.sql.values import read_back  # SQLAlchemy is loaded when it is first used
 
     if read_back(column.type, sample) not in (sample, None):
         raise _unsupported(

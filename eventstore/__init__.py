@@ -4,6 +4,6 @@ Names are loaded when they are first used: importing this package starts nothing
 Errors are in `eventstore.errors`.
 """
 
-from eventstore.exports import exports
+from eventstore.extras import exports
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)

@@ -2,12 +2,12 @@ from eventstore.aggregates.aggregate import (
     Aggregate as Aggregate,
     command as command,
 )
-from eventstore.async_dispatcher import AsyncDispatcher as AsyncDispatcher
+from eventstore.backends.sql.async_store import AsyncDispatcher as AsyncDispatcher
 from eventstore.backends.memory import MemoryEventStore as MemoryEventStore
 from eventstore.backends.sql.async_store import AsyncSqlEventStore as AsyncSqlEventStore
 from eventstore.backends.sql.keys import SqlKeyStore as SqlKeyStore
 from eventstore.backends.sql.store import SqlEventStore as SqlEventStore
-from eventstore.backends.sql.tenants import (
+from eventstore.backends.sql.store import (
     tenant_store as tenant_store,
     tenants as tenants,
 )
@@ -30,7 +30,7 @@ from eventstore.identifiers import (
     Position as Position,
     STREAM_EXISTS as STREAM_EXISTS,
 )
-from eventstore.messages import (
+from eventstore.store import (
     Command as Command,
     Metadata as Metadata,
     NewEvent as NewEvent,

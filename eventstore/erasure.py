@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
 from eventstore.errors import DeclarationError, InvalidSeal, KeysMissing
-from eventstore.given_values import require_type
-from eventstore.identifiers import check_subject
+from eventstore.identifiers import check_subject, require_type
 from eventstore.personal.sealing import (
     DataKey,
     Disclosed,

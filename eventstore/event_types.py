@@ -11,12 +11,11 @@ from types import FrameType, MappingProxyType
 from typing import Any, Final, Protocol, TypeVar, dataclass_transform, overload
 
 from eventstore.errors import DeclarationError, InvalidEventData, KeysMissing, UnknownEventType
-from eventstore.fields.casting import kind_of
-from eventstore.fields.conversions import MISFITS, Convert, placed
+from eventstore.fields.conversions import MISFITS, Convert, kind_of, placed
 from eventstore.fields.field_compilation import compile_fields
 from eventstore.fields.field_types import Compilation, Field
 from eventstore.fields.record_classes import RecordClass, record_class
-from eventstore.fields.type_words import in_python
+from eventstore.fields.unions import in_python
 from eventstore.fields.upcasting import FIRST, NO_UPCASTERS, PlainMeaning, Step, TypeMeaning, Upcasters, newer_event
 from eventstore.identifiers import check_subject, check_type_name, snake_case
 from eventstore.personal.sealing import Disclosed, Erased, Sealed, still_sealed
@@ -222,7 +221,9 @@ class EventType:
     def encode(self, event: object) -> bytes:
         """Return the event as Avro in Confluent framing; InvalidEventData names a field that does not fit."""
         if self.personal:
-            raise KeysMissing(f"{self.name} has personal fields", remedy="seal them: eventstore.erasure.PersonalData")
+            raise KeysMissing(
+                f"{self.name} has personal fields", remedy="seal them: eventstore.personal.sealing.PersonalData"
+            )
         return self.codec.encode(self.to_plain(event))
 
     def encode_sealed(self, event: object, aggregate_id: str, seal: Callable[[str, str, bytes], bytes]) -> bytes:

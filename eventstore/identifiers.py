@@ -1,14 +1,18 @@
-"""Names and places: streams, categories, expected versions, positions."""
+"""Names and places: streams, categories, expected versions, positions.
+
+Arguments of a wrong type, refused where a program hands over data or configuration.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from eventstore.errors import InvalidIdentifier
+from eventstore.errors import InvalidIdentifier, WrongType
 
 # A stream name is an index key: 255 characters are at most 1,020 bytes of UTF-8, and PostgreSQL refuses
 # b-tree entries above 2,704 bytes.
@@ -231,3 +235,28 @@ class Position(NamedTuple):
     def text(self) -> str:
         """The position as commands show and take it: `0:17`."""
         return f"{self.order_xid}:{self.position}"
+
+
+T = TypeVar("T")
+
+
+def require_type(value: object, kind: type | tuple[type, ...], name: str, *, takes: str) -> None:
+    """Raise WrongType for a value of another type. ``takes`` says in words what the parameter takes."""
+    if not isinstance(value, kind):
+        raise _wrong(value, name, takes)
+
+
+def require_like(value: object, member: str, name: str, *, takes: str) -> None:
+    """Raise WrongType for a value that lacks a member of what the parameter takes, which may be of any class."""
+    if not hasattr(value, member):
+        raise _wrong(value, name, takes)
+
+
+def require_sequence(values: Sequence[T], name: str, *, takes: str) -> Sequence[T]:
+    """Return the values. Raise WrongType for what is no list or tuple, such as a text, which has letters."""
+    require_type(values, (list, tuple), name, takes=takes)
+    return values
+
+
+def _wrong(value: object, name: str, takes: str) -> WrongType:
+    return WrongType(f"{name} is a value of type {type(value).__name__}", remedy=f"give {takes}", place=name)

@@ -2,10 +2,17 @@
 
 A redelivered event meets its row and is not handled again. A row with outcome `dead` is an event that was given up:
 it may be claimed again, so that a dead letter sent back to its topic is handled like a new record.
+
+The transaction that is lent to a handler, and how the subscriber sees that the handler ended it.
+
+Were it ended by a handler, rows of the inbox would be committed without the effects they stand for, or effects be
+lost that are counted as done. What a statement does is decided by the database and not by its text: a mark that lasts
+as long as the transaction is looked for after each call.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -24,15 +31,16 @@ from sqlalchemy import (
     Uuid,
     and_,
     delete,
+    event,
     inspect,
     select,
 )
 
+from eventstore.backends.sql.dialect import blaming_no_record, is_outage, transaction, unavailable
 from eventstore.backends.sql.greenlets import release_when_cut_off
-from eventstore.backends.sql.lending import LentTransaction
-from eventstore.backends.sql.transactions import blaming_no_record, is_outage, transaction, unavailable
-from eventstore.backends.sql.ways import check_transactional, create_missing, supported
-from eventstore.errors import StoreNotPrepared, StoreUnavailable
+from eventstore.backends.sql.values import keys, needed
+from eventstore.backends.sql.ways import Mark, check_transactional, create_missing, supported, ways_of
+from eventstore.errors import StoreNotPrepared, StoreUnavailable, SubscriptionError
 from eventstore.shown_urls import shown_url
 
 HANDLED: Final = "handled"
@@ -47,11 +55,10 @@ def inbox_table(metadata: MetaData) -> Table:
     table = Table(
         "factfold_inbox",
         metadata,
-        Column("subscriber", Text, primary_key=True),
-        Column("topic", Text, primary_key=True),
+        *keys("subscriber", "topic"),
         Column("event_id", Uuid, primary_key=True),
-        Column("time", DateTime(timezone=True), nullable=False),
-        Column("outcome", Text, nullable=False),
+        *needed(DateTime(timezone=True), "time"),
+        *needed(Text, "outcome"),
     )
     # Rows lie in the order of their time, so a range index finds old ones and costs an insert next to nothing.
     Index("factfold_inbox_time", table.c.time, postgresql_using="brin")
@@ -185,3 +192,76 @@ class Inbox:
                 remedy="stop its subscribers and drop it. They handle again what their groups have not acknowledged",
                 place=shown_url(self._engine.url),
             )
+
+
+# The usual spellings are refused before they are executed. Going back to a savepoint ends nothing.
+_ENDS_TRANSACTION: Final = re.compile(
+    r"\s*(?:commit|end|abort|prepare\s+transaction|rollback(?!(?:\s+(?:work|transaction))?\s+to\b))\b", re.IGNORECASE
+)
+
+
+class LentTransaction:
+    """The transaction a handler writes in, which is its subscriber's to end."""
+
+    def __init__(self, tx: Connection) -> None:
+        self.tx = tx
+        self._begun = tx.get_transaction()
+        self._driver: Any = tx.connection.driver_connection
+        self._adapted: Any = tx.connection.dbapi_connection  # an asyncio driver made synchronous; else the same
+        self._ways = ways_of(tx)
+        self._mark: Mark | None = None
+        self._lent = True
+        self._was_open = False
+        self.ended = False
+        for name in ("commit", "rollback"):
+            event.listen(tx, name, self._refuse)
+        event.listen(tx, "before_cursor_execute", self._refuse_by_statement)
+
+    def watch(self) -> None:
+        """Mark the transaction before a handler gets it; StoreUnavailable.
+
+        On SQLite it has to be open: a savepoint that stood alone would be a transaction itself.
+        """
+        self._mark = self._ways.mark(self.tx, self._driver)
+        self._was_open = self._is_open()
+
+    def take_back(self, *, failed: bool = False) -> None:
+        """Let it be ended again; after a failure, `ended` says whether a handler may have done so."""
+        self._lent = False
+        if failed:
+            self.ended = (self._was_open and not self._is_open()) or (self._mark is not None and self._mark.missing())
+        if self._begun is None or not self._begun.is_active:
+            # A commit that was refused: SQLAlchemy takes it for ended, and its pool would lend it to others as it is.
+            self._adapted.rollback()
+
+    def check(self) -> None:
+        """Raise SubscriptionError unless it is still the one begun and can be committed; StoreUnavailable."""
+        if self._begun is None or not self._begun.is_active or self.tx.get_transaction() is not self._begun:
+            raise _ended()
+        # Drivers begin with the first statement.
+        if self._was_open and not self._is_open():
+            raise _ended()
+        if self._mark is None:
+            self.watch()
+        elif not self._mark.holds():
+            raise _ended()
+
+    def _is_open(self) -> bool:
+        return self._ways.is_open(self.tx, self._driver, lent=self._lent)
+
+    def _refuse(self, tx: Connection) -> None:
+        if self._lent:
+            raise _ended()
+
+    def _refuse_by_statement(self, tx: Connection, cursor: Any, statement: str, *others: Any) -> None:
+        if self._lent and _ENDS_TRANSACTION.match(statement):
+            raise _ended()
+
+
+def _ended() -> SubscriptionError:
+    return SubscriptionError(
+        "the handler ended the transaction it was lent",
+        remedy="leave commit and rollback to the subscriber: raise an error to take everything back, "
+        "use `with tx.begin_nested():` to take back a part",
+        code="transaction-broken",
+    )

@@ -15,6 +15,9 @@ from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from eventstore.backends.sql.outbox import BEFORE_ALL, Outbox, OutboxRecord, PartitionEnd
+from eventstore.backends.sql.outbox import RelayReport as RelayReport
+from eventstore.backends.sql.outbox import RelayStatus as RelayStatus
+from eventstore.backends.sql.store import SqlEventStore
 from eventstore.closing import Closing
 from eventstore.errors import (
     BrokerRefused,
@@ -28,17 +31,13 @@ from eventstore.identifiers import Position
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import Publisher
-from eventstore.kafka.tails import Partition, last_records, wait_for_transactions
-from eventstore.relay_status import RelayReport as RelayReport
-from eventstore.relay_status import RelayStatus as RelayStatus
+from eventstore.kafka.tails import Partition, event_id_of, last_records, strange_end, wait_for_transactions
 from eventstore.restarts import Outwaiting, Restarts
 from eventstore.settings import Settings
 from eventstore.shown_urls import shown_url
-from eventstore.topic_owners import event_id_of, strange_end
 from eventstore.topics import SCHEMAS_TOPIC, TopicRecord, event_topic, schemas_topic
 
 if TYPE_CHECKING:
-    from eventstore.backends.sql.store import SqlEventStore
     from eventstore.metrics import RelayMetrics
 
 # How soon an event is seen once it is behind the fence: two indexed queries each time.

@@ -23,7 +23,7 @@ from eventstore.backends.sql.process_rows import COMMAND, ProcessRows, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.fields.conversions import aware_utc, later, not_negative, utc_now
 from eventstore.identifiers import StreamName
-from eventstore.messages import NO_METADATA, Metadata
+from eventstore.store import NO_METADATA, Metadata
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

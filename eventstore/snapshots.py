@@ -23,8 +23,7 @@ from eventstore.errors import DeclarationError, InvalidEventData, StoreUnavailab
 from eventstore.fields.conversions import MISFITS
 from eventstore.fields.field_compilation import compile_hints
 from eventstore.fields.field_types import Field
-from eventstore.given_values import require_like
-from eventstore.identifiers import StreamName
+from eventstore.identifiers import StreamName, require_like
 from eventstore.schema_registry import RegisteredSchema
 
 if TYPE_CHECKING:

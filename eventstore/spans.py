@@ -22,7 +22,7 @@ from uuid import UUID
 from eventstore.aggregates.dispatcher import Refusal, Result, Send
 from eventstore.errors import SchemaError
 from eventstore.extras import require_extra
-from eventstore.messages import Command
+from eventstore.store import Command
 
 require_extra("tracing")
 

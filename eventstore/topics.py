@@ -12,8 +12,8 @@ from uuid import UUID
 from eventstore.errors import ForeignRecord, InvalidIdentifier, NotFramedAvro
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import MAX_TOPIC_LENGTH, Position, check_source, check_topic
-from eventstore.messages import Metadata, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.store import Metadata, RecordedEvent
 
 # The CloudEvents source of a store that is given none: one service alone, whose topics need no name in front.
 DEFAULT_SOURCE: Final = "/factfold"

@@ -8,7 +8,7 @@ from eventstore.backends.sql.letters import SqlLetters
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.errors import WrongType
 from eventstore.extras import require_extra
-from eventstore.given_values import require_like, require_type
+from eventstore.identifiers import require_like, require_type
 from eventstore.settings import Settings
 from projections.declaring.branches import Branches
 

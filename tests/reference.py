@@ -17,8 +17,8 @@ from eventstore.erasure import KeyStore, Origin, PersonalData
 from eventstore.errors import ForeignRecord, InvalidEventData, NotFramedAvro, UnknownEventType, UnknownSchema
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import Position
-from eventstore.messages import NO_METADATA, RecordedEvent
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
+from eventstore.store import NO_METADATA, RecordedEvent
 from eventstore.topics import TopicRecord, message_key, require_source
 from projections.declaring.branches import Branches
 from projections.declaring.matching import matcher

@@ -26,7 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 from cdc.connectors.base import Connector
 from cdc.errors import InvalidConnector
 from eventstore.errors import FactfoldError
-from eventstore.given_values import require_type
+from eventstore.identifiers import require_type
 
 _CONNECTORS: Final = {
     "custom": "cdc.connectors.debezium:CustomSource",

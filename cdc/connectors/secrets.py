@@ -17,7 +17,7 @@ from typing import Final
 from pydantic import SecretStr
 
 from cdc.errors import InvalidConnector
-from eventstore.given_values import require_type
+from eventstore.identifiers import require_type
 
 # What Log4j once evaluated wherever such a text was logged: https://logging.apache.org/security.html#CVE-2021-44228
 _LOOKUPS: Final = "jndi lower upper ctx sys java date main map bundle marker event log4j sd spring web".split()

@@ -28,7 +28,7 @@ from cdc.errors import (
 from cdc.operating.planning import require_own_topics, unread
 from cdc.source.catalogue import slot_facts, typed_errors
 from cdc.source.grants import check_life, drop_slot, mark_source
-from eventstore.given_values import require_like
+from eventstore.identifiers import require_like
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

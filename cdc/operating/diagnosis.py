@@ -164,7 +164,7 @@ def _topic_findings(settings: Settings, connector: Connector, *, source: Engine 
 
 def _compared(settings: Settings, specs: Sequence[TopicSpec], stores: Sequence[SqlEventStore]) -> Iterator[Finding]:
     from eventstore.kafka.admin import compare_topics  # needs the extra kafka
-    from eventstore.topic_owners import topic_owners  # needs the extra kafka
+    from eventstore.kafka.tails import topic_owners  # needs the extra kafka
 
     compared, owners = compare_topics(settings, specs), topic_owners(settings, stores)
     for name in compared.missing:

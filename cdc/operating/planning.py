@@ -208,7 +208,7 @@ def prepare_topics(
         ['factfold.schemas', 'shop.order']
     """
     from eventstore.kafka.admin import ensure_topics  # needs the extra kafka
-    from eventstore.topic_owners import topic_owners  # needs the extra kafka
+    from eventstore.kafka.tails import topic_owners  # needs the extra kafka
 
     every = list(stores)
     if every:
@@ -231,7 +231,7 @@ def stores_of(source: Engine, connector: OutboxSource) -> list[SqlEventStore]:
 
 def require_own_topics(settings: Settings, connector: Connector, source: Engine) -> None:
     """Raise ForeignRecord if a topic that an outbox would fill ends with an event of none of its stores."""
-    from eventstore.topic_owners import topic_owners  # needs the extra kafka
+    from eventstore.kafka.tails import topic_owners  # needs the extra kafka
 
     if isinstance(connector, OutboxSource):
         topic_owners(settings, stores_of(source, connector)).require_own()

@@ -29,7 +29,7 @@ from eventstore.event_types import (
 from eventstore.fields.record_classes import record_class
 from eventstore.fields.upcasting import FIRST
 from eventstore.identifiers import NO_VERSION, StreamName, check_category, snake_case
-from eventstore.messages import RecordedEvent
+from eventstore.store import RecordedEvent
 
 P = ParamSpec("P")
 R = TypeVar("R")

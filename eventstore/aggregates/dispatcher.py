@@ -18,11 +18,28 @@ from eventstore.aggregates.aggregate import Aggregate, aggregate_of, command_nam
 from eventstore.aggregates.command_schemas import given_arguments
 from eventstore.errors import DeclarationError, EventIdTaken, FactfoldError, Refused, WrongExpectedVersion
 from eventstore.event_types import event_type_of
-from eventstore.given_values import require_like, require_sequence, require_type
-from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName, checked_command_id
-from eventstore.messages import NO_METADATA, Cause, Command, Metadata, NewEvent, RecordedEvent, is_uuid
+from eventstore.identifiers import (
+    NO_STREAM,
+    NO_VERSION,
+    StreamName,
+    checked_command_id,
+    require_like,
+    require_sequence,
+    require_type,
+)
 from eventstore.snapshots import Snapshots
-from eventstore.store import AppendResult, Streams, TransactionalStore
+from eventstore.store import (
+    NO_METADATA,
+    AppendResult,
+    Cause,
+    Command,
+    Metadata,
+    NewEvent,
+    RecordedEvent,
+    Streams,
+    TransactionalStore,
+    is_uuid,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -1,9 +1,13 @@
-"""Events on their way in: encoded, numbered, and laid out in columns for one statement."""
+"""Events on their way in: encoded, numbered, and laid out in columns for one statement.
+
+The signatures that the streams of every store share: one append is a batch, and bounds are checked before a read.
+"""
 
 from __future__ import annotations
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,7 +16,7 @@ from itertools import islice
 from types import NoneType
 from uuid import UUID
 
-from eventstore.erasure import Origin, PersonalData
+from eventstore.erasure import PersonalData
 from eventstore.errors import (
     EventIdTaken,
     FactfoldError,
@@ -22,7 +26,7 @@ from eventstore.errors import (
     WrongExpectedVersion,
 )
 from eventstore.event_types import EventType, type_of_object
-from eventstore.given_values import require_type
+from eventstore.fields.conversions import aware_utc
 from eventstore.identifiers import (
     ARCHIVED_HEAD,
     DELETED_HEAD,
@@ -31,9 +35,10 @@ from eventstore.identifiers import (
     Position,
     StreamName,
     accepted_heads,
+    require_type,
 )
-from eventstore.messages import NO_METADATA, Metadata, NewEvent, RecordedEvent
-from eventstore.store import AppendResult, Category, StreamAppend
+from eventstore.personal.sealing import Origin
+from eventstore.store import NO_METADATA, AppendResult, Category, Metadata, NewEvent, RecordedEvent, StreamAppend
 from eventstore.topics import MAX_EVENT_BYTES, partition_of
 
 Encode = Callable[[str, UUID, EventType, object], bytes]
@@ -344,3 +349,71 @@ def rfc3339(moment: datetime) -> str:
     """Return a UTC time as RFC 3339 with six digits and Z."""
     # A tenth of what strftime takes, which is felt where an event is appended alone.
     return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of a stream that a reader asks for.
+
+    Attributes:
+        stream: The stream.
+        first: The first version.
+        last: The last version, None without a bound.
+        until: The moment in UTC after which no event is read, None without one.
+        backwards: Whether reading begins at the highest version.
+        limit: The number of events at most.
+    """
+
+    stream: str
+    first: int
+    last: int | None
+    until: datetime | None
+    backwards: bool
+    limit: int | None
+
+
+class StoredStreams(ABC):
+    """Streams of one store, as `eventstore.store.Streams` declares them."""
+
+    def append(
+        self,
+        stream: StreamName | str,
+        events: Sequence[object],
+        *,
+        expected: ExpectedVersion,
+        metadata: Metadata | None = None,
+    ) -> AppendResult:
+        """Append to one stream. Raises the errors of `append_batch`."""
+        return self.append_batch([StreamAppend(stream, events, expected, metadata)])[0]
+
+    @abstractmethod
+    def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
+        """Append to many streams, all or none."""
+
+    def read_stream(
+        self,
+        stream: StreamName | str,
+        *,
+        from_version: int = 0,
+        to_version: int | None = None,
+        until: datetime | None = None,
+        backwards: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[RecordedEvent]:
+        """Yield one stream's events by version, both bounds included. An unknown stream has none.
+
+        Args:
+            stream: The stream.
+            from_version: The first version.
+            to_version: The last version, by default the newest.
+            until: Stop before the first event recorded after this moment, even if a clock went backwards. Raises
+                InvalidEventData for a moment without a time zone.
+            backwards: Begin at the highest version.
+            limit: The number of events at most.
+        """
+        check_bounds(from_version=from_version, to_version=to_version, limit=limit)
+        moment = None if until is None else aware_utc(until)
+        return self._part(Part(str(stream_name(stream)), from_version, to_version, moment, backwards, limit))
+
+    @abstractmethod
+    def _part(self, part: Part) -> Iterator[RecordedEvent]: ...

@@ -7,14 +7,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from uuid import UUID, uuid4
 
-from eventstore.backends.batch import Batch, Draft, check_bounds, require_partitions, stream_name
-from eventstore.backends.streams import Part, StoredStreams
+from eventstore.aggregates.aggregate import Aggregate
+from eventstore.backends.batch import Batch, Draft, Part, StoredStreams, check_bounds, require_partitions, stream_name
 from eventstore.closing import Closing
-from eventstore.compatibility import require_readable
-from eventstore.erasure import DataKey, Erasure, KeyStore, Origin, PersonalData, new_data_key
+from eventstore.erasure import Erasure, KeyStore, PersonalData, new_data_key
 from eventstore.errors import StreamDeleted, WrongExpectedVersion
 from eventstore.event_types import EventType
 from eventstore.fields.conversions import aware_utc
@@ -31,14 +30,12 @@ from eventstore.identifiers import (
     check_subject,
     check_topic,
 )
-from eventstore.messages import RecordedEvent
+from eventstore.personal.sealing import DataKey, Origin
+from eventstore.schema_check import require_readable
 from eventstore.schema_registry import RegisteredSchema, check_same, unknown_schema
 from eventstore.snapshots import AggregateSnapshot
-from eventstore.store import AppendResult, Category, FenceStatus, StreamAppend
+from eventstore.store import AppendResult, Category, FenceStatus, RecordedEvent, StreamAppend
 from eventstore.topics import DEFAULT_PARTITIONS, DEFAULT_SOURCE, topic_of_category
-
-if TYPE_CHECKING:
-    from eventstore.aggregates.aggregate import Aggregate
 
 
 class MemoryKeys:

@@ -3,6 +3,6 @@
 The room imports Kafka and fields. It never knows a view or a branch.
 """
 
-from eventstore.exports import exports
+from eventstore.extras import exports
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)

@@ -1,4 +1,4 @@
-from eventstore.deadletters.causes import (
+from eventstore.deadletters.letters import (
     by_cause as by_cause,
 )
 from eventstore.deadletters.letters import (

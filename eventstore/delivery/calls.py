@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from eventstore.messages import RecordedEvent
+from eventstore.store import RecordedEvent
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from eventstore.delivery.arrivals import Arrival
-from eventstore.delivery.masking import masked_message
+from eventstore.delivery.arrivals import Arrival, masked_message
 from eventstore.topics import DEAD_LETTER_MESSAGE_LENGTH
 
 if TYPE_CHECKING:

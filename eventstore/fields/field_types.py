@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from eventstore.fields.conversions import Convert
+from eventstore.fields.conversions import Avro, Convert
 from eventstore.personal.sealing import Personal
-
-Avro = str | dict[str, Any] | list[Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from fastavro.validation import validate
 
 from eventstore.errors import InvalidEventData, NotFramedAvro
 from eventstore.fields.conversions import Convert, each, each_value, unless_none
-from eventstore.fields.type_words import in_python
-from eventstore.fields.unions import class_of, short_name
+from eventstore.fields.unions import class_of, in_python, short_name
 from eventstore.schema_registry import RegisteredSchema
 
 # More types than this in a schema, each use of a named one counted, are no event's.

@@ -14,9 +14,9 @@ from functools import reduce
 from typing import Any, Final, Protocol, TypeVar
 
 from eventstore.errors import DeclarationError, InvalidEventData, SchemaError, UnsupportedFieldType
-from eventstore.fields.casting import ENUM, can_cast, cast_plain, kind_of
+from eventstore.fields.conversions import ENUM, Avro, can_cast, cast_plain, kind_of
 from eventstore.fields.field_compilation import compile_type
-from eventstore.fields.field_types import Avro, Compilation, FieldType
+from eventstore.fields.field_types import Compilation, FieldType
 from eventstore.personal.sealing import Erased, Sealed, still_sealed
 from eventstore.schema_registry import is_sealed
 

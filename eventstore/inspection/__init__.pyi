@@ -7,7 +7,7 @@ from eventstore.inspection.selection import (
 from eventstore.inspection.store_log import (
     StoreLog as StoreLog,
 )
-from eventstore.inspection.stream_states import (
+from eventstore.inspection.store_log import (
     stream_state as stream_state,
 )
 from eventstore.inspection.tracing import (

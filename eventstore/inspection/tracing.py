@@ -6,7 +6,7 @@
           payment.received       its event, in the payment service
 
 A causation id is the id of the command. Behind it stand the command's name and the event that it was sent for, where
-they are recorded: `eventstore.messages.Cause`.
+they are recorded: `eventstore.store.Cause`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from typing import Literal, Protocol
 from uuid import UUID
 
 from eventstore.errors import NotFound
-from eventstore.inspection.entries import Entry, ReadLog
-from eventstore.inspection.selection import Selection
-from eventstore.messages import Cause
+from eventstore.inspection.selection import Entry, ReadLog, Selection
+from eventstore.store import Cause
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from typing import Any, Final, cast
 from confluent_kafka import Message
 
 from eventstore.delivery.subscriptions import Subscription
-from eventstore.erasure import Origin, PersonalData
+from eventstore.erasure import PersonalData
 from eventstore.errors import FactfoldError, ForeignRecord, SchemaError
 from eventstore.fields.serialization import AvroDecoder, schema_id_of
-from eventstore.kafka.consumer import PassedOver
-from eventstore.kafka.schemas import TopicSchemas
-from eventstore.messages import RecordedEvent
+from eventstore.kafka.consumer import PassedOver, TopicSchemas
+from eventstore.personal.sealing import Origin
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.store import RecordedEvent
 from eventstore.topics import event_of, not_an_event, require_source
 
 RETRY_PREFIX: Final = "retry_"

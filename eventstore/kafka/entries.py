@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from uuid import UUID
 
 from eventstore.closing import Closing
-from eventstore.erasure import KeyStore, Origin, PersonalData
+from eventstore.erasure import KeyStore, PersonalData
 from eventstore.errors import KafkaError, NotFound, SchemaError, TopicMissing, UnknownSchema
 from eventstore.fields.serialization import FRAME, AvroDecoder
-from eventstore.inspection.entries import Entry
-from eventstore.inspection.selection import Selection
+from eventstore.inspection.selection import Entry, Selection
 from eventstore.kafka.admin import OffsetReader
-from eventstore.kafka.consumer import RangeReader
-from eventstore.kafka.schemas import TopicSchemas
-from eventstore.messages import RecordedEvent
+from eventstore.kafka.consumer import RangeReader, TopicSchemas
+from eventstore.personal.sealing import Origin
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.settings import Settings
+from eventstore.store import RecordedEvent
 from eventstore.topics import TopicRecord, event_of
 
 if TYPE_CHECKING:

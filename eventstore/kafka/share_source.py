@@ -29,9 +29,9 @@ from eventstore.errors import SubscriptionError
 from eventstore.kafka.admin import Cluster, OffsetReader, typed_errors
 from eventstore.kafka.arrivals import KafkaArrival
 from eventstore.kafka.consumer import close_within
-from eventstore.kafka.group_source import GroupSource
 from eventstore.kafka.letters import Letters
 from eventstore.kafka.places import partition_of
+from eventstore.kafka.source import GroupSource
 from eventstore.settings import Settings
 
 # What brokers allow for the lock of a record by default.

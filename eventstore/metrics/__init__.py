@@ -4,6 +4,6 @@ The room imports the status records of runners. It never starts a runner, and no
 metrics. Its names need the extra `metrics`.
 """
 
-from eventstore.exports import exports
+from eventstore.extras import exports
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)

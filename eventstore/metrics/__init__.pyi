@@ -3,7 +3,7 @@ from eventstore.metrics.runners import (
     RelayMetrics as RelayMetrics,
     SubscriptionMetrics as SubscriptionMetrics,
 )
-from eventstore.metrics.serving import (
+from eventstore.metrics.families import (
     refreshing as refreshing,
     serve_metrics as serve_metrics,
     write_metrics as write_metrics,

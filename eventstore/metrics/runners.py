@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 
 if TYPE_CHECKING:
+    from eventstore.backends.sql.outbox import RelayReport, RelayStatus
     from eventstore.delivery.attempt import DeliveryReport
     from eventstore.delivery.calls import HandlerCall
     from eventstore.delivery.source import Lag
     from eventstore.delivery.subscriptions import Subscription
     from eventstore.processes.worker import ProcessWorker, WorkReport
-    from eventstore.relay_status import RelayReport, RelayStatus
     from eventstore.settings import Settings
 
 RECORDS: Final = Family(

@@ -3,6 +3,6 @@
 The room imports aggregates, backends and delivery. No store, topic or subscription knows it.
 """
 
-from eventstore.exports import exports
+from eventstore.extras import exports
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)

@@ -1,5 +1,5 @@
 from eventstore.processes.process import Process as Process, Reply as Reply
-from eventstore.processes.reactions import (
+from eventstore.processes.process import (
     compensated as compensated,
     late as late,
     reacts as reacts,

@@ -13,20 +13,12 @@ from eventstore.backends.sql.process_rows import InstanceRow, Key, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.fields.conversions import utc_now
 from eventstore.identifiers import StreamName, check_category
-from eventstore.messages import RecordedEvent
 from eventstore.processes.engine import Addressed, ProcessEngine
 from eventstore.processes.errors import ProcessError
 from eventstore.processes.process import Process
-from eventstore.processes.records import (
-    COMPENSATING,
-    COMPENSATION_FAILED,
-    ENDED,
-    OPERATOR,
-    RUNNING,
-    UNSTARTED,
-    Cause,
-)
+from eventstore.processes.records import COMPENSATING, COMPENSATION_FAILED, ENDED, OPERATOR, RUNNING, UNSTARTED, Cause
 from eventstore.processes.stepping import Input
+from eventstore.store import RecordedEvent
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -9,20 +9,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from eventstore.backends.sql.dialect import is_outage
 from eventstore.backends.sql.process_rows import COMMAND, TIMER, InstanceRow, Key, ProcessRows, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
-from eventstore.backends.sql.transactions import is_outage
 from eventstore.errors import DeclarationError
 from eventstore.fields.plain_json import dump_plain
 from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName
-from eventstore.messages import NO_METADATA, Metadata, NewEvent, RecordedEvent
 from eventstore.personal.sealing import Disclosed
 from eventstore.processes.errors import ProcessAlreadyStarted, ProcessVersionMissing, StepFailed
-from eventstore.processes.process import Process
-from eventstore.processes.reactions import impersonal
+from eventstore.processes.process import Process, impersonal
 from eventstore.processes.records import ENDED, EVENT, OPERATOR, RUNNING, UNSTARTED, Cause, SentCommand, SetTimer
 from eventstore.processes.stepping import Input, replayed, step
-from eventstore.store import AppendResult, StreamAppend
+from eventstore.store import NO_METADATA, AppendResult, Metadata, NewEvent, RecordedEvent, StreamAppend
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

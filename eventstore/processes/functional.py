@@ -26,9 +26,11 @@ from typing import Any, Final, TypeVar
 
 from eventstore.aggregates.aggregate import Aggregate, command_name
 from eventstore.errors import DeclarationError
-from eventstore.processes.process import Process, Reply, Sending
-from eventstore.processes.reactions import (
+from eventstore.processes.process import (
     Correlation,
+    Process,
+    Reply,
+    Sending,
     compensated,
     late,
     reacts,

@@ -17,12 +17,12 @@ from eventstore.delivery.subscriber import Subscriber
 from eventstore.delivery.subscriptions import Subscription, subscription
 from eventstore.errors import CheckpointMoved, SubscriptionError
 from eventstore.fields.conversions import utc_now
-from eventstore.messages import RecordedEvent
 from eventstore.processes.engine import ProcessEngine, StepAround
 from eventstore.processes.process import Process, process_group
 from eventstore.processes.worker import ProcessWorker, WorkReport
 from eventstore.restarts import Outwaiting, Restarts
 from eventstore.settings import Settings
+from eventstore.store import RecordedEvent
 from eventstore.subscribing import open_subscriber
 
 if TYPE_CHECKING:

@@ -11,11 +11,19 @@ from uuid import UUID, uuid5
 from eventstore.aggregates.aggregate import command_name
 from eventstore.fields.conversions import later_or_last
 from eventstore.fields.plain_json import load_plain
-from eventstore.messages import Cause as Causation
-from eventstore.messages import Metadata
 from eventstore.processes.errors import ProcessAlreadyStarted, ProcessError, ProcessStuck
-from eventstore.processes.process import AtHand, Decided, Process, Reply, Sending
-from eventstore.processes.reactions import LATE, REACTS, STARTS, Arrived, Reaction
+from eventstore.processes.process import (
+    LATE,
+    REACTS,
+    STARTS,
+    Arrived,
+    AtHand,
+    Decided,
+    Process,
+    Reaction,
+    Reply,
+    Sending,
+)
 from eventstore.processes.records import (
     ACCEPTED,
     CANCELLED,
@@ -34,6 +42,8 @@ from eventstore.processes.records import (
     SetTimer,
     Undoable,
 )
+from eventstore.store import Cause as Causation
+from eventstore.store import Metadata
 
 _NAMESPACE: Final = UUID("6b1f2f0c-9d63-4a54-8f0e-7b8f1c1d2f11")
 

@@ -13,13 +13,13 @@ from uuid import UUID
 
 import structlog
 
-from eventstore.aggregates.aggregate import commands_of
+from eventstore.aggregates.aggregate import Aggregate, commands_of
 from eventstore.aggregates.command_schemas import decode_arguments
 from eventstore.aggregates.dispatcher import Accepted, Dispatcher, Refusal
 from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.dialect import is_outage
 from eventstore.backends.sql.process_rows import COMMAND, Key, Scheduled
 from eventstore.backends.sql.store import SqlEventStore
-from eventstore.backends.sql.transactions import is_outage
 from eventstore.backends.sql.ways import ways_of
 from eventstore.delivery.calls import HandlerThread
 from eventstore.errors import FactfoldError, SubscriptionError, WrongExpectedVersion, is_final
@@ -34,7 +34,6 @@ from eventstore.processes.stepping import Input
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from eventstore.aggregates.aggregate import Aggregate
 
 # A transaction that holds locks, and keeps readers of the store waiting, for some tenths of a second at most.
 _BATCH: Final = 100

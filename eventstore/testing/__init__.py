@@ -3,6 +3,6 @@
 The room imports every room of eventstore. No other room imports it.
 """
 
-from eventstore.exports import exports
+from eventstore.extras import exports
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)

@@ -2,7 +2,7 @@ from eventstore.testing.delivering import (
     deliver as deliver,
     deliver_async as deliver_async,
 )
-from eventstore.testing.fixed import (
+from eventstore.testing.scenario import (
     FixedClock as FixedClock,
     FixedIds as FixedIds,
 )

@@ -18,16 +18,15 @@ from eventstore.backends.sql.source import StoreArrival
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.source import DeadLetter, Lag
 from eventstore.delivery.subscriber import Subscriber
+from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import DeclarationError
 from eventstore.event_types import type_of_object
 from eventstore.identifiers import ANY, StreamName
-from eventstore.messages import RecordedEvent
+from eventstore.store import RecordedEvent
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from eventstore.delivery.subscriptions import Subscription
 
 __all__ = ["deliver", "deliver_async"]
 

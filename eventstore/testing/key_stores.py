@@ -17,7 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 from uuid import UUID, uuid4
 
-from eventstore.erasure import DataKey, FollowedKeys, KeyStore
+from eventstore.erasure import FollowedKeys, KeyStore
+from eventstore.personal.sealing import DataKey
 
 T = TypeVar("T")
 

@@ -23,8 +23,7 @@ from eventstore.errors import (
 )
 from eventstore.event_types import event
 from eventstore.identifiers import ANY, NO_STREAM, STREAM_EXISTS, ExpectedVersion, Position
-from eventstore.messages import Metadata, NewEvent
-from eventstore.store import EventStore, StreamAppend
+from eventstore.store import EventStore, Metadata, NewEvent, StreamAppend
 from eventstore.topics import MAX_EVENT_BYTES
 
 T = TypeVar("T")

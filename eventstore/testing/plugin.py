@@ -14,13 +14,13 @@ import pytest
 # Imported where they are used: every run of pytest loads this module, whether its tests are ours or not.
 if TYPE_CHECKING:
     from eventstore import AsyncSqlEventStore, Dispatcher, MemoryEventStore, SqlEventStore
-    from eventstore.testing.fixed import FixedClock, FixedIds
+    from eventstore.testing.scenario import FixedClock, FixedIds
 
 
 @pytest.fixture
 def event_clock() -> FixedClock:
     """A clock that tells 2026-01-01 until it is moved: ``event_clock.advance(timedelta(hours=1))``."""
-    from eventstore.testing.fixed import FixedClock  # pytest loads this plug-in in every run
+    from eventstore.testing.scenario import FixedClock  # pytest loads this plug-in in every run
 
     return FixedClock()
 
@@ -28,7 +28,7 @@ def event_clock() -> FixedClock:
 @pytest.fixture
 def event_ids() -> FixedIds:
     """Ids that count from 1."""
-    from eventstore.testing.fixed import FixedIds  # pytest loads this plug-in in every run
+    from eventstore.testing.scenario import FixedIds  # pytest loads this plug-in in every run
 
     return FixedIds()
 

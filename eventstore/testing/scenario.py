@@ -5,22 +5,64 @@
 Every event passes through Avro on its way, as it would through a store, and what a command leaves behind is compared
 with what its events make of the same past: a command that changes the state by itself works until the aggregate is
 loaded again, and fails here.
-"""
 
-# ruff: noqa: S101  # assertions are what this module is for
+A clock that stands still and ids that count: what a test compares must not depend on when it runs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from uuid import UUID
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.errors import Refused
 from eventstore.event_types import EventType, type_of_object
 from eventstore.fields.serialization import AvroDecoder, decode_value, encode_value
 
-__all__ = ["Outcome", "Scenario", "given"]
+
+class FixedClock:
+    """A clock that stands still until it is moved, for the `clock` of stores.
+
+    Examples:
+        >>> clock = FixedClock()
+        >>> store = MemoryEventStore(clock=clock)
+        >>> clock.advance(timedelta(days=1))
+    """
+
+    def __init__(self, moment: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self.moment = moment
+
+    def __call__(self) -> datetime:
+        """Tell the moment."""
+        return self.moment
+
+    def advance(self, by: timedelta) -> datetime:
+        """Move the clock, backwards if `by` is negative, and return the new moment."""
+        self.moment += by
+        return self.moment
+
+
+class FixedIds:
+    """UUIDs that count from 1, for the `new_id` of stores and dispatchers.
+
+    Examples:
+        >>> store = MemoryEventStore(new_id=FixedIds())
+    """
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def __call__(self) -> UUID:
+        """Give the next one."""
+        self._last += 1
+        return UUID(int=self._last)
+
+
+# ruff: noqa: S101  # assertions are what this module is for
+
 
 A = TypeVar("A", bound=Aggregate)
 P = ParamSpec("P")

@@ -110,5 +110,7 @@ def load_key_store(spec: str) -> KeyStore:
     if isinstance(key_store, KeyStore) and not isinstance(key_store, type):
         return key_store
     raise DeclarationError(
-        f"{spec!r} is no key store", remedy="name an object with the methods of eventstore.erasure.KeyStore", place=spec
+        f"{spec!r} is no key store",
+        remedy="name an object with the methods of eventstore.personal.sealing.KeyStore",
+        place=spec,
     )

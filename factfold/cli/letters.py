@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
     from eventstore import Settings, SqlEventStore
     from eventstore.deadletters import Letters
-    from eventstore.deadletters.causes import Cause
-    from eventstore.deadletters.letters import Action, Contents, Letter, Settled
+    from eventstore.deadletters.letters import Action, Cause, Contents, Letter, Settled
     from projections.stores.sql import TableStore
 
 Definition = Annotated[

@@ -4,6 +4,6 @@ The stub lists them. The room imports the lower packages, which load their publi
 a name of factfold: an import that no tool sees could close a circle.
 """
 
-from eventstore.exports import exports
+from eventstore.extras import exports
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)

@@ -44,7 +44,7 @@ from eventstore.metrics import (
     serve_metrics as serve_metrics,
 )
 from eventstore.metrics.families import RUNNER as RUNNER
-from eventstore.metrics.serving import refreshing as refreshing
+from eventstore.metrics.families import refreshing as refreshing
 from eventstore.processes import Process as Process
 from eventstore.processes.administration import Processes as Processes
 from eventstore.processes.running import run_processes as run_processes
@@ -54,7 +54,7 @@ from eventstore.relay import (
 )
 from eventstore.scheduling import Schedule as Schedule
 from eventstore.spans import Spans as Spans
-from eventstore.topic_owners import topic_owners as topic_owners
+from eventstore.kafka.tails import topic_owners as topic_owners
 from eventstore.topics import (
     DEFAULT_SOURCE as DEFAULT_SOURCE,
     event_topic as event_topic,

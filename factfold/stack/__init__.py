@@ -3,6 +3,6 @@
 The room imports errors of the lower packages, and the plug-ins of connectors. It never knows a service.
 """
 
-from eventstore.exports import exports
+from eventstore.extras import exports
 
 __getattr__, __dir__, __all__ = exports(__name__, __file__)

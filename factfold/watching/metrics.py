@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import projections
 from eventstore.backends.sql.changes import newest_events, scheduled_standing, stored_letters
-from eventstore.backends.sql.utc_times import in_utc
+from eventstore.backends.sql.values import in_utc
 from eventstore.metrics import write_metrics
 from eventstore.metrics.families import RUNNER, Family, Metrics, RunnerMetrics, gauge
 from eventstore.processes.administration import Processes

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from eventstore.deadletters.records import SentRecord, origin_partition, own_headers
-from eventstore.deadletters.roads import Chosen, Road, to_topic
-from eventstore.deadletters.topic import TopicLetters
+from eventstore.deadletters.topic import Chosen, Road, TopicLetters, to_topic
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import FactfoldError, ForeignRecord, ReplayRefused, SchemaError, UnknownEventType
 from eventstore.topics import BRANCH_HEADER, DEAD_LETTERS, TopicRecord, require_source

@@ -27,8 +27,8 @@ import structlog
 
 from eventstore.errors import BrokerUnreachable, TopicMismatch
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, end_offsets, ensure_topics
+from eventstore.kafka.consumer import read_schemas
 from eventstore.kafka.groups import offsets_behind
-from eventstore.kafka.schemas import read_schemas
 from eventstore.locks import locked
 from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 from eventstore.restarts import HEALTHY_SECONDS, Outwaiting, Restarts

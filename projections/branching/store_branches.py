@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from eventstore import SqlEventStore, Subscription
     from eventstore.backends.sql.source import StoreSource
-    from eventstore.messages import RecordedEvent
+    from eventstore.store import RecordedEvent
 
 
 def branch_source(

@@ -13,8 +13,8 @@ from typing import Any, Final
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.fields.upcasting import FIRST
 from eventstore.identifiers import check_source, check_topic
-from eventstore.messages import RecordedEvent
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.store import RecordedEvent
 from eventstore.topics import DEAD_LETTERS
 from projections.declaring.event_fields import check_against, check_predicate
 from projections.declaring.event_tables import topic_of

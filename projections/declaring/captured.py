@@ -13,7 +13,7 @@ from typing import Any, Final
 from cdc.changes.change_records import avro_names, nullable_columns
 from cdc.changes.column_types import leaves_nulls, python_type_of, reader_for
 from cdc.errors import InvalidConnector, UnsupportedEncoding
-from eventstore.given_values import require_like
+from eventstore.identifiers import require_like
 from projections.declaring.columns import ColumnType, decimal_type, from_python
 from projections.declaring.naming import is_column
 from projections.errors import InvalidDefinition

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Final, get_args
 
-from eventstore.given_values import require_sequence
+from eventstore.identifiers import require_sequence
 from projections.declaring.any_table import AnyTable
 from projections.declaring.checked_finals import check_finals
 from projections.declaring.columns import ColumnType

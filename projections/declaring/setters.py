@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eventstore.event_types import EventType, event_type_of
-from eventstore.given_values import require_type
+from eventstore.identifiers import require_type
 from eventstore.schema_registry import is_sealed
 from projections.declaring.avro_records import spelled_out
 from projections.declaring.columns import ColumnType, from_avro, from_python

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self, overload
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.event_types import EventType
-from eventstore.given_values import require_type
+from eventstore.identifiers import require_type
 from projections.declaring.any_table import AnyTable
 from projections.declaring.captured import (
     NO_SHAPES,

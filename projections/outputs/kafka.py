@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 from eventstore.closing import Closing
 from eventstore.deadletters.records import own_headers
 from eventstore.errors import RecordsUnreadable
-from eventstore.kafka.admin import OffsetReader, end_offsets, ensure_topics
+from eventstore.kafka.admin import OffsetReader, end_offsets, ensure_topics, require_unlimited
 from eventstore.kafka.consumer import RangeReader, end_of_batch, read_range
 from eventstore.kafka.producer import OutgoingRecord, Publisher, RecordProducer
-from eventstore.kafka.topic_settings import require_unlimited
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord, TopicSpec, dead_letter_headers, dead_letter_topic, dead_letter_topic_of
 from projections.declaring.view_topics import Row

@@ -12,8 +12,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from eventstore.backends.sql.letter_actions import ActionRows
-from eventstore.backends.sql.utc_times import in_utc
+from eventstore.backends.sql.letter_rows import ActionRows
+from eventstore.backends.sql.values import in_utc
 from eventstore.deadletters.letters import Action, Contents, Deed, Letter, Letters, OnProgress, Settled, Target
 from eventstore.errors import ReplayRefused
 from projections.stores.layout import aside_table, generation_name

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from eventstore.backends.sql.engines import engine_for
 from eventstore.backends.sql.postgres_ways import POOLED
-from eventstore.delivery.masking import masked_message
+from eventstore.delivery.arrivals import masked_message
 from projections.errors import ProjectionError, TableStoreUnavailable, ViewInUse, unsupported_value
 from projections.stores import dialects
 from projections.stores.copying import PostgresTarget, close_loads_of, create_loads_tables, disconnect

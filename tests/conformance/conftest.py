@@ -21,9 +21,6 @@ pytest.register_assert_rewrite(
     "eventstore.testing.key_stores",
     "eventstore.testing.open_streams",
     "eventstore.testing.conformance",
-    "eventstore.testing.closed_streams",
-    "eventstore.testing.conformance",
-    "eventstore.testing.joined_transactions",
 )
 
 

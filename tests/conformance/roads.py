@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from cdc import capture_table
 from eventstore import SqlEventStore, Subscriber, Subscription, open_subscriber
-from eventstore.kafka.schemas import read_schemas
+from eventstore.kafka.consumer import read_schemas
 from projections import Environment, branch_source
 from projections.spark.session import small_batch_session
 from tests.conformance.kiosk import (

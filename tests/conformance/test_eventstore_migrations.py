@@ -18,15 +18,14 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, make_url
 
 from eventstore import ANY, Aggregate, SqlEventStore, event
-from eventstore.backends.sql import migrating
-from eventstore.backends.sql.migrating import NEWEST, migrate
-from eventstore.backends.sql.models import MIGRATIONS
+from eventstore.backends.sql import models
+from eventstore.backends.sql.models import MIGRATIONS, NEWEST, migrate
 from eventstore.errors import StoreNotPrepared
 from tests.errors import raises
 
 pytestmark = pytest.mark.both_databases
 
-SCRIPTS = Path(migrating.__file__).parent / "migrations"
+SCRIPTS = Path(models.__file__).parent / "migrations"
 FAILS = """
 import sqlalchemy as sa
 from alembic import op
@@ -191,8 +190,8 @@ def test_a_migration_that_fails_leaves_the_store_as_it_was(store, url, tmp_path,
     scripts = tmp_path / "scripts"
     shutil.copytree(SCRIPTS, scripts)
     (scripts / "versions" / "v9998_fails.py").write_text(FAILS.format(before=NEWEST))
-    monkeypatch.setattr(migrating, "_SCRIPTS", str(scripts))
-    monkeypatch.setattr(migrating, "NEWEST", "9998")
+    monkeypatch.setattr(models, "_SCRIPTS", str(scripts))
+    monkeypatch.setattr(models, "NEWEST", "9998")
     with pytest.raises(StoreNotPrepared):
         store.create_tables()
     assert set(inspect(store.engine).get_table_names()) == before

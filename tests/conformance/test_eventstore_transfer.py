@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import select
 
 from eventstore import ANY, Aggregate, Metadata, NewEvent, event
-from eventstore.backends.sql.transfer.importing import Importer
+from eventstore.backends.sql.transfer.files import Importer
 from eventstore.errors import EventIdTaken, ImportConflict, InvalidExport, StoreUnavailable, StreamArchived
 from eventstore.snapshots import AggregateSnapshot
 from eventstore.topics import partition_of

@@ -14,7 +14,8 @@ import pytest
 
 from eventstore import MasterKeys, SqlEventStore, SqlKeyStore
 from eventstore.backends.memory import MemoryKeys
-from eventstore.erasure import DataKey, FollowedKeys, KeyStore, new_data_key
+from eventstore.erasure import FollowedKeys, KeyStore, new_data_key
+from eventstore.personal.sealing import DataKey
 from eventstore.testing.key_stores import FollowedKeysConformance, KeyStoreConformance
 
 MASTER = MasterKeys({"one": os.urandom(32)})
@@ -93,6 +94,6 @@ def test_the_suite_notices_a_number_that_is_seen_too_early():
 
 
 def test_what_authors_need_is_loaded_without_a_client():
-    use = "from eventstore.erasure import DataKey, FollowedKeys, KeyStore, new_data_key"
+    use = "from eventstore.personal.sealing import DataKey, FollowedKeys, KeyStore, new_data_key"
     code = f"import sys; {use}; assert not {{'sqlalchemy', 'fastavro', 'cryptography'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -15,9 +15,9 @@ from docs.chromium import EXECUTABLE, NOT_FOUND, REMEDY, chromium
 from eventstore import Dispatcher, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.source import StoreSource
-from eventstore.messages import Metadata
 from eventstore.processes.engine import ProcessEngine
 from eventstore.scheduling import Schedule
+from eventstore.store import Metadata
 from factfold.console.definitions import find_definitions
 from factfold.console.parts import Places
 from factfold.console.server import Server

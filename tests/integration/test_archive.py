@@ -11,10 +11,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from eventstore.kafka.admin import compare_topics, end_offsets, ensure_topics
+from eventstore.kafka.admin import compare_topics, end_offsets, ensure_topics, limit_retention
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
-from eventstore.kafka.topic_settings import limit_retention
 from eventstore.topics import TopicRecord, event_topic
 from projections import Archiver, rebuild, release_topic, rollback, verify
 from projections.errors import OffsetsLost, ProjectionError

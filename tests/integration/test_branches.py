@@ -15,10 +15,9 @@ from confluent_kafka.admin import AdminClient
 from eventstore.errors import KafkaError
 from eventstore.fields.serialization import AvroEncoder
 from eventstore.kafka.admin import end_offsets
-from eventstore.kafka.consumer import read_range
+from eventstore.kafka.consumer import read_range, read_schemas
 from eventstore.kafka.groups import offsets_behind
 from eventstore.kafka.producer import RecordProducer
-from eventstore.kafka.schemas import read_schemas
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX
 from projections import branches_status

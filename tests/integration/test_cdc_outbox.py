@@ -12,7 +12,7 @@ from cdc.errors import ConnectorFailed
 from cdc.operating.control import Deadline, check
 from eventstore import ANY, Aggregate, Metadata, SqlEventStore, event
 from eventstore.fields.serialization import AvroDecoder
-from eventstore.kafka.schemas import read_schemas
+from eventstore.kafka.consumer import read_schemas
 from eventstore.settings import Settings
 from eventstore.topics import DELETED_TYPE, SCHEMAS_TOPIC, TopicRecord, message_key, partition_of, recorded_event
 

@@ -9,7 +9,7 @@ from eventstore import ANY, SqlEventStore, Subscriber, open_subscriber
 from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters import by_cause
 from eventstore.deadletters import topic as topic_letters
-from eventstore.deadletters.roads import Chosen, to_group, to_topic
+from eventstore.deadletters.topic import Chosen, to_group, to_topic
 from eventstore.errors import NotFound, ProducerFenced, ReplayRefused
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroDecoder

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 from eventstore import ANY, Metadata, SqlEventStore
 from eventstore.errors import NotFound
-from eventstore.inspection.entries import Entry
-from eventstore.inspection.selection import Selection
+from eventstore.inspection.selection import Entry, Selection
 from eventstore.inspection.store_log import StoreLog
 from eventstore.inspection.tracing import trace
 from eventstore.kafka.entries import TopicLog

@@ -15,9 +15,8 @@ from confluent_kafka import Producer
 from eventstore import Aggregate, Settings, event
 from eventstore.errors import BrokerUnreachable, NotFramedAvro, TopicMismatch, TopicMissing
 from eventstore.kafka.admin import OffsetReader, beginning_offsets, end_offsets, ensure_topics
-from eventstore.kafka.consumer import RangeReader, read_range
+from eventstore.kafka.consumer import RangeReader, read_range, read_schemas
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
-from eventstore.kafka.schemas import read_schemas
 from eventstore.topics import TopicSpec, branch_topic, event_topic, partition_of
 from tests.waiting import wait_until
 

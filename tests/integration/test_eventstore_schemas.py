@@ -13,8 +13,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, make_url, text
 
 from eventstore import ANY, NO_STREAM, Aggregate, NewEvent, SqlEventStore, event
-from eventstore.backends.sql.migrating import NEWEST, migrate
-from eventstore.backends.sql.models import MIGRATIONS
+from eventstore.backends.sql.models import MIGRATIONS, NEWEST, migrate
 from eventstore.errors import StoreNotPrepared
 from eventstore.snapshots import AggregateSnapshot
 from tests.errors import raises

@@ -9,8 +9,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eventstore.errors import TopicMissing
-from eventstore.kafka.admin import end_offsets, ensure_topics
-from eventstore.kafka.topic_settings import limit_retention
+from eventstore.kafka.admin import end_offsets, ensure_topics, limit_retention
 from eventstore.topics import event_topic
 from projections import open_runner, rebuild, verify
 from projections.errors import OffsetsLost

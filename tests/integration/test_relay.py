@@ -22,11 +22,9 @@ from eventstore.errors import (
     StoreUnavailable,
 )
 from eventstore.kafka import tails
-from eventstore.kafka.admin import end_offsets, ensure_topics
-from eventstore.kafka.consumer import read_range
+from eventstore.kafka.admin import end_offsets, ensure_topics, limit_retention
+from eventstore.kafka.consumer import read_range, read_schemas
 from eventstore.kafka.producer import OutgoingRecord, Publisher, RecordProducer
-from eventstore.kafka.schemas import read_schemas
-from eventstore.kafka.topic_settings import limit_retention
 from eventstore.relay import Relay, Term, relay_status
 from eventstore.settings import Settings
 from eventstore.topics import event_topic

@@ -15,8 +15,8 @@ from eventstore.errors import SchemaError
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import schema_id_of
 from eventstore.kafka import ConfluentRegistry
+from eventstore.kafka.consumer import TopicSchemas, read_schemas
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
-from eventstore.kafka.schemas import TopicSchemas, read_schemas
 from eventstore.schema_registry import RegisteredSchema
 from tests.errors import raises
 from tests.integration.delivering import deliver

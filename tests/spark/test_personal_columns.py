@@ -11,11 +11,12 @@ import pytest
 
 from eventstore import Aggregate, Personal, event
 from eventstore.backends.memory import MemoryKeys
-from eventstore.erasure import Origin, PersonalData
+from eventstore.erasure import PersonalData
 from eventstore.errors import InvalidEventData, InvalidSeal, KeysMissing
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroDecoder, AvroEncoder
 from eventstore.fields.upcasting import Cast, Default, Drop, Rename, Retype
+from eventstore.personal.sealing import Origin
 from eventstore.topics import TopicRecord
 from projections import Stream, Table, branches, field, on
 from projections.errors import InvalidDefinition

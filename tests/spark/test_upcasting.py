@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
-from eventstore.fields.casting import cast_plain
+from eventstore.fields.conversions import cast_plain
 from eventstore.fields.upcasting import Cast
 from eventstore.topics import DEAD_LETTER_PREFIX, TopicRecord
 from projections import Stream, Table, branches, field, on

@@ -10,8 +10,7 @@ import sqlalchemy as sa
 
 from eventstore import ANY, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.source import StoreSource
-from eventstore.deadletters.causes import Cause
-from eventstore.deadletters.letters import Action, Contents, Letter, Settled
+from eventstore.deadletters.letters import Action, Cause, Contents, Letter, Settled
 from eventstore.errors import InvalidEventData
 from factfold.cli import letters, show
 from tests.commands import factfold

@@ -20,7 +20,7 @@ from typer.testing import Result
 
 from eventstore import ANY, Dispatcher, MasterKeys, Metadata, NewEvent, Position, RecordedEvent, SqlEventStore
 from eventstore.errors import DeclarationError, FactfoldError, InvalidIdentifier, KeysMissing
-from eventstore.inspection.entries import Entry
+from eventstore.inspection.selection import Entry
 from factfold.cli.events.entries import print_entries, print_entry
 from factfold.cli.show import Out
 from tests.commands import factfold

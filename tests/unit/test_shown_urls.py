@@ -16,12 +16,12 @@ import factfold
 import projections
 from cdc.embedded import _require_sqlite
 from eventstore import SqlEventStore
-from eventstore.backends.sql import transactions
+from eventstore.backends.sql import dialect
 from eventstore.backends.sql.database import dialect_of
+from eventstore.backends.sql.dialect import unavailable
 from eventstore.backends.sql.engines import _wrong_driver
 from eventstore.backends.sql.outbox import Outbox
-from eventstore.backends.sql.tenants import tenants
-from eventstore.backends.sql.transactions import unavailable
+from eventstore.backends.sql.store import tenants
 from eventstore.backends.sql.ways import supported
 from eventstore.errors import FactfoldError
 from eventstore.shown_urls import shown_url
@@ -80,7 +80,7 @@ PLACES: dict[str, Callable[[], Any]] = {
     "a store that does not answer": unreachable_store,
     "a store's driver": lambda: raised(_wrong_driver(make_url(URL), "asynchronous", "another")),
     "a store's dialect": lambda: dialect_of(engine("mysql"), None),  # type: ignore[arg-type]
-    "a lock": lambda: raised(transactions.refused("locked", "wait", _driver_error(), shown_url(make_url(URL)))),
+    "a lock": lambda: raised(dialect.refused("locked", "wait", _driver_error(), shown_url(make_url(URL)))),
     "tenants": lambda: tenants(_sqlite()),
     "an inbox": lambda: supported(engine("mysql"), "the inbox"),
     "a relay": lambda: Outbox(_sqlite(), None),  # type: ignore[arg-type]

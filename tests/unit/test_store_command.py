@@ -9,7 +9,7 @@ import pytest
 from typer.testing import Result
 
 from eventstore import ANY, Aggregate, SqlEventStore, event
-from eventstore.backends.sql.migrating import NEWEST
+from eventstore.backends.sql.models import NEWEST
 from eventstore.errors import (
     ImportConflict,
     InvalidIdentifier,

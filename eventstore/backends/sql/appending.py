@@ -11,8 +11,8 @@ from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.dialect import typed_failures
 from eventstore.backends.sql.reading import Reader
-from eventstore.backends.sql.transactions import typed_failures
 from eventstore.errors import EventIdTaken, OutcomeUnknown, StoreUnavailable, StreamArchived, WrongExpectedVersion
 from eventstore.store import AppendResult
 

@@ -13,9 +13,9 @@ from sqlalchemy import Connection, Table, select
 from eventstore.backends.batch import Draft, require_partitions, rfc3339
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.ways import upsert
-from eventstore.compatibility import require_readable
 from eventstore.event_types import EventType
 from eventstore.identifiers import check_category, check_topic
+from eventstore.schema_check import require_readable
 from eventstore.schema_registry import RegisteredSchema, SchemaRegistry, check_same, fingerprint, unknown_schema
 from eventstore.store import Category
 from eventstore.topics import DEFAULT_PARTITIONS, SCHEMAS_TOPIC, topic_of_category

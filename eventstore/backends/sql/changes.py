@@ -9,20 +9,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sqlalchemy import Column, Connection, Engine, Index, Integer, MetaData, Table, Text, func, inspect, select
 from sqlalchemy.exc import DBAPIError
 
-from eventstore.backends.sql import sqlite, transactions
+from eventstore.backends.sql import dialect, sqlite
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.dead_letters import dead_letters_table
-from eventstore.backends.sql.utc_times import in_utc
+from eventstore.backends.sql.letter_rows import dead_letters_table
+from eventstore.backends.sql.store import SqlEventStore
+from eventstore.backends.sql.values import in_utc, keys, needed
 from eventstore.shown_urls import shown_url
 from eventstore.store import Category
-
-if TYPE_CHECKING:
-    from eventstore.backends.sql.store import SqlEventStore
 
 _METADATA: Final = MetaData()
 
@@ -30,8 +28,7 @@ CHANGES: Final = Table(
     "factfold_changes",
     _METADATA,
     Column("position", Integer, primary_key=True),
-    Column("topic", Text, nullable=False),
-    Column("message_key", Text, nullable=False),
+    *needed(Text, "topic", "message_key"),
     Column("payload", Text),  # null is a tombstone
     Index("factfold_changes_topic", "topic", "position"),
     sqlite_autoincrement=True,
@@ -39,17 +36,11 @@ CHANGES: Final = Table(
 CAPTURES: Final = Table(
     "factfold_captures",
     _METADATA,
-    Column("topic", Text, primary_key=True),
+    *keys("topic"),
     Column("table_name", Text, nullable=False, unique=True),
 )
 # A row that is about to be written, and the row whose key equals it under a collation: the write may replace it.
-RESPELLED: Final = Table(
-    "factfold_respelled",
-    _METADATA,
-    Column("topic", Text, primary_key=True),
-    Column("new_key", Text, primary_key=True),
-    Column("old_key", Text, primary_key=True),
-)
+RESPELLED: Final = Table("factfold_respelled", _METADATA, *keys("topic", "new_key", "old_key"))
 
 
 def create_change_tables(connection: Connection) -> None:
@@ -69,7 +60,7 @@ def changing(engine: Engine) -> Iterator[Connection]:
             yield connection
     except DBAPIError as error:
         if reason := sqlite.refused(error):
-            raise transactions.refused(*reason, error, shown_url(engine.url)) from error
+            raise dialect.refused(*reason, error, shown_url(engine.url)) from error
         raise
 
 

@@ -14,12 +14,11 @@ from contextvars import ContextVar
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Engine, StaticPool, event
+from sqlalchemy import Connection, Engine, ExceptionContext, StaticPool, event
 from sqlalchemy.util import await_only as await_only
 from sqlalchemy.util import greenlet_spawn as greenlet_spawn
 
 if TYPE_CHECKING:
-    from sqlalchemy import ExceptionContext
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 P = ParamSpec("P")

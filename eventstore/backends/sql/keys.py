@@ -11,15 +11,16 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import URL, Connection, Engine, Row, func, select, update
 
-from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.engines import engine_for
 from eventstore.backends.sql.models import Tables
+from eventstore.backends.sql.values import bindable
 from eventstore.backends.sql.ways import upsert
 from eventstore.closing import Closing
-from eventstore.erasure import DataKey, MasterKeys, new_data_key
+from eventstore.erasure import MasterKeys, new_data_key
 from eventstore.errors import KeysMissing
 from eventstore.identifiers import check_subject
+from eventstore.personal.sealing import DataKey
 
 _PAGE: Final = 500
 

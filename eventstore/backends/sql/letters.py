@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import Engine, MetaData, Row, delete, inspect, select
 
-from eventstore.backends.sql.checkpoints import checkpoint_name
-from eventstore.backends.sql.dead_letters import dead_letters_table
-from eventstore.backends.sql.letter_actions import WAITING, ActionRows, actions_table
-from eventstore.backends.sql.transactions import transaction
-from eventstore.backends.sql.utc_times import in_utc
-from eventstore.deadletters.decoding import edited_values
+from eventstore.backends.sql.dialect import transaction
+from eventstore.backends.sql.letter_rows import WAITING, ActionRows, actions_table, dead_letters_table
+from eventstore.backends.sql.source import checkpoint_name
+from eventstore.backends.sql.store import SqlEventStore
+from eventstore.backends.sql.values import in_utc
 from eventstore.deadletters.letters import (
     Action,
     Contents,
@@ -29,14 +28,12 @@ from eventstore.deadletters.letters import (
     Target,
     reason,
 )
-from eventstore.delivery.masking import shown_payload
+from eventstore.deadletters.records import edited_values
+from eventstore.delivery.arrivals import shown_payload
 from eventstore.errors import FactfoldError, NotFound, ReplayRefused
 from eventstore.fields.plain_json import dump_plain
 from eventstore.shown_urls import shown_url
 from eventstore.topics import message_key
-
-if TYPE_CHECKING:
-    from eventstore.backends.sql.store import SqlEventStore
 
 # Letters of one transaction: a subscriber may wait for its lock.
 _LETTERS: Final = 200

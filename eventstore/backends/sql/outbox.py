@@ -2,6 +2,8 @@
 
 The lock belongs to the session, and every page is read in that session: a page that can be read proves that no other
 relay leads. A pooler that shares sessions by transaction would lend the lock to other clients: connect directly.
+
+The records of a relay: what it has published, and what the topics do not hold yet.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.sql.database import dialect_of
+from eventstore.backends.sql.dialect import typed_failures
 from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.postgres_ways import SCHEMA_NAME
-from eventstore.backends.sql.transactions import typed_failures
 from eventstore.backends.sql.ways import supported
 from eventstore.closing import Closing
 from eventstore.errors import RelayError, StoreNotPrepared, UnsupportedBackend
@@ -304,3 +306,39 @@ def _not_renumbered(table: str) -> StoreNotPrepared:
         place=f"table {table}",
         code="store-restored",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RelayReport:
+    """What a relay has published since it was started.
+
+    Attributes:
+        events: Records of events.
+        schemas: Records of schemas.
+        transactions: The Kafka transactions of these records.
+
+    Examples:
+        >>> Relay(store, Settings()).run(stop=Event(), once=True).events
+        42
+    """
+
+    events: int = 0
+    schemas: int = 0
+    transactions: int = 0
+
+    def plus(self, *, events: int, schemas: int) -> RelayReport:
+        """Return the report after one more transaction."""
+        return RelayReport(self.events + events, self.schemas + schemas, self.transactions + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RelayStatus:
+    """The leader, None if no relay leads, and what each category's topic does not hold yet.
+
+    Examples:
+        >>> relay_status(store, Settings()).leader
+        'factfold relay on relay-1 (process 4711 of the database)'
+    """
+
+    leader: str | None
+    waiting: tuple[Waiting, ...]

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, Engine, Table, Text, func, inspect, literal, select
 from sqlalchemy.dialects import postgresql
 
-from eventstore.backends.sql.transactions import blaming_no_record, unavailable
+from eventstore.backends.sql.dialect import blaming_no_record, unavailable
 from eventstore.errors import SubscriptionError
 
 POOLED: Final = frozenset({"26000", "42P05", "08P01"})

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Engine,
     MetaData,
     Row,
     and_,
@@ -24,17 +25,13 @@ from sqlalchemy import (
     update,
 )
 
-from eventstore.backends.sql.bound_values import bindable
+from eventstore.backends.sql.dialect import transaction
 from eventstore.backends.sql.models import Tables
-from eventstore.backends.sql.transactions import transaction
-from eventstore.backends.sql.utc_times import in_utc
+from eventstore.backends.sql.values import bindable, in_utc
 from eventstore.backends.sql.ways import upsert, ways_of
 from eventstore.inbox import inbox_table
 from eventstore.inspection.tracing import Reaction
-from eventstore.messages import Metadata
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
+from eventstore.store import Metadata
 
 # "process" as a number: advisory locks of others are made of other seeds.
 _LOCKS: Final = 0x70726F63657373

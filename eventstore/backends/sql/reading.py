@@ -1,8 +1,11 @@
-"""Rows into recorded events, a page at a time, so that no reader holds a transaction open."""
+"""Rows into recorded events, a page at a time, so that no reader holds a transaction open.
+
+Streams of a store, and of a transaction that a caller has open in its database.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -12,19 +15,18 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, select, tuple_, union_all
 
-from eventstore.backends.batch import Batch
-from eventstore.backends.sql.bound_values import bindable
+from eventstore.backends.batch import Batch, Part, StoredStreams, stream_name
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.greenlets import TURN
-from eventstore.backends.streams import Part
-from eventstore.erasure import Origin, PersonalData
+from eventstore.backends.sql.values import bindable
+from eventstore.erasure import PersonalData
 from eventstore.fields.conversions import aware_utc
 from eventstore.fields.serialization import AvroDecoder
-from eventstore.identifiers import DELETED_HEAD, NO_VERSION, Position
+from eventstore.identifiers import DELETED_HEAD, NO_VERSION, Position, StreamName, require_type
 from eventstore.inspection.selection import Selection
-from eventstore.messages import NO_METADATA, Metadata, RecordedEvent
+from eventstore.personal.sealing import Origin
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.store import AppendResult, FenceStatus
+from eventstore.store import NO_METADATA, AppendResult, FenceStatus, Metadata, RecordedEvent, StreamAppend
 from eventstore.topics import DELETED_TYPE
 
 
@@ -282,3 +284,37 @@ def _metadata(correlation_id: str | None, causation_id: str | None, traceparent:
     if correlation_id is None and causation_id is None and traceparent is None:
         return NO_METADATA
     return Metadata(correlation_id=correlation_id, causation_id=causation_id, traceparent=traceparent)
+
+
+class SqlStreams(StoredStreams):
+    """Streams that a reader of the database reads."""
+
+    _reader: Reader
+
+    def _part(self, part: Part) -> Iterator[RecordedEvent]:
+        return self._reader.stream(part)
+
+    def find(self, event_id: UUID) -> RecordedEvent | None:
+        """Return the event that was recorded under an id, None without one."""
+        require_type(event_id, UUID, "event_id", takes="a UUID")
+        return self._reader.find(event_id)
+
+    def head(self, stream: StreamName | str) -> int | None:
+        """Return the version of a stream's last event, None without events."""
+        head = self._reader.head(str(stream_name(stream)))
+        return None if head <= NO_VERSION else head
+
+
+class JoinedStreams(SqlStreams):
+    """Streams of a store in the transaction of a connection, which its owner ends."""
+
+    def __init__(self, append: Callable[..., list[AppendResult]], reader: Reader, connection: Connection) -> None:
+        self._append, self._reader, self._connection = append, reader, connection
+
+    def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
+        """Append to many streams, as `SqlEventStore.append_batch` does with a connection."""
+        return self._append(appends, connection=self._connection)
+
+    def at(self, places: Sequence[tuple[str, int]]) -> list[RecordedEvent]:
+        """Return the events of these streams and versions, as far as they are there."""
+        return self._reader.at(places)

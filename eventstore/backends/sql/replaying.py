@@ -9,27 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, column, inspect, select, table
 
-from eventstore.backends.sql.checkpoints import checkpoint_name
-from eventstore.backends.sql.lending import LentTransaction
+from eventstore.backends.sql.dialect import transaction
 from eventstore.backends.sql.process_rows import SqlInboxes
-from eventstore.backends.sql.source import StoreArrival
-from eventstore.backends.sql.transactions import transaction
-from eventstore.delivery.masking import masked_message
+from eventstore.backends.sql.source import StoreArrival, checkpoint_name
+from eventstore.backends.sql.store import SqlEventStore
+from eventstore.delivery.arrivals import masked_message
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import DeclarationError, FactfoldError, SubscriptionError
 from eventstore.identifiers import Position
-from eventstore.inbox import Inbox
+from eventstore.inbox import Inbox, LentTransaction
 from eventstore.inspection.selection import Selection
 from eventstore.inspection.store_log import behind, newest_position
-from eventstore.messages import RecordedEvent
+from eventstore.store import RecordedEvent
 from eventstore.topics import require_source
-
-if TYPE_CHECKING:
-    from eventstore.backends.sql.store import SqlEventStore
 
 # One look-up of sources and of inbox rows for so many events.
 _PAGE: Final = 500

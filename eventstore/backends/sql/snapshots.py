@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import delete, or_, select
 
-from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.values import bindable
 from eventstore.backends.sql.ways import upsert
 from eventstore.fields.serialization import schema_id_of
 from eventstore.snapshots import AggregateSnapshot

@@ -1,6 +1,6 @@
 """The ways of the databases that a service may have: what code asks for, instead of which database it has.
 
-`postgres_ways` and `sqlite_ways` own the differences. What only a store's own tables need is in `dialect`.
+`postgres_ways` and `sqlite` own the differences. What only a store's own tables need is in `dialect`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from eventstore.backends.sql.postgres_ways import PostgresWays
-from eventstore.backends.sql.sqlite_ways import SqliteWays
+from eventstore.backends.sql.sqlite import SqliteWays
 from eventstore.errors import DeclarationError, UnsupportedBackend
 from eventstore.shown_urls import shown_url
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import eventstore
-from eventstore.delivery.masking import shown_payload
+from eventstore.delivery.arrivals import shown_payload
 from eventstore.errors import DeclarationError
 from factfold import on_demand
 from factfold.cli.events.store import MaybeStore, existing_store
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from eventstore import RecordedEvent, SqlEventStore
-    from eventstore.inspection.entries import Entry, Log
-    from eventstore.inspection.stream_states import StreamState
+    from eventstore.inspection.selection import Entry, Log
+    from eventstore.inspection.store_log import StreamState
     from eventstore.inspection.tracing import Step, Trace
 
 MaybeTopic = Annotated[str | None, option("--topic", "Read this topic, and no store.")]

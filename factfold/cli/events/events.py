@@ -17,7 +17,7 @@ import typer
 
 import eventstore
 from eventstore.errors import DeclarationError, NotFound
-from eventstore.inspection.stream_states import event_at, stream_state
+from eventstore.inspection.store_log import event_at, stream_state
 from factfold import on_demand
 from factfold.cli.definitions import load_aggregate
 from factfold.cli.events.entries import (
@@ -46,9 +46,8 @@ if TYPE_CHECKING:
 
     from eventstore import RecordedEvent, SqlEventStore, Subscription
     from eventstore.backends.sql.replaying import ReplayPlan
-    from eventstore.inspection.entries import Entry
-    from eventstore.inspection.selection import Selection
-    from eventstore.inspection.stream_states import StreamState
+    from eventstore.inspection.selection import Entry, Selection
+    from eventstore.inspection.store_log import StreamState
     from eventstore.inspection.tracing import Step, Trace
 
 app = Commands("Events: look at them, and deliver some again.")

@@ -28,8 +28,8 @@ from factfold.cli.show import Out, answer, as_json, echo, printable
 
 if TYPE_CHECKING:
     from eventstore.backends.sql.process_rows import Scheduled
-    from eventstore.messages import RecordedEvent
     from eventstore.processes.administration import InstanceStatus, ProcessCount
+    from eventstore.store import RecordedEvent
 
 schedule = Commands("Commands that are sent later: list, retry, cancel.")
 

@@ -26,8 +26,7 @@ from factfold.console.sources import Clients, Look, Reading, Sources
 
 if TYPE_CHECKING:
     from eventstore.deadletters import Letters
-    from eventstore.deadletters.causes import Cause
-    from eventstore.deadletters.letters import Letter, Settled
+    from eventstore.deadletters.letters import Cause, Letter, Settled
     from factfold.console.definitions import Definitions
 
 LETTERS_READ: Final = 5_000

@@ -17,7 +17,7 @@ from eventstore.backends.sql.process_rows import SqlInboxes
 from eventstore.backends.sql.replaying import parse_position
 from eventstore.errors import FactfoldError, NotFound
 from eventstore.identifiers import StreamName
-from eventstore.inspection.stream_states import event_at, stream_state
+from eventstore.inspection.store_log import event_at, stream_state
 from eventstore.inspection.tracing import trace
 from eventstore.shown_urls import shown_url
 from factfold.cli.events.entries import Chosen, entry_as_json, masked_entries, trace_as_json
@@ -30,8 +30,7 @@ from factfold.console.sources import Clients, Look, Reading
 
 if TYPE_CHECKING:
     from eventstore import RecordedEvent, SqlEventStore
-    from eventstore.inspection.entries import Entry
-    from eventstore.inspection.selection import Selection
+    from eventstore.inspection.selection import Entry, Selection
 
 EVENTS_SHOWN: Final = 50
 TRACED: Final = 1_000

@@ -18,7 +18,7 @@ import typer
 
 from eventstore.backends.sql.changes import ScheduledStanding, standing_of_processes
 from eventstore.backends.sql.source import stored_lag
-from eventstore.deadletters.causes import pattern_of
+from eventstore.deadletters.letters import pattern_of
 from eventstore.errors import FactfoldError, InvalidArgument, NotFound
 from eventstore.fields.conversions import aware_utc
 from eventstore.fields.plain_json import load_plain

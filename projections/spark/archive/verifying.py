@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from eventstore.kafka.topic_settings import limit_retention
+from eventstore.kafka.admin import limit_retention
 from eventstore.settings import Settings
 from projections.errors import ProjectionError
 from projections.logs.layers import ArchivableLog, Extent, require_same

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from eventstore.event_types import EventType
-from eventstore.fields.casting import kind_of
+from eventstore.fields.conversions import kind_of
 from eventstore.fields.serialization import FRAME
 from eventstore.schema_registry import RegisteredSchema
 from projections.declaring.tables import Table

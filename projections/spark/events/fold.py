@@ -10,7 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from eventstore.aggregates.aggregate import Aggregate
-from eventstore.fields.field_types import Avro, Field, FieldType
+from eventstore.fields.conversions import Avro
+from eventstore.fields.field_types import Field, FieldType
 from eventstore.personal.sealing import KEY_ID
 from eventstore.schema_registry import RegisteredSchema, is_sealed
 from projections.declaring.any_table import sealed_parts

@@ -18,8 +18,17 @@ from pyspark.sql import functions as F
 
 from eventstore.errors import InvalidEventData, NotFramedAvro, SchemaError
 from eventstore.event_types import EventType
-from eventstore.fields.casting import DAY, IDENTIFIER, NUMBER, WHOLE, cast_kind_of, decimal_digits, enum_of, kind_of
-from eventstore.fields.field_types import Avro
+from eventstore.fields.conversions import (
+    DAY,
+    IDENTIFIER,
+    NUMBER,
+    WHOLE,
+    Avro,
+    cast_kind_of,
+    decimal_digits,
+    enum_of,
+    kind_of,
+)
 from eventstore.fields.serialization import FRAME, AvroDecoder, schema_id_of
 from eventstore.fields.unions import class_of, short_name
 from eventstore.fields.upcasting import TypeMeaning
@@ -150,7 +159,7 @@ def _member(value: Any, members: Sequence[Avro]) -> Column:
 
 
 def _cast(column: Column, source: Avro, target: Avro) -> Column:
-    """The casts of `eventstore.fields.casting`: null where the value cannot be said in the target type."""
+    """The casts of `eventstore.fields.conversions`: null where the value cannot be said in the target type."""
     match cast_kind_of(source), kind_of(target):
         case "boolean", "long":
             return column.cast("bigint")

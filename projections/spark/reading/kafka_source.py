@@ -12,10 +12,8 @@ import pyarrow as pa
 
 from cdc.changes.transactions import SourceTransactions
 from eventstore.errors import OffsetsExpired, RecordsUnreadable, TopicMissing
-from eventstore.kafka.admin import OffsetReader, cleanup_policies
-from eventstore.kafka.consumer import RangeReader, end_of_batch
-from eventstore.kafka.schemas import add_schemas, read_schemas
-from eventstore.kafka.topic_settings import tombstone_lives, topic_ids
+from eventstore.kafka.admin import OffsetReader, cleanup_policies, tombstone_lives, topic_ids
+from eventstore.kafka.consumer import RangeReader, add_schemas, end_of_batch, read_schemas
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord

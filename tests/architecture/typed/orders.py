@@ -74,7 +74,7 @@ async def main() -> None:
         reveal_type((await AsyncDispatcher(store).load(Order, "1")).total)  # note: "decimal.Decimal"
         reveal_type(await store.head("order-1"))  # note: "int | None"
         events = store.read_stream("order-1", limit=2)
-        reveal_type(events)  # note: "typing.AsyncIterator[eventstore.messages.RecordedEvent]"
+        reveal_type(events)  # note: "typing.AsyncIterator[eventstore.store.RecordedEvent]"
         await store.head(1)  # error: arg-type
         store.read_stream("order-1", after=2)  # error: call-arg
 

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventstore.backends.sql.outbox import Waiting
-from eventstore.relay_status import RelayStatus
+from eventstore.backends.sql.outbox import RelayStatus, Waiting
 from factfold import on_demand
 from factfold.console.drawing import chart
 from factfold.console.pages.overview import overview

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from eventstore import NO_STREAM, Dispatcher, MasterKeys, SqlEventStore
-from eventstore.messages import Metadata
+from eventstore.store import Metadata
 from factfold.console.pages import stream as readings
 from factfold.console.pages.stream import EVENTS_SHOWN, steps
 from tests.unit.console.conftest import cells

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from eventstore import Position, RecordedEvent
 from eventstore.delivery.source import Lag
 from eventstore.event_types import event_type_of
-from eventstore.messages import NO_METADATA
+from eventstore.store import NO_METADATA
 from tests.ledger import Payment
 
 

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from eventstore import ANY, NO_STREAM, Accepted, Aggregate, Dispatcher, SqlEventStore, command, event
-from eventstore.compatibility import require_readable
 from eventstore.errors import NotFramedAvro, RegistryUnreachable, SchemaError, SchemaIncompatible
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import schema_id_of
 from eventstore.fields.upcasting import Cast, Rename, Retype
-from eventstore.schema_check import check_schemas
+from eventstore.schema_check import check_schemas, require_readable
 from eventstore.schema_registry import RegisteredSchema, canonical, check_same, fingerprint
 from projections.spark.events.upcasting import Reading
 from tests.errors import raises

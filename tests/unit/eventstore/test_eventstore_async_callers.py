@@ -372,7 +372,7 @@ async def test_while_a_lost_race_waits_other_tasks_work(opened, monkeypatch):
 
 
 async def test_the_planted_fault_is_seen_the_synchronous_pause_keeps_the_loop(opened, monkeypatch):
-    monkeypatch.setattr("eventstore.async_dispatcher._Waiting", Dispatcher)
+    monkeypatch.setattr("eventstore.backends.sql.async_store._Waiting", Dispatcher)
     with pytest.raises(AssertionError, match=r"assert \[0\."):
         await test_while_a_lost_race_waits_other_tasks_work(opened, monkeypatch)
 

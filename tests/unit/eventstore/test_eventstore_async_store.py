@@ -26,8 +26,8 @@ from eventstore.backends.sql import greenlets
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.greenlets import TURN, release_when_cut_off
 from eventstore.backends.sql.reading import Reader
-from eventstore.erasure import DataKey
 from eventstore.errors import UnsupportedBackend
+from eventstore.personal.sealing import DataKey
 from tests.ledger import METADATA, Payment
 from tests.unit.eventstore.customer import Customer
 

@@ -13,7 +13,7 @@ import pytest
 from eventstore import ANY, Aggregate, Digits, Dispatcher, MemoryEventStore, event, subscription
 from eventstore.errors import DeclarationError, InvalidEventData, SchemaError, UnsupportedFieldType
 from eventstore.event_types import EventType, event_type_of
-from eventstore.fields.casting import cast_plain
+from eventstore.fields.conversions import cast_plain
 from eventstore.fields.field_compilation import compile_type
 from eventstore.fields.field_types import Compilation
 from eventstore.fields.upcasting import Cast, Default, Drop, Rename, Retype

@@ -16,8 +16,8 @@ from sqlalchemy.dialects import postgresql
 
 import eventstore.inbox
 from eventstore import ANY, SqlEventStore, Subscriber, subscription
+from eventstore.backends.sql.dialect import is_outage
 from eventstore.backends.sql.source import StoreSource
-from eventstore.backends.sql.transactions import is_outage
 from eventstore.errors import (
     BrokerUnreachable,
     StoreNotPrepared,

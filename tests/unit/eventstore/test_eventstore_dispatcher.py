@@ -33,7 +33,7 @@ from eventstore import (
 )
 from eventstore.aggregates.dispatcher import logged, required, traced
 from eventstore.backends.sql.async_store import AsyncJoinedStreams
-from eventstore.backends.sql.lending import JoinedStreams
+from eventstore.backends.sql.reading import JoinedStreams
 from eventstore.errors import DeclarationError, EventIdTaken, InvalidIdentifier, Refused, WrongExpectedVersion
 from eventstore.snapshots import Snapshots
 from eventstore.store import Streams

@@ -19,11 +19,12 @@ import sqlalchemy as sa
 
 from eventstore import ANY, Aggregate, MasterKeys, Metadata, Personal, SqlEventStore, event
 from eventstore.backends.memory import MemoryKeys
-from eventstore.erasure import Origin, PersonalData
+from eventstore.erasure import PersonalData
 from eventstore.errors import FactfoldError, NotFramedAvro
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.kafka.arrivals import ArrivalReader
+from eventstore.personal.sealing import Origin
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
 from eventstore.topics import TopicRecord, recorded_event
 from tests.unit.eventstore.client_records import Message

@@ -44,14 +44,13 @@ from eventstore.errors import (
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroEncoder
 from eventstore.inspection.selection import EVERYTHING, Selection
-from eventstore.inspection.store_log import StoreLog
-from eventstore.inspection.stream_states import NO_VALUE, StreamState, event_at, stream_state
+from eventstore.inspection.store_log import NO_VALUE, StoreLog, StreamState, event_at, stream_state
 from eventstore.inspection.tracing import trace
 from eventstore.kafka import entries
 from eventstore.kafka.arrivals import ArrivalReader
 from eventstore.kafka.entries import TopicLog
-from eventstore.messages import Cause
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.store import Cause
 from eventstore.topics import TopicRecord
 from tests.errors import raises
 from tests.ledger import Payment

@@ -11,19 +11,18 @@ from uuid import UUID
 import pytest
 
 from eventstore import Aggregate, Personal, event
-from eventstore.deadletters.causes import by_cause, pattern_of
-from eventstore.deadletters.decoding import edited_values
-from eventstore.deadletters.letters import Action, Letter, require_open
+from eventstore.deadletters.letters import Action, Letter, by_cause, pattern_of, require_open
 from eventstore.deadletters.records import (
     ListedLetter,
+    edited_values,
     open_letters,
     origin_partition,
     own_headers,
     read_settlement,
     settlement,
 )
-from eventstore.deadletters.roads import held_back
-from eventstore.delivery.masking import shown_payload
+from eventstore.deadletters.topic import held_back
+from eventstore.delivery.arrivals import shown_payload
 from eventstore.errors import ForeignRecord, InvalidEventData, NotFound
 from eventstore.event_types import event_type_of
 from eventstore.fields.plain_json import dump_plain, load_plain

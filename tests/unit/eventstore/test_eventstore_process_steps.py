@@ -19,7 +19,7 @@ from eventstore.inspection.store_log import StoreLog
 from eventstore.inspection.tracing import trace
 from eventstore.processes import Process, functional, late, reacts, replies, starts, times_out
 from eventstore.processes.errors import ProcessAlreadyStarted, ProcessError, ProcessStuck
-from eventstore.processes.reactions import impersonal
+from eventstore.processes.process import impersonal
 from eventstore.testing.processes import accepted, clock, command, given, refused
 from tests.conformance.process_shop import Shop
 from tests.errors import raises

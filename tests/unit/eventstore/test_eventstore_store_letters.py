@@ -9,8 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, Subscriber, event, subscription
-from eventstore.backends.sql.letter_actions import ActionRows
-from eventstore.backends.sql.letter_replays import LetterReplays
+from eventstore.backends.sql.letter_rows import ActionRows, LetterReplays
 from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters import by_cause
 from eventstore.errors import CheckpointMoved, InvalidEventData, NotFound, ReplayRefused

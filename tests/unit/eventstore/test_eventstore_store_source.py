@@ -10,8 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import ANY, Aggregate, NewEvent, SqlEventStore, Subscriber, event, queue, subscription
-from eventstore.backends.sql.checkpoints import Checkpoints
-from eventstore.backends.sql.source import StoreSource
+from eventstore.backends.sql.source import Checkpoints, StoreSource
 from eventstore.errors import CheckpointMoved, DeclarationError, ForeignRecord, UnknownSchema
 from tests.ledger import LEDGER, METADATA, Payment, amounts
 from tests.rows import each_row
@@ -318,7 +317,7 @@ def test_a_place_and_an_inbox_of_an_earlier_release_are_taken_over(tenants, engi
     acme, _ = tenants
     receive(acme, 1, 2)
     with monkeypatch.context() as earlier:
-        earlier.setattr("eventstore.backends.sql.checkpoints.checkpoint_name", lambda topic, store, engine: topic)
+        earlier.setattr("eventstore.backends.sql.source.checkpoint_name", lambda topic, store, engine: topic)
         deliver_to(engine, acme, booking())
     receive(acme, 3)
     assert deliver_to(engine, acme, booking()).records == 1
@@ -333,7 +332,7 @@ def test_of_a_place_that_two_tenants_shared_nothing_is_handled_again(tenants, en
     receive(acme, 1, 2)
     receive(globex, 10, 11, 12, 13)
     with monkeypatch.context() as earlier:
-        earlier.setattr("eventstore.backends.sql.checkpoints.checkpoint_name", lambda topic, store, engine: topic)
+        earlier.setattr("eventstore.backends.sql.source.checkpoint_name", lambda topic, store, engine: topic)
         for store in tenants:
             deliver_to(engine, store, booking())
     assert amounts(engine) == [1, 2, 12, 13]  # the fault of that release

@@ -40,8 +40,9 @@ from eventstore import (
 )
 from eventstore import tenants as tenants_of
 from eventstore.backends.memory import MemoryKeys
-from eventstore.backends.sql import engines, tenants
-from eventstore.backends.sql.tenants import tenant_schema
+from eventstore.backends.sql import engines
+from eventstore.backends.sql import store as store_module
+from eventstore.backends.sql.store import tenant_schema
 from eventstore.errors import (
     FactfoldError,
     InvalidArgument,
@@ -71,8 +72,7 @@ from eventstore.identifiers import (
 )
 from eventstore.kafka import source as kafka_source
 from eventstore.store import Category, EventStore, FenceStatus
-from eventstore.testing.fixed import FixedClock
-from eventstore.testing.scenario import given
+from eventstore.testing.scenario import FixedClock, given
 from tests.errors import raises
 from tests.ledger import Payment
 from tests.rows import each_row
@@ -213,7 +213,7 @@ def test_a_tenant_s_store_hands_its_keys_on(monkeypatch: pytest.MonkeyPatch, tmp
     def of_a_file(database: object, **options: Any) -> SqlEventStore:
         return SqlEventStore(f"sqlite:///{tmp_path}/acme.db", keys=options["keys"])
 
-    monkeypatch.setattr(tenants, "SqlEventStore", of_a_file)
+    monkeypatch.setattr(store_module, "SqlEventStore", of_a_file)
     with tenant_store("postgresql://u@h/d", "acme", keys=MasterKeys({"one": os.urandom(32)})) as store:
         store.create_tables()
         store.append("customer-1", [Customer.Registered(name="Ada")], expected=ANY)

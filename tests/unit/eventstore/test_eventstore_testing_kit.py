@@ -27,8 +27,7 @@ from eventstore import (
 )
 from eventstore.errors import DeclarationError, InvalidEventData, UnknownEventType
 from eventstore.testing.delivering import deliver, deliver_async
-from eventstore.testing.fixed import FixedClock, FixedIds
-from eventstore.testing.scenario import given
+from eventstore.testing.scenario import FixedClock, FixedIds, given
 from tests.ledger import LEDGER, METADATA, Payment, amounts
 from tests.unit.eventstore.counter import Counter
 

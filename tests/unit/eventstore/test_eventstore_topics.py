@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc import prepare_topics
-from eventstore import ANY, NO_STREAM, Aggregate, Settings, SqlEventStore, topic_owners
+from eventstore import ANY, NO_STREAM, Aggregate, Settings, SqlEventStore
 from eventstore.errors import (
     BrokerRefused,
     BrokerUnreachable,
@@ -28,10 +28,10 @@ from eventstore.errors import (
 from eventstore.event_types import event, event_type_of
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import Position
-from eventstore.kafka import admin
+from eventstore.kafka import admin, tails
 from eventstore.kafka.admin import OffsetReader, ensure_topics
-from eventstore.messages import Metadata
 from eventstore.processes.running import process_subscription
+from eventstore.store import Metadata
 from eventstore.topics import (
     HEADER_COLUMNS,
     TopicRecord,
@@ -366,12 +366,12 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> list[TopicRecord]:
         assert may_be_emptied
         return {(one.topic, one.partition): one for one in found if one.topic in topics}
 
-    monkeypatch.setattr(topic_owners, "last_records", last_records)
+    monkeypatch.setattr(tails, "last_records", last_records)
     return found
 
 
 def foreign(*stores: SqlEventStore) -> dict[str, ForeignRecord]:
-    return dict(topic_owners.topic_owners(SETTINGS, stores).foreign)
+    return dict(tails.topic_owners(SETTINGS, stores).foreign)
 
 
 def test_a_topic_that_is_new_or_ends_with_the_store_s_events_is_its_own(store, ends):
@@ -414,7 +414,7 @@ def test_stores_that_share_a_topic_by_choice_own_it_together(store, ends, tmp_pa
         ends += [record(ids(store)[0]), record(ids(other)[0], partition=1, source="/acme")]
         assert foreign(store).keys() == foreign(other).keys() == {"order"}
         assert foreign(store, other) == {}
-        owners = topic_owners.topic_owners(SETTINGS, [store, other])
+        owners = tails.topic_owners(SETTINGS, [store, other])
     assert owners.sources == {"order": {"/factfold", "/acme"}}
 
 

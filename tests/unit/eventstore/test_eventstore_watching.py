@@ -37,8 +37,7 @@ from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.source import Lag, PartitionLag
 from eventstore.errors import BrokerUnreachable, DeclarationError, FactfoldError, NotFramedAvro
 from eventstore.metrics import ProcessMetrics, RelayMetrics, SubscriptionMetrics, serve_metrics
-from eventstore.metrics.families import RESTARTS, Family, Kind, Metrics
-from eventstore.metrics.serving import refreshing
+from eventstore.metrics.families import RESTARTS, Family, Kind, Metrics, refreshing
 from eventstore.processes.running import run_processes
 from eventstore.relay import RelayReport, RelayStatus
 from eventstore.restarts import Outwaiting

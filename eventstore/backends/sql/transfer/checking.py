@@ -10,9 +10,9 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, Text, column, select, tuple_
 from sqlalchemy import values as rows_of
 
-from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.transfer.contents import EventRow, Head, damaged, not_an_event
+from eventstore.backends.sql.values import bindable
 from eventstore.erasure import keys_in, subjects_in
 from eventstore.errors import ImportConflict, InvalidIdentifier, KeysMissing, SchemaError
 from eventstore.fields.serialization import AvroDecoder, require_avro

@@ -15,13 +15,13 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Row, func, insert, select, update
 
-from eventstore.backends.sql.bound_values import bindable
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.utc_times import in_utc
+from eventstore.backends.sql.values import bindable, in_utc
 from eventstore.backends.sql.ways import upsert
-from eventstore.erasure import DataKey, MasterKeys
+from eventstore.erasure import MasterKeys
 from eventstore.errors import ImportConflict, InvalidSeal, KeysMissing
 from eventstore.identifiers import check_subject
+from eventstore.personal.sealing import DataKey
 
 
 @dataclass(frozen=True, slots=True)

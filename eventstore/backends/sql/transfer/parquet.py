@@ -6,8 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from eventstore.backends.sql.transfer.contents import BATCH, MALFORMED, EventRow, Head, Progress, damaged, event_row
-from eventstore.backends.sql.transfer.jsonl import data_json, head_json, head_of_json
+from eventstore.backends.sql.transfer.contents import (
+    BATCH,
+    MALFORMED,
+    EventRow,
+    Head,
+    Progress,
+    damaged,
+    data_json,
+    event_row,
+    head_json,
+    head_of_json,
+)
 from eventstore.errors import UnsupportedBackend
 
 try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from eventstore.backends.sql.values import needed, optional
+
 revision = "0001"
 down_revision = None
 
@@ -19,15 +21,13 @@ def upgrade() -> None:
         "categories",
         sa.Column("category", sa.Text, primary_key=True),
         sa.Column("topic", sa.Text, nullable=False),
-        sa.Column("partitions", sa.Integer, nullable=False),
-        sa.Column("generation", sa.Integer, nullable=False),
+        *needed(sa.Integer, "partitions", "generation"),
         if_not_exists=True,
     )
     op.create_table(
         "snapshots",
         sa.Column("stream", sa.Text, primary_key=True),
-        sa.Column("version", sa.Integer, nullable=False),
-        sa.Column("shape", sa.Integer, nullable=False),
+        *needed(sa.Integer, "version", "shape"),
         sa.Column("payload", sa.LargeBinary, nullable=False),
         if_not_exists=True,
     )
@@ -40,8 +40,7 @@ def _events() -> None:
         sa.Column("id", sa.Uuid, nullable=False),
         sa.Column("stream", sa.Text, nullable=False),
         sa.Column("version", sa.Integer, nullable=False),
-        sa.Column("category", sa.Text, nullable=False),
-        sa.Column("type", sa.Text, nullable=False),
+        *needed(sa.Text, "category", "type"),
         sa.Column("schema_id", sa.Integer, nullable=False),
         sa.Column("payload", sa.LargeBinary, nullable=False),
         *_record_columns(),
@@ -75,11 +74,8 @@ def _record_columns() -> list[sa.Column[object]]:
     return [
         sa.Column("message_key", sa.Text, nullable=False),
         sa.Column("partition", sa.Integer, nullable=False),
-        sa.Column("topic", sa.Text, nullable=False),
-        sa.Column("ce_source", sa.Text, nullable=False),
+        *needed(sa.Text, "topic", "ce_source"),
         sa.Column("time", sa.DateTime(timezone=True), nullable=False),
         sa.Column("ce_time", sa.Text, nullable=False),
-        sa.Column("correlation_id", sa.Text),
-        sa.Column("causation_id", sa.Text),
-        sa.Column("traceparent", sa.Text),
+        *optional(sa.Text, "correlation_id", "causation_id", "traceparent"),
     ]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from eventstore.backends.sql.values import needed, optional
+
 revision = "0002"
 down_revision = "0001"
 
@@ -17,8 +19,7 @@ def upgrade() -> None:
     op.create_table(
         "deleted_events",
         sa.Column("id", sa.Uuid, primary_key=True),
-        sa.Column("order_xid", sa.BigInteger, nullable=False),
-        sa.Column("position", sa.BigInteger, nullable=False),
+        *needed(sa.BigInteger, "order_xid", "position"),
     )
     if op.get_context().dialect.name == "postgresql":
         op.alter_column("events", "payload", nullable=True)
@@ -46,19 +47,15 @@ def _columns() -> list[sa.schema.SchemaItem]:
         sa.Column("id", sa.Uuid, nullable=False),
         sa.Column("stream", sa.Text, nullable=False),
         sa.Column("version", sa.Integer, nullable=False),
-        sa.Column("category", sa.Text, nullable=False),
-        sa.Column("type", sa.Text, nullable=False),
+        *needed(sa.Text, "category", "type"),
         sa.Column("schema_id", sa.Integer, nullable=False),
         sa.Column("payload", sa.LargeBinary),
         sa.Column("message_key", sa.Text, nullable=False),
         sa.Column("partition", sa.Integer, nullable=False),
-        sa.Column("topic", sa.Text, nullable=False),
-        sa.Column("ce_source", sa.Text, nullable=False),
+        *needed(sa.Text, "topic", "ce_source"),
         sa.Column("time", sa.DateTime(timezone=True), nullable=False),
         sa.Column("ce_time", sa.Text, nullable=False),
-        sa.Column("correlation_id", sa.Text),
-        sa.Column("causation_id", sa.Text),
-        sa.Column("traceparent", sa.Text),
+        *optional(sa.Text, "correlation_id", "causation_id", "traceparent"),
         sa.Column("order_xid", sa.BigInteger, nullable=False),
         sa.UniqueConstraint("id", name="events_id_key"),
         sa.UniqueConstraint("stream", "version", name="events_stream_version_key"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from eventstore.backends.sql.values import keys
+
 revision = "0004"
 down_revision = "0003"
 
@@ -25,6 +27,5 @@ def upgrade() -> None:
     )
     op.create_table(
         "subject_streams",
-        sa.Column("subject", sa.Text, primary_key=True),
-        sa.Column("stream", sa.Text, primary_key=True),
+        *keys("subject", "stream"),
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from eventstore.backends.sql.values import keys, needed, optional
+
 revision = "0006"
 down_revision = "0005"
 
@@ -13,34 +15,24 @@ def upgrade() -> None:
     """Create the two tables."""
     op.create_table(
         "factfold_processes",
-        sa.Column("process", sa.Text, primary_key=True),
-        sa.Column("instance", sa.Text, primary_key=True),
-        sa.Column("version", sa.Integer, nullable=False),
-        sa.Column("code", sa.Integer, nullable=False),
-        sa.Column("status", sa.Text, nullable=False),
-        sa.Column("problem", sa.Text, nullable=False),
-        sa.Column("started", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("stepped", sa.DateTime(timezone=True), nullable=False),
+        *keys("process", "instance"),
+        *needed(sa.Integer, "version", "code"),
+        *needed(sa.Text, "status", "problem"),
+        *needed(sa.DateTime(timezone=True), "started", "stepped"),
     )
     op.create_index("factfold_processes_status", "factfold_processes", ["process", "status", "stepped"])
     op.create_table(
         "factfold_scheduled",
         sa.Column("id", sa.Uuid, primary_key=True),
         sa.Column("due", sa.DateTime(timezone=True)),
-        sa.Column("kind", sa.Text, nullable=False),
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("target", sa.Text, nullable=False),
-        sa.Column("arguments", sa.Text, nullable=False),
+        *needed(sa.Text, "kind", "name", "target", "arguments"),
         sa.Column("expires", sa.DateTime(timezone=True)),
-        sa.Column("process", sa.Text),
-        sa.Column("instance", sa.Text),
+        *optional(sa.Text, "process", "instance"),
         sa.Column("answered", sa.Boolean, nullable=False),
         sa.Column("attempts", sa.Integer, nullable=False),
         sa.Column("error", sa.Text),
         sa.Column("set_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("correlation_id", sa.Text),
-        sa.Column("causation_id", sa.Text),
-        sa.Column("traceparent", sa.Text),
+        *optional(sa.Text, "correlation_id", "causation_id", "traceparent"),
     )
     op.create_index("factfold_scheduled_due", "factfold_scheduled", ["due"])
     op.create_index("factfold_scheduled_instance", "factfold_scheduled", ["process", "instance"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from eventstore.backends.sql.values import needed, optional
+
 revision = "0007"
 down_revision = "0006"
 
@@ -42,19 +44,13 @@ def _columns() -> list[sa.schema.SchemaItem]:
         sa.Column("position", sa.Integer, primary_key=True),
         sa.Column("id", sa.Uuid, nullable=False),
         sa.Column("due", sa.DateTime(timezone=True)),
-        sa.Column("kind", sa.Text, nullable=False),
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("target", sa.Text, nullable=False),
-        sa.Column("arguments", sa.Text, nullable=False),
+        *needed(sa.Text, "kind", "name", "target", "arguments"),
         sa.Column("expires", sa.DateTime(timezone=True)),
-        sa.Column("process", sa.Text),
-        sa.Column("instance", sa.Text),
+        *optional(sa.Text, "process", "instance"),
         sa.Column("answered", sa.Boolean, nullable=False),
         sa.Column("attempts", sa.Integer, nullable=False),
         sa.Column("error", sa.Text),
         sa.Column("set_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("correlation_id", sa.Text),
-        sa.Column("causation_id", sa.Text),
-        sa.Column("traceparent", sa.Text),
+        *optional(sa.Text, "correlation_id", "causation_id", "traceparent"),
         sa.UniqueConstraint("id", name=_KEY),
     ]

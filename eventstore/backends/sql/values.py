@@ -1,13 +1,32 @@
-"""A column type for moments that keeps the instant of every value, on SQLite too."""
+"""Values and columns as every database takes them: moments with their instant, lists in parts that can be bound.
+
+`keys`, `needed` and `optional` declare several columns of one kind. Tables and their migrations are made of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import DateTime, Dialect
+from sqlalchemy import Column, DateTime, Dialect, Text
 from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from sqlalchemy.types import TypeDecorator
+
+
+def keys(*names: str) -> list[Column[Any]]:
+    """Return columns of text that are a primary key together."""
+    return [Column(name, Text, primary_key=True) for name in names]
+
+
+def needed(kind: Any, *names: str) -> list[Column[Any]]:
+    """Return columns of one type that always have a value."""
+    return [Column(name, kind, nullable=False) for name in names]
+
+
+def optional(kind: Any, *names: str) -> list[Column[Any]]:
+    """Return columns of one type that may be null."""
+    return [Column(name, kind) for name in names]
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -57,3 +76,16 @@ def read_back(kind: Any, value: Any) -> Any:
     except (TypeError, ValueError):
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+T = TypeVar("T")
+
+
+# Below SQLite's limit of bound values in every version (999 before 3.32).
+_MOST_BOUND: Final = 500
+
+
+def bindable(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Cut values into parts that any database takes in one statement."""
+    for start in range(0, len(values), _MOST_BOUND):
+        yield values[start : start + _MOST_BOUND]
