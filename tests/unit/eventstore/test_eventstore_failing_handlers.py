@@ -352,8 +352,8 @@ def open_store(tmp_path):
         return opened[-1]
 
     yield create
-    for opened in opened:
-        opened.close()
+    for one in opened:
+        one.close()
 
 
 def test_one_event_that_two_tenants_have_is_a_dead_letter_of_each(open_store, engine):

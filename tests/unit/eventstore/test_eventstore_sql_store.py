@@ -344,15 +344,15 @@ def deferred(other: SqlEventStore) -> Iterator[SqlEventStore]:
 
 
 WRITES: dict[str, Callable[[SqlEventStore], Any]] = {
-    "append": lambda locked_store: locked_store.append("counter-a", [Counter.Counted(by=1)], expected=ANY),
-    "append personal": lambda locked_store: locked_store.append("customer-7", [Customer.Registered(name="Ada")], expected=ANY),
-    "register": lambda locked_store: locked_store.register(Customer),
-    "declare": lambda locked_store: locked_store.declare_category("orders", partitions=3),
-    "archive": lambda locked_store: locked_store.archive_stream("counter-a", expected=ANY),
-    "unarchive": lambda locked_store: locked_store.unarchive_stream("counter-a"),
-    "delete": lambda locked_store: locked_store.delete_stream("counter-a", expected=ANY),
-    "erase": lambda locked_store: locked_store.erase("7"),
-    "send": lambda locked_store: Dispatcher(locked_store).send("a", Counter.add, 1),
+    "append": lambda store: store.append("counter-a", [Counter.Counted(by=1)], expected=ANY),
+    "append personal": lambda store: store.append("customer-7", [Customer.Registered(name="Ada")], expected=ANY),
+    "register": lambda store: store.register(Customer),
+    "declare": lambda store: store.declare_category("orders", partitions=3),
+    "archive": lambda store: store.archive_stream("counter-a", expected=ANY),
+    "unarchive": lambda store: store.unarchive_stream("counter-a"),
+    "delete": lambda store: store.delete_stream("counter-a", expected=ANY),
+    "erase": lambda store: store.erase("7"),
+    "send": lambda store: Dispatcher(store).send("a", Counter.add, 1),
 }  # fmt: skip
 
 
@@ -383,19 +383,13 @@ def test_a_write_under_the_lock_of_another_connection_is_unavailable(locked_stor
 
 
 JOINED: dict[str, Callable[[SqlEventStore, sa.Connection], Any]] = {
-    "append": lambda locked_store, tx: locked_store.append(
-        "counter-a", [Counter.Counted(by=1)], expected=ANY, connection=tx
-    ),
-    "append to a new category": lambda locked_store, tx: locked_store.append(
+    "append": lambda store, tx: store.append("counter-a", [Counter.Counted(by=1)], expected=ANY, connection=tx),
+    "append to a new category": lambda store, tx: store.append(
         "customer-7", [Customer.Registered(name="Ada")], expected=ANY, connection=tx
     ),
-    "append within": lambda locked_store, tx: locked_store.within(tx).append(
-        "counter-a", [Counter.Counted(by=1)], expected=ANY
-    ),
-    "send": lambda locked_store, tx: Dispatcher(locked_store).within(tx).send("a", Counter.add, 1),
-    "send a personal command": lambda locked_store, tx: (
-        Dispatcher(locked_store).within(tx).send("7", Customer.register, "Ada")
-    ),
+    "append within": lambda store, tx: store.within(tx).append("counter-a", [Counter.Counted(by=1)], expected=ANY),
+    "send": lambda store, tx: Dispatcher(store).within(tx).send("a", Counter.add, 1),
+    "send a personal command": lambda store, tx: Dispatcher(store).within(tx).send("7", Customer.register, "Ada"),
 }
 
 
