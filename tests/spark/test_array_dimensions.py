@@ -13,7 +13,7 @@ from cdc.changes.semantic_types import Form
 from projections.declaring.captured import key_and_columns
 from projections.spark.changes.semantic_types import FieldForm, of_text, typed
 from tests.rows import each_row
-from tests.unit.cdc.test_array_dimensions import SENT
+from tests.unit.cdc.test_placeholders import SENT
 
 VALUES: list[list[Any]] = [[], [None], [None, None]]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -9,11 +11,29 @@ from sqlalchemy import create_engine
 
 from cdc import Severity, diagnose_connector
 from cdc.connect.status import SourceOffset
-from cdc.connectors.encodings import JsonWithSchemas
+from cdc.connectors.base import kind_of, known_keys, text_of
+from cdc.connectors.encodings import ApicurioAvro, JsonWithSchemas
+from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.errors import InvalidConnector
+from cdc.transforms import (
+    Custom,
+    EventRouter,
+    Filter,
+    Flatten,
+    HasHeader,
+    InsertField,
+    InsertHeader,
+    IsTombstone,
+    Mask,
+    RouteByRegex,
+    TopicMatches,
+    Transform,
+    compiled,
+)
 from eventstore.errors import InvalidIdentifier
 from tests.rows import each_row
 from tests.unit.cdc.declared import (
+    CHANGELOGS,
     DEBEZIUM,
     MIRRORS,
     REFERENCE,
@@ -167,3 +187,142 @@ def test_a_diagnosis_says_of_a_side_that_it_was_not_looked_at(declare: Any) -> N
 )
 def test_an_offset_tells_whether_it_is_of_the_stream_of_changes(offset: dict[str, Any], streamed: bool) -> None:
     assert SourceOffset({}, offset).streamed is streamed
+
+
+# ---- The lists of settings that are shipped, held against their own headings and against what declarations write
+
+
+HEADING = re.compile(r"## (?P<java>\S+) v(?P<version>\S+) keys=(?P<keys>\d+)")
+TYPES = {"STRING", "INT", "SHORT", "LONG", "DOUBLE", "BOOLEAN", "LIST", "CLASS", "PASSWORD"}
+# Keys as Debezium 3.6.1 and 3.7.0 and Kafka 4.3.1 publish them; MariaDB's are MySQL's without three.
+PUBLISHED = {
+    "mariadb": 121,
+    "mirror_checkpoint": 89,
+    "mirror_heartbeat": 78,
+    "mirror_source": 94,
+    "mysql": 124,
+    "postgres": 141,
+}
+LISTS = sorted(file.name for file in files("cdc.connectors").iterdir() if file.name.endswith("_keys.tsv"))
+
+
+def published(catalogue: str) -> list[list[str]]:
+    """The rows that the jar lists, without those that were added after them."""
+    lines = text_of(catalogue).splitlines()
+    added = next(n for n, line in enumerate(lines) if line.endswith("absent from the list it publishes"))
+    return [line.split("\t") for line in lines[2:added]]
+
+
+def test_every_list_is_looked_at_here() -> None:
+    assert [name.removesuffix("_keys.tsv") for name in LISTS if not name.startswith("connect_")] == sorted(PUBLISHED)
+
+
+@pytest.mark.parametrize("database", PUBLISHED)
+def test_a_list_has_as_many_keys_as_its_heading_says(database: str) -> None:
+    rows = published(f"{database}_keys.tsv")
+    heading = HEADING.fullmatch(text_of(f"{database}_keys.tsv").splitlines()[1])
+
+    assert heading is not None
+    assert len(rows) == len({row[0] for row in rows}) == int(heading["keys"]) == PUBLISHED[database]
+    assert {len(row) for row in rows} == {4}
+    assert {row[1] for row in rows} <= TYPES
+
+
+@pytest.mark.parametrize("declare", [*DEBEZIUM, *MIRRORS])
+def test_a_connector_is_of_the_class_its_list_was_read_off(declare: Any) -> None:
+    heading = HEADING.fullmatch(text_of(declare().CATALOGUE).splitlines()[1])
+
+    assert heading is not None
+    assert declare().config()["connector.class"] == heading["java"]
+
+
+@pytest.mark.parametrize("declare", [*DEBEZIUM, *MIRRORS])
+def test_every_key_a_declaration_writes_is_one_somebody_reads(declare: Any) -> None:
+    known = known_keys(declare().CATALOGUE)
+
+    assert [key for key in declare().config() if kind_of(key, known) is None] == []
+
+
+@pytest.mark.parametrize("declare", CHANGELOGS)
+def test_every_key_of_every_field_is_one_somebody_reads(declare: Any) -> None:
+    declared = declare(
+        epoch=1,
+        transactions=True,
+        signal_table="shop.signals",
+        notifications_topic="notes",
+        history=declare().captured,
+        encoding=ApicurioAvro(registry_url="http://registry"),
+    )
+    known = known_keys(declared.CATALOGUE)
+
+    assert [key for key in declared.config() if kind_of(key, known) is None] == []
+    assert [key for key in declared._owned().keys if kind_of(key, known) is None] == []
+
+
+def test_keys_of_the_list_that_stand_for_many_match_names_and_no_more() -> None:
+    known = known_keys(PostgresConnector.CATALOGUE)
+
+    assert kind_of("column.mask.with.12.chars", known) == "STRING"
+    assert kind_of("column.mask.with.twelve.chars", known) is None
+    assert kind_of("transforms.", known) is None
+
+
+# ---- Transforms as objects, and as Connect reads them
+
+
+PREDICATES = "org.apache.kafka.connect.transforms.predicates"
+
+
+def settings(transform: Transform) -> dict[str, str]:
+    """What one transform compiles to, without the list of names and without its own name."""
+    return {key.removeprefix("transforms.it."): value for key, value in compiled((transform,)).items()}
+
+
+@each_row(
+    ("transform", "says"),
+    [
+        (Filter(name="it", when=TopicMatches(pattern=r"a\..*")),
+         {"type": "org.apache.kafka.connect.transforms.Filter", "predicate": "it", "predicates": "it",
+          "negate": "false",
+          "predicates.it.type": f"{PREDICATES}.TopicNameMatches", "predicates.it.pattern": r"a\..*"}),
+        (Filter(name="it", when=IsTombstone(), negate=True), {"negate": "true"}),
+        (Filter(name="it", when=HasHeader(header="h")),
+         {"predicates.it.type": f"{PREDICATES}.HasHeaderKey", "predicates.it.name": "h"}),
+        # Masks let tombstones through.
+        (Mask(name="it", fields=("email", "phone"), replacement="***"),
+         {"fields": "email,phone", "replacement": "***", "predicates.it.type": f"{PREDICATES}.RecordIsTombstone",
+          "negate": "true"}),
+        (Mask(name="it", fields=("email",)), {"replacement": None}),
+        # What a delete leaves, and what a row tells of its change.
+        (Flatten(name="it", deletes="rewrite", fields=("op", "source.lsn")),
+         {"delete.tombstone.handling.mode": "rewrite", "add.fields": "op,source.lsn", "add.headers": None}),
+        # An outbox has Debezium's columns unless told.
+        (EventRouter(name="it", placements=("tenant:header:tenant",)),
+         {"table.field.event.key": "aggregateid", "route.topic.replacement": "outbox.event.${routedByValue}",
+          "table.fields.additional.placement": "tenant:header:tenant",
+          "table.fields.additional.error.on.missing": "true"}),
+        (EventRouter(name="it"), {"table.fields.additional.placement": None}),
+        # The text of a header comes out as it was given.
+        (InsertHeader(name="it", header="h", value="1.0"), {"value.literal": "1.0000000001"}),
+        (InsertHeader(name="it", header="h", value="application/avro"), {"value.literal": "application/avro"}),
+        (Custom(name="it", class_name="com.example.Cast$Value", options={"spec": "a:int8"}),
+         {"type": "com.example.Cast$Value", "spec": "a:int8"}),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_transform_compiles_to_the_settings_of_its_class(transform: Transform, says: dict[str, str | None]) -> None:
+    settings = {key.removeprefix("transforms.it."): value for key, value in compiled((transform,)).items()}
+    assert {key: settings.get(key) for key in says} == says
+
+
+def test_transforms_keep_their_order_and_are_named_after_kind_and_place() -> None:
+    config = compiled((RouteByRegex(pattern="a", replacement="b"), Flatten(), InsertField(field="x", value="1")))
+    assert config["transforms"] == "routebyregex1,flatten2,insertfield3"
+    assert "predicates" not in config
+    assert compiled(()) == {}
+
+
+@pytest.mark.parametrize("names", [("twice", "twice"), ("a.b",), ("a,b",), ("1st",)])
+def test_names_that_connect_could_not_tell_apart_are_refused(names: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidConnector, match="transform name"):
+        compiled([Flatten(name=name) for name in names])

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
 from structlog.testing import capture_logs
 
-from cdc import MirrorCheckpoint, Supervisor
+from cdc import MirrorCheckpoint, Severity, Supervisor
+from cdc.connect.failures import MAX_LINE, remedy_for, short_message, short_trace
 from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorInfo, ConnectorStatus, TaskStatus
 from cdc.errors import ConnectUnavailable, RestartsExhausted, UnknownConnector
+from cdc.findings import size
 from cdc.operating.control import TASKLESS_SECONDS
 from cdc.operating.supervisor import RESTARTS
+from cdc.source.catalogue import ReplicationSlot, ServerFacts
+from cdc.source.source_health import of_room, of_server, of_slot
 from eventstore import Restarts
+from tests.rows import each_row
+from tests.unit.cdc.declared import postgres
 
 TRACE = "java.lang.Exception: Tolerance exceeded\nCaused by: java.lang.Exception: Publication autocreation is disabled"
 POLICY = Restarts(limit=4, longest=4.0)
@@ -222,3 +228,212 @@ def first_wait(chance):
     with capture_logs():
         supervisor.look()
     return supervisor._watched["shop"].due
+
+
+# ---- Findings of a source whose faults no test can plant on a shared server: its settings, and a slot about to be lost
+
+
+SHOP = postgres(tables=("public.customers",))
+SERVER = ServerFacts(
+    database="shop",
+    version=180001,
+    standby=False,
+    wal_level="logical",
+    slots=1,
+    max_slots=4,
+    senders=1,
+    max_senders=4,
+    slot_cap=1 << 30,
+)
+SLOT = ReplicationSlot(
+    name="factfold_shop", plugin="pgoutput", database="shop", active=True, wal_status="reserved", lag_bytes=100,
+    retained_bytes=2048, safe_bytes=1 << 29,
+)  # fmt: skip
+
+
+def unwell(findings):
+    return [(one.severity, one.result, one.remedy) for one in findings if one.severity is not Severity.OK]
+
+
+def test_a_server_and_a_slot_that_are_well_have_nothing_found():
+    assert unwell(of_server(SERVER, SHOP)) == unwell(of_room(SERVER, SLOT)) == unwell(of_slot(SLOT, SHOP, SERVER)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "remedy"),
+    [
+        ({"wal_level": "replica"}, "wal_level is replica", "ALTER SYSTEM SET wal_level = 'logical'"),
+        ({"standby": True}, "is a standby", "primary"),
+        ({"version": 130021}, "PostgreSQL 13, whose pgoutput passes on no marks", "PostgreSQL 14 or newer"),
+        ({"database": "other"}, "this is database other, the connector reads shop", "URL"),
+    ],
+)
+def test_a_server_that_cannot_be_captured_from_is_an_error(changes, words, remedy):
+    ((severity, found, told),) = unwell(of_server(replace(SERVER, **changes), SHOP))
+    assert (severity, words in found, remedy in told) == (Severity.ERROR, True, True)
+
+
+def test_a_server_without_a_sender_left_is_an_error_for_those_who_have_none():
+    full = replace(SERVER, senders=4)
+    ((severity, found, remedy),) = unwell(of_room(full, None))
+    assert (severity, found) == (Severity.ERROR, "4 of 4 in use, and 1 more is required")
+    assert "ALTER SYSTEM SET max_wal_senders = 14" in remedy
+    assert unwell(of_room(full, SLOT)) == []
+
+
+def test_a_server_without_a_slot_left_is_an_error_for_those_who_have_none():
+    full = replace(SERVER, slots=4)
+    ((severity, found, _),) = unwell(of_room(full, None))
+    assert (severity, found) == (Severity.ERROR, "4 of 4 in use, and 1 more is required")
+    assert unwell(of_room(full, SLOT)) == []
+
+
+def test_slots_without_a_limit_are_a_warning():
+    ((severity, found, remedy),) = unwell(of_room(replace(SERVER, slot_cap=None), SLOT))
+    assert (severity, "fills the disk" in found) == (Severity.WARNING, True)
+    assert "max_slot_wal_keep_size" in remedy
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity", "words"),
+    [
+        ({"wal_status": "unreserved"}, Severity.ERROR, "about to lose its place: it holds 2.0 KiB of log"),
+        ({"wal_status": "lost", "retained_bytes": None}, Severity.ERROR, "has lost its place"),
+        ({"retained_bytes": (1 << 29) + 1}, Severity.WARNING, "holds 512.0 MiB of log"),
+        ({"active": False}, Severity.WARNING, "slot factfold_shop has no reader and holds 2.0 KiB of log"),
+        ({"database": "other"}, Severity.ERROR, "is of pgoutput in other"),
+        ({"plugin": "decoderbufs"}, Severity.ERROR, "is of decoderbufs in shop"),
+    ],
+)
+def test_a_slot_that_is_not_well_is_found(changes, severity, words):
+    ((found_severity, found, remedy),) = unwell(of_slot(replace(SLOT, **changes), SHOP, SERVER))
+    assert (found_severity, words in found, bool(remedy)) == (severity, True, True)
+
+
+def test_a_slot_without_a_limit_may_hold_a_gigabyte_unremarked():
+    boundless = replace(SERVER, slot_cap=None)
+    assert unwell(of_slot(replace(SLOT, retained_bytes=1 << 30), SHOP, boundless)) == []
+    assert unwell(of_slot(replace(SLOT, retained_bytes=(1 << 30) + 1), SHOP, boundless)) != []
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (3 << 19, "1.5 MiB"),
+        (1 << 40, "1.0 TiB"),
+        (1 << 50, "1024.0 TiB"),
+    ],
+)
+def test_sizes_are_written_for_people(count, text):
+    assert size(count) == text
+
+
+# ---- Java's stories in short, and what to do about them
+
+
+PAST_TOLERANCE = """org.apache.kafka.connect.errors.ConnectException: Tolerance exceeded in error handler
+\tat org.apache.kafka.connect.runtime.errors.RetryWithToleranceOperator.execAndHandleError(X.java:260)
+Caused by: io.debezium.DebeziumException: Creation of replication slot failed
+\tat io.debezium.connector.postgresql.PostgresConnectorTask.start(PostgresConnectorTask.java:188)
+\t... 9 more
+Caused by: org.postgresql.util.PSQLException: FATAL: permission denied to start WAL sender
+  Detail: Only roles with the REPLICATION attribute may start a WAL sender process.
+\tat org.postgresql.core.v3.QueryExecutorImpl.receiveErrorResponse(QueryExecutorImpl.java:2734)
+\t... 9 more
+"""
+
+
+def test_a_trace_becomes_its_causes_with_the_root_last() -> None:
+    assert short_trace(PAST_TOLERANCE) == (
+        "ConnectException: Tolerance exceeded in error handler",
+        "DebeziumException: Creation of replication slot failed",
+        "PSQLException: FATAL: permission denied to start WAL sender",
+    )
+
+
+def test_a_trace_of_many_causes_keeps_the_last_five() -> None:
+    trace = "\n".join(f"Caused by: java.lang.Exception: {number}" for number in range(9))
+
+    assert short_trace(trace) == tuple(f"Exception: {number}" for number in range(4, 9))
+
+
+def test_no_trace_gives_no_causes() -> None:
+    assert short_trace("") == ()
+
+
+def test_objects_printed_into_a_long_message_are_left_out() -> None:
+    state = "PostgresOffsetContext [schema=Schema{STRUCT}, source=source_info[server='x', " + "y" * 400 + "]]"
+    line = f"io.debezium.DebeziumException: read {state}, but this is no longer available on the server"
+
+    assert short_trace(line) == (
+        "DebeziumException: read PostgresOffsetContext, but this is no longer available on the server",
+    )
+
+
+def test_a_line_is_never_longer_than_a_few_terminal_lines() -> None:
+    assert len(short_message("x" * 5000)) == MAX_LINE
+
+
+def test_connect_s_heading_and_advertisement_are_left_out() -> None:
+    message = (
+        "Connector configuration is invalid and contains the following 1 error(s):\n"
+        'Error while validating connector config: FATAL: password authentication failed for user "x"\n'
+        "You can also find the above list of errors at the endpoint "
+        "`/connector-plugins/{connectorType}/config/validate`"
+    )
+
+    assert short_message(message) == (
+        'Error while validating connector config: FATAL: password authentication failed for user "x"'
+    )
+
+
+@each_row(
+    ("said", "remedy"),
+    [
+        ('FATAL: password authentication failed for user "x"', "check the user, and the password"),
+        ("Access denied for user 'x'@'y' (using password: YES)", "check the user, and the password"),
+        ('FATAL: no pg_hba.conf entry for host "1.2.3.4", user "x", database "shop"', "pg_hba.conf"),
+        ('connection failed: FATAL:  database "shop" does not exist', "check the database name"),
+        ('connection to server at "db" failed: FATAL:  role "x" does not exist', "create the role"),
+        ('FATAL:  role "x" is not permitted to log in', "LOGIN"),
+        (
+            "permission denied to alter role\nDETAIL:  Only roles with the CREATEROLE attribute and the ADMIN option "
+            'on role "x" may alter this role.',
+            "superuser",
+        ),
+        ("must be superuser to alter replication roles or change replication attribute", "superuser"),
+        ("must be superuser to alter replication users", "superuser"),
+        ("must be superuser to create replication users", "superuser"),
+        ("permission denied to create role", "superuser"),
+        ('permission denied for database "shop"\nDETAIL:  User does not have CONNECT privilege.', "GRANT CONNECT"),
+        ("permission denied for database shop", "needs CREATE on the database"),
+        ("FATAL: permission denied to start WAL sender", "factfold cdc prepare"),
+        ("FATAL: must be superuser or replication role to start walsender", "factfold cdc prepare"),
+        ("ERROR: permission denied for table items", "factfold cdc prepare"),
+        ("must be owner of publication shop_pub", "publication's owner"),
+        ("must be owner of table items", "tables' owner"),
+        ("must be superuser to create FOR ALL TABLES publication", "name another in publication="),
+        (
+            'publication "p" is defined as FOR ALL TABLES\n'
+            "DETAIL:  Tables cannot be added to or dropped from FOR ALL TABLES publications.",
+            "name another in publication=",
+        ),
+        ("Publication autocreation is disabled, please create one and restart the connector", "create the publication"),
+        ('publication "p" does not exist', "create the publication"),
+        ('ERROR: replication slot "shop" is active for PID 4711', "stop the other connector"),
+        ("all replication slots are in use", "raise max_replication_slots"),
+        ("but this is no longer available on the server", "--forget"),
+        ('connection to server at "db" failed: Connection refused', "start the database"),
+        ("Connection to db:5432 refused. Check that the hostname and port are correct", "start the database"),
+        ("HTTP 401 Unauthorized", "auth="),
+        ("User cannot access the resource.", "auth="),
+        ("Forbidden", "auth="),
+        ("Connector nope not found", "factfold cdc status"),
+        ("something new", "worker's log"),
+    ],
+)
+def test_each_cause_has_its_own_remedy(said: str, remedy: str) -> None:
+    assert remedy in remedy_for(short_message(said))
