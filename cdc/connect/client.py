@@ -48,6 +48,7 @@ T = TypeVar("T")
 InitialState = Literal["RUNNING", "PAUSED", "STOPPED"]
 Params = Mapping[str, str | Sequence[str]]
 _TRANSIENT_STATUS: Final = frozenset({409, 502, 503, 504})
+_TRANSIENT_WORDS: Final = ("timed out", "rebalance is expected", "Failed to modify offsets for source connector")
 
 
 class _Again(Exception):
@@ -433,7 +434,8 @@ def _is_transient(response: requests.Response) -> bool:
         return message in ("HTTP 404 Not Found", "Not Found")
     if response.status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
         # During a rebalance, requests that read a configuration or offsets get a 500, and other requests a 409.
-        return "timed out" in message or "rebalance is expected" in message
+        # Offsets are written in a transaction that a task on its way out may end. The same ones can be set again.
+        return any(words in message for words in _TRANSIENT_WORDS)
     if response.status_code == HTTPStatus.CONFLICT and "already exists" in message:
         return False
     return response.status_code in _TRANSIENT_STATUS

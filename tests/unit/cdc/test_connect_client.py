@@ -64,6 +64,7 @@ BUSY: list[dict[str, Any]] = [
     {"status": 503, "json": refusal("Service unavailable", 503)},
     {"status": 500, "json": refusal("Request timed out. The worker is currently flushing updates", 500)},
     {"status": 500, "json": refusal("Request cannot be completed because a rebalance is expected", 500)},
+    {"status": 500, "json": refusal("Failed to modify offsets for source connector shop", 500)},
     {"status": 404, "json": refusal("HTTP 404 Not Found", 404)},
     {"body": requests.ConnectionError("reset")},
     {"body": requests.exceptions.SSLError(EOF)},  # a greeting cut short by a worker that goes down
