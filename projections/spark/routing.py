@@ -84,8 +84,9 @@ class Routing:
         dead = F.concat(_without_death(own), _dead_letter_headers())
         headers = F.when(F.col("_outcome.branch").isNull(), dead).otherwise(F.concat(own, _branch_header()))
         raw = records.where("value IS NOT NULL").withColumns({} if source is None else {"ce_source": _source()})
+        parse, today = decoder.parsing(), decoder.today([*columns, *decoder.judged_by])
         return (
-            decoder.today([*columns, *decoder.judged_by])(raw.select(*columns, *decoder.foreign(), *decoder.parsed()))
+            today(parse(raw.select(*columns, *decoder.foreign())))
             .select(*columns, outcome)
             .select(
                 "key", "value", headers.alias("headers"), "partition",

@@ -21,6 +21,8 @@ _TYPES: Mapping[str, sa.types.TypeEngine[Any]] = {
     "timestamp": sa.DateTime(timezone=True), "date": sa.Date(), "binary": sa.LargeBinary(),
 }  # fmt: skip
 _TEXT_IN_SQLITE = ("decimal", "timestamp", "date")
+_SMALL_BYTES = 1 << 19
+_SIZES = sa.text("SELECT r, pg_relation_size(CAST(r AS regclass)) FROM unnest(CAST(:relations AS text[])) AS r")
 
 
 @dataclass(frozen=True)
@@ -91,12 +93,25 @@ def empty(connection: sa.Connection, tables: list[sa.Table]) -> None:
     if connection.dialect.name == "postgresql":
         quoted = connection.dialect.identifier_preparer.quote_identifier
         relations = [f"{quoted(str(table.schema))}.{quoted(table.name)}" for table in tables]
-        connection.execute(sa.text(f"TRUNCATE {', '.join(relations)}"))
+        connection.execute(sa.text(f"LOCK {', '.join(relations)}"))
+        _empty_locked(connection, relations)
         close_loads(connection, relations)
     else:
         # Without a condition SQLite frees the pages of a table and looks at no row.
         for table in tables:
             connection.execute(sa.delete(table))
+
+
+def _empty_locked(connection: sa.Connection, relations: list[str]) -> None:
+    """TRUNCATE makes new files, a millisecond each: what has few pages loses its rows instead."""
+    sizes = connection.execute(_SIZES, {"relations": relations})
+    filled = {relation: size for relation, size in sizes if size}
+    large = [relation for relation, size in filled.items() if size > _SMALL_BYTES]
+    small = [f"DELETE FROM {relation}" for relation in filled.keys() - large]  # noqa: S608 - quoted names of ours
+    if large:
+        connection.execute(sa.text(f"TRUNCATE {', '.join(large)}"))
+    if small:
+        connection.execute(sa.text("; ".join(small)))
 
 
 def find_by_index(connection: sa.Connection) -> None:

@@ -20,8 +20,9 @@ server empties it, the ``batch`` table with the batch's mark included, and witho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
@@ -181,6 +182,15 @@ class GenerationLayout:
     aside: sa.Table
     horizon: sa.Table
     retained: RetainedLayout | None = None
+
+    @cached_property
+    def levels(self) -> Sequence[Sequence[ViewLayout]]:
+        """The views, each in a level after those that it reads."""
+        level_of: dict[sa.Table, int] = {}
+        for view in self.views.values():
+            level_of[view.result] = max(level_of.get(role.staged, -1) for role in view.roles.values()) + 1
+        views, numbers = self.views.values(), sorted(set(level_of.values()))
+        return [[view for view in views if level_of[view.result] == number] for number in numbers]
 
     def working_tables(self) -> list[sa.Table]:
         """The tables that a batch starts by emptying; the marker names the batch whose changes the others hold."""

@@ -140,9 +140,7 @@ def in_spark(small, tried, records):
     decoder = Decoder.of(Payment.event_types.values(), REGISTRY, as_written=True)
     rows = [("t", 0, offset, "k@0", bytearray(value)) for offset, (_, value) in enumerate(records)]
     raw = small.createDataFrame(rows, RAW).coalesce(1)
-    judged = raw.select("*", *decoder.parsed()).select(
-        "offset", decoder.judged(good=truths, fault=refuse).alias("found")
-    )
+    judged = decoder.parsing()(raw).select("offset", decoder.judged(good=truths, fault=refuse).alias("found"))
     return [row.found for row in sorted(judged.collect(), key=lambda row: row.offset)]
 
 

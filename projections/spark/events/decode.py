@@ -1,4 +1,4 @@
-"""Event records to columns, inside the JVM: one ``from_avro`` a writer schema, chosen by the record's schema id.
+"""Event records to columns, inside the JVM: one struct column a writer schema, chosen by the record's schema id.
 
 Without Spark's Avro jar a Python worker takes the place of that function alone.
 
@@ -8,7 +8,6 @@ A state row does not say in which event its values were sealed. A sealed value t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from eventstore.fields.conversions import kind_of
 from eventstore.fields.serialization import FRAME
 from eventstore.schema_registry import RegisteredSchema
 from projections.declaring.tables import Table
+from projections.spark.events.avro_columns import branch, has_id, parsed
 from projections.spark.events.python_avro import avro_in_the_jvm, parsed_in_python
 from projections.spark.events.upcasting import Reading, split
 from projections.spark.failures import AT, FAULT, PLACE, fault, no_fault
@@ -62,6 +62,7 @@ def _subject(record: Column, schema: RegisteredSchema, name: str) -> Column:
 
 _SENTINEL = "_factfold_decoded"
 _FOREIGN = "_factfold_foreign"
+_RECORD = "_factfold_record"
 _MISFIT = "a value does not fit its new type"
 # The key without its last @ and what follows.
 _STREAM = "left(string(key), length(string(key)) - length(substring_index(string(key), '@', -1)) - 1)"
@@ -127,14 +128,13 @@ class Decoder:
         """
         nth, number = ["_nth"] if self.splits else [], version_text()
         own = [AT, *keep, *nth, "_stream", "_version"]
-        parsed: list[Column | str] = [
+        framed: list[Column | str] = [
             F.struct(*PLACE).alias(AT),
             *dict.fromkeys(["value", *keep, *nth, *(["ce_id"] if bind else [])]),
             stream_of_key().alias("_stream"),
             number.try_cast("bigint").alias("_version"),
             F.when(number.try_cast("bigint").isNull(), fault("bad_key", number)).alias("_bad_key"),
             *self.foreign(),
-            *self.parsed(),
         ]
         has_value = F.col("value").isNotNull()
         judged = F.coalesce("_bad_key", F.when(has_value, self.judged(good=lambda schema: no_fault(), fault=fault)))
@@ -145,15 +145,15 @@ class Decoder:
             self.unless_foreign(judged, fault=fault).alias(FAULT),
             *map(column_of, self.schemas),
         ]
-        today = self.today([*own, "value", "_bad_key", *self.judged_by])
+        parse, today = self.parsing(), self.today([*own, "value", "_bad_key", *self.judged_by])
         bound = {column_of(s): with_bindings(F.col(column_of(s)), s) for s in self._personal} if bind else {}
-        return lambda raw: today(self._split(raw).select(*parsed).withColumns(bound)).select(*result)
+        return lambda raw: today(parse(self._split(raw).select(*framed)).withColumns(bound)).select(*result)
 
     def _named(self) -> Column:
         """The event type of a record, by its schema's id."""
         choice = F.when(F.lit(False), F.lit(None).cast("string"))
         for schema in self.schemas:
-            choice = choice.when(_has_id(schema), F.lit(schema.name))
+            choice = choice.when(has_id(schema), F.lit(schema.name))
         return choice
 
     @property
@@ -182,7 +182,7 @@ class Decoder:
         return F.when(foreign.isNotNull(), fault("other_source", foreign)).otherwise(judged)
 
     def today(self, keep: Sequence[str]) -> Step:
-        """The step after `parsed`: records as they are seen; no step if all were written by current schemas."""
+        """The step after `parsing`: records as they are seen; no step if all were written by current schemas."""
         changed = [] if self.as_written else [reading for reading in self.readings if reading.changes]
         if not changed:
             return lambda parsed: parsed
@@ -199,21 +199,20 @@ class Decoder:
         every = F.posexplode(F.coalesce(values, F.array("value"))).alias("_nth", "value")
         return raw.select(*others, every)
 
-    def parsed(self) -> list[Column]:
-        """One struct column a schema, null in records of others.
+    def parsing(self) -> Step:
+        """The step that adds a struct column for each schema, null in records of others.
 
-        They belong in a projection of their own: inlined into each use, every field would decode its record again.
+        It takes projections of its own: inlined into each use, every field would decode its record again.
         """
-        return [self._parsed(r.written).alias(column_of(r.written)) for r in self.readings]
-
-    def _parsed(self, schema: RegisteredSchema) -> Column:
-        from pyspark.sql.avro.functions import from_avro
-
+        written = [reading.written for reading in self.readings]
         if not avro_in_the_jvm():
-            return parsed_in_python(F.col("value"), schema, sentinel=_SENTINEL)
-        body = F.expr(f"substring(value, {FRAME + 1})")
-        options = {"mode": "PERMISSIVE", "avroSchema": json.dumps(_with_sentinel(schema))}
-        return F.when(_has_id(schema), from_avro(body, json.dumps(schema.schema), options))
+            apart = {column_of(s): parsed_in_python(F.col("value"), s, sentinel=_SENTINEL) for s in written}
+            return lambda rows: rows.withColumns(apart)
+        if not written:
+            return lambda rows: rows
+        record, count = parsed(written, sentinel=_SENTINEL), len(written)
+        fields = {column_of(s): branch(F.col(_RECORD), place, of=count) for place, s in enumerate(written)}
+        return lambda rows: rows.withColumn(_RECORD, record).withColumns(fields).drop(_RECORD)
 
     def judged(self, *, good: Callable[[RegisteredSchema], Column], fault: Callable[..., Column]) -> Column:
         """One value for each parsed record with a value: ``good`` of its schema, or ``fault`` of a kind and its detail.
@@ -230,7 +229,7 @@ class Decoder:
                 whole = whole.when(~sound, fault("bad_cast", F.lit(f"{schema.name}: {reading.problem or _MISFIT}")))
             lacking = F.lit(f"{reading.kind.name}: {', '.join(reading.missing)}")
             rest = fault("field_missing", lacking) if reading.missing else good(schema)
-            choice = choice.when(_has_id(schema), whole.otherwise(rest))
+            choice = choice.when(has_id(schema), whole.otherwise(rest))
         framed = F.expr(f"substring(value, 1, 1) = X'00' and length(value) >= {FRAME}")
         return choice.when(framed, fault("unknown_schema", _schema_id())).otherwise(not_avro)
 
@@ -249,16 +248,6 @@ def _schema_id() -> Column:
     return F.conv(F.expr(f"substring(hex(substring(value, 1, {FRAME})), 3)"), 16, 10)
 
 
-def _has_id(schema: RegisteredSchema) -> Column:
-    return F.expr(f"substring(value, 1, {FRAME}) = X'00{schema.id:08X}'")
-
-
 def column_of(schema: RegisteredSchema) -> str:
     """The struct column that records of a schema are decoded into."""
     return f"_event_{schema.id}"
-
-
-def _with_sentinel(schema: RegisteredSchema) -> Mapping[str, object]:
-    """The reader's schema: the writer's and a field of ours that Avro's resolution sets whenever it succeeds."""
-    sentinel = {"name": _SENTINEL, "type": "boolean", "default": True}
-    return {**schema.schema, "fields": [*schema.schema["fields"], sentinel]}

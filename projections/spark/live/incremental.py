@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -44,6 +44,10 @@ from projections.stores.sql import TableStore
 if TYPE_CHECKING:
     import sqlalchemy as sa
     from pyspark.sql import DataFrame
+
+
+# Few connections, and not the memory of many large results at once.
+_SIDE_BY_SIDE: Final = 8
 
 
 @dataclass
@@ -82,6 +86,16 @@ class BatchReport:
     def total_seconds(self) -> float:
         """The seconds of all steps."""
         return sum(self.seconds.values())
+
+    def add(self, parts: Sequence[BatchReport]) -> None:
+        """Add what was done side by side: a step took as long as it took in the slowest."""
+        for part in parts:
+            self.affected += part.affected
+            self.upserts += part.upserts
+            self.retractions += part.retractions
+        for step in {step: None for part in parts for step in part.seconds}:
+            took = max(part.seconds.get(step, 0.0) for part in parts)
+            self.seconds[step] = self.seconds.get(step, 0.0) + took
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -151,9 +165,8 @@ class LiveBatches:
                 mark = staging.begin(connection, self.layout)
                 floor = retained.floor(connection, self.layout)
             changed = self._stage(offsets, floor, report)
-            for view in self.layout.views.values() if changed else ():
-                with described(f"projection group {self.group.name}, {view.definition.place}"):
-                    self._stage_view(view, report)
+            for views in self.layout.levels if changed else ():
+                self._stage_views(views, report)
         with report.step("commit"), self._store.transaction() as connection:
             commit_batch(connection, self.layout, self.run, start=offsets.start, end=offsets.end, mark=mark)
             note_set_aside(connection, self.layout, self.aside)
@@ -167,7 +180,7 @@ class LiveBatches:
             records = left_out(raw, self.aside)
         tables = [t for t in self.layout.tables.values() if t.table.topic in records]
         if tables:
-            with report.step("stage"), ThreadPoolExecutor(max_workers=len(tables)) as pool:
+            with report.step("stage"), ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
                 # Side by side: a small Spark job spends most of its time on planning.
                 report.staged = sum(
                     pool.map(lambda t: self._stage_table(t, records[t.table.topic], offsets, floor), tables)
@@ -220,21 +233,30 @@ class LiveBatches:
             known = staging.stored_slice(connection, tables)
         return self._read(store.target(tables.stored), staging.stored_columns(kind.table), rows=known)
 
-    def _stage_view(self, view: ViewLayout, report: BatchReport) -> None:
-        walk, store = plan(view.definition), self._store
-        with report.step("slices"), store.staging(self.run) as connection:
-            affected = find_affected(connection, self.layout, view, walk)
-        report.affected += affected
-        if affected:
-            if view.partials is None or self._add_up(view, view.partials, affected, report):
-                self._compute(view, walk, affected, report)
+    def _stage_views(self, views: Sequence[ViewLayout], report: BatchReport) -> None:
+        """Stage views that do not read each other side by side, as the tables."""
+        with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+            report.add(list(pool.map(self._stage_view, views)))
+
+    def _stage_view(self, view: ViewLayout) -> BatchReport:
+        walk, store, report = plan(view.definition), self._store, BatchReport(0)
+        with described(f"projection group {self.group.name}, {view.definition.place}"):
+            with report.step("slices"), store.staging(self.run) as connection:
+                report.affected = find_affected(connection, self.layout, view, walk)
+                added_up = view.partials is not None
+                sizes = cut_slices(connection, view, walk) if report.affected and not added_up else {}
+            if not report.affected:
+                return report
+            if view.partials is None:
+                self._compute(view, sizes, report)
+            elif self._add_up(view, view.partials, report):
+                self._compute(view, self._marked_slices(view, walk, report), report)
             with report.step("difference"), store.staging(self.run) as connection:
                 frozen = retained.frozen_before(connection, self.layout, view)
-                upserts, retractions = stage_difference(connection, view, walk, frozen=frozen)
-            report.upserts += upserts
-            report.retractions += retractions
+                report.upserts, report.retractions = stage_difference(connection, view, walk, frozen=frozen)
+        return report
 
-    def _add_up(self, view: ViewLayout, partials: PartialLayout, affected: int, report: BatchReport) -> bool:
+    def _add_up(self, view: ViewLayout, partials: PartialLayout, report: BatchReport) -> bool:
         """Bring partial aggregates forward by the changed rows; returns whether it marked groups to compute whole."""
         store = self._store
         with report.step("slices"), store.staging(self.run) as connection:
@@ -247,34 +269,34 @@ class LiveBatches:
         with report.step("view"):
             columns = partials.columns
             inputs = {n: self._read(store.target(t), columns[n], rows=sizes[n]) for n, t in partials.tables.items()}
-            self._write(f"changes.{view.name}", result, inputs, self._target(view.result), rows=affected)
+            self._write(f"changes.{view.name}", result, inputs, self._target(view.result), rows=report.affected)
         with store.staging(self.run) as connection:
             return has_marked(connection, view)
 
-    def _compute(self, view: ViewLayout, walk: ViewPlan, affected: int, report: BatchReport) -> None:
-        """Run the function over the slices of what is affected, or of the groups that are marked."""
+    def _marked_slices(self, view: ViewLayout, walk: ViewPlan, report: BatchReport) -> dict[str, int]:
+        """Cut the slices of the groups that are marked."""
         with report.step("slices"), self._store.staging(self.run) as connection:
             sizes = cut_slices(connection, view, walk)
-            if view.partials is not None:
-                drop_marked(connection, view)
-        self.group.require_few(view.definition, sum(sizes.values()))
-        with report.step("view"):
-            self._write_result(view, sizes, affected)
+            drop_marked(connection, view)
+        return sizes
 
-    def _write_result(self, view: ViewLayout, sizes: Mapping[str, int], affected: int) -> None:
+    def _compute(self, view: ViewLayout, sizes: Mapping[str, int], report: BatchReport) -> None:
+        """Run the function over slices of so many rows."""
+        self.group.require_few(view.definition, sum(sizes.values()))
         store = self._store
-        slices = {
-            name: self.disclosure.opened(
-                self._read(store.target(role.slice), role.table.sliced, rows=sizes[name]), role.table
-            )
-            for name, role in view.roles.items()
-        }
 
         def result(frames: Mapping[str, DataFrame]) -> DataFrame:
             typed = {name: in_table_order(frames[name], role.table.opened) for name, role in view.roles.items()}
             return stored_columns(view.definition, typed, view.stored_columns)
 
-        self._write(f"view.{view.name}", result, slices, self._target(view.result), rows=affected)
+        with report.step("view"):
+            slices = {
+                name: self.disclosure.opened(
+                    self._read(store.target(role.slice), role.table.sliced, rows=sizes[name]), role.table
+                )
+                for name, role in view.roles.items()
+            }
+            self._write(f"view.{view.name}", result, slices, self._target(view.result), rows=report.affected)
 
     def _target(self, table: sa.Table) -> Target:
         """Where the batch writes: a process that claims the run waits for the write, and then empties the table."""

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from eventstore.closing import Closing
 from projections.spark.exchange import few_rows
+from projections.spark.views.catalyst import undivided
 
 Build = Callable[[Mapping[str, DataFrame]], DataFrame]
 
@@ -68,7 +69,7 @@ class PreparedQueries(Closing):
             return None
         inlets = {n: Inlet(self._spark, f"{self._own}.{name}.{n}", rows.schema) for n, rows in inputs.items()}
         try:
-            result = build({n: inlet.frame for n, inlet in inlets.items()})
+            result = undivided(build({n: inlet.frame for n, inlet in inlets.items()}))
         except AnalysisException:
             return None  # An inlet's rows are others each time, and Spark takes some joins of such rows for mistakes.
         plan = result._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001 - the plan has no Python face

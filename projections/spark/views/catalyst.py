@@ -40,6 +40,7 @@ class Classes:
         self.offset, self.expand = plans.logical.Offset, plans.logical.Expand
         self.join_type, self.no_hint = plans.JoinType.apply, plans.logical.JoinHint.NONE()
         self.generate, self.union = plans.logical.Generate, plans.logical.Union
+        self.repartition = plans.logical.Repartition
         self.numbered, self.attribute = expressions.PosExplode, expressions.AttributeReference
         self.no_marks = java(spark).org.apache.spark.sql.types.Metadata.empty()
         self.unaliased = catalyst.analysis.EliminateSubqueryAliases
@@ -84,6 +85,25 @@ def rewritten(spark: SparkSession, plan: Any, change: Change) -> Any:
     """A plan with others in the place of its operators, those below an operator first."""
     below = [rewritten(spark, child, change) for child in items(plan.children())]
     return change(plan.withNewChildren(sequence(spark, below)) if below else plan)
+
+
+_DIVIDED: Final = ("Join", "Union", "Expand")
+"""Operators whose rows Spark may not know to be in one partition, though all below them are."""
+
+
+def undivided(frame: DataFrame) -> DataFrame:
+    """The same rows, by a plan that says of each operator that its rows are in one partition: nothing is exchanged.
+
+    For inputs of one partition each. Spark knows an inner join of two partitions by either side's, which it does not
+    take for the one partition that the next join wants.
+    """
+    spark, own = frame.sparkSession, classes(frame.sparkSession)
+
+    def of_one(node: Any) -> Any:
+        return own.repartition(1, False, node) if node.nodeName() in _DIVIDED else node
+
+    optimized = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - the plan has no Python face
+    return frame_of(spark, rewritten(spark, optimized, of_one))
 
 
 def changed(spark: SparkSession, expression: Any, change: Change) -> Any:
