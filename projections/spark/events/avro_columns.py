@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from typing import Any, Final
 
-from fastavro import schemaless_writer
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
-from eventstore.fields.serialization import FRAME
+from eventstore.fields.serialization import FRAME, encode_value
 from eventstore.fields.unions import short_name
 from eventstore.schema_registry import RegisteredSchema
 from projections.spark.events.plain_values import MEMBER
@@ -37,7 +35,7 @@ def parsed(schemas: Sequence[RegisteredSchema], *, sentinel: str) -> Column:
     """
     number = F.when(F.lit(False), F.lit(b""))
     for place, schema in enumerate(schemas):
-        number = number.when(has_id(schema), F.lit(_long(place)))
+        number = number.when(has_id(schema), F.lit(encode_value("long", place)))
     read = [{**s.schema, "fields": [*s.schema["fields"], _true(sentinel)]} for s in schemas]
     options = {"mode": "PERMISSIVE", "avroSchema": json.dumps(_any_of(schemas, read))}
     written = json.dumps(_any_of(schemas, [s.schema for s in schemas]))
@@ -69,9 +67,3 @@ def _short(avro: Any) -> Any:
     named = {"name": short_name(avro)} if "name" in avro else {}
     fields = {"fields": [{**f, "type": _short(f["type"])} for f in avro["fields"]]} if "fields" in avro else {}
     return {part: value for part, value in avro.items() if part != "namespace"} | inner | named | fields
-
-
-def _long(value: int) -> bytes:
-    buffer = BytesIO()
-    schemaless_writer(buffer, "long", value)
-    return buffer.getvalue()
