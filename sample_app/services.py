@@ -1,11 +1,11 @@
-"""The shop's other services: subscribers in threads of their own, the router in a process of its own."""
+"""The shop's other services: subscribers in threads of their own, router and runner in processes of their own."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from eventstore import Settings, Subscription, run_subscription
 from eventstore.delivery.attempt import DeliveryReport
 from sample_app.background import Background
+from sample_app.road import Road
 
 
 class RunningSubscription:
@@ -50,18 +51,32 @@ def router_process(settings: Settings, definition: str, *, log: Path) -> Iterato
 
     Yields a function that raises RuntimeError if the router has ended by itself.
     """
+    with TemporaryDirectory(prefix="factfold-router-") as folder:
+        with _process("branches", definition, settings, {"FACTFOLD_CHECKPOINTS": folder}, log=log) as require_running:
+            yield require_running
+
+
+@contextmanager
+def runner_process(road: Road, definition: str, *, log: Path) -> Iterator[Callable[[], None]]:
+    """Run `factfold projections run` in the same way."""
+    views = {"FACTFOLD_VIEWS_URL": road.views_url}
+    with _process("projections", definition, road.settings, views, log=log) as require_running:
+        yield require_running
+
+
+@contextmanager
+def _process(
+    commands: str, definition: str, settings: Settings, own: Mapping[str, str], *, log: Path
+) -> Iterator[Callable[[], None]]:
     log.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix="factfold-router-") as folder, log.open("wb") as said:
-        environment = os.environ | {
-            "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
-            "FACTFOLD_CHECKPOINTS": folder,
-        }
-        command = [sys.executable, "-m", "factfold", "branches", "run", definition]
+    environment = os.environ | own | {"FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers}
+    command = [sys.executable, "-m", "factfold", commands, "run", definition]
+    with log.open("wb") as said:
         process = subprocess.Popen(command, env=environment, stdout=said, stderr=subprocess.STDOUT)  # noqa: S603
 
         def require_running() -> None:
             if process.poll() is not None:
-                raise RuntimeError(f"the router ended with exit code {process.returncode}: see {log}")
+                raise RuntimeError(f"factfold {commands} run ended with exit code {process.returncode}: see {log}")
 
         try:
             yield require_running

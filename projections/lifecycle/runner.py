@@ -232,7 +232,14 @@ class Runner:
                 on_batch(report)
             self._let_go()
             if report is None:
+                self._plan()
                 stop.wait(IDLE_SECONDS)
+
+    def _plan(self) -> None:
+        """Spend the first quiet moment on what the first batch would take its time for."""
+        if not self._planned and self._may_go_on:
+            self._applier.plan()
+            self._planned = True
 
     def catch_up(
         self, ends: Mapping[str, Mapping[int, int]] | None = None, *, deadline: float = 600.0

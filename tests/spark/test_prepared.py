@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import re
+import threading
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 
+from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, view
 from projections.spark.live import prepared
 from projections.spark.live.prepared import PreparedQueries
+from projections.stores.sqlite import SqliteTableStore
+from projections.testing.memory_log import ChangeWriter, MemoryLog
 
+rates = Table.from_changelog(
+    sa.Table("rates", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("rate", sa.Integer)),
+    topic="bank.public.rates",
+)
+
+
+@view(key="id")
+def current_rates(rates):
+    return rates.select("id", "rate")
+
+
+COUNTED = sql_view("counted_rates", "SELECT rate, count(*) AS n FROM rates GROUP BY rate", tables={"rates": rates})
+GROUP = ProjectionGroup("rates", [current_rates, COUNTED])
 ORDERS = pa.schema({"order_id": pa.string(), "customer_id": pa.int64(), "sku": pa.string()})
 
 
@@ -138,3 +157,33 @@ def test_rows_that_are_too_many_for_json_take_the_way_of_a_plan_made_anew(querie
     monkeypatch.setattr(prepared, "MOST_BYTES", 10)
     monkeypatch.setattr(prepared.Inlet, "fill", None)
     assert rows_of(queries.run("named", named, inputs)) == [("o", "Ada")]
+
+
+class Quiet(threading.Event):
+    """Stops a runner in its first pause."""
+
+    def wait(self, timeout=None):
+        self.set()
+        return True
+
+
+def test_a_runner_that_had_a_quiet_moment_plans_nothing_in_its_first_batch(small, tmp_path, monkeypatch):
+    planned = []
+
+    def counted(queries, name, *given, _prepare=PreparedQueries._prepare):
+        planned.append(name)
+        return _prepare(queries, name, *given)
+
+    monkeypatch.setattr(PreparedQueries, "_prepare", counted)
+    with closing(SqliteTableStore(tmp_path / "views.db")) as store:
+        store.prepare()
+        environment = Environment(small, small, store, MemoryLog())
+        changes = ChangeWriter(environment.log)
+        changes.put(rates, {"id": 1, "rate": 1})
+        rebuild(environment, GROUP)
+        with open_runner(environment, GROUP) as runner:
+            runner.run(stop=Quiet())
+            assert len(planned) == 4  # of a table, of two views, and of what is added up for one of them
+            changes.put(rates, {"id": 2, "rate": 2})
+            assert runner.run_once().upserts == 2
+        assert len(planned) == 4

@@ -81,6 +81,10 @@ class BatchApplier:
         """The run whose ranges are applied."""
         return self._batches.run
 
+    def plan(self) -> None:
+        """Make the plans of small batches before there is one."""
+        self._batches.plan()
+
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry a range into the views; raises what the group does not tolerate, and then nothing is applied."""
         begun = time.perf_counter()

@@ -173,6 +173,23 @@ class LiveBatches:
             report.set_aside = note_late(connection, self.layout)
         return report
 
+    def plan(self) -> None:
+        """Plan the queries of small batches and load the classes that they need, over no rows."""
+        raw = self.log.fetch(OffsetRange({}, {}), headed=bool(self.group.headed_topics))
+
+        def plan_view(view: ViewLayout) -> None:
+            if view.partials is not None:
+                self._add_up(view, view.partials, BatchReport(0))
+            self._compute(view, dict.fromkeys(view.roles, 0), BatchReport(0))
+
+        with described(f"projection group {self.group.name}"):
+            with self._store.staging(self.run) as connection:
+                staging.begin(connection, self.layout)
+            with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+                tables = pool.map(lambda table: self._stage_table(table, raw, None, rows=0), self.tables)
+                views = pool.map(plan_view, self.layout.views.values())
+                list(tables), list(views)
+
     def _stage(self, offsets: OffsetRange, floor: int | None, report: BatchReport) -> bool:
         """Fill the staging tables; returns whether anything is newer than the state."""
         with report.step("read"):
@@ -182,9 +199,11 @@ class LiveBatches:
         if tables:
             with report.step("stage"), ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
                 # Side by side: a small Spark job spends most of its time on planning.
-                report.staged = sum(
-                    pool.map(lambda t: self._stage_table(t, records[t.table.topic], offsets, floor), tables)
-                )
+                def stage(place: TableLayout) -> int:
+                    topic = place.table.topic
+                    return self._stage_table(place, records[topic], floor, rows=offsets.only(topic).records)
+
+                report.staged = sum(pool.map(stage, tables))
         return report.staged + self._stage_destroyed(records.get(ERASURES)) > 0
 
     def _stage_late(self, place: TableLayout, raw: Rows, floor: int | None, rows: int) -> None:
@@ -205,8 +224,8 @@ class LiveBatches:
             staging.stage_destroyed(connection, self.layout, keys)
         return len(keys)
 
-    def _stage_table(self, tables: TableLayout, raw: Rows, offsets: OffsetRange, floor: int | None) -> int:
-        store, table, rows = self._store, tables.table, offsets.only(tables.table.topic).records
+    def _stage_table(self, tables: TableLayout, raw: Rows, floor: int | None, *, rows: int) -> int:
+        store, table = self._store, tables.table
         inputs = {"raw": raw}
         kind = kind_of(table)
         if isinstance(kind, EvolvedFold):
