@@ -11,7 +11,7 @@ from eventstore.backends.sql.store import (
     tenant_store as tenant_store,
     tenants as tenants,
 )
-from eventstore.delivery.arrivals import Delivery as Delivery
+from eventstore.delivery.source import Delivery as Delivery
 from eventstore.aggregates.dispatcher import (
     Accepted as Accepted,
     Dispatcher as Dispatcher,

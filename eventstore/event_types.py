@@ -13,8 +13,7 @@ from typing import Any, Final, Protocol, TypeVar, dataclass_transform, overload
 from eventstore.errors import DeclarationError, InvalidEventData, KeysMissing, UnknownEventType
 from eventstore.fields.conversions import MISFITS, Convert, kind_of, placed
 from eventstore.fields.field_compilation import compile_fields
-from eventstore.fields.field_types import Compilation, Field
-from eventstore.fields.record_classes import RecordClass, record_class
+from eventstore.fields.field_types import Compilation, Field, RecordClass, record_class
 from eventstore.fields.unions import in_python
 from eventstore.fields.upcasting import FIRST, NO_UPCASTERS, PlainMeaning, Step, TypeMeaning, Upcasters, newer_event
 from eventstore.identifiers import check_subject, check_type_name, snake_case

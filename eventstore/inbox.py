@@ -19,22 +19,7 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    DateTime,
-    Engine,
-    Index,
-    MetaData,
-    Table,
-    Text,
-    Uuid,
-    and_,
-    delete,
-    event,
-    inspect,
-    select,
-)
+import sqlalchemy as sa
 
 from eventstore.backends.sql.dialect import blaming_no_record, is_outage, transaction, unavailable
 from eventstore.backends.sql.greenlets import release_when_cut_off
@@ -50,18 +35,18 @@ DEAD: Final = "dead"
 _FORGOTTEN_AT_ONCE: Final = 10_000
 
 
-def inbox_table(metadata: MetaData) -> Table:
+def inbox_table(metadata: sa.MetaData) -> sa.Table:
     """Describe the inbox: group (column `subscriber`), topic, event id, time, outcome `handled` or `dead`."""
-    table = Table(
+    table = sa.Table(
         "factfold_inbox",
         metadata,
         *keys("subscriber", "topic"),
-        Column("event_id", Uuid, primary_key=True),
-        *needed(DateTime(timezone=True), "time"),
-        *needed(Text, "outcome"),
+        sa.Column("event_id", sa.Uuid, primary_key=True),
+        *needed(sa.DateTime(timezone=True), "time"),
+        *needed(sa.Text, "outcome"),
     )
     # Rows lie in the order of their time, so a range index finds old ones and costs an insert next to nothing.
-    Index("factfold_inbox_time", table.c.time, postgresql_using="brin")
+    sa.Index("factfold_inbox_time", table.c.time, postgresql_using="brin")
     return table
 
 
@@ -71,16 +56,16 @@ class Inbox:
     `of` gives the inbox of another topic of the group, for transactions that this one begins.
     """
 
-    def __init__(self, engine: Engine, group: str, *, topic: str) -> None:
+    def __init__(self, engine: sa.Engine, group: str, *, topic: str) -> None:
         self._ways = supported(engine, "the inbox")
         release_when_cut_off(engine)
         self._engine = engine
         self._group = group
         self._topic = topic
-        self._metadata = MetaData()
+        self._metadata = sa.MetaData()
         self._table = inbox_table(self._metadata)
         columns = self._table.c
-        self._own = and_(columns.subscriber == group, columns.topic == topic)
+        self._own = sa.and_(columns.subscriber == group, columns.topic == topic)
         self._parts: dict[str, Inbox] = {}
         self._driver: Any = None
 
@@ -103,7 +88,7 @@ class Inbox:
             check_transactional(tx)
 
     @contextmanager
-    def begin(self) -> Iterator[Connection]:
+    def begin(self) -> Iterator[sa.Connection]:
         """Lend a connection whose work is committed at the end; StoreUnavailable where the database is away."""
         try:
             with transaction(self._engine) as tx:
@@ -125,19 +110,19 @@ class Inbox:
                 raise
             lent.take_back()
 
-    def claim(self, tx: Connection, ids: Sequence[str]) -> set[str] | None:
+    def claim(self, tx: sa.Connection, ids: Sequence[str]) -> set[str] | None:
         """Insert ids (32 hexadecimal digits), each given once; return those that were new, None where all were."""
         if not ids:
             return None
         with blaming_no_record(self._engine):
             return self._ways.claim(tx, self._group, self._topic, ids)
 
-    def unclaim(self, tx: Connection, ids: Sequence[str]) -> int:
+    def unclaim(self, tx: sa.Connection, ids: Sequence[str]) -> int:
         """Take back claims of events that were not handled after all; return how many there were."""
         with blaming_no_record(self._engine):
             return self._ways.unclaim(tx, self._group, self._topic, ids)
 
-    def give_up(self, tx: Connection, event_id: str) -> None:
+    def give_up(self, tx: sa.Connection, event_id: str) -> None:
         """Note that an event became a dead letter."""
         key = {"subscriber": self._group, "topic": self._topic, "event_id": UUID(event_id)}
         updates = {"time": self._ways.now(), "outcome": DEAD}
@@ -167,13 +152,13 @@ class Inbox:
         with self.begin() as tx:
             return sum(self.of(topic).forget_within(tx, after) for topic in topics)
 
-    def forget_within(self, tx: Connection, after: timedelta | None) -> int:
+    def forget_within(self, tx: sa.Connection, after: timedelta | None) -> int:
         """Do as `forget` in a transaction that was begun already."""
         event_id = self._table.c.event_id
-        old = select(event_id).where(self._own)
+        old = sa.select(event_id).where(self._own)
         if after is not None:
             old = old.where(self._table.c.time < self._ways.now(ago=after))
-        return tx.execute(delete(self._table).where(self._own, event_id.in_(old.limit(_FORGOTTEN_AT_ONCE)))).rowcount
+        return tx.execute(sa.delete(self._table).where(self._own, event_id.in_(old.limit(_FORGOTTEN_AT_ONCE)))).rowcount
 
     def outage(self, error: BaseException) -> StoreUnavailable | None:
         """Return what to raise where an error is the database's being away, and so no record's fault."""
@@ -184,8 +169,8 @@ class Inbox:
         if self._driver is not None:  # else it waits for a connection
             self._ways.sever(self._engine, self._driver)
 
-    def _check_columns(self, tx: Connection) -> None:
-        existing = {column["name"] for column in inspect(tx).get_columns(self._table.name)}
+    def _check_columns(self, tx: sa.Connection) -> None:
+        existing = {column["name"] for column in sa.inspect(tx).get_columns(self._table.name)}
         if missing := {column.name for column in self._table.c} - existing:
             raise StoreNotPrepared(
                 f"the table {self._table.name} is of an older version: it has no column {', '.join(sorted(missing))}",
@@ -203,7 +188,7 @@ _ENDS_TRANSACTION: Final = re.compile(
 class LentTransaction:
     """The transaction a handler writes in, which is its subscriber's to end."""
 
-    def __init__(self, tx: Connection) -> None:
+    def __init__(self, tx: sa.Connection) -> None:
         self.tx = tx
         self._begun = tx.get_transaction()
         self._driver: Any = tx.connection.driver_connection
@@ -214,8 +199,8 @@ class LentTransaction:
         self._was_open = False
         self.ended = False
         for name in ("commit", "rollback"):
-            event.listen(tx, name, self._refuse)
-        event.listen(tx, "before_cursor_execute", self._refuse_by_statement)
+            sa.event.listen(tx, name, self._refuse)
+        sa.event.listen(tx, "before_cursor_execute", self._refuse_by_statement)
 
     def watch(self) -> None:
         """Mark the transaction before a handler gets it; StoreUnavailable.
@@ -249,11 +234,11 @@ class LentTransaction:
     def _is_open(self) -> bool:
         return self._ways.is_open(self.tx, self._driver, lent=self._lent)
 
-    def _refuse(self, tx: Connection) -> None:
+    def _refuse(self, tx: sa.Connection) -> None:
         if self._lent:
             raise _ended()
 
-    def _refuse_by_statement(self, tx: Connection, cursor: Any, statement: str, *others: Any) -> None:
+    def _refuse_by_statement(self, tx: sa.Connection, cursor: Any, statement: str, *others: Any) -> None:
         if self._lent and _ENDS_TRANSACTION.match(statement):
             raise _ended()
 

@@ -202,7 +202,12 @@ class Term(Closing):
         page = self._outbox.page(self._after)
         for record in page:
             if (record.topic, record.partition) not in self._ends:
-                raise _of_no_category(record)
+                raise RelayError(
+                    f"event {record.key!r} goes to {record.topic}[{record.partition}], which is no category's",
+                    remedy="correct the table `categories`: topic and partition count have to be those of its events",
+                    place=f"position {record.position.position}",
+                    code="topic-not-relayed",
+                )
         return page
 
     def _missing_schemas(self) -> list[OutboxRecord]:
@@ -267,15 +272,6 @@ def _unknown_event(record: TopicRecord) -> RelayError:
         strange_end(record),
         remedy="give the category a topic of its own. After a restore of an older backup, a new one",
         place=record.place,
-        code="topic-not-relayed",
-    )
-
-
-def _of_no_category(record: OutboxRecord) -> RelayError:
-    return RelayError(
-        f"event {record.key!r} goes to {record.topic}[{record.partition}], which is no category's",
-        remedy="correct the table `categories`: topic and partition count have to be those of its events",
-        place=f"position {record.position.position}",
         code="topic-not-relayed",
     )
 

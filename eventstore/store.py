@@ -5,6 +5,7 @@ What travels: commands in, events out, and what the store adds when it records t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -344,7 +345,9 @@ class Streams(Protocol):
         Examples:
             >>> store.append("order-o1", [Order.Paid(amount=120)], expected=0)
         """
+        return self.append_batch([StreamAppend(stream, events, expected, metadata)])[0]
 
+    @abstractmethod
     def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
         """Append to many streams, all or none. Returns and raises what `append` does for each."""
 

@@ -3,6 +3,8 @@
 Every style of writing one offers the same three functions, and nothing else of the package asks for more:
 
     initial_state(id) → state        evolve(state, event) → state        decide(state, command, …) → events
+
+What a function or a class does, as a text that changes with it: its source, or its code where there is no source.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta, timezone
-from functools import partial, wraps
+from functools import cache, partial, wraps
+from types import CodeType
 from typing import Any, ClassVar, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, get_origin, get_type_hints
 from uuid import UUID
 
-from eventstore.aggregates.source_texts import source_of
 from eventstore.errors import DeclarationError, Refused, UnknownEventType
 from eventstore.event_types import (
     EventType,
@@ -26,10 +28,49 @@ from eventstore.event_types import (
     unknown_event_type,
     visible_names,
 )
-from eventstore.fields.record_classes import record_class
+from eventstore.fields.field_types import record_class
 from eventstore.fields.upcasting import FIRST
 from eventstore.identifiers import NO_VERSION, StreamName, check_category, snake_case
 from eventstore.store import RecordedEvent
+
+
+def source_of(declared: Any) -> str:
+    """Return the text of a function or a class; DeclarationError for what has neither text nor code.
+
+    It is the one of the first time: the file may change while the process runs what it has loaded. What has no file, as
+    in `python -` or in a shell, is known by its code.
+    """
+    return _source_of(declared)
+
+
+@cache
+def _source_of(declared: Any) -> str:
+    try:
+        return inspect.getsource(declared)
+    except (OSError, TypeError):
+        codes = _codes_of(declared)
+    if not codes:
+        raise DeclarationError(
+            f"{declared!r} has neither a source text nor code, and a change of it would not show",
+            remedy="write it as a function",
+        )
+    return "\n".join(map(_compiled, codes))
+
+
+def _codes_of(declared: Any) -> list[CodeType]:
+    parts = vars(declared).values() if isinstance(declared, type) else [inspect.unwrap(declared)]
+    return [code for part in parts if isinstance(code := getattr(part, "__code__", None), CodeType)]
+
+
+def _compiled(code: CodeType) -> str:
+    constants = (_compiled(one) if isinstance(one, CodeType) else _constant(one) for one in code.co_consts)
+    return "|".join([code.co_name, code.co_code.hex(), *code.co_names, *code.co_varnames, *constants])
+
+
+def _constant(value: object) -> str:
+    """A constant, in the same order in each process."""
+    return str(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
+
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -23,11 +23,10 @@ from typing import (
     get_type_hints,
 )
 
-from eventstore.aggregates.aggregate import Aggregate, claim_command
-from eventstore.aggregates.source_texts import source_of
+from eventstore.aggregates.aggregate import Aggregate, claim_command, source_of
 from eventstore.errors import DeclarationError, InvalidEventData
 from eventstore.event_types import is_event_class, visible_names
-from eventstore.fields.record_classes import RecordClass, record_class
+from eventstore.fields.field_types import RecordClass, record_class
 
 P = ParamSpec("P")
 S = TypeVar("S")

@@ -38,7 +38,16 @@ from eventstore.identifiers import (
     require_type,
 )
 from eventstore.personal.sealing import Origin
-from eventstore.store import NO_METADATA, AppendResult, Category, Metadata, NewEvent, RecordedEvent, StreamAppend
+from eventstore.store import (
+    NO_METADATA,
+    AppendResult,
+    Category,
+    Metadata,
+    NewEvent,
+    RecordedEvent,
+    StreamAppend,
+    Streams,
+)
 from eventstore.topics import MAX_EVENT_BYTES, partition_of
 
 Encode = Callable[[str, UUID, EventType, object], bytes]
@@ -372,23 +381,8 @@ class Part:
     limit: int | None
 
 
-class StoredStreams(ABC):
+class StoredStreams(Streams, ABC):
     """Streams of one store, as `eventstore.store.Streams` declares them."""
-
-    def append(
-        self,
-        stream: StreamName | str,
-        events: Sequence[object],
-        *,
-        expected: ExpectedVersion,
-        metadata: Metadata | None = None,
-    ) -> AppendResult:
-        """Append to one stream. Raises the errors of `append_batch`."""
-        return self.append_batch([StreamAppend(stream, events, expected, metadata)])[0]
-
-    @abstractmethod
-    def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
-        """Append to many streams, all or none."""
 
     def read_stream(
         self,

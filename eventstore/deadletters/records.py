@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from eventstore.closing import Closing
 from eventstore.deadletters.letters import Action, Contents, Letter, reason
-from eventstore.delivery.arrivals import MASK, shown_payload
+from eventstore.delivery.source import MASK, shown_payload
 from eventstore.errors import FactfoldError, ForeignRecord, InvalidEventData, ReplayRefused, SchemaError
 from eventstore.fields.serialization import AvroDecoder, AvroEncoder
 from eventstore.kafka.consumer import TopicSchemas

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from threading import Event
 from time import monotonic
@@ -23,9 +23,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
 
-from eventstore.delivery.arrivals import Arrival, Delivery, Rejected, Released, masked_message, masked_traceback
 from eventstore.delivery.calls import BEGIN, BURY, CALL, COMMIT, Around, Calls, HandlerCall, HandlerRunner, entered
-from eventstore.delivery.source import DeadLetter, Source
+from eventstore.delivery.source import (
+    Arrival,
+    DeadLetter,
+    Delivery,
+    Rejected,
+    Released,
+    Source,
+    masked_message,
+    masked_traceback,
+)
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import FactfoldError, SchemaError, StoreUnavailable, is_final
 from eventstore.store import RecordedEvent
@@ -62,12 +70,8 @@ class DeliveryReport:
 
     def add(self, other: DeliveryReport) -> None:
         """Count what another report counted."""
-        self.handled += other.handled
-        self.duplicates += other.duplicates
-        self.skipped += other.skipped
-        self.retried += other.retried
-        self.dead += other.dead
-        self.postponed += other.postponed
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
     @property
     def records(self) -> int:

@@ -16,7 +16,7 @@ from eventstore.store import RecordedEvent
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from eventstore.delivery.arrivals import Arrival
+    from eventstore.delivery.source import Arrival
     from eventstore.delivery.subscriptions import Subscription
 
 T = TypeVar("T")

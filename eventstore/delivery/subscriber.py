@@ -21,10 +21,9 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.closing import Closing
-from eventstore.delivery.arrivals import Arrival
 from eventstore.delivery.attempt import Attempt, Delivering, DeliveryReport, Settling
 from eventstore.delivery.calls import FORGET, Around, Calls, HandlerRunner, HandlerThread, Step
-from eventstore.delivery.source import Lag, Source
+from eventstore.delivery.source import Arrival, Lag, Source
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import DeclarationError, FactfoldError, StoreUnavailable, SubscriptionError
 from eventstore.restarts import PATIENCE_SECONDS

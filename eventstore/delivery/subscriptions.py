@@ -47,7 +47,7 @@ from typing import (
 )  # fmt: skip
 
 from eventstore.aggregates.aggregate import Aggregate, types_as_stored
-from eventstore.delivery.arrivals import Arrival, Delivery
+from eventstore.delivery.source import Arrival, Delivery
 from eventstore.errors import DeclarationError
 from eventstore.event_types import EventType, event_type_of, is_event_class, visible_names
 from eventstore.identifiers import check_group, check_source, check_topic

@@ -47,8 +47,7 @@ from eventstore.fields.conversions import (
     values_to_plain,
     with_path,
 )
-from eventstore.fields.field_types import Compilation, Digits, Field, FieldType
-from eventstore.fields.record_classes import RecordClass, record_class
+from eventstore.fields.field_types import Compilation, Digits, Field, FieldType, RecordClass, record_class
 from eventstore.fields.unions import Branch, alike, union_from_plain, union_to_plain
 from eventstore.personal.sealing import Personal, opened
 

@@ -308,7 +308,11 @@ def _other_policies(cluster: Cluster, specs: list[TopicSpec]) -> Iterator[TopicM
     for topic, config in cluster.configs(checked).items():
         actual, required = policy_of(config), checked[topic]
         if actual != required and not (required == "compact" and _is_released(config)):
-            yield _other_policy(topic, actual, required)
+            yield TopicMismatch(
+                f"topic {topic!r} has cleanup.policy={actual}, {required} is required",
+                remedy=f"set cleanup.policy={required} on the topic before it is cleaned, or use another topic",
+                place=topic,
+            )
 
 
 def _is_released(config: Mapping[str, Any]) -> bool:
@@ -322,14 +326,6 @@ def _is_released(config: Mapping[str, Any]) -> bool:
 def policy_of(config: Mapping[str, Any]) -> str:
     """Return what a topic's cleanup.policy is: Kafka's own list in one order, whatever order it was written in."""
     return ",".join(sorted(str(config[_CHECKED_CONFIG].value).replace(" ", "").split(",")))
-
-
-def _other_policy(topic: str, actual: str, required: str) -> TopicMismatch:
-    return TopicMismatch(
-        f"topic {topic!r} has cleanup.policy={actual}, {required} is required",
-        remedy=f"set cleanup.policy={required} on the topic before it is cleaned, or use another topic",
-        place=topic,
-    )
 
 
 def quiet(kafka: KafkaSettings) -> dict[str, Any]:

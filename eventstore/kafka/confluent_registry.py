@@ -139,7 +139,11 @@ class ConfluentRegistry(Closing):
             case code if code == _INCOMPATIBLE:
                 return self._incompatible(subject, said)
             case code if code == _NOT_FOUND and str(error.error_code).startswith("404"):
-                return self._unknown(subject, said)
+                return UnknownSchema(
+                    f"the registry does not know {subject}: {said}",
+                    remedy="register the schemas of the code first: factfold schema register MODULE:NAME",
+                    place=self._place(subject),
+                )
             case code if code in _AWAY:
                 return self._away(subject, f"{code}, {said}")
         refused = self._refused(subject, f"{error.http_status_code}, {said}")
@@ -152,13 +156,6 @@ class ConfluentRegistry(Closing):
             "events, give the category the rule NONE, and let `factfold schema check` judge",
             place=self._place(subject),
             subject=subject,
-        )
-
-    def _unknown(self, subject: str, said: str) -> UnknownSchema:
-        return UnknownSchema(
-            f"the registry does not know {subject}: {said}",
-            remedy="register the schemas of the code first: factfold schema register MODULE:NAME",
-            place=self._place(subject),
         )
 
     def _away(self, subject: str, cause: str) -> RegistryUnreachable:

@@ -170,7 +170,11 @@ class RangeReader(Closing):
             # Behind the last committed record only markers of transactions are left: they carry no message.
             self.reached[message.topic() or ""][message.partition() or 0] = message.offset() or 0
         elif problem.name() in OUT_OF_RANGE:
-            raise _offsets_expired(message)
+            raise OffsetsExpired(
+                f"topic {message.topic()!r} no longer holds the records that were to be read",
+                remedy="restore them if they matter, or read from where the topic begins now",
+                place=f"{message.topic()}[{message.partition()}]",
+            )
         elif is_unreadable(message):
             self._unreadable.append(unreadable(message))
         elif problem.name() not in PASSING:
@@ -259,14 +263,6 @@ def _batch_at(reader: RangeReader, topic: str, partition: int, offset: int) -> i
         except RecordsUnreadable as error:
             return error.offset
     raise stalled(reader.reached, DEADLINE_SECONDS)
-
-
-def _offsets_expired(message: Message) -> OffsetsExpired:
-    return OffsetsExpired(
-        f"topic {message.topic()!r} no longer holds the records that were to be read",
-        remedy="restore them if they matter, or read from where the topic begins now",
-        place=f"{message.topic()}[{message.partition()}]",
-    )
 
 
 def stalled(reached: Mapping[str, Mapping[int, int]], deadline: float) -> BrokerUnreachable:

@@ -162,7 +162,7 @@ class TopicLog(Closing):
         for record in self._between(reader, starts, ends):
             if _is_selected(selection, record):
                 newest[record.partition].append(record)
-        return {p: self._entries(records) for p, records in newest.items()}
+        return {p: [self._entry(record) for record in records] for p, records in newest.items()}
 
     def _between(self, reader: RangeReader, begins: Offsets, ends: Offsets) -> Iterator[TopicRecord]:
         reader.seek({self._topic: begins})
@@ -170,9 +170,6 @@ class TopicLog(Closing):
 
     def _selected(self, selection: Selection, records: Iterable[TopicRecord]) -> Iterator[Entry]:
         return (self._entry(record) for record in records if _is_selected(selection, record))
-
-    def _entries(self, records: Iterable[TopicRecord]) -> list[Entry]:
-        return [self._entry(record) for record in records]
 
     def _entry(self, record: TopicRecord) -> Entry:
         """What a record holds. One whose Avro cannot be decoded is shown as bytes, with the reason."""

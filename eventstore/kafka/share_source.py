@@ -29,8 +29,8 @@ from eventstore.errors import SubscriptionError
 from eventstore.kafka.admin import Cluster, OffsetReader, typed_errors
 from eventstore.kafka.arrivals import KafkaArrival
 from eventstore.kafka.consumer import close_within
-from eventstore.kafka.letters import Letters
 from eventstore.kafka.places import partition_of
+from eventstore.kafka.producer import Letters
 from eventstore.kafka.source import GroupSource
 from eventstore.settings import Settings
 
@@ -183,7 +183,11 @@ class ShareSource(GroupSource):
         arrival.deliveries = message.delivery_count() or 1
         if arrival.deliveries >= MOST_DELIVERIES and arrival.type is not None:
             # The broker drops it after this one: it must not meet a handler that may kill the process once more.
-            arrival.problem = _never_settled(arrival)
+            arrival.problem = SubscriptionError(
+                f"the record was delivered {arrival.deliveries} times, and no worker came to an end with it",
+                remedy="look at the workers' logs: they were killed, or slower than the record's lock",
+                place=arrival.place,
+            )
         return arrival
 
     def _is_record(self, message: Message) -> bool:
@@ -225,11 +229,3 @@ class ShareSource(GroupSource):
             "max.poll.records": self._subscription.batch,
             "fetch.wait.max.ms": 10,
         }
-
-
-def _never_settled(arrival: KafkaArrival) -> SubscriptionError:
-    return SubscriptionError(
-        f"the record was delivered {arrival.deliveries} times, and no worker came to an end with it",
-        remedy="look at the workers' logs: they were killed, or slower than the record's lock",
-        place=arrival.place,
-    )

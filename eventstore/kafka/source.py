@@ -29,8 +29,8 @@ from eventstore.kafka.consumer import (
     unreadable,
 )
 from eventstore.kafka.groups import subscription_lag
-from eventstore.kafka.letters import Letters
 from eventstore.kafka.places import Partition, Places, partition_of, start_places
+from eventstore.kafka.producer import Letters
 from eventstore.kafka.tails import MISSING, Following
 from eventstore.restarts import PATIENCE_SECONDS
 from eventstore.settings import Settings
@@ -301,7 +301,12 @@ class KafkaSource(GroupSource):
             if not self._holding.holds(partition_of(message)):
                 self._places.at_end(message)
         elif problem.name() in OUT_OF_RANGE:
-            raise self._offsets_expired(message)
+            raise OffsetsExpired(
+                f"group {self._subscription.group!r} stands at records of {message.topic()!r} that were deleted unread",
+                remedy="restore them if they matter, then: "
+                f"factfold subscriptions reset {message.topic()} {self._subscription.group} --to beginning",
+                place=f"{message.topic()}[{message.partition()}]",
+            )
         elif problem.name() in MISSING and self._following.may_go(message.topic()):
             self._following.look_soon()
         else:
@@ -369,14 +374,6 @@ class KafkaSource(GroupSource):
             self._paused = False
             owned = [p for p in self._places.owned() if not self._holding.holds((p.topic, p.partition))]
             self._consumer.resume(owned)
-
-    def _offsets_expired(self, message: Message) -> OffsetsExpired:
-        return OffsetsExpired(
-            f"group {self._subscription.group!r} stands at records of {message.topic()!r} that were deleted unread",
-            remedy="restore them if they matter, then: "
-            f"factfold subscriptions reset {message.topic()} {self._subscription.group} --to beginning",
-            place=f"{message.topic()}[{message.partition()}]",
-        )
 
     def _check_broker(self) -> None:
         """Look whether a broker that was away is back; BrokerUnreachable where it stays away."""

@@ -20,7 +20,7 @@ from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import ForeignRecord, RelayError
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader
 from eventstore.kafka.consumer import RangeReader
-from eventstore.kafka.letters import Letters
+from eventstore.kafka.producer import Letters
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 

@@ -1,4 +1,4 @@
-from eventstore.metrics.runners import (
+from eventstore.metrics.families import (
     ProcessMetrics as ProcessMetrics,
     RelayMetrics as RelayMetrics,
     SubscriptionMetrics as SubscriptionMetrics,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -34,7 +34,7 @@ Named = type[Process] | str
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceStatus:
+class InstanceStatus(InstanceRow):
     """An instance of a process.
 
     Attributes:
@@ -55,14 +55,6 @@ class InstanceStatus:
         'running'
     """
 
-    process: str
-    instance: str
-    status: str
-    version: int
-    code: int
-    problem: str
-    started: datetime
-    stepped: datetime
     idle: timedelta
     waits_for: str
     scheduled: tuple[Scheduled, ...] = ()
@@ -267,14 +259,7 @@ def _key(process: Named, instance: str) -> Key:
 
 def _status(row: InstanceRow, scheduled: Sequence[Scheduled], now: datetime) -> InstanceStatus:
     return InstanceStatus(
-        process=row.process,
-        instance=row.instance,
-        status=row.status,
-        version=row.version,
-        code=row.code,
-        problem=row.problem or _set_aside(scheduled),
-        started=row.started,
-        stepped=row.stepped,
+        **asdict(row) | {"problem": row.problem or _set_aside(scheduled)},
         idle=max(now - row.stepped, timedelta()),  # the step's clock may be ahead
         waits_for=_waits_for(row, scheduled, now),
         scheduled=tuple(scheduled),

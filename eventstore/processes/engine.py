@@ -139,7 +139,7 @@ class ProcessEngine:
     def _new(self, key: Key, now: datetime) -> InstanceRow:
         StreamName(key[0], key[1])  # which says what is wrong with an id that no stream can have
         code = self.processes[key[0]].code_version
-        return InstanceRow(*key, NO_VERSION, code, UNSTARTED, "", now, now)
+        return InstanceRow(*key, UNSTARTED, NO_VERSION, code, "", now, now)
 
     def _loaded(self, tx: Connection, rows: Mapping[Key, InstanceRow]) -> dict[Key, Process]:
         """Return instances as their last step left them, which may record but what changed since one before it."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from eventstore.delivery.arrivals import MASK, masked_message, masked_traceback
+from eventstore.delivery.source import MASK, masked_message, masked_traceback
 from eventstore.errors import FactfoldError
 from eventstore.extras import MissingExtra, explained
 from eventstore.personal.sealing import Sealed

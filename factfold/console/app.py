@@ -27,7 +27,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from eventstore.delivery.arrivals import masked_traceback
+from eventstore.delivery.source import masked_traceback
 from eventstore.errors import FactfoldError, NotFound
 from factfold.cli.show import as_json
 from factfold.console.page import Action, Outcome, Page, Query

@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
-from eventstore.delivery.arrivals import masked_traceback
+from eventstore.delivery.source import masked_traceback
 from eventstore.errors import FactfoldError
 from eventstore.extras import explained
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, Union
 
-from eventstore.aggregates.source_texts import source_of
+from eventstore.aggregates.aggregate import source_of
 from projections.declaring.any_table import AnyTable
 from projections.declaring.finals import FinalResults
 from projections.declaring.naming import listed

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from eventstore.delivery.arrivals import MASK
+from eventstore.delivery.source import MASK
 
 _LENGTH: Final = 300
 # SQL's classes of errors that a value causes; of those that are not of its type, the text may be any value's.

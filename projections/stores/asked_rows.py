@@ -18,7 +18,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from eventstore.delivery.arrivals import MASK
+from eventstore.delivery.source import MASK
 from projections.errors import ProjectionError
 from projections.stores.behind_rows import ViewRows, personal_of
 from projections.stores.layout import generation_name, view_table

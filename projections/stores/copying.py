@@ -17,7 +17,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool
 
-from eventstore.delivery.arrivals import masked_message, without_quoted
+from eventstore.delivery.source import masked_message, without_quoted
 from projections.declaring.columns import ColumnType
 from projections.errors import ProjectionError, TableStoreUnavailable, unsupported_value
 from projections.stores.arrow import Part, arrow_schema

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from eventstore.delivery.arrivals import MASK
+from eventstore.delivery.source import MASK
 from projections.declaring.partials import AFTER, BEFORE, GROUPS, WHOLE
 from projections.declaring.views import View
 from projections.errors import KeyNotUnique

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventstore.delivery.arrivals import masked_message
+from eventstore.delivery.source import masked_message
 from projections.declaring.columns import ColumnType
 from projections.errors import TableStoreUnavailable, UnsupportedValue
 from projections.stores.arrow import Part, arrow_schema

@@ -10,8 +10,8 @@ from urllib.parse import quote, urlencode
 import sqlalchemy as sa
 
 from eventstore.backends.sql.engines import engine_for
-from eventstore.backends.sql.postgres_ways import POOLED
-from eventstore.delivery.arrivals import masked_message
+from eventstore.backends.sql.ways import POOLED
+from eventstore.delivery.source import masked_message
 from projections.errors import ProjectionError, TableStoreUnavailable, ViewInUse, unsupported_value
 from projections.stores import dialects
 from projections.stores.copying import PostgresTarget, close_loads_of, create_loads_tables, disconnect

@@ -19,7 +19,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from eventstore.backends.sql.engines import engine_for
-from eventstore.delivery.arrivals import masked_message
+from eventstore.delivery.source import masked_message
 from eventstore.locks import is_locked, locked
 from projections.errors import ProjectionError, TableStoreUnavailable
 from projections.stores.dialects import SQLITE

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection, literal_column, select
 
 from eventstore import ANY, Dispatcher, SqlEventStore, StreamAppend
-from eventstore.backends.sql import closed_streams
+from eventstore.backends.sql import writing
 from eventstore.backends.sql.reading import Reader
 from eventstore.errors import (
     InvalidIdentifier,
@@ -148,7 +148,7 @@ def test_whoever_archives_whatever_the_version_waits_for_nobody(on_postgres):
 
 
 def test_an_append_that_stays_open_is_not_waited_for_for_ever(on_postgres, monkeypatch):
-    monkeypatch.setattr(closed_streams, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(writing, "_PATIENCE_SECONDS", 0.1)
     with appending(on_postgres, "note-2"), pytest.raises(StoreUnavailable, match="may still append"):
         on_postgres.archive_stream("note-1", expected=0)
     assert not on_postgres.is_archived("note-1")
@@ -156,7 +156,7 @@ def test_an_append_that_stays_open_is_not_waited_for_for_ever(on_postgres, monke
 
 def test_a_mark_that_was_there_before_stays_whoever_cannot_confirm_it(on_postgres, monkeypatch):
     on_postgres.archive_stream("note-1", expected=0)
-    monkeypatch.setattr(closed_streams, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(writing, "_PATIENCE_SECONDS", 0.1)
     with appending(on_postgres, "note-2"), pytest.raises(StoreUnavailable):
         on_postgres.archive_stream("note-1", expected=0)
     assert on_postgres.is_archived("note-1")

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from eventstore import ANY, Aggregate, Dispatcher, Position, command, event
-from eventstore.backends.sql import closed_streams
+from eventstore.backends.sql import writing
 from eventstore.errors import ImportConflict, StreamDeleted
 from eventstore.snapshots import AggregateSnapshot
 
@@ -97,7 +97,7 @@ def test_a_command_to_a_deleted_stream_is_told_so(store):
 def test_of_a_writer_that_comes_between_the_deletion_knows(store, monkeypatch):
     """The writer appends after the deletion has looked, and before it marks the stream."""
     store.append("note-1", written("a"), expected=ANY)
-    looked, tried = closed_streams.Deleter._last, Event()
+    looked, tried = writing.Deleter._last, Event()
 
     def late(self: Any, connection: Any, stream: str) -> Any:
         last = looked(self, connection, stream)
@@ -107,7 +107,7 @@ def test_of_a_writer_that_comes_between_the_deletion_knows(store, monkeypatch):
                 pool.submit(store.append, "note-1", written("b"), expected=0).result(30)
         return last
 
-    monkeypatch.setattr(closed_streams.Deleter, "_last", late)
+    monkeypatch.setattr(writing.Deleter, "_last", late)
     expected = 1 if store._database.dialect.single_writer else 2
     assert store.delete_stream("note-1", expected=ANY) == expected
     assert {row["payload"] for row in rows(store)} == {None}

@@ -19,25 +19,7 @@ from copy import copy
 from functools import cached_property
 from typing import Any, Final
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Connection,
-    Engine,
-    Select,
-    Table,
-    Text,
-    case,
-    column,
-    func,
-    inspect,
-    literal_column,
-    or_,
-    select,
-    table,
-    update,
-)
-from sqlalchemy import cast as cast_to
+import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.sql import greenlets
@@ -50,7 +32,7 @@ from eventstore.shown_urls import shown_url
 from eventstore.store import StoreVersion
 
 
-def dialect_of(engine: Engine, tables: Tables) -> Dialect:
+def dialect_of(engine: sa.Engine, tables: Tables) -> Dialect:
     """Return the ways of an engine's database with a store's tables; UnsupportedBackend."""
     # Imported where chosen: psycopg is an extra, and the embedded store does without it.
     if supported(engine, "the event store").has_schemas:
@@ -63,36 +45,36 @@ def dialect_of(engine: Engine, tables: Tables) -> Dialect:
 class Database:
     """The connections of one store."""
 
-    def __init__(self, engine: Engine, tables: Tables) -> None:
+    def __init__(self, engine: sa.Engine, tables: Tables) -> None:
         self.engine = engine
         self.tables = tables
         self.dialect: Dialect = dialect_of(engine, tables)
-        self.lent: Connection | None = None
+        self.lent: sa.Connection | None = None
         greenlets.release_when_cut_off(engine)
         on_loop = engine.dialect.is_async
         self.sleep: Callable[[float], None] = greenlets.sleep if on_loop else time.sleep
         self._use: Callable[[], AbstractContextManager[None]] = greenlets.undisturbed if on_loop else nullcontext
 
-    def within(self, connection: Connection) -> Database:
+    def within(self, connection: sa.Connection) -> Database:
         """Return this database as a caller's transaction sees and writes it."""
         inside = copy(self)
         inside.lent = connection
         return inside
 
     @cached_property
-    def _single(self) -> Engine:
+    def _single(self) -> sa.Engine:
         # In autocommit mode one statement is one transaction and one round trip.
         return self.engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @cached_property
-    def _several(self) -> Engine:
+    def _several(self) -> sa.Engine:
         # Whatever the engine was made for: in autocommit mode locks would end with their statement.
         if self.dialect.single_writer:
             return self.engine
         return self.engine.execution_options(isolation_level="READ COMMITTED")
 
     @contextmanager
-    def statement(self) -> Iterator[Connection]:
+    def statement(self) -> Iterator[sa.Connection]:
         """Lend a connection on which every statement is a transaction of its own, or the caller's."""
         if self.lent is not None:
             with typed_failures(self.engine, self.dialect):
@@ -103,13 +85,13 @@ class Database:
             yield connection
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[sa.Connection]:
         """Lend a connection whose work is committed at the end, or rolled back."""
         with typed_failures(self.engine, self.dialect), self._use(), self._several.begin() as connection:
             yield connection
 
     @contextmanager
-    def append(self) -> Iterator[Connection]:
+    def append(self) -> Iterator[sa.Connection]:
         """Lend a connection for one append: a bare statement, or SQLite's write lock around several."""
         with self.statement() as connection:
             if not self.dialect.single_writer:
@@ -125,7 +107,7 @@ class Database:
             connection.exec_driver_sql("commit")
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self) -> Iterator[sa.Connection]:
         """Lend a connection for several statements that are committed as one, and that have SQLite's write lock."""
         if self.lent is not None:
             lending = self.statement()
@@ -135,7 +117,7 @@ class Database:
             yield connection
 
     @contextmanager
-    def joined(self, connection: Connection | None) -> Iterator[Connection | None]:
+    def joined(self, connection: sa.Connection | None) -> Iterator[sa.Connection | None]:
         """Write in a caller's transaction; lend it where one writer locks out all others, and None elsewhere.
 
         A second transaction of our own would wait for the caller's there. The lock is taken before anything is read:
@@ -151,7 +133,7 @@ class Database:
             self.dialect.lock(connection)
             yield connection if self.dialect.single_writer else None
 
-    def scrub(self, tables: Sequence[Table]) -> list[str]:
+    def scrub(self, tables: Sequence[sa.Table]) -> list[str]:
         """Remove former rows of tables from the database's files, after the transaction that changed them.
 
         Returns what that does not reach, for people: it is no error.
@@ -193,7 +175,7 @@ _SLOTS: Final = (
     "select slot_name from pg_replication_slots where database = current_database() and slot_type = 'logical'"
 )
 # As eventstore.backends.sql.source declares it: subscriptions to the store keep their places there.
-_CHECKPOINTS: Final = table("factfold_checkpoints", column("topic"), column("order_xid"))
+_CHECKPOINTS: Final = sa.table("factfold_checkpoints", sa.column("topic"), sa.column("order_xid"))
 
 
 def restored(database: Database) -> int:
@@ -209,7 +191,7 @@ def renumber(database: Database, *, published: bool) -> int:
     events = database.tables.events
     if database.dialect.single_writer:
         with database.statement() as connection:
-            connection.execute(select(events.c.position).limit(1))  # StoreNotPrepared for a file that is no store
+            connection.execute(sa.select(events.c.position).limit(1))  # StoreNotPrepared for a file that is no store
         return 0
     with database.transaction() as connection:
         connection.exec_driver_sql(f"lock table {_quoted(connection, database)} in share row exclusive mode")
@@ -217,35 +199,35 @@ def renumber(database: Database, *, published: bool) -> int:
         if by and not published:
             _check_slots(connection)
         if by:
-            now = cast_to(cast_to(func.pg_current_xact_id(), Text), BigInteger)
-            shifted = case((_came_with_the_first(database), events.c.order_xid - by), else_=now)
-            connection.execute(update(events).values(order_xid=shifted))
+            now = sa.cast(sa.cast(sa.func.pg_current_xact_id(), sa.Text), sa.BigInteger)
+            shifted = sa.case((_came_with_the_first(database), events.c.order_xid - by), else_=now)
+            connection.execute(sa.update(events).values(order_xid=shifted))
             places = database.tables.deleted_events
-            connection.execute(update(places).values(order_xid=places.c.order_xid - by))
+            connection.execute(sa.update(places).values(order_xid=places.c.order_xid - by))
             _shift_checkpoints(connection, database, by)
     return by
 
 
-def _ahead(connection: Connection, database: Database) -> int:
+def _ahead(connection: sa.Connection, database: Database) -> int:
     # In one snapshot: an event that is visible has an id below the next one.
-    following = cast_to(cast_to(func.pg_snapshot_xmax(func.pg_current_snapshot()), Text), BigInteger)
-    newest = func.max(database.tables.events.c.order_xid)
-    return max(0, connection.execute(select(newest - following + 1)).scalar() or 0)
+    following = sa.cast(sa.cast(sa.func.pg_snapshot_xmax(sa.func.pg_current_snapshot()), sa.Text), sa.BigInteger)
+    newest = sa.func.max(database.tables.events.c.order_xid)
+    return max(0, connection.execute(sa.select(newest - following + 1)).scalar() or 0)
 
 
-def _came_with_the_first(database: Database) -> ColumnElement[bool]:
+def _came_with_the_first(database: Database) -> sa.ColumnElement[bool]:
     """Say whether a row was written by the transaction that wrote the first: a dump is loaded by one COPY a table."""
     events = database.tables.events
-    first: Select[Any] = select(literal_column("first.xmin")).select_from(events.alias("first"))
-    writer = first.order_by(literal_column("first.position")).limit(1).scalar_subquery()
-    return literal_column(f"{events.name}.xmin") == writer
+    first: sa.Select[Any] = sa.select(sa.literal_column("first.xmin")).select_from(events.alias("first"))
+    writer = first.order_by(sa.literal_column("first.position")).limit(1).scalar_subquery()
+    return sa.literal_column(f"{events.name}.xmin") == writer
 
 
-def _quoted(connection: Connection, database: Database) -> str:
+def _quoted(connection: sa.Connection, database: Database) -> str:
     return connection.dialect.identifier_preparer.format_table(database.tables.events)
 
 
-def _check_slots(connection: Connection) -> None:
+def _check_slots(connection: sa.Connection) -> None:
     slots = connection.exec_driver_sql(_SLOTS).scalars().all()
     if slots:
         raise StoreNotPrepared(
@@ -256,11 +238,11 @@ def _check_slots(connection: Connection) -> None:
         )
 
 
-def _shift_checkpoints(connection: Connection, database: Database, by: int) -> None:
+def _shift_checkpoints(connection: sa.Connection, database: Database, by: int) -> None:
     """Shift those of this store's topics, and of their branches, where they lie in the store's database."""
-    if not inspect(connection).has_table(_CHECKPOINTS.name):
+    if not sa.inspect(connection).has_table(_CHECKPOINTS.name):
         return
-    topics = connection.execute(select(database.tables.categories.c.topic)).scalars().all()
+    topics = connection.execute(sa.select(database.tables.categories.c.topic)).scalars().all()
     columns = _CHECKPOINTS.c
     ours = [columns.topic.in_(topics), *(columns.topic.startswith(f"{topic}.", autoescape=True) for topic in topics)]
-    connection.execute(update(_CHECKPOINTS).where(or_(*ours)).values(order_xid=columns.order_xid - by))
+    connection.execute(sa.update(_CHECKPOINTS).where(sa.or_(*ours)).values(order_xid=columns.order_xid - by))

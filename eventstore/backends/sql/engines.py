@@ -10,8 +10,7 @@ from sqlalchemy import URL, Engine, ExceptionContext, create_engine, make_url
 from sqlalchemy.event import listen
 from sqlalchemy.exc import ArgumentError, InvalidRequestError, NoSuchModuleError
 
-from eventstore.backends.sql.postgres_ways import READ_ONLY
-from eventstore.backends.sql.ways import WAYS
+from eventstore.backends.sql.ways import READ_ONLY, WAYS
 from eventstore.errors import FactfoldError, UnsupportedBackend
 from eventstore.extras import MissingExtra, explained, require_extra
 from eventstore.shown_urls import shown_url

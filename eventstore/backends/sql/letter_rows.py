@@ -21,24 +21,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
 
-from sqlalchemy import (
-    Boolean,
-    Column,
-    Connection,
-    DateTime,
-    Engine,
-    Index,
-    Integer,
-    MetaData,
-    Row,
-    Table,
-    Text,
-    Uuid,
-    insert,
-    inspect,
-    select,
-    text,
-)
+import sqlalchemy as sa
 
 from eventstore.backends.sql.dialect import blaming_no_record, transaction
 from eventstore.backends.sql.store import SqlEventStore
@@ -51,24 +34,24 @@ from eventstore.personal.sealing import Disclosed
 from eventstore.store import RecordedEvent
 
 
-def dead_letters_table(metadata: MetaData) -> Table:
+def dead_letters_table(metadata: sa.MetaData) -> sa.Table:
     """Describe the table `factfold_dead_letters`."""
-    return Table(
+    return sa.Table(
         "factfold_dead_letters",
         metadata,
         *keys("subscriber", "topic"),
-        Column("event_id", Uuid, primary_key=True),
-        *needed(Text, "stream"),
-        *needed(Integer, "version"),
-        *needed(Text, "error", "message"),
-        *needed(Integer, "attempts"),
-        *needed(DateTime(timezone=True), "time"),
+        sa.Column("event_id", sa.Uuid, primary_key=True),
+        *needed(sa.Text, "stream"),
+        *needed(sa.Integer, "version"),
+        *needed(sa.Text, "error", "message"),
+        *needed(sa.Integer, "attempts"),
+        *needed(sa.DateTime(timezone=True), "time"),
     )
 
 
-def key_by_topic(tx: Connection, table: Table) -> None:
+def key_by_topic(tx: sa.Connection, table: sa.Table) -> None:
     """Add the topic to the primary key of a table that an earlier release made without it; no row is lost."""
-    if "topic" not in inspect(tx).get_pk_constraint(table.name)["constrained_columns"]:
+    if "topic" not in sa.inspect(tx).get_pk_constraint(table.name)["constrained_columns"]:
         ways_of(tx).change_key(tx, table)
 
 
@@ -78,27 +61,27 @@ DEAD: Final = "dead"
 DELETED: Final = "deleted"
 WITHDRAWN: Final = "withdrawn"
 
-_WAITS: Final = text("waits")
+_WAITS: Final = sa.text("waits")
 
 
-def actions_table(metadata: MetaData) -> Table:
+def actions_table(metadata: sa.MetaData) -> sa.Table:
     """Describe the table `factfold_dead_letter_actions`. `payload` is that of an edit, as `plain_json` writes it."""
-    table = Table(
+    table = sa.Table(
         "factfold_dead_letter_actions",
         metadata,
-        Column("id", Uuid, primary_key=True),
-        *(Column(name, Text, nullable=False) for name in ("subscriber", "topic", "letter", "origin", "action")),
-        *(Column(name, Text, nullable=False) for name in ("operator", "result", "error", "message")),
-        Column("attempts", Integer, nullable=False),
-        Column("event_id", Uuid),
-        *(Column(name, Text) for name in ("target", "payload", "why")),
-        Column("given_up", UtcDateTime),
-        Column("time", UtcDateTime, nullable=False),
-        Column("waits", Boolean, nullable=False),
+        sa.Column("id", sa.Uuid, primary_key=True),
+        *(sa.Column(name, sa.Text, nullable=False) for name in ("subscriber", "topic", "letter", "origin", "action")),
+        *(sa.Column(name, sa.Text, nullable=False) for name in ("operator", "result", "error", "message")),
+        sa.Column("attempts", sa.Integer, nullable=False),
+        sa.Column("event_id", sa.Uuid),
+        *(sa.Column(name, sa.Text) for name in ("target", "payload", "why")),
+        sa.Column("given_up", UtcDateTime),
+        sa.Column("time", UtcDateTime, nullable=False),
+        sa.Column("waits", sa.Boolean, nullable=False),
     )
     # Polled by every subscriber that reads a store; nearly all rows are done.
     columns = table.c.subscriber, table.c.topic, table.c.given_up
-    Index("factfold_dead_letters_waiting", *columns, postgresql_where=_WAITS, sqlite_where=_WAITS)
+    sa.Index("factfold_dead_letters_waiting", *columns, postgresql_where=_WAITS, sqlite_where=_WAITS)
     return table
 
 
@@ -106,38 +89,38 @@ class ActionRows:
     """The rows of one group's actions, of one topic or several. Call `create` before you write."""
 
     def __init__(self, group: str, topics: Collection[str]) -> None:
-        self._metadata = MetaData()
+        self._metadata = sa.MetaData()
         self.table = actions_table(self._metadata)
         self._own = (self.table.c.subscriber == group, self.table.c.topic.in_(sorted(topics)))
         self._group = group
 
-    def create(self, tx: Connection) -> None:
+    def create(self, tx: sa.Connection) -> None:
         """Make the table if it is missing."""
         create_missing(tx, self._metadata)
 
     def note(
-        self, tx: Connection, topic: str, letters: Iterable[Letter], deed: Deed, payload: str | None = None
+        self, tx: sa.Connection, topic: str, letters: Iterable[Letter], deed: Deed, payload: str | None = None
     ) -> None:
         """Add a row of each letter that a deed settles, with the payload of an edit."""
         self._write(tx, [_row(letter, deed, topic, payload) for letter in letters])
 
-    def _write(self, tx: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+    def _write(self, tx: sa.Connection, rows: Iterable[Mapping[str, Any]]) -> None:
         if given := [{"subscriber": self._group, **row} for row in rows]:
-            tx.execute(insert(self.table), given)
+            tx.execute(sa.insert(self.table), given)
 
-    def waiting(self, tx: Connection, *, limit: int) -> list[Row[Any]]:
+    def waiting(self, tx: sa.Connection, *, limit: int) -> list[sa.Row[Any]]:
         """Return replays that wait, in the order in which their letters were given up."""
         columns = self.table.c
-        query = select(columns.id, columns.event_id, columns.payload).where(*self._own, columns.waits)
+        query = sa.select(columns.id, columns.event_id, columns.payload).where(*self._own, columns.waits)
         return list(tx.execute(query.order_by(columns.given_up, columns.id).limit(limit)))
 
-    def end(self, tx: Connection, ids: Collection[Any], result: str) -> int:
+    def end(self, tx: sa.Connection, ids: Collection[Any], result: str) -> int:
         """Note what became of replays that wait, and return how many did."""
         columns = self.table.c
         ended = self.table.update().where(*self._own, columns.id.in_(ids), columns.waits)
         return tx.execute(ended.values(waits=False, result=result)).rowcount
 
-    def withdraw(self, tx: Connection, letters: Collection[str], deed: Deed) -> set[str]:
+    def withdraw(self, tx: sa.Connection, letters: Collection[str], deed: Deed) -> set[str]:
         """End replays of letters that wait, and note the deed that ends them. Return the letters that waited."""
         columns = self.table.c
         waiting = self.table.update().where(*self._own, columns.letter.in_(letters), columns.waits)
@@ -145,19 +128,19 @@ class ActionRows:
         self._write(tx, [{**row, "payload": None, **_done(deed)} for row in rows])
         return {row["letter"] for row in rows}
 
-    def letters(self, tx: Connection) -> set[tuple[str, datetime | None]]:
+    def letters(self, tx: sa.Connection) -> set[tuple[str, datetime | None]]:
         """Return the letters that were settled, and when each was given up. Without the table there are none."""
-        if not inspect(tx).has_table(self.table.name):
+        if not sa.inspect(tx).has_table(self.table.name):
             return set()
-        query = select(self.table.c.letter, self.table.c.given_up).where(*self._own)
+        query = sa.select(self.table.c.letter, self.table.c.given_up).where(*self._own)
         return {(row.letter, row.given_up) for row in tx.execute(query)}
 
-    def actions(self, tx: Connection) -> Iterator[Action]:
+    def actions(self, tx: sa.Connection) -> Iterator[Action]:
         """Yield what was done, the oldest first. Without the table there is nothing."""
-        if not inspect(tx).has_table(self.table.name):
+        if not sa.inspect(tx).has_table(self.table.name):
             return
         order = (self.table.c.time, self.table.c.given_up, self.table.c.id)
-        for row in tx.execute(select(self.table).where(*self._own).order_by(*order)):
+        for row in tx.execute(sa.select(self.table).where(*self._own).order_by(*order)):
             yield _action(row)
 
 
@@ -177,7 +160,7 @@ def _done(deed: Deed) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _action(row: Row[Any]) -> Action:
+def _action(row: sa.Row[Any]) -> Action:
     return Action(
         letter=row.letter,
         origin=row.origin,
@@ -206,7 +189,7 @@ class LetterReplay(NamedTuple):
 class LetterReplays:
     """The replays of one group's letters, by the names under which its topics are stored."""
 
-    def __init__(self, store: SqlEventStore, engine: Engine, group: str, topics: Collection[str]) -> None:
+    def __init__(self, store: SqlEventStore, engine: sa.Engine, group: str, topics: Collection[str]) -> None:
         self._store, self._engine = store, engine
         self._rows = ActionRows(group, topics)
         self._group = group
@@ -227,7 +210,7 @@ class LetterReplays:
                 self._rows.end(tx, deleted, DELETED)
         return [LetterReplay(row.id, _edited(event, row)) for row, event in pairs if event is not None]
 
-    def handled(self, tx: Connection, ids: Collection[UUID]) -> None:
+    def handled(self, tx: sa.Connection, ids: Collection[UUID]) -> None:
         """End replays in the transaction of their effects. Raises CheckpointMoved if another subscriber did."""
         left = set(ids) - self._buried
         self._buried -= set(ids)
@@ -239,13 +222,13 @@ class LetterReplays:
                     place=self._group,
                 )
 
-    def died(self, tx: Connection, replay_id: UUID) -> None:
+    def died(self, tx: sa.Connection, replay_id: UUID) -> None:
         """End a replay in the transaction that makes its event a dead letter again."""
         self._rows.end(tx, [replay_id], DEAD)
         self._buried.add(replay_id)
 
 
-def _edited(event: RecordedEvent, row: Row[Any]) -> RecordedEvent:
+def _edited(event: RecordedEvent, row: sa.Row[Any]) -> RecordedEvent:
     if row.payload is None:
         return event
     data: Mapping[str, Any] = {**event.data, **load_plain(row.payload)}

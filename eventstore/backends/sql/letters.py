@@ -29,7 +29,7 @@ from eventstore.deadletters.letters import (
     reason,
 )
 from eventstore.deadletters.records import edited_values
-from eventstore.delivery.arrivals import shown_payload
+from eventstore.delivery.source import shown_payload
 from eventstore.errors import FactfoldError, NotFound, ReplayRefused
 from eventstore.fields.plain_json import dump_plain
 from eventstore.shown_urls import shown_url

@@ -16,28 +16,7 @@ from __future__ import annotations
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    DateTime,
-    Identity,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    PrimaryKeyConstraint,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    Uuid,
-    insert,
-    inspect,
-    select,
-    text,
-)
+import sqlalchemy as sa
 
 from eventstore.backends.sql.values import UtcDateTime, keys, needed, optional
 from eventstore.errors import StoreNotPrepared
@@ -55,7 +34,7 @@ TABLES_MISSING: Final = (
 )
 
 # SQLite numbers rows by itself only where the key is its own INTEGER type.
-_POSITION = BigInteger().with_variant(Integer, "sqlite")
+_POSITION = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 _RECORDED: Final = (
     "id", "stream", "version", "type", "payload", "ce_time", "order_xid", "position",
@@ -85,130 +64,130 @@ class Tables:
         if schema is not None:
             check_schema(schema)
         self.schema = schema
-        self.metadata = metadata = MetaData(schema=schema)
+        self.metadata = metadata = sa.MetaData(schema=schema)
         self.events, self.schemas = _events(metadata), _schemas(metadata)
         columns = self.events.c
-        self.recorded = select(*(columns[name] for name in _RECORDED)).where(columns.payload.is_not(None))
-        self.categories = Table(
+        self.recorded = sa.select(*(columns[name] for name in _RECORDED)).where(columns.payload.is_not(None))
+        self.categories = sa.Table(
             "categories",
             metadata,
             *keys("category"),
-            *needed(Text, "topic"),
-            *needed(Integer, "partitions", "generation"),
+            *needed(sa.Text, "topic"),
+            *needed(sa.Integer, "partitions", "generation"),
         )
-        self.snapshots = Table(
+        self.snapshots = sa.Table(
             "snapshots",
             metadata,
             *keys("stream"),
-            *needed(Integer, "version", "shape"),
-            Column("payload", LargeBinary, nullable=False),
+            *needed(sa.Integer, "version", "shape"),
+            sa.Column("payload", sa.LargeBinary, nullable=False),
         )
-        time = Column("time", DateTime(timezone=True), nullable=False)
-        self.archived_streams = Table("archived_streams", metadata, *keys("stream"), time)
-        place = needed(BigInteger, "order_xid", "position")
-        self.deleted_events = Table("deleted_events", metadata, Column("id", Uuid, primary_key=True), *place)
+        time = sa.Column("time", sa.DateTime(timezone=True), nullable=False)
+        self.archived_streams = sa.Table("archived_streams", metadata, *keys("stream"), time)
+        place = needed(sa.BigInteger, "order_xid", "position")
+        self.deleted_events = sa.Table("deleted_events", metadata, sa.Column("id", sa.Uuid, primary_key=True), *place)
         self.subject_keys = _subjectkeys(metadata)
-        self.subject_streams = Table("subject_streams", metadata, *keys("subject", "stream"))
-        self.processes = Table(
+        self.subject_streams = sa.Table("subject_streams", metadata, *keys("subject", "stream"))
+        self.processes = sa.Table(
             "factfold_processes",
             metadata,
             *keys("process", "instance"),
-            *needed(Integer, "version", "code"),
-            *needed(Text, "status", "problem"),
+            *needed(sa.Integer, "version", "code"),
+            *needed(sa.Text, "status", "problem"),
             *needed(UtcDateTime, "started", "stepped"),
-            Index("factfold_processes_status", "process", "status", "stepped"),
+            sa.Index("factfold_processes_status", "process", "status", "stepped"),
         )
         self.scheduled = _scheduled(metadata)
         # Alembic's own version table, under a name that no user's alembic has.
-        key = PrimaryKeyConstraint("version_num", name=f"{MIGRATIONS}_pkc")
-        self.migrations = Table(MIGRATIONS, metadata, Column("version_num", String(32), nullable=False), key)
+        key = sa.PrimaryKeyConstraint("version_num", name=f"{MIGRATIONS}_pkc")
+        self.migrations = sa.Table(MIGRATIONS, metadata, sa.Column("version_num", sa.String(32), nullable=False), key)
 
 
-def _events(metadata: MetaData) -> Table:
-    return Table(
+def _events(metadata: sa.MetaData) -> sa.Table:
+    return sa.Table(
         "events",
         metadata,
-        Column("position", _POSITION, Identity(), primary_key=True),
-        Column("id", Uuid, nullable=False),
-        Column("stream", Text, nullable=False),
-        Column("version", Integer, nullable=False),
-        *needed(Text, "category", "type"),
-        Column("schema_id", Integer, nullable=False),
-        Column("payload", LargeBinary),  # without one it is an event of a deleted stream
+        sa.Column("position", _POSITION, sa.Identity(), primary_key=True),
+        sa.Column("id", sa.Uuid, nullable=False),
+        sa.Column("stream", sa.Text, nullable=False),
+        sa.Column("version", sa.Integer, nullable=False),
+        *needed(sa.Text, "category", "type"),
+        sa.Column("schema_id", sa.Integer, nullable=False),
+        sa.Column("payload", sa.LargeBinary),  # without one it is an event of a deleted stream
         *_record_columns(),
-        Column("order_xid", BigInteger, nullable=False),
-        UniqueConstraint("id", name="events_id_key"),
-        UniqueConstraint("stream", "version", name="events_stream_version_key"),
-        Index("events_order", "order_xid", "position"),
-        Index("events_category_order", "category", "order_xid", "position"),
+        sa.Column("order_xid", sa.BigInteger, nullable=False),
+        sa.UniqueConstraint("id", name="events_id_key"),
+        sa.UniqueConstraint("stream", "version", name="events_stream_version_key"),
+        sa.Index("events_order", "order_xid", "position"),
+        sa.Index("events_category_order", "category", "order_xid", "position"),
         sqlite_autoincrement=True,
     )
 
 
-def _record_columns() -> list[Column[Any]]:
+def _record_columns() -> list[sa.Column[Any]]:
     """Return what places an event's record in Kafka and fills its headers."""
     return [
-        Column("message_key", Text, nullable=False),
-        Column("partition", Integer, nullable=False),
-        *needed(Text, "topic", "ce_source"),
-        Column("time", DateTime(timezone=True), nullable=False),
-        Column("ce_time", Text, nullable=False),
-        *optional(Text, "correlation_id", "causation_id", "traceparent"),
+        sa.Column("message_key", sa.Text, nullable=False),
+        sa.Column("partition", sa.Integer, nullable=False),
+        *needed(sa.Text, "topic", "ce_source"),
+        sa.Column("time", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("ce_time", sa.Text, nullable=False),
+        *optional(sa.Text, "correlation_id", "causation_id", "traceparent"),
     ]
 
 
-def _schemas(metadata: MetaData) -> Table:
+def _schemas(metadata: sa.MetaData) -> sa.Table:
     """Build the registry table, with every header column of `events`, so that one connector serves both."""
-    return Table(
+    return sa.Table(
         "schemas",
         metadata,
-        Column("schema_id", Integer, primary_key=True, autoincrement=False),
-        Column("id", Uuid, nullable=False),
-        Column("type", Text, nullable=False),
-        Column("payload", LargeBinary, nullable=False),
+        sa.Column("schema_id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("id", sa.Uuid, nullable=False),
+        sa.Column("type", sa.Text, nullable=False),
+        sa.Column("payload", sa.LargeBinary, nullable=False),
         *_record_columns(),
-        Column("stream", Text),
-        Column("version", Integer),
-        Column("position", BigInteger),
-        UniqueConstraint("id", name="schemas_id_key"),
+        sa.Column("stream", sa.Text),
+        sa.Column("version", sa.Integer),
+        sa.Column("position", sa.BigInteger),
+        sa.UniqueConstraint("id", name="schemas_id_key"),
     )
 
 
-def _subjectkeys(metadata: MetaData) -> Table:
-    live = text("wrapped IS NOT NULL")
-    return Table(
+def _subjectkeys(metadata: sa.MetaData) -> sa.Table:
+    live = sa.text("wrapped IS NOT NULL")
+    return sa.Table(
         "subject_keys",
         metadata,
-        Column("key_id", Uuid, primary_key=True),
-        Column("subject", Text, nullable=False),
-        Column("wrapped", LargeBinary),
-        Column("master", Text),
-        Column("erased", DateTime(timezone=True)),
-        Column("erasure", BigInteger),
-        Index("subject_keys_live", "subject", unique=True, postgresql_where=live, sqlite_where=live),
-        Index("subject_keys_erasure", "erasure", unique=True),
+        sa.Column("key_id", sa.Uuid, primary_key=True),
+        sa.Column("subject", sa.Text, nullable=False),
+        sa.Column("wrapped", sa.LargeBinary),
+        sa.Column("master", sa.Text),
+        sa.Column("erased", sa.DateTime(timezone=True)),
+        sa.Column("erasure", sa.BigInteger),
+        sa.Index("subject_keys_live", "subject", unique=True, postgresql_where=live, sqlite_where=live),
+        sa.Index("subject_keys_erasure", "erasure", unique=True),
     )
 
 
-def _scheduled(metadata: MetaData) -> Table:
+def _scheduled(metadata: sa.MetaData) -> sa.Table:
     """Build the table of what is due; what was set aside stands in it with an error, and without a due time."""
-    return Table(
+    return sa.Table(
         "factfold_scheduled",
         metadata,
-        Column("position", _POSITION, Identity(), primary_key=True),
-        Column("id", Uuid, nullable=False),
-        Column("due", UtcDateTime),
-        *needed(Text, "kind", "name", "target", "arguments"),
-        Column("expires", UtcDateTime),
-        *optional(Text, "process", "instance"),
-        Column("answered", Boolean, nullable=False),
-        Column("attempts", Integer, nullable=False),
-        Column("error", Text),
-        Column("set_at", UtcDateTime, nullable=False),
-        *optional(Text, "correlation_id", "causation_id", "traceparent"),
-        UniqueConstraint("id", name="factfold_scheduled_id_key"),
-        Index("factfold_scheduled_due", "due"),
-        Index("factfold_scheduled_instance", "process", "instance"),
+        sa.Column("position", _POSITION, sa.Identity(), primary_key=True),
+        sa.Column("id", sa.Uuid, nullable=False),
+        sa.Column("due", UtcDateTime),
+        *needed(sa.Text, "kind", "name", "target", "arguments"),
+        sa.Column("expires", UtcDateTime),
+        *optional(sa.Text, "process", "instance"),
+        sa.Column("answered", sa.Boolean, nullable=False),
+        sa.Column("attempts", sa.Integer, nullable=False),
+        sa.Column("error", sa.Text),
+        sa.Column("set_at", UtcDateTime, nullable=False),
+        *optional(sa.Text, "correlation_id", "causation_id", "traceparent"),
+        sa.UniqueConstraint("id", name="factfold_scheduled_id_key"),
+        sa.Index("factfold_scheduled_due", "due"),
+        sa.Index("factfold_scheduled_instance", "process", "instance"),
         sqlite_autoincrement=True,
     )
 
@@ -227,14 +206,14 @@ _MARKS: Final = {
 }
 
 
-def version_of(connection: Connection, tables: Tables) -> str | None:
+def version_of(connection: sa.Connection, tables: Tables) -> str | None:
     """Return the migration a store stands at, None where it has none yet."""
-    if not inspect(connection).has_table(MIGRATIONS, schema=tables.schema):
+    if not sa.inspect(connection).has_table(MIGRATIONS, schema=tables.schema):
         return None
-    return connection.execute(select(tables.migrations.c.version_num)).scalar()
+    return connection.execute(sa.select(tables.migrations.c.version_num)).scalar()
 
 
-def is_current(connection: Connection, tables: Tables) -> bool:
+def is_current(connection: sa.Connection, tables: Tables) -> bool:
     """Say whether there is nothing to do; StoreNotPrepared."""
     version = version_of(connection, tables)
     if version is not None and version > NEWEST:
@@ -247,25 +226,25 @@ def is_current(connection: Connection, tables: Tables) -> bool:
     return version == NEWEST
 
 
-def bring_up_to_date(connection: Connection, tables: Tables) -> None:
+def bring_up_to_date(connection: sa.Connection, tables: Tables) -> None:
     """Create or migrate within the caller's transaction, which keeps others out; StoreNotPrepared."""
     if is_current(connection, tables):
         return
     if _is_new(connection, tables):
         tables.metadata.create_all(connection)
-        connection.execute(insert(tables.migrations).values(version_num=NEWEST))
+        connection.execute(sa.insert(tables.migrations).values(version_num=NEWEST))
     else:
         migrate(connection, tables)
 
 
-def migrate(connection: Connection, tables: Tables) -> None:
+def migrate(connection: sa.Connection, tables: Tables) -> None:
     """Run the migrations that are missing, all of them where none was run."""
     from alembic import command
 
     command.upgrade(_config(tables, connection=connection), NEWEST)
 
 
-def migration_sql(connection: Connection, tables: Tables) -> str:
+def migration_sql(connection: sa.Connection, tables: Tables) -> str:
     """Return what `migrate` would execute, as SQL text; nothing where there is nothing to do. StoreNotPrepared."""
     if is_current(connection, tables):
         return ""
@@ -273,15 +252,15 @@ def migration_sql(connection: Connection, tables: Tables) -> str:
 
     config = _config(tables, dialect=connection.dialect.name)
     config.output_buffer = StringIO()
-    if tables.schema is not None and not inspect(connection).has_schema(tables.schema):
+    if tables.schema is not None and not sa.inspect(connection).has_schema(tables.schema):
         config.output_buffer.write(f'CREATE SCHEMA "{tables.schema}";\n\n')
     command.upgrade(config, f"{version_of(connection, tables) or 'base'}:{NEWEST}", sql=True)
     return config.output_buffer.getvalue()
 
 
-def _is_new(connection: Connection, tables: Tables) -> bool:
+def _is_new(connection: sa.Connection, tables: Tables) -> bool:
     """Say whether there is no table yet; StoreNotPrepared where a name is taken by a table that is none of ours."""
-    looked = inspect(connection)
+    looked = sa.inspect(connection)
     present = [name for name in _MARKS if looked.has_table(name, schema=tables.schema)]
     for name in present:
         if _MARKS[name] not in {column["name"] for column in looked.get_columns(name, schema=tables.schema)}:

@@ -21,8 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from eventstore.backends.sql.database import dialect_of
 from eventstore.backends.sql.dialect import typed_failures
 from eventstore.backends.sql.models import Tables
-from eventstore.backends.sql.postgres_ways import SCHEMA_NAME
-from eventstore.backends.sql.ways import supported
+from eventstore.backends.sql.ways import SCHEMA_NAME, supported
 from eventstore.closing import Closing
 from eventstore.errors import RelayError, StoreNotPrepared, UnsupportedBackend
 from eventstore.identifiers import Position

@@ -16,7 +16,7 @@ from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.dialect import Dialect
 from eventstore.backends.sql.greenlets import await_only
 from eventstore.backends.sql.models import TABLES_MISSING, Tables
-from eventstore.backends.sql.postgres_ways import CREATION_LOCK, POOLED, READ_ONLY, SCHEMA_NAME
+from eventstore.backends.sql.ways import CREATION_LOCK, POOLED, READ_ONLY, SCHEMA_NAME
 from eventstore.errors import StoreNotPrepared
 from eventstore.identifiers import ARCHIVED_HEAD, DELETED_HEAD
 from eventstore.shown_urls import shown_url
@@ -77,11 +77,11 @@ with s as materialized (
     select {head} from (select 1) as one {last}
 ), i as (
     insert into {events} ({columns})
-    select e.id, %(streams)s, (s.head + e.number)::int, %(categories)s, e.type, e.schema_id, e.payload,
-        %(streams)s || '@' || (s.head + e.number), %(partitions)s, %(topics)s, %(source)s, %(time)s, %(ce_time)s,
+    select e.id, %(names)s, (s.head + e.number)::int, %(categories)s, e.type, e.schema_id, e.payload,
+        %(names)s || '@' || (s.head + e.number), %(partitions)s, %(topics)s, %(source)s, %(time)s, %(ce_time)s,
         e.correlation_id, e.causation_id, e.traceparent, s.order_xid
     from s, {rows}
-    where s.head between %(lows)s and %(highs)s
+    where s.head between %(low)s and %(high)s
     order by e.number
     returning position
 )
@@ -93,12 +93,12 @@ select array[s.head], array[s.order_xid], array(select position from i order by 
 _APPEND_MANY: Final = """
 with l as materialized (
     select pg_advisory_xact_lock({batches}, bucket) from (
-        select distinct mod(hashtext(stream), 256) as bucket from unnest(%(streams)b::text[]) stream order by bucket
+        select distinct mod(hashtext(stream), 256) as bucket from unnest(%(names)b::text[]) stream order by bucket
     ) ordered
 ), s as materialized (
     select s.*, {head}
     from unnest(
-        %(streams)b::text[], %(lows)b::int[], %(highs)b::int[], %(categories)b::text[], %(topics)b::text[],
+        %(names)b::text[], %(low)b::int[], %(high)b::int[], %(categories)b::text[], %(topics)b::text[],
         %(partitions)b::int[]
     ) with ordinality s(stream, low, high, category, topic, partition, ordinal) {last}
     where (select count(*) from l) > 0
@@ -178,7 +178,7 @@ class PostgresDialect(Dialect):
         self._schema = schema = f'"{tables.schema}".' if tables.schema else ""
         names = {"events": f"{schema}events", "columns": _COLUMNS, "archived": f"{schema}archived_streams", **_CLOSED}
         self._events = names["events"]
-        one = _around_the_head(names, "%(streams)s")
+        one = _around_the_head(names, "%(names)s")
         self._insert_rows = _INSERT_ROWS.format(**names, last=_LAST.format(events=names["events"], stream="e.stream"))
         self._append_event = _APPEND_ONE.format(**one, rows=_EVENT_ROW)
         self._append_stream = _APPEND_ONE.format(**one, rows=_EVENT_ROWS)
@@ -346,28 +346,14 @@ async def _awaited_answer(driver: Any, statement: str, values: dict[str, Any]) -
 
 
 def _streams(batch: Batch) -> dict[str, list[Any]]:
-    streams = batch.streams
-    return {
-        "streams": streams.names,
-        "lows": streams.low,
-        "highs": streams.high,
-        "categories": streams.categories,
-        "topics": streams.topics,
-        "partitions": streams.partitions,
-    }
+    names = ("names", "low", "high", "categories", "topics", "partitions")
+    return {name: getattr(batch.streams, name) for name in names}
 
 
 def _events(batch: Batch) -> dict[str, list[Any]]:
-    events = batch.events
-    return {
-        "ids": events.ids,
-        "types": events.types,
-        "schema_ids": events.schema_ids,
-        "payloads": events.payloads,
-        "correlation_ids": events.metadata_column("correlation_id"),
-        "causation_ids": events.metadata_column("causation_id"),
-        "traceparents": events.metadata_column("traceparent"),
-    }
+    columns = {name: getattr(batch.events, name) for name in ("ids", "types", "schema_ids", "payloads")}
+    why = ("correlation_id", "causation_id", "traceparent")
+    return {**columns, **{f"{name}s": batch.events.metadata_column(name) for name in why}}
 
 
 def _first(lists: dict[str, list[Any]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from eventstore.backends.sql.dialect import transaction
 from eventstore.backends.sql.process_rows import SqlInboxes
 from eventstore.backends.sql.source import StoreArrival, checkpoint_name
 from eventstore.backends.sql.store import SqlEventStore
-from eventstore.delivery.arrivals import masked_message
+from eventstore.delivery.source import masked_message
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import DeclarationError, FactfoldError, SubscriptionError
 from eventstore.identifiers import Position

@@ -23,19 +23,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    Connection,
-    Engine,
-    MetaData,
-    Table,
-    UpdateBase,
-    and_,
-    exists,
-    inspect,
-    select,
-    update,
-)
+import sqlalchemy as sa
 
 from eventstore.backends.sql.dialect import blaming_no_record, transaction
 from eventstore.backends.sql.letter_rows import LetterReplays, dead_letters_table, key_by_topic
@@ -56,7 +44,7 @@ _PART: Final = 500
 BEFORE_ALL: Final = Position(-(1 << 62), 0)
 
 
-def checkpoint_name(topic: str, store: SqlEventStore, engine: Engine) -> str:
+def checkpoint_name(topic: str, store: SqlEventStore, engine: sa.Engine) -> str:
     """Return the name under which a store's events of a topic are stored in the database of an engine.
 
     SQLite has no schemas: in a shared database, the prefix of their topics separates its tenants.
@@ -66,20 +54,20 @@ def checkpoint_name(topic: str, store: SqlEventStore, engine: Engine) -> str:
     return f"{topic}@{name}" if name else topic
 
 
-def _database(engine: Engine) -> tuple[object, ...]:
+def _database(engine: sa.Engine) -> tuple[object, ...]:
     return engine.url.host, engine.url.port, engine.url.database
 
 
 class Checkpoints:
     """The place of one group in one category of a store, advanced from where its reader began."""
 
-    def __init__(self, store: SqlEventStore, group: str, topic: str, *, category: str, engine: Engine) -> None:
+    def __init__(self, store: SqlEventStore, group: str, topic: str, *, category: str, engine: sa.Engine) -> None:
         self._store = store
         self._engine = engine
         self._category = category
         self._group, self._topic = group, topic
         self.checkpoint_name = checkpoint_name(topic, store, engine)
-        self._metadata = MetaData()
+        self._metadata = sa.MetaData()
         self._table = _checkpoints(self._metadata)
         self.dead_letters = dead_letters_table(self._metadata)
 
@@ -94,26 +82,26 @@ class Checkpoints:
                 position = self._take_over(tx)
         return position
 
-    def stored(self, tx: Connection) -> Position | None:
+    def stored(self, tx: sa.Connection) -> Position | None:
         """Return the group's place in the store."""
         return self._under(tx, self.checkpoint_name)
 
     def looked_up(self) -> Position | None:
         """Return the group's place, None without one, in a database that may not have the table yet."""
         with transaction(self._engine) as tx:
-            return self.stored(tx) if inspect(tx).has_table(self._table.name) else None
+            return self.stored(tx) if sa.inspect(tx).has_table(self._table.name) else None
 
-    def advance(self, tx: Connection, before: Position | None, after: Position) -> None:
+    def advance(self, tx: sa.Connection, before: Position | None, after: Position) -> None:
         """Move the place; CheckpointMoved where it is not `before`."""
         columns, values = self._table.c, {"order_xid": after.order_xid, "position": after.position}
-        statement: UpdateBase
+        statement: sa.UpdateBase
         if before is None:
             key = {"subscriber": self._group, "topic": self.checkpoint_name}
             statement = upsert(tx, self._table).values(**key, **values).on_conflict_do_nothing()
         else:
             stands = (columns.order_xid == before.order_xid, columns.position == before.position)
             own = (columns.subscriber == self._group, columns.topic == self.checkpoint_name)
-            statement = update(self._table).where(*own, *stands).values(values)
+            statement = sa.update(self._table).where(*own, *stands).values(values)
         with blaming_no_record(tx.engine):
             # Of an INSERT, SQLAlchemy keeps the count only where it is asked to.
             moved = tx.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
@@ -124,13 +112,13 @@ class Checkpoints:
                 place=f"{self.checkpoint_name} {self._group}",
             )
 
-    def _under(self, tx: Connection, name: str) -> Position | None:
+    def _under(self, tx: sa.Connection, name: str) -> Position | None:
         columns = self._table.c
-        query = select(columns.order_xid, columns.position)
+        query = sa.select(columns.order_xid, columns.position)
         row = tx.execute(query.where(columns.subscriber == self._group, columns.topic == name)).first()
         return None if row is None else Position(*row)
 
-    def _take_over(self, tx: Connection) -> Position | None:
+    def _take_over(self, tx: sa.Connection) -> Position | None:
         """Take over the place that lies under the topic alone, where it is one of this store, and what was handled.
 
         Several stores may have shared it: each takes over its own events, and only its owner takes over the place.
@@ -147,31 +135,33 @@ class Checkpoints:
         tables = (self._store.tables.events, self._store.tables.deleted_events)
         with transaction(self._store.engine) as tx:
             return any(
-                tx.scalar(select(exists().where(t.c.order_xid == place.order_xid, t.c.position == place.position)))
+                tx.scalar(
+                    sa.select(sa.exists().where(t.c.order_xid == place.order_xid, t.c.position == place.position))
+                )
                 for t in tables
             )
 
-    def _copy_handled(self, tx: Connection) -> None:
-        inbox = inbox_table(MetaData())
-        former = and_(inbox.c.subscriber == self._group, inbox.c.topic == self._topic)
-        if not inspect(tx).has_table(inbox.name) or not tx.scalar(select(exists().where(former))):
+    def _copy_handled(self, tx: sa.Connection) -> None:
+        inbox = inbox_table(sa.MetaData())
+        former = sa.and_(inbox.c.subscriber == self._group, inbox.c.topic == self._topic)
+        if not sa.inspect(tx).has_table(inbox.name) or not tx.scalar(sa.select(sa.exists().where(former))):
             return
         for ids in self._ids():
-            known = select(inbox.c.event_id, inbox.c.time, inbox.c.outcome).where(former, inbox.c.event_id.in_(ids))
+            known = sa.select(inbox.c.event_id, inbox.c.time, inbox.c.outcome).where(former, inbox.c.event_id.in_(ids))
             own = {"subscriber": self._group, "topic": self.checkpoint_name}
             if rows := [{**row, **own} for row in tx.execute(known).mappings()]:
                 tx.execute(upsert(tx, inbox).on_conflict_do_nothing(), rows)
 
     def _ids(self) -> Iterator[Sequence[UUID]]:
         events = self._store.tables.events
-        query = select(events.c.id).where(events.c.category == self._category)
+        query = sa.select(events.c.id).where(events.c.category == self._category)
         with transaction(self._store.engine) as tx:
             yield from tx.scalars(query, execution_options={"yield_per": _PART}).partitions()
 
 
-def _checkpoints(metadata: MetaData) -> Table:
-    place = needed(BigInteger, "order_xid", "position")
-    return Table("factfold_checkpoints", metadata, *keys("subscriber", "topic"), *place)
+def _checkpoints(metadata: sa.MetaData) -> sa.Table:
+    place = needed(sa.BigInteger, "order_xid", "position")
+    return sa.Table("factfold_checkpoints", metadata, *keys("subscriber", "topic"), *place)
 
 
 # How soon an event is seen once it is behind the fence; one indexed query each time.
@@ -248,7 +238,7 @@ class StoreSource:
         *,
         category: str | Sequence[str],
         branch: Callable[[RecordedEvent], bool] | None = None,
-        engine: Engine | None = None,
+        engine: sa.Engine | None = None,
         source: str | None = None,
     ) -> None:
         _require_no_topics(subscription)
@@ -299,7 +289,7 @@ class StoreSource:
     def keep_alive(self) -> None:
         """Nothing: there is no group to be thrown out of."""
 
-    def checkpoint(self, tx: Connection, arrivals: Sequence[StoreArrival]) -> None:
+    def checkpoint(self, tx: sa.Connection, arrivals: Sequence[StoreArrival]) -> None:
         """Move the checkpoint behind these events, or end their replays.
 
         Raises CheckpointMoved if another subscriber did.
@@ -467,7 +457,7 @@ def _behind(arrival: StoreArrival) -> dict[str, Position]:
     }
 
 
-def stored_lag(store: SqlEventStore, group: str, topics: Mapping[str, str], *, engine: Engine | None = None) -> Lag:
+def stored_lag(store: SqlEventStore, group: str, topics: Mapping[str, str], *, engine: sa.Engine | None = None) -> Lag:
     """Return how many events of categories wait for a group, whether it has begun or not; makes no tables.
 
     `topics` has the topic of each category, as the group's subscription names it. StoreUnavailable.

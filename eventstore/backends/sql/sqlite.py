@@ -11,19 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Engine,
-    Table,
-    delete,
-    false,
-    func,
-    insert,
-    literal_column,
-    select,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
@@ -83,23 +71,23 @@ class SqliteDialect(Dialect):
         self._missing = _OF_ANOTHER_THREAD if in_memory else TABLES_MISSING
         self._events, self._archived = tables.events, tables.archived_streams
 
-    def settle(self, connection: Connection) -> None:
+    def settle(self, connection: sa.Connection) -> None:
         """End what an engine has begun by an event."""
         end_begun(connection)
 
-    def lock(self, connection: Connection) -> None:
+    def lock(self, connection: sa.Connection) -> None:
         """Take the write lock by a statement that changes nothing; a transaction that has not read yet waits for it."""
-        connection.execute(delete(self._archived).where(false()))
+        connection.execute(sa.delete(self._archived).where(sa.false()))
 
-    def before_tables(self, connection: Connection) -> None:
+    def before_tables(self, connection: sa.Connection) -> None:
         """Let readers and the writer pass each other from now on (write-ahead log)."""
-        connection.execute(text("pragma journal_mode=wal"))
+        connection.execute(sa.text("pragma journal_mode=wal"))
 
-    def overwrite_deleted(self, connection: Connection) -> None:
+    def overwrite_deleted(self, connection: sa.Connection) -> None:
         """Have freed parts of pages overwritten with zeros."""
         connection.exec_driver_sql("pragma secure_delete = on")
 
-    def scrub(self, connection: Connection, tables: Sequence[Table]) -> list[str]:
+    def scrub(self, connection: sa.Connection, tables: Sequence[sa.Table]) -> list[str]:
         """Copy the write-ahead log into the file and empty it. This waits a moment for its readers."""
         before = connection.exec_driver_sql("pragma busy_timeout").scalar_one()
         connection.exec_driver_sql(f"pragma busy_timeout = {min(before, _SCRUB_MILLISECONDS)}")
@@ -109,29 +97,29 @@ class SqliteDialect(Dialect):
             connection.exec_driver_sql(f"pragma busy_timeout = {before}")
         return [_HELD_BY_READERS] if busy else []
 
-    def append(self, connection: Connection, batch: Batch) -> Inserted:
+    def append(self, connection: sa.Connection, batch: Batch) -> Inserted:
         """Read heads, check them, insert; the caller holds the write lock or accepts the driver's error."""
         known = self._heads(connection, batch.streams.names)
         heads = [known.get(name, NO_VERSION) for name in batch.streams.names]
         batch.check_heads(heads)
-        connection.execute(insert(self._events), list(_rows(batch, heads)))
-        last = int(connection.execute(text("select last_insert_rowid()")).scalar_one())
+        connection.execute(sa.insert(self._events), list(_rows(batch, heads)))
+        last = int(connection.execute(sa.text("select last_insert_rowid()")).scalar_one())
         positions = range(last - len(batch.events.ids) + 1, last + 1)
         return Inserted(heads, [_ORDER_XID] * len(heads), positions)
 
-    def insert_rows(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    def insert_rows(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
         """Insert whole rows; the caller holds the write lock."""
-        connection.execute(insert(self._events), [{**row, "order_xid": _ORDER_XID} for row in rows])
+        connection.execute(sa.insert(self._events), [{**row, "order_xid": _ORDER_XID} for row in rows])
 
-    def _heads(self, connection: Connection, names: list[str]) -> dict[str, int]:
+    def _heads(self, connection: sa.Connection, names: list[str]) -> dict[str, int]:
         stream, version, kind = self._events.c.stream, self._events.c.version, self._events.c.type
         heads: dict[str, int] = {}
         for part in bindable(names):
             # With a maximum, SQLite returns the other columns of the row it is in.
-            query = select(stream, func.max(version), kind).where(stream.in_(part)).group_by(stream)
+            query = sa.select(stream, sa.func.max(version), kind).where(stream.in_(part)).group_by(stream)
             rows = connection.execute(query)
             heads.update((name, DELETED_HEAD if of == DELETED_TYPE else head) for name, head, of in rows)
-            archived = connection.execute(select(self._archived.c.stream).where(self._archived.c.stream.in_(part)))
+            archived = connection.execute(sa.select(self._archived.c.stream).where(self._archived.c.stream.in_(part)))
             heads.update((name, ARCHIVED_HEAD) for name in archived.scalars())
         return heads
 
@@ -165,7 +153,7 @@ def _code(error: DBAPIError) -> int:
     return getattr(error.orig, "sqlite_errorcode", 0)
 
 
-def end_begun(connection: Connection) -> None:
+def end_begun(connection: sa.Connection) -> None:
     """End what an engine has begun by an event, as SQLAlchemy's recipe for SQLite does: nothing was done in it."""
     if not connection.in_transaction():
         connection.begin()
@@ -227,23 +215,23 @@ class SqliteWays:
     options: Mapping[str, Any] = {"connect_args": {"timeout": _LOCK_SECONDS}}
     has_schemas = has_sessions = False
 
-    def insert(self, table: Table) -> sqlite.Insert:
+    def insert(self, table: sa.Table) -> sqlite.Insert:
         """Begin an INSERT that can resolve conflicts."""
         return sqlite.insert(table)
 
-    def claim(self, tx: Connection, group: str, topic: str, ids: Sequence[str]) -> set[str] | None:
+    def claim(self, tx: sa.Connection, group: str, topic: str, ids: Sequence[str]) -> set[str] | None:
         """Insert ids."""
         return set(tx.exec_driver_sql(_CLAIM, (group, topic, json.dumps(ids))).scalars())
 
-    def unclaim(self, tx: Connection, group: str, topic: str, ids: Sequence[str]) -> int:
+    def unclaim(self, tx: sa.Connection, group: str, topic: str, ids: Sequence[str]) -> int:
         """Delete ids."""
         return tx.exec_driver_sql(_UNCLAIM, (group, topic, json.dumps(ids))).rowcount
 
-    def now(self, *, ago: timedelta = timedelta(0)) -> ColumnElement[Any]:
+    def now(self, *, ago: timedelta = timedelta(0)) -> sa.ColumnElement[Any]:
         """Return the time of this machine, as SQLAlchemy writes it."""
-        return literal_column(_NOW.replace("'now'", f"'now', '-{ago.total_seconds()} seconds'"))
+        return sa.literal_column(_NOW.replace("'now'", f"'now', '-{ago.total_seconds()} seconds'"))
 
-    def change_key(self, tx: Connection, table: Table) -> None:
+    def change_key(self, tx: sa.Connection, table: sa.Table) -> None:
         """Move the rows into a table of the new form: SQLite changes no key."""
         driver: Any = tx.connection.driver_connection
         if not driver.in_transaction:  # which SQLite's driver does not begin before it changes tables
@@ -254,11 +242,11 @@ class SqliteWays:
         tx.exec_driver_sql(f"INSERT INTO {table.name} ({columns}) SELECT {columns} FROM {former}")  # noqa: S608 - ours
         tx.exec_driver_sql(f"DROP TABLE {former}")
 
-    def reserve(self, tx: Connection, names: Sequence[str], space: int) -> set[str]:
+    def reserve(self, tx: sa.Connection, names: Sequence[str], space: int) -> set[str]:
         """Return all names: there is one writer."""
         return set(names)
 
-    def lock_creation(self, tx: Connection) -> None:
+    def lock_creation(self, tx: sa.Connection) -> None:
         """Nothing: a transaction that has only looked holds nobody up, and the second process finds the tables."""
 
     def holds_transaction(self, driver: Any) -> bool:
@@ -266,18 +254,18 @@ class SqliteWays:
         waits = driver.isolation_level is not None and getattr(driver, "autocommit", None) is not True
         return bool(driver.in_transaction or waits)
 
-    def is_open(self, tx: Connection, driver: Any, *, lent: bool) -> bool:
+    def is_open(self, tx: sa.Connection, driver: Any, *, lent: bool) -> bool:
         """Ask the driver."""
         try:
             return bool(driver.in_transaction)
         except ValueError:  # aiosqlite's for one that is closed: a cancelled statement cost it, and was rolled back
             return True
 
-    def mark(self, tx: Connection, driver: Any) -> _Savepoint | None:
+    def mark(self, tx: sa.Connection, driver: Any) -> _Savepoint | None:
         """Mark an open transaction by a savepoint: one that stood alone would be a transaction itself."""
         return _Savepoint(tx.connection.dbapi_connection) if self.is_open(tx, driver, lent=True) else None
 
-    def sever(self, engine: Engine, driver: Any) -> None:
+    def sever(self, engine: sa.Engine, driver: Any) -> None:
         """Interrupt and close the connection; aiosqlite's is closed by the thread it has of its own."""
         if engine.dialect.is_async:
             driver.stop()

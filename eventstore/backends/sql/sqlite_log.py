@@ -10,21 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import (
-    URL,
-    ColumnElement,
-    LargeBinary,
-    Select,
-    Table,
-    Text,
-    cast,
-    inspect,
-    literal,
-    null,
-    select,
-    type_coerce,
-    union_all,
-)
+import sqlalchemy as sa
 
 from eventstore.backends.sql.changes import CAPTURES, CHANGES
 from eventstore.backends.sql.database import Database
@@ -47,10 +33,10 @@ class SqliteLog(Closing):
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._engine = engine_for(URL.create("sqlite", database=path))
+        self._engine = engine_for(sa.URL.create("sqlite", database=path))
         self._tables = Tables(None)
         self._database = Database(self._engine, self._tables)
-        self._sources: dict[str, tuple[Table, ColumnElement[bool]]] = {}
+        self._sources: dict[str, tuple[sa.Table, sa.ColumnElement[bool]]] = {}
 
     def beginning_offsets(self, topics: Sequence[str]) -> dict[str, dict[int, int]]:
         """Return 0 for each topic: what is removed leaves a record without a value."""
@@ -60,9 +46,9 @@ class SqliteLog(Closing):
     def end_offsets(self, topics: Sequence[str]) -> dict[str, dict[int, int]]:
         """Return the offset after each topic's last record, all as of one moment, by one query."""
         self._look_up(topics)
-        parts = [select(literal(topic), self._last(topic)) for topic in topics]
+        parts = [sa.select(sa.literal(topic), self._last(topic)) for topic in topics]
         with self._database.statement() as connection:
-            rows = connection.execute(parts[0] if len(parts) == 1 else union_all(*parts))
+            rows = connection.execute(parts[0] if len(parts) == 1 else sa.union_all(*parts))
             return {topic: {PARTITION: 0 if last is None else last + 1} for topic, last in rows}
 
     def records(self, topic: str, first: int, last: int) -> Iterator[Sequence[Record]]:
@@ -78,16 +64,16 @@ class SqliteLog(Closing):
             row = connection.execute(self._between(topic, first, last).limit(1)).first()
         return None if row is None else tuple(row)
 
-    def _between(self, topic: str, first: int, last: int) -> Select[Any]:
+    def _between(self, topic: str, first: int, last: int) -> sa.Select[Any]:
         self._look_up([topic])
         table, ours = self._sources[topic]
-        payload = cast(table.c.payload, LargeBinary) if table is CHANGES else table.c.payload
-        query = select(table.c.position, table.c.message_key, payload, *_headers(table))
+        payload = sa.cast(table.c.payload, sa.LargeBinary) if table is CHANGES else table.c.payload
+        query = sa.select(table.c.position, table.c.message_key, payload, *_headers(table))
         return query.where(ours, table.c.position >= first, table.c.position < last).order_by(table.c.position)
 
     def schemas(self) -> Mapping[int, RegisteredSchema]:
         """Return every registered schema, by its id."""
-        rows = self._rows_of(self._tables.schemas, select(self._tables.schemas.c.payload))
+        rows = self._rows_of(self._tables.schemas, sa.select(self._tables.schemas.c.payload))
         schemas = [RegisteredSchema.from_json(payload) for (payload,) in rows]
         return {schema.id: schema for schema in schemas}
 
@@ -97,7 +83,7 @@ class SqliteLog(Closing):
 
     def _last(self, topic: str) -> Any:
         table, ours = self._sources[topic]
-        return select(table.c.position).where(ours).order_by(table.c.position.desc()).limit(1).scalar_subquery()
+        return sa.select(table.c.position).where(ours).order_by(table.c.position.desc()).limit(1).scalar_subquery()
 
     def _look_up(self, topics: Iterable[str]) -> None:
         """Look up the tables of topics. The table of a topic never changes: ask once."""
@@ -107,38 +93,35 @@ class SqliteLog(Closing):
         known = {**self._event_topics(), **self._change_topics()}
         for topic in unknown:
             if topic not in known:
-                raise self._missing(topic, known)
+                raise TopicMissing(
+                    f"the store has no events and no captured table under topic {topic!r}",
+                    remedy="register the aggregate in the store, or capture the table, before reading it. "
+                    f"There are: {', '.join(sorted(known)) or 'none yet'}",
+                    place=self._path,
+                )
             self._sources[topic] = known[topic]
 
-    def _event_topics(self) -> dict[str, tuple[Table, ColumnElement[bool]]]:
+    def _event_topics(self) -> dict[str, tuple[sa.Table, sa.ColumnElement[bool]]]:
         events, categories = self._tables.events, self._tables.categories
         of_topic: dict[str, list[str]] = {}
-        for category, topic in self._rows_of(categories, select(categories.c.category, categories.c.topic)):
+        for category, topic in self._rows_of(categories, sa.select(categories.c.category, categories.c.topic)):
             of_topic.setdefault(topic, []).append(category)
         return {
             topic: (events, events.c.category.in_(names) & (events.c.order_xid == _ORDER_XID))
             for topic, names in of_topic.items()
         }
 
-    def _change_topics(self) -> dict[str, tuple[Table, ColumnElement[bool]]]:
-        topics = self._rows_of(CAPTURES, select(CAPTURES.c.topic))
+    def _change_topics(self) -> dict[str, tuple[sa.Table, sa.ColumnElement[bool]]]:
+        topics = self._rows_of(CAPTURES, sa.select(CAPTURES.c.topic))
         return {topic: (CHANGES, CHANGES.c.topic == topic) for (topic,) in topics}
 
-    def _rows_of(self, table: Table, query: Select[Any]) -> Sequence[Any]:
+    def _rows_of(self, table: sa.Table, query: sa.Select[Any]) -> Sequence[Any]:
         """Return a query's rows, none where the table is missing: a file may hold events, changes, or both."""
         with self._database.statement() as connection:
-            return connection.execute(query).all() if inspect(connection).has_table(table.name) else []
-
-    def _missing(self, topic: str, known: Iterable[str]) -> TopicMissing:
-        return TopicMissing(
-            f"the store has no events and no captured table under topic {topic!r}",
-            remedy="register the aggregate in the store, or capture the table, before reading it. "
-            f"There are: {', '.join(sorted(known)) or 'none yet'}",
-            place=self._path,
-        )
+            return connection.execute(query).all() if sa.inspect(connection).has_table(table.name) else []
 
 
-def _headers(table: Table) -> tuple[ColumnElement[Any], ...]:
+def _headers(table: sa.Table) -> tuple[sa.ColumnElement[Any], ...]:
     if table is CHANGES:
-        return (null(), null(), null())
-    return (table.c.ce_time, type_coerce(table.c.id, Text), table.c.ce_source)
+        return (sa.null(), sa.null(), sa.null())
+    return (table.c.ce_time, sa.type_coerce(table.c.id, sa.Text), table.c.ce_source)

@@ -19,19 +19,17 @@ from sqlalchemy import URL, Connection, Engine, inspect
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.backends.batch import Draft, check_bounds, stream_name
-from eventstore.backends.sql.appending import Appender
-from eventstore.backends.sql.catalogue import SqlCatalogue
-from eventstore.backends.sql.closed_streams import ArchivedStreams, Deleter, Deletion
+from eventstore.backends.sql.catalogue import SqlCatalogue, SqlSnapshots
 from eventstore.backends.sql.database import Database, dialect_of, renumber, restored
 from eventstore.backends.sql.dialect import typed_failures
 from eventstore.backends.sql.engines import engine_for, url_of
 from eventstore.backends.sql.keys import SqlKeys
 from eventstore.backends.sql.models import MIGRATIONS, Tables
 from eventstore.backends.sql.reading import JoinedStreams, Reader, SqlStreams
-from eventstore.backends.sql.snapshots import SqlSnapshots
 from eventstore.backends.sql.transfer.contents import Format, Progress, export_path
 from eventstore.backends.sql.transfer.files import Exporter, ExportReport, Importer, ImportReport, Taken
 from eventstore.backends.sql.ways import WAYS
+from eventstore.backends.sql.writing import Appender, ArchivedStreams, Deleter, Deletion
 from eventstore.closing import Closing
 from eventstore.erasure import Erasure, KeyStore, MasterKeys, PersonalData, keys_elsewhere
 from eventstore.errors import DeclarationError, UnsupportedBackend

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import eventstore
-from eventstore.delivery.arrivals import shown_payload
+from eventstore.delivery.source import shown_payload
 from eventstore.errors import DeclarationError
 from factfold import on_demand
 from factfold.cli.events.store import MaybeStore, existing_store

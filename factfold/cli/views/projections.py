@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import eventstore
 import projections
 from eventstore import Restarts
-from eventstore.delivery.arrivals import MASK
+from eventstore.delivery.source import MASK
 from eventstore.errors import DeclarationError
 from factfold import on_demand
 from factfold.cli.definitions import load_definition

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc.errors import UndecodableChange
-from eventstore.delivery.arrivals import MASK
+from eventstore.delivery.source import MASK
 from eventstore.errors import NotFound
 from eventstore.topics import partition_of
 from factfold import on_demand

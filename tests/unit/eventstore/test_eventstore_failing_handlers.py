@@ -28,7 +28,7 @@ from eventstore import (
     subscription,
 )
 from eventstore.backends.sql.source import StoreSource
-from eventstore.delivery.arrivals import masked_message
+from eventstore.delivery.source import masked_message
 from eventstore.errors import DeclarationError, StoreUnavailable, SubscriptionError
 from eventstore.inbox import Inbox
 from tests.ledger import LEDGER, METADATA, Payment, amounts

@@ -22,7 +22,7 @@ from eventstore.deadletters.records import (
     settlement,
 )
 from eventstore.deadletters.topic import held_back
-from eventstore.delivery.arrivals import shown_payload
+from eventstore.delivery.source import shown_payload
 from eventstore.errors import ForeignRecord, InvalidEventData, NotFound
 from eventstore.event_types import event_type_of
 from eventstore.fields.plain_json import dump_plain, load_plain

@@ -53,18 +53,15 @@ class FileEvents:
         subjects = {**known(elsewhere), **coming} if elsewhere else coming
         for row, key_id, subject in keys:
             if key_id not in subjects:
-                raise self._keys_missing(row)
+                raise KeysMissing(
+                    "events of the file are sealed under keys that this key store does not know, as "
+                    f"{row.stream}@{row.version}",
+                    remedy="export and import with keys=True (--with-keys), or open the store with the key store of "
+                    "the service that wrote them: SqlEventStore(url, keys=…), --key-store module:name",
+                    place=self.place(row),
+                )
             if subjects[key_id] not in (None, subject):
                 raise damaged(f"it is about {subject!r}, and sealed under the key of another subject", self.place(row))
-
-    def _keys_missing(self, row: EventRow) -> KeysMissing:
-        return KeysMissing(
-            "events of the file are sealed under keys that this key store does not know, as "
-            f"{row.stream}@{row.version}",
-            remedy="export and import with keys=True (--with-keys), or open the store with the key store of the "
-            "service that wrote them: SqlEventStore(url, keys=…), --key-store module:name",
-            place=self.place(row),
-        )
 
     def place(self, row: EventRow) -> str:
         """Return where in the file an event stands."""

@@ -21,21 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    Select,
-    Table,
-    and_,
-    case,
-    delete,
-    exists,
-    func,
-    or_,
-    select,
-    tuple_,
-)
+import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from eventstore.backends.batch import rfc3339
@@ -71,10 +57,10 @@ if TYPE_CHECKING:
 Marks = dict[tuple[str, int], datetime]
 
 
-def archived_at(events: Table, archived: Table) -> ColumnElement[datetime]:
+def archived_at(events: sa.Table, archived: sa.Table) -> sa.ColumnElement[datetime]:
     """Since when a stream is archived, in the row of its last event, else null; `archived` is joined by its stream."""
-    is_last = and_(archived.c.time.is_not(None), ~_later(events))
-    return case((is_last, archived.c.time)).label("archived")
+    is_last = sa.and_(archived.c.time.is_not(None), ~_later(events))
+    return sa.case((is_last, archived.c.time)).label("archived")
 
 
 class MarkTransfer:
@@ -94,14 +80,14 @@ class MarkTransfer:
             self._take_out(connection, sorted({str(row.stream) for row in new}))
             return sum(self._make(connection, marks, places) for places in bindable(list(marks)))
 
-    def _take_out(self, connection: Connection, streams: Sequence[str]) -> None:
+    def _take_out(self, connection: sa.Connection, streams: Sequence[str]) -> None:
         for part in bindable(streams):
-            connection.execute(delete(self._archived).where(self._archived.c.stream.in_(part)))
+            connection.execute(sa.delete(self._archived).where(self._archived.c.stream.in_(part)))
 
-    def _make(self, connection: Connection, marks: Marks, places: Sequence[tuple[str, int]]) -> int:
+    def _make(self, connection: sa.Connection, marks: Marks, places: Sequence[tuple[str, int]]) -> int:
         columns = self._events.c
-        query = select(columns.stream, columns.version).where(
-            tuple_(columns.stream, columns.version).in_(places), ~_later(self._events)
+        query = sa.select(columns.stream, columns.version).where(
+            sa.tuple_(columns.stream, columns.version).in_(places), ~_later(self._events)
         )
         # A deletion waits until the mark is there, and takes it away.
         ending = connection.execute(query.with_for_update(read=True, key_share=True)).all()
@@ -110,13 +96,15 @@ class MarkTransfer:
         rows = [{"stream": stream, "time": marks[stream, version]} for stream, version in ending]
         insert = upsert(connection, self._archived).values(rows).on_conflict_do_nothing()
         made = connection.execute(insert, execution_options={"preserve_rowcount": True})
-        connection.execute(delete(self._snapshots).where(self._snapshots.c.stream.in_([row["stream"] for row in rows])))
+        connection.execute(
+            sa.delete(self._snapshots).where(self._snapshots.c.stream.in_([row["stream"] for row in rows]))
+        )
         return made.rowcount
 
 
-def _later(events: Table) -> ColumnElement[bool]:
+def _later(events: sa.Table) -> sa.ColumnElement[bool]:
     later = events.alias("next")
-    return exists().where(later.c.stream == events.c.stream, later.c.version == events.c.version + 1)
+    return sa.exists().where(later.c.stream == events.c.stream, later.c.version == events.c.version + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +152,11 @@ class Exporter:
 
     def _extent(self, category: str | None) -> tuple[Position | None, int]:
         columns = self._events.c
-        query = self._of(select(columns.order_xid, columns.position), category)
+        query = self._of(sa.select(columns.order_xid, columns.position), category)
         query = query.order_by(columns.order_xid.desc(), columns.position.desc()).limit(1)
         with self._connect() as connection:
             row = connection.execute(query).first()
-            total = connection.execute(self._of(select(func.count()), category)).scalar_one()
+            total = connection.execute(self._of(sa.select(sa.func.count()), category)).scalar_one()
         return None if row is None else Position(*row), total
 
     def _head(self, category: str | None, keys: bool) -> Head:
@@ -183,41 +171,41 @@ class Exporter:
         schemas = self._catalogue.all_schemas()
         if category is None:
             return schemas
-        used = self._of(select(self._events.c.schema_id).distinct(), category)
+        used = self._of(sa.select(self._events.c.schema_id).distinct(), category)
         with self._connect() as connection:
             ids = set(connection.execute(used).scalars())
         return [schema for schema in schemas if schema.id in ids]
 
-    def _pages(self, category: str | None, last: Position | None) -> Iterator[Sequence[Row[Any]]]:
+    def _pages(self, category: str | None, last: Position | None) -> Iterator[Sequence[sa.Row[Any]]]:
         columns = self._events.c
-        place = tuple_(columns.order_xid, columns.position)
+        place = sa.tuple_(columns.order_xid, columns.position)
         names = ("id", "stream", "version", "type", "ce_time", "ce_source", "payload")
         why = ("correlation_id", "causation_id", "traceparent", "order_xid", "position")
         archived = archived_at(self._events, self._archived)
         marked = self._events.outerjoin(self._archived, self._archived.c.stream == columns.stream)
-        query = self._of(select(*(columns[n] for n in (*names, *why)), archived).select_from(marked), category)
+        query = self._of(sa.select(*(columns[n] for n in (*names, *why)), archived).select_from(marked), category)
         query = query.order_by(columns.order_xid, columns.position).limit(BATCH)
-        page: Sequence[Row[Any]] = []
+        page: Sequence[sa.Row[Any]] = []
         while last is not None:
-            bounded = query.where(place <= tuple_(*last))
+            bounded = query.where(place <= sa.tuple_(*last))
             if page:
-                bounded = bounded.where(place > tuple_(page[-1].order_xid, page[-1].position))
+                bounded = bounded.where(place > sa.tuple_(page[-1].order_xid, page[-1].position))
             with self._connect() as connection:
                 page = connection.execute(bounded).all()
             if not page:
                 return
             yield page
 
-    def _of(self, query: Select[Any], category: str | None) -> Select[Any]:
+    def _of(self, query: sa.Select[Any], category: str | None) -> sa.Select[Any]:
         columns = self._events.c
         later = self._events.alias("later")
-        behind = exists().where(later.c.stream == columns.stream, later.c.version == columns.version + 1)
+        behind = sa.exists().where(later.c.stream == columns.stream, later.c.version == columns.version + 1)
         # Of a deleted stream, only the row behind its last event goes along: it says that there was one.
-        exported = or_(columns.payload.is_not(None), ~behind)
+        exported = sa.or_(columns.payload.is_not(None), ~behind)
         query = query.where(self._dialect.fence(columns.order_xid), exported)
         return query if category is None else query.where(columns.category == check_category(category))
 
-    def _values(self, row: Row[Any]) -> Mapping[str, Any]:
+    def _values(self, row: sa.Row[Any]) -> Mapping[str, Any]:
         """What is written of a row; the rest of its columns follows from these, or is the store's own."""
         data = None if row.payload is None else self._decoder.decode(row.payload)[1]
         return {

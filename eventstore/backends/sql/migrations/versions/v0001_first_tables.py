@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -33,23 +35,32 @@ def upgrade() -> None:
     )
 
 
-def _events() -> None:
-    op.create_table(
-        "events",
+def event_columns(*, without_payload: bool) -> list[sa.Column[Any]]:
+    """Return the columns of the table `events`, for migrations."""
+    return [
         sa.Column("position", _POSITION, sa.Identity(), primary_key=True),
         sa.Column("id", sa.Uuid, nullable=False),
         sa.Column("stream", sa.Text, nullable=False),
         sa.Column("version", sa.Integer, nullable=False),
         *needed(sa.Text, "category", "type"),
         sa.Column("schema_id", sa.Integer, nullable=False),
-        sa.Column("payload", sa.LargeBinary, nullable=False),
+        sa.Column("payload", sa.LargeBinary, nullable=without_payload),
         *_record_columns(),
         sa.Column("order_xid", sa.BigInteger, nullable=False),
+    ]
+
+
+def event_keys() -> tuple[sa.UniqueConstraint, sa.UniqueConstraint]:
+    """Return the constraints of the table `events`, for migrations."""
+    return (
         sa.UniqueConstraint("id", name="events_id_key"),
         sa.UniqueConstraint("stream", "version", name="events_stream_version_key"),
-        sqlite_autoincrement=True,
-        if_not_exists=True,
     )
+
+
+def _events() -> None:
+    columns = (*event_columns(without_payload=False), *event_keys())
+    op.create_table("events", *columns, sqlite_autoincrement=True, if_not_exists=True)
     op.create_index("events_order", "events", ["order_xid", "position"], if_not_exists=True)
     op.create_index("events_category_order", "events", ["category", "order_xid", "position"], if_not_exists=True)
 

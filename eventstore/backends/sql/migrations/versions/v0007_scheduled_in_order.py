@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from eventstore.backends.sql.values import needed, optional
+from eventstore.backends.sql.migrations.versions.v0006_processes import scheduled_columns
 
 revision = "0007"
 down_revision = "0006"
@@ -26,31 +26,11 @@ def upgrade() -> None:
     op.execute(f"ALTER TABLE {_TABLE} RENAME TO {_TABLE}_before_0007")
     for index in (f"{_TABLE}_due", f"{_TABLE}_instance"):
         op.execute(f"DROP INDEX {index}")
-    op.create_table(_TABLE, *_columns(), sqlite_autoincrement=True)
-    op.execute(f"INSERT INTO {_TABLE} ({_NAMES}) SELECT {_NAMES} FROM {_TABLE}_before_0007 ORDER BY rowid")  # noqa: S608
+    columns = [sa.Column("id", sa.Uuid, nullable=False), *scheduled_columns()]
+    names = ", ".join(column.name for column in columns)
+    position = sa.Column("position", sa.Integer, primary_key=True)
+    op.create_table(_TABLE, position, *columns, sa.UniqueConstraint("id", name=_KEY), sqlite_autoincrement=True)
+    op.execute(f"INSERT INTO {_TABLE} ({names}) SELECT {names} FROM {_TABLE}_before_0007 ORDER BY rowid")  # noqa: S608
     op.execute(f"DROP TABLE {_TABLE}_before_0007")
     op.create_index(f"{_TABLE}_due", _TABLE, ["due"])
     op.create_index(f"{_TABLE}_instance", _TABLE, ["process", "instance"])
-
-
-_NAMES = (
-    "id, due, kind, name, target, arguments, expires, process, instance, answered, attempts, error, set_at, "
-    "correlation_id, causation_id, traceparent"
-)
-
-
-def _columns() -> list[sa.schema.SchemaItem]:
-    return [
-        sa.Column("position", sa.Integer, primary_key=True),
-        sa.Column("id", sa.Uuid, nullable=False),
-        sa.Column("due", sa.DateTime(timezone=True)),
-        *needed(sa.Text, "kind", "name", "target", "arguments"),
-        sa.Column("expires", sa.DateTime(timezone=True)),
-        *optional(sa.Text, "process", "instance"),
-        sa.Column("answered", sa.Boolean, nullable=False),
-        sa.Column("attempts", sa.Integer, nullable=False),
-        sa.Column("error", sa.Text),
-        sa.Column("set_at", sa.DateTime(timezone=True), nullable=False),
-        *optional(sa.Text, "correlation_id", "causation_id", "traceparent"),
-        sa.UniqueConstraint("id", name=_KEY),
-    ]
