@@ -16,14 +16,13 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, verify
 from projections.spark.live import incremental
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.stores import affected, differences
 from projections.stores.commit import commit_batch
 from projections.stores.opening import open_table_store
 from projections.testing.memory_log import ChangeWriter, MemoryLog
@@ -33,11 +32,7 @@ from tests.conformance.relational_batches import RelationalBatches
 EXAMPLES = int(os.environ.get("FACTFOLD_EXAMPLES", "0"))
 KILLED_AT = (None, None, None, "staged", "kept", "committing", "committed")
 _NUMBERS = itertools.count()
-_PARTITIONS, _APPLY = affected._partitions, incremental.LiveBatches.apply
-
-# Planted faults: module, name, and the function in its place.
-LEFT_PARTITIONS = (affected, "_partitions", lambda role, by, destroyed: _PARTITIONS(role, by, destroyed)[1:])
-ROWS_STAY = (differences, "_retract", lambda *given: 0)
+_APPLY = incremental.LiveBatches.apply
 
 
 @dataclass(frozen=True)
@@ -114,21 +109,18 @@ Lives = st.SearchStrategy[tuple[World, list[Batch]]]
 
 @dataclass(frozen=True)
 class Followed:
-    """Worlds with a history each, how many of them to look at, those for Spark, and the faults that must show."""
+    """Worlds with a history each, how many of them to look at, and those for Spark and PostgreSQL."""
 
     lives: Lives
     examples: int
     by_spark: Lives | None = None
-    faults: Mapping[str, tuple[Any, str, Any]] = field(default_factory=dict)
-    faulty: Lives | None = None
     in_postgresql: Lives | None = None
-    start: int = 3
 
 
-def followed(world, histories, examples, by_spark=None, faults=None):
+def followed(world, histories, examples, by_spark=None):
     """One world, and batches for Spark."""
     batches = None if by_spark is None else st.just((world, by_spark))
-    return Followed(st.tuples(st.just(world), histories), examples, batches, faults or {})
+    return Followed(st.tuples(st.just(world), histories), examples, batches)
 
 
 def some(examples):
@@ -153,18 +145,6 @@ def look_at(lives, live, chosen):
 def few(part):
     """Two examples, in make faults a part of all: in PostgreSQL and by Spark each takes longer."""
     return settings(some(2), max_examples=max(2, EXAMPLES // part))
-
-
-def until_a_fault_shows(lives, live, *, start):
-    """Look at lives by a seed that soon comes to a fault: it ends with the first that is wrong."""
-
-    @seed(start)
-    @given(lives)
-    @settings(some(200), max_examples=200, derandomize=False, database=None)
-    def each(life):
-        live(*life)
-
-    each()
 
 
 class Killed(Exception):
@@ -192,13 +172,14 @@ def drawn_batches(draw, change, *, changes=6, batches=8):
 
 
 @st.composite
-def histories_of(draw, tables, value, *, ids=5, **bounds):
-    """Rows of the tables that come, change, go, come late, and come twice, ``value`` by column; some are killed."""
+def histories_of(draw, tables, value, *, ids=5, key=None, **bounds):
+    """Rows that come, change, go, come late, and come twice, ``value`` and ``key`` by column; some are killed."""
 
     def change():
         number = draw(st.integers(0, len(tables) - 1))
         row = None if draw(st.integers(0, 4)) == 0 else {c: draw(value(c)) for c in tables[number].payload}
-        return Change(number, {"id": draw(st.integers(0, ids))}, row, draw(st.integers(0, 2)), draw(st.integers(1, 2)))
+        keys = {c: draw(key(c) if key else st.integers(0, ids)) for c in tables[number].key}
+        return Change(number, keys, row, draw(st.integers(0, 2)), draw(st.integers(1, 2)))
 
     return drawn_batches(draw, change, **bounds)
 

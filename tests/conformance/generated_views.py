@@ -8,8 +8,7 @@ import sqlalchemy as sa
 from hypothesis import strategies as st
 
 from projections import ProjectionGroup, Table, sql_view
-from projections.stores import dialects, staging
-from tests.conformance.followed_views import ROWS_STAY, Batch, Change, Followed, World, by_duckdb
+from tests.conformance.followed_views import Batch, Change, Followed, World, by_duckdb
 
 NUMBERS, NAMES = st.integers(0, 3), st.sampled_from(["", "a", "b'", 'c"'])
 _KINDS = {"number": (sa.BigInteger, NUMBERS), "name": (sa.Text, NAMES)}
@@ -167,13 +166,5 @@ def lives(draw: st.DrawFn, worlds: st.SearchStrategy[World]) -> tuple[World, lis
     return world, draw(histories(world))
 
 
-def _begun(connection, layout):  # type: ignore[no-untyped-def]
-    """A batch that begins with the rows that the last attempt staged."""
-    dialects.empty(connection, [layout.marker])
-    connection.execute(sa.insert(layout.marker).values(id="mark"))
-    return "mark"
-
-
-FAULTS = {"rows that are gone stay": ROWS_STAY, "rows of a killed batch stay": (staging, "begin", _begun)}
 RICH = lives(worlds(rich=True))
-FOLLOWED = Followed(lives(worlds()), 8, RICH, FAULTS, faulty=RICH, in_postgresql=RICH, start=6)
+FOLLOWED = Followed(lives(worlds()), 8, RICH, in_postgresql=RICH)

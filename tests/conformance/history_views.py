@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 
-import sqlalchemy as sa
 from hypothesis import strategies as st
 
 from projections.declaring.tables import BELOW_STREAMED
-from projections.stores import affected
 from tests.conformance.followed_views import World, drawn_batches, followed
 from tests.conformance.history_ledger import GROUP, expected, price_history, prices, stored, write
 from tests.conformance.history_oracle import MINUTE
@@ -98,12 +96,5 @@ def shown(store, layout):
     return stored(store, layout, SQL)
 
 
-def _as_rows_are_replaced(role, by, destroyed):
-    return [query.where(sa.not_(role.staged.c["_deleted"])) for query in _PARTITIONS(role, by, destroyed)]
-
-
-_PARTITIONS = affected._partitions
-
-FAULTS = {"a deletion reaches no version": (affected, "_partitions", _as_rows_are_replaced)}
 WORLD = World(GROUP, (prices,), SQL, expected, shown, written, RelationalHistories)
-FOLLOWED = followed(WORLD, lives(), 12, faults=FAULTS)
+FOLLOWED = followed(WORLD, lives(), 12)

@@ -6,8 +6,6 @@ from hypothesis import strategies as st
 
 from projections import ProjectionGroup, sql_view
 from tests.conformance.followed_views import (
-    LEFT_PARTITIONS,
-    ROWS_STAY,
     by_duckdb,
     followed,
     histories_of,
@@ -63,5 +61,4 @@ FOLLOWED = followed(
     histories_of(ROWS, lambda column: st.none() | st.integers(0, 3)),
     12,
     random_batches(7, ROWS, lambda column: [None, 0, 1, 2, 3], batches=6),
-    {"partitions that rows were in are forgotten": LEFT_PARTITIONS, "rows that are gone stay": ROWS_STAY},
 )

@@ -17,7 +17,6 @@ from projections.declaring.timing.patterns import as_pattern
 from projections.spark.timing.matches import LabelOfEach, Layout, Matching, Measured, OfEach, OfFirst
 from tests.conformance import pattern_oracle
 from tests.conformance.followed_views import (
-    LEFT_PARTITIONS,
     World,
     followed,
     histories_of,
@@ -150,20 +149,6 @@ def rows_found(case, rows):
                 yield (shop, first, row["id"], row["moment"], row["amount"], name, *measures)
 
 
-_MATCH = Automaton._match
-
-
-def _too_late(self, rows, start):
-    """A match whose last row comes at the very end of its time is lost."""
-    found, limit = _MATCH(self, rows, start), self._pattern.limit
-    late = found and limit and rows.times[found.rows[-1]] - rows.times[start] == limit
-    return None if late else found
-
-
-FAULTS = {
-    "partitions that rows were in are forgotten": LEFT_PARTITIONS,
-    "the last moment does not count": (Automaton, "_match", _too_late),
-}
 VALUES = {"shop": [None, 0, 0, 0, 1], "moment": [None, 0, 1, 1, 2, 3], "amount": [None, 0, 1, 1, 2, 3]}
 WORLD = World(GROUP, ROWS, {name: by_the_product(case) for name, case in CASES.items()}, expected)
 FOLLOWED = followed(
@@ -171,5 +156,4 @@ FOLLOWED = followed(
     histories_of(ROWS, lambda column: st.sampled_from(VALUES[column]), ids=9, changes=8),
     8,
     random_batches(7, ROWS, VALUES.get, batches=5, ids=9, changes=10),
-    FAULTS,
 )

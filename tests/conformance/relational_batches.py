@@ -13,8 +13,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from projections import ProjectionGroup
-from projections.declaring.partials import SCOPE, hidden
+from projections.declaring.partials import hidden
 from projections.declaring.tables import set_at
 from projections.planning.planner import plan
 from projections.spark.exchange import fetched
@@ -109,16 +108,6 @@ def _equal(rows, columns, values):
     is_equal = [pc.fill_null(pc.equal(rows[c], v), False) if v.is_valid else rows[c].is_null()
                 for c, v in zip(columns, values, strict=True)]  # fmt: skip
     return functools.reduce(pc.and_, is_equal)
-
-
-def answerable(group, columns):
-    """The views of a planned group that one query each answers, and whose inputs are such views."""
-    known = {}
-    for view in group.all_views:
-        by = [c for c in columns[view.name] if c.startswith(SCOPE)]
-        whole = not by or len(by) == len(view.stages[-1].by)
-        known[view.name] = len(view.stages) == 1 and whole and all(known[read.name] for read in view.inputs)
-    return ProjectionGroup(group.name, [view for view in group.views if known[view.name]])
 
 
 def run(sql, slices, columns):

@@ -231,15 +231,6 @@ def test_states_are_as_large_after_many_windows_as_after_a_few(shop):
     shop.check()
 
 
-@pytest.mark.parametrize("shop", [SMALL], indirect=True)
-def test_states_that_forget_nothing_would_show(shop, monkeypatch):
-    """The planted fault."""
-    monkeypatch.setattr(between_batches.Retaining, "forget", lambda self, at, to_the_end: {})
-    few, many = grows(shop, minutes=8, from_the=4)
-    assert many["searches"] > few["searches"]
-    assert many["in_minutes"] > few["in_minutes"]
-
-
 @pytest.mark.postgres_in_faults
 @pytest.mark.parametrize("shop", [WITH_ROWS], indirect=True)
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.faults)])
@@ -274,23 +265,6 @@ def test_results_are_those_of_all_events_however_the_log_is_cut_and_runs_are_sto
     shop.search()
     shop.catch_up()
     shop.check()
-
-
-@pytest.mark.parametrize("shop", [SMALL], indirect=True)
-def test_a_floor_that_is_too_high_would_show(shop, monkeypatch):
-    """The planted fault: as if events were never late."""
-    known = between_batches.Retaining.forget
-    monkeypatch.setattr(
-        between_batches.Retaining,
-        "forget",
-        lambda self, at, to_the_end: known(self, at + LATE * 10**6, to_the_end=True),
-    )
-    shop.search()
-    shop.catch_up()
-    shop.search(LATE)
-    shop.catch_up()
-    with pytest.raises(AssertionError):
-        shop.check()
 
 
 @pytest.mark.parametrize("shop", [SMALL], indirect=True)

@@ -13,7 +13,6 @@ import pytest
 from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
 from projections import Environment, ProjectionGroup, Table, on, open_runner, rebuild, verify, view
-from projections.declaring import event_tables
 from projections.spark.session import small_batch_session
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.view_oracle import in_order, stored
@@ -137,19 +136,6 @@ def check_history(store, spark, *, seed):
     assert all(verdict.equal for verdict in verify(environment, GROUP).values())
 
 
-def of_the_first(join, first, *others):
-    for other in others:
-        first = first.join(other, "id", "left")
-    return first
-
-
 @pytest.mark.postgres_in_faults
 def test_a_row_has_the_columns_of_every_aggregate_that_has_its_id(store, spark):
     check_history(store, spark, seed=1)
-
-
-def test_a_planted_fault_shows(store, spark, monkeypatch):
-    """Rows of the first aggregate alone. Roots that keep their keys to themselves: tests/conformance/test_joins.py."""
-    monkeypatch.setattr(event_tables.FullJoin, "__call__", of_the_first)
-    with pytest.raises(AssertionError, match="after the rebuild"):
-        check_history(store, spark, seed=1)

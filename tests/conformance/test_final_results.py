@@ -16,12 +16,10 @@ from projections.declaring.finals import FinalResults
 from projections.declaring.timing.windowed import windowed
 from projections.declaring.timing.windows import tumbling
 from projections.errors import InvalidDefinition
-from projections.lifecycle import between_batches
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.stores import finals
 from projections.testing.memory_log import ChangeWriter, MemoryLog
-from tests.conformance.followed_views import in_a_file
 
 pytestmark = pytest.mark.postgres_in_faults
 
@@ -203,15 +201,6 @@ def test_a_rebuild_gives_nothing_out_again_and_lists_what_its_generation_has_oth
         shop.pass_to(20, runner)
     assert shop.given() == shop.published() == [("12:00", 5), ("12:01", 6), ("12:12", 1)]
     assert shop.given(late=True) == [("12:01", 1, finals.REBUILT)]
-
-
-def test_results_given_out_before_all_is_applied_would_show(spark, tmp_path, monkeypatch):
-    """The planted fault: the clock alone decides, and not what the run has applied."""
-    monkeypatch.setattr(between_batches, "reached", lambda progress, ends: True)
-    with in_a_file(tmp_path) as store:
-        shop = Shop(spark, store, monkeypatch)
-        with pytest.raises(AssertionError):
-            test_nothing_is_final_before_all_that_is_in_the_log_is_applied(shop)
 
 
 NO_PROMISES = (

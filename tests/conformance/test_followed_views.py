@@ -6,10 +6,11 @@ from functools import partial
 
 import pytest
 
-from projections.errors import KeyNotUnique
 from tests.conformance import (
+    filtered_views,
     generated_views,
     history_views,
+    join_views,
     partition_views,
     pattern_views,
     spelled_views,
@@ -24,12 +25,13 @@ from tests.conformance.followed_views import (
     live_in_postgresql,
     look_at,
     some,
-    until_a_fault_shows,
 )
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
 FOLLOWED = {
     "views of generated tables": generated_views.FOLLOWED,
+    "joins": join_views.FOLLOWED,
+    "tables with a condition": filtered_views.FOLLOWED,
     "any spelling of SQL": spelled_views.FOLLOWED,
     "partitions": partition_views.FOLLOWED,
     "joins by time": time_join_views.FOLLOWED,
@@ -37,7 +39,6 @@ FOLLOWED = {
     "patterns": pattern_views.FOLLOWED,
     "histories": history_views.FOLLOWED,
 }
-FAULTS = [(name, fault) for name, followed in FOLLOWED.items() for fault in followed.faults]
 
 
 @pytest.mark.parametrize("name", FOLLOWED)
@@ -71,12 +72,3 @@ BY_SPARK = [
 @pytest.mark.parametrize("name", BY_SPARK)
 def test_spark_keeps_views_as_it_would_rebuild_them(name, spark, tmp_path):
     look_at(FOLLOWED[name].by_spark, partial(live_by_spark, spark, tmp_path), few(20))
-
-
-@pytest.mark.parametrize(("name", "fault"), FAULTS)
-def test_a_planted_fault_shows(name, fault, spark, tmp_path, monkeypatch):
-    followed = FOLLOWED[name]
-    monkeypatch.setattr(*followed.faults[fault])
-    lived = partial(live_in_a_file, spark, tmp_path)
-    with pytest.raises((AssertionError, KeyNotUnique)):
-        until_a_fault_shows(followed.lives if followed.faulty is None else followed.faulty, lived, start=followed.start)

@@ -15,10 +15,8 @@ import sqlalchemy as sa
 
 from eventstore.event_types import event_type_of
 from projections import Environment, ProjectionGroup, open_runner, rebuild, rows_as_of, verify
-from projections.declaring.event_versions import FROM
 from projections.errors import EventsMissing, UndecodableRecord
 from projections.lifecycle import building
-from projections.spark.events import versions
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.stores.sqlite import SqliteTableStore
@@ -96,46 +94,6 @@ def test_spark_keeps_histories_as_it_would_rebuild_them(ledger, spark, tmp_path,
         monkeypatch.setattr(building, "CHUNK_RECORDS", 30)
         rebuild(again, ALL)
         assert stored(store, store.serving(ALL, view_columns(spark, ALL))[1], ledger.rows()) == ledger.expected()
-
-
-def _with_nulls_as_unset(rows, table):
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    so_far = Window.partitionBy(*table.key).orderBy("_pos")
-    found = STATES(rows, table)
-    numbered = found.withColumn("_pos", F.row_number().over(Window.partitionBy(*table.key).orderBy(FROM)))
-    filled = {c: F.last(c, ignorenulls=True).over(so_far) for c in table.payload}
-    return numbered.withColumns(filled).drop("_pos")
-
-
-def _with_deleted_streams(rows, table):
-    from pyspark.sql import functions as F
-
-    return STATES(rows.where("NOT _deleted").withColumn("_deleted", F.lit(False)), table)
-
-
-STATES = versions.with_states
-PLANTED = {
-    "null keeps the value before": _with_nulls_as_unset,
-    "a part of a deleted stream stays": _with_deleted_streams,
-}
-
-
-@pytest.mark.parametrize("fault", PLANTED)
-def test_a_planted_fault_of_the_histories_of_events_shows(spark, store, fault, monkeypatch):
-    monkeypatch.setattr(versions, "with_states", PLANTED[fault])
-    ledger = Ledger(spark, store)
-    first, second = (Payment.Received(customer_id=c, amount=Decimal(1), paid_at=None) for c in (1, None))
-    ledger.record("p", 0, first, 1)
-    ledger.record("p", 1, second, 2)
-    ledger.record("q", 0, first, 1)
-    ledger.record("q", 1, first, 2)
-    ledger.record("q", 1, None, 3)
-    with open_runner(ledger.environment, ALL) as runner:
-        runner.catch_up()
-    with pytest.raises(AssertionError, match="after the payments"):
-        ledger.check("the payments")
 
 
 def test_events_of_a_deleted_stream_lose_their_values_at_the_horizon_and_stay_deleted(ledger):

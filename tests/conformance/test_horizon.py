@@ -22,10 +22,9 @@ from projections.stores import horizon
 from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance import ticket_batches, view_oracle
 from tests.conformance.followed_views import in_a_file
-from tests.conformance.join_views import NAMED, SQL, customers, full_join, left_join, orders
+from tests.conformance.join_views import NAMED, SQL, customer, customers, full_join, left_join, order, orders
 from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.sold_views import BUYER, PARTS
-from tests.conformance.test_joins import customer, order
 from tests.errors import raises
 
 pytestmark = pytest.mark.postgres_in_faults

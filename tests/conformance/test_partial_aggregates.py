@@ -13,21 +13,18 @@ from pyspark.sql import functions as F
 from projections import Environment, ProjectionGroup, open_runner, rebuild, verify, view
 from projections.declaring.columns import ColumnType
 from projections.declaring.partials import ROWS
-from projections.errors import KeyNotUnique, SparkFailed
+from projections.errors import SparkFailed
 from projections.planning.planner import plan
 from projections.spark import exchange
 from projections.spark.exchange import fetched
 from projections.spark.session import small_batch_session
-from projections.spark.views import partials as spark_partials
 from projections.spark.views.view_functions import view_columns
-from projections.stores import differences
-from projections.stores import differences as tablestore_partials
 from projections.stores.affected import find_affected
 from projections.stores.differences import cut_changes, has_marked
 from projections.stores.slices import cut_slices
 from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance import view_oracle
-from tests.conformance.aggregate_views import GROUP, SQL, WITHOUT_DOUBLES, compounds, extremes, sales, shops, sums
+from tests.conformance.aggregate_views import GROUP, SQL, WITHOUT_DOUBLES, extremes, sales, shops, sums
 from tests.reference import newest_per_key
 
 pytestmark = pytest.mark.postgres_in_faults
@@ -203,32 +200,6 @@ def test_batches_that_executors_carry_are_right_too(store, spark, monkeypatch):
         "other groups change": lambda w: [w.put(sales, sale(9 + shop, shop=shop, kind="zinc")) for shop in (2, 3, 9)],
     }
     aisle.live(together(changes))
-
-
-BEFORE = tablestore_partials._before
-MUTANTS = {
-    "what rows came to before is not taken back": (
-        sums, tablestore_partials, "_before", lambda role: BEFORE(role).where(sa.false()), ["a value becomes null"]),
-    "an extreme that goes is not looked for": (
-        extremes, spark_partials, "_is_lost", lambda value: F.lit(False),
-        ["the least value is replaced by a lesser one", "the least value goes"]),
-    "a group stays without rows": (
-        sums, spark_partials, "_has_rows", lambda: F.lit(True), ["the last row of a group is deleted"]),
-    "a sum of no values is zero": (
-        compounds, spark_partials, "_is_known", lambda count: F.lit(True), ["a value becomes null"]),
-    "what does not show is not kept": (
-        extremes, differences, "_compared", lambda view: [c for c in view.columns if c not in view.key.columns],
-        ["a row comes beside its like", "the last row of a group is deleted"]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_planted_fault_shows(mutant, store, spark, monkeypatch):
-    kept, module, name, planted, happenings = MUTANTS[mutant]
-    aisle = Aisle(spark, store, ProjectionGroup("planted", [kept]))
-    monkeypatch.setattr(module, name, planted)
-    with pytest.raises((AssertionError, KeyNotUnique), match=r"after|twice"):
-        aisle.live({happening: STEPS[happening] for happening in happenings})
 
 
 HOT = 200_000

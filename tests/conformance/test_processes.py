@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
 
-from eventstore.aggregates.dispatcher import Dispatcher
-from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.process_rows import ProcessRows
-from eventstore.errors import InvalidEventData, WrongExpectedVersion
+from eventstore.errors import InvalidEventData
 from eventstore.processes.errors import ProcessError, ProcessVersionMissing, StepFailed
 from eventstore.scheduling import Schedule
 from tests.conformance.process_shop import (
@@ -344,50 +340,3 @@ def test_two_workers_send_each_command_once(shop):
         worker.run_once()
     assert sum(worker.report.commands for worker in workers) == 20
     assert shop.types("item-tea").count("item.reserved") == 20
-
-
-def test_the_planted_fault_is_seen_a_step_that_is_committed_in_parts(shops, monkeypatch):
-    @contextmanager
-    def in_parts(self):
-        with self.engine.connect() as connection:
-            try:
-                yield connection
-            finally:
-                connection.commit()
-
-    monkeypatch.setattr(Database, "writing", in_parts)
-
-    with pytest.raises((AssertionError, WrongExpectedVersion)):  # the stream's version tells that a row is behind it
-        test_a_worker_that_dies_anywhere_repeats_nothing_and_loses_nothing(shops)
-
-
-def test_the_planted_fault_is_seen_a_timer_that_stays_when_it_has_fired(shops, monkeypatch):
-    monkeypatch.setattr(ProcessRows, "remove", lambda *_: 0)
-    with pytest.raises(AssertionError):
-        test_overdue_timers_fire_once_each_in_the_order_of_their_times(shops_of_one_batch(shops))
-
-
-def test_the_planted_fault_is_seen_a_command_that_is_sent_under_another_id_each_time(shops, monkeypatch):
-    once, remove = Dispatcher.once, ProcessRows.remove
-    monkeypatch.setattr(Dispatcher, "once", lambda self, _: once(self, uuid4()))
-    monkeypatch.setattr(ProcessRows, "remove", lambda *given: remove(*given) if len(given[2]) != 1 else 0)
-    with pytest.raises(AssertionError):
-        test_a_scheduled_command_is_sent_once_at_its_time_and_never_if_it_is_cancelled(shops_of_one_batch(shops)())
-
-
-def shops_of_one_batch(shops):
-    """Shops whose workers do not drain for ever what stays due."""
-
-    def made(*kinds: Any) -> Shop:
-        found = shops(*kinds)
-        worker = found.worker
-
-        def bounded(**options: Any) -> Any:
-            one = worker(**options)
-            one.drain = one.run_once
-            return one
-
-        found.worker = bounded
-        return found
-
-    return made

@@ -28,6 +28,8 @@ FORMS = (
     "SELECT t.id, u.id AS other FROM t FULL JOIN u ON t.a = u.b",
     "SELECT coalesce(t.id, u.id, v.id) AS k, t.a, v.s FROM t FULL JOIN u ON t.id = u.id FULL JOIN v"
     " ON coalesce(t.id, u.id) = v.id",
+    "SELECT coalesce(t.id, u.id) AS k, t.s, v.m FROM t FULL JOIN u ON t.id = u.id LEFT JOIN v ON t.a = v.id",
+    "SELECT t.id, u.id AS other, v.id AS third FROM t FULL JOIN u ON t.a = u.id FULL JOIN v ON t.b = v.id",
     "SELECT t.id FROM t CROSS JOIN (SELECT avg(m) AS m FROM u) x WHERE t.m > x.m",
     "SELECT x.a, x.n, y.n AS other FROM (SELECT a, count(*) AS n FROM t GROUP BY a) x JOIN (SELECT b,"
     " count(*) AS n FROM u GROUP BY b) y ON x.a = y.b AND x.n = y.n",

@@ -12,11 +12,9 @@ import pytest
 
 from projections import Environment, ProjectionGroup, open_runner, rebuild
 from projections.spark.session import small_batch_session
-from projections.stores import staging
 from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance.followed_views import in_a_file
-from tests.conformance.join_views import customers, left_join, orders
-from tests.conformance.test_joins import customer, order
+from tests.conformance.join_views import customer, customers, left_join, order, orders
 from tests.conformance.view_oracle import stored
 
 GROUP = ProjectionGroup("returned", [left_join])
@@ -68,9 +66,3 @@ def test_nor_does_one_behind_a_newer_change_of_its_batch(sqlite):
 def test_a_tombstone_whose_deletion_was_compacted_away_deletes(sqlite):
     deletion, tombstone, row = begun(sqlite)
     assert shown_after(sqlite, [deletion], [tombstone, row], [tombstone])[-1] == []
-
-
-def test_a_store_that_passes_over_nothing_is_caught(sqlite, monkeypatch):
-    deletion, tombstone, _ = begun(sqlite)
-    monkeypatch.setattr(staging, "_pass_over_tombstones", lambda connection, layout: None)
-    assert shown_after(sqlite, [deletion], [tombstone])[-1] == []

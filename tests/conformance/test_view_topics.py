@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-import sqlalchemy as sa
 
-from projections.stores import commit, handing_over, outbox
-from projections.stores.outbox import outbox_tables
-from projections.testing.memory_log import MemoryLog, MemoryViewTopics
+from projections.stores import commit, outbox
+from projections.testing.memory_log import MemoryLog
 from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.sold_views import COLUMNS, GROUP, SQL, History, changed
 from tests.conformance.topic_folds import Died, dies_instead_of, folded, publisher, rows_of, waiting
@@ -59,31 +57,6 @@ def test_a_publisher_that_is_behind_publishes_the_newest_of_each_key(store, log,
     check_history(store, log, batches, every=4)
 
 
-def test_the_planted_fault_is_seen_no_tombstones(store, log, batches, monkeypatch):
-    def without_tombstones(connection, group, topic, records):
-        found = records.subquery()
-        rows = sa.select(sa.literal(group), sa.literal(topic), *found.c).where(list(found.c)[1].is_not(None))
-        into = outbox_tables(connection).records
-        connection.execute(sa.insert(into).from_select(["group_name", "topic", "key", "value"], rows))
-
-    monkeypatch.setattr(handing_over, "_add", without_tombstones)
-    with pytest.raises(AssertionError):
-        check_history(store, log, batches)
-
-
-def test_the_planted_fault_is_seen_two_changes_of_a_key_swapped(store, log, batches, monkeypatch):
-    first_chunk = outbox.first_chunk
-
-    def oldest_of_each_key(*given):
-        with monkeypatch.context() as patched:
-            patched.setattr(sa.func, "max", sa.func.min, raising=False)
-            return first_chunk(*given)
-
-    monkeypatch.setattr(outbox, "first_chunk", oldest_of_each_key)
-    with pytest.raises(AssertionError):
-        check_history(store, log, batches, every=4)
-
-
 @pytest.mark.both_databases
 def test_who_is_killed_between_commit_and_publishing_is_followed_by_one_that_publishes(
     store, log, batches, monkeypatch
@@ -100,25 +73,6 @@ def test_who_is_killed_between_commit_and_publishing_is_followed_by_one_that_pub
     publisher(store, log, "sold").publish()
     assert folded(log, "sides") == before
     assert_folds_are_the_views(store, log, batches)
-
-
-def test_the_planted_fault_is_seen_records_forgotten_before_they_are_sent(store, log, batches, monkeypatch):
-    first_chunk = outbox.first_chunk
-
-    def forgotten(connection, group, lakes):
-        if found := first_chunk(connection, group, lakes):
-            outbox.remove_upto(connection, group, found.last)
-        return found
-
-    changed(log)
-    batches.catch_up()
-    with monkeypatch.context() as patched:
-        patched.setattr(outbox, "first_chunk", forgotten)
-        with dies_instead_of(MemoryViewTopics, "send", monkeypatch), pytest.raises(Died):
-            publisher(store, log, "sold").publish()
-    publisher(store, log, "sold").publish()
-    with pytest.raises(AssertionError):
-        assert_folds_are_the_views(store, log, batches)
 
 
 @pytest.mark.both_databases

@@ -8,9 +8,7 @@ import pytest
 
 from projections import Environment, open_runner, rebuild
 from projections.spark.session import small_batch_session
-from projections.spark.timing import windowing
 from projections.testing.memory_log import ChangeWriter, MemoryLog
-from tests.conformance.followed_views import in_a_file
 from tests.conformance.window_views import GROUP, MOMENT, WORLD, rows_of, visits
 
 
@@ -70,21 +68,3 @@ def test_a_gap_is_part_of_a_session_to_its_end(site):
             site.put(id, second, person=person)
         runner.catch_up()
     assert stays(site) == [(0, 1), (0, 2), (41, 1)]
-
-
-def test_a_planted_fault_of_sessions_shows(spark, tmp_path, monkeypatch):
-    def open_each(rows, window, start, end):
-        return SESSION(rows, windowing.Session(window.gap - 1, window.by), start, end)
-
-    monkeypatch.setitem(windowing._PLACED, windowing.Session, open_each)
-    with in_a_file(tmp_path) as store:
-        site = Site(spark, store)
-        with open_runner(site.environment, GROUP) as runner:
-            site.put(1, 0)
-            site.put(2, 40)
-            runner.catch_up()
-        with pytest.raises(AssertionError, match="in_stays"):
-            site.check("a row at the end of the gap")
-
-
-SESSION = windowing._PLACED[windowing.Session]

@@ -8,8 +8,6 @@ from pyspark.sql import functions as F
 
 from projections import ProjectionGroup, join_as_of, join_within, sql_view, view
 from tests.conformance.followed_views import (
-    LEFT_PARTITIONS,
-    ROWS_STAY,
     by_duckdb,
     followed,
     histories_of,
@@ -120,6 +118,9 @@ ASKED = {
         "c.page > s.term AND c.moment > s.moment AND c.moment <= s.moment + 2", "c.moment")),
     "of_the_greatest_page": (as_of("of_the_greatest_page", ties="page"), sql_as_of(
         "c.moment <= s.moment", "c.moment DESC, c.page DESC NULLS LAST")),
+    "of_the_greatest_page_above": (as_of("of_the_greatest_page_above", ties="page", condition="page > term",
+                                         tolerance=micros(2)), sql_as_of(
+        "c.page > s.term AND c.moment BETWEEN s.moment - 2 AND s.moment", "c.moment DESC, c.page DESC")),
 }  # fmt: skip
 VIEWS = {name: declared for name, (declared, _) in ASKED.items()}
 SQL = {name: " ".join(sql.split()) for name, (_, sql) in ASKED.items()}
@@ -134,5 +135,4 @@ FOLLOWED = followed(
     HISTORIES,
     10,
     random_batches(7, ROWS, lambda column: [None, 0, 1, 2, 3], batches=5),
-    {"partitions that rows were in are forgotten": LEFT_PARTITIONS, "rows that are gone stay": ROWS_STAY},
 )

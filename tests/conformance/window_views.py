@@ -14,7 +14,7 @@ from projections import ProjectionGroup, Table, sql_view
 from projections.declaring.timing.windowed import windowed
 from projections.declaring.timing.windows import cumulative, hopping, session, tumbling
 from projections.spark.exchange import fetched
-from tests.conformance.followed_views import LEFT_PARTITIONS, World, followed, histories_of, random_batches
+from tests.conformance.followed_views import World, followed, histories_of, random_batches
 from tests.conformance.relational_batches import as_array
 from tests.reference import newest_per_key
 
@@ -131,7 +131,6 @@ FOLLOWED = replace(
         BY_SLICES,
         histories_of((visits,), lambda column: st.sampled_from(VALUES[column]), ids=7),
         4,
-        faults={"partitions that rows were in are forgotten": LEFT_PARTITIONS},
     ),
     by_spark=st.just((WORLD, random_batches(11, (visits,), VALUES.get, batches=5, ids=13, changes=12))),
 )

@@ -13,9 +13,7 @@ from projections import Table, on
 from projections.declaring.columns import ColumnType
 from projections.errors import InvalidDefinition
 from projections.spark import nesting
-from projections.spark.events import fold
 from projections.spark.kinds import Reduction
-from tests.rows import each_row
 from tests.spark.test_upcasting import raw_frame
 
 SHAPE = (
@@ -58,30 +56,8 @@ def test_equal_values_have_one_text(small):
     assert texts(small, map(json.dumps, SAME)) == [json.dumps(WHOLE, separators=(",", ":"))] * len(SAME)
 
 
-MUTANTS = {
-    "milliseconds": ("_WRITTEN", {"ignoreNullFields": "false", "timeZone": "UTC"}),
-    "nulls left away": ("_WRITTEN", {k: v for k, v in nesting._WRITTEN.items() if k != "ignoreNullFields"}),
-    "maps as they come": ("_by_key", lambda one, other: F.lit(0)),
-    "as Spark has it": ("_said", lambda value, kind: value),
-}
-
-
-@each_row("mutant", MUTANTS)
-def test_text_that_is_not_canonical_shows(small, mutant):
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(nesting, *MUTANTS[mutant])
-        with pytest.raises(AssertionError):
-            test_equal_values_have_one_text(small)
-
-
 def test_what_is_of_another_type_at_any_depth_has_no_text(small):
     assert texts(small, [*map(json.dumps, MISFITS), *BROKEN]) == [None] * (len(MISFITS) + len(BROKEN))
-
-
-def test_the_planted_fault_is_seen_parts_that_do_not_fit_are_null(small, monkeypatch):
-    monkeypatch.setattr(nesting, "_is_whole", lambda read, text, shape: F.try_parse_json(text).isNotNull())
-    with pytest.raises(AssertionError):
-        test_what_is_of_another_type_at_any_depth_has_no_text(small)
 
 
 def halls(seats):
@@ -146,12 +122,6 @@ def test_a_record_that_was_written_before_has_todays_fields_with_their_defaults(
             "best": {"name": "e", "price": 1.5, "at": None},
         },
     }
-
-
-def test_the_planted_fault_is_seen_fields_by_their_place(small, monkeypatch):
-    monkeypatch.setattr(fold, "of_today", lambda value, *rest, **place: value)
-    with pytest.raises(Exception, match=r"(?i)cast"):
-        folded(small, TODAY)
 
 
 def test_a_new_field_without_a_default_is_refused_with_its_place(small):

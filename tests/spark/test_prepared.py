@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from contextlib import closing
 
@@ -101,14 +100,6 @@ def run_twice(queries, build):
 
 def test_a_plan_that_remembers_rows_gives_those_of_the_batch(queries):
     assert run_twice(queries, shuffled) == [("o2", "Bob", "title 2")]
-
-
-def test_the_check_for_such_plans_is_needed_for_shuffles_alone(queries, monkeypatch):
-    """The planted fault: run as it is, the plan answers from the shuffle of the batch before. A join has none."""
-    monkeypatch.setattr(prepared, "_REMEMBERS", re.compile("(?!)"))
-    assert run_twice(queries, detailed) == [("o2", "Bob", "title 2")]
-    queries.forget()
-    assert run_twice(queries, shuffled) == [("o1", "Ada", "title 1")]
 
 
 def test_a_query_that_reads_elsewhere_is_built_for_each_batch(queries, spark, tmp_path):

@@ -1,17 +1,12 @@
-"""Joins by time: which rows meet, what pandas makes of the same rows, and what is refused before anything runs."""
+"""Joins by time: which columns they have, what is refused before anything runs, and rows that are hardly told apart."""
 
 from __future__ import annotations
 
 import datetime as dt
-import itertools
-import random
 from dataclasses import replace
-from functools import reduce
 
-import pandas as pd
 import pytest
 import sqlalchemy as sa
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from projections import ProjectionGroup, Table, join_as_of, join_within, session, tumbling, view, windowed
@@ -39,7 +34,6 @@ visits = captured("visits", "visit_id", "visited_at", session=sa.Integer)
 TABLES = {"searches": searches, "clicks": clicks, "visits": visits}
 TIMES = ("searched_at", "clicked_at")
 START = dt.datetime(2026, 3, 29, 0, 59, 59, 999_999, tzinfo=dt.UTC)  # before the hour that Berlin leaves out
-SECOND = 1_000_000
 
 
 def declared(function, *, key=("search_id", "click_id")):
@@ -249,129 +243,6 @@ def rows(small, ours, theirs):
     return handed(found, {"searches": left, "clicks": right, "visits": seen})
 
 
-def pairs(frame):
-    return pairs_of_each({"": frame})[""]
-
-
-def pairs_of_each(frames, *more):
-    """The pairs of every frame, and more columns, asked in one job."""
-    columns = ("search_id", "click_id", *more)
-    numbered = (frame.selectExpr(*columns, f"{n} AS n") for n, frame in enumerate(frames.values()))
-    found = {name: [] for name in frames}
-    for *values, n in reduce(DataFrame.union, numbered).collect():
-        found[list(frames)[n]].append(tuple(values))
-    return {name: sorted(its, key=str) for name, its in found.items()}
-
-
-BOUNDS = {
-    "after, both ends included": (0, 10 * SECOND, [0, 1, 10 * SECOND], [-1, 10 * SECOND + 1]),
-    "before": (-10 * SECOND, -1, [-1, -10 * SECOND], [0, -10 * SECOND - 1]),
-    "around, further after": (-1 * SECOND, 3 * SECOND, [-SECOND, 0, 3 * SECOND], [-SECOND - 1, 3 * SECOND + 1]),
-    "far after": (10 * SECOND, 20 * SECOND, [10 * SECOND, 20 * SECOND], [0, 10 * SECOND - 1, 20 * SECOND + 1]),
-    "equal times alone": (0, 0, [0], [-1, 1]),
-    "one distance alone": (-7, -7, [-7], [-8, -6, 0, 7]),
-}
-
-
-def test_bounds_are_exact_to_the_microsecond(small):
-    found, right = {}, {}
-    for case, (lower, upper, meet, do_not) in BOUNDS.items():
-        theirs = [(n, 1, micros) for n, micros in enumerate([*meet, *do_not])]
-        bounds = {"lower": dt.timedelta(microseconds=lower), "upper": dt.timedelta(microseconds=upper)}
-        found[case] = within("inner", **bounds)(*rows(small, [(100, 1, 0)], theirs))
-        right[case] = [(100, n) for n in range(len(meet))]
-    assert pairs_of_each(found) == right
-
-
-# Of each side one row that matches, one that does not, one without a time, one without a session.
-OUR_ROWS = [(1, 1, 0), (2, 2, 0), (3, 1, None), (4, None, 0)]
-THEIR_ROWS = [(11, 1, 1), (12, 3, 1), (13, 1, None), (14, None, 1), (15, 1, 2)]
-KEPT = {
-    "inner": [(1, 11), (1, 15)],
-    "left": [(1, 11), (1, 15), (2, None), (3, None), (4, None)],
-    "right": [(1, 11), (1, 15), (None, 12), (None, 13), (None, 14)],
-    "full": [(1, 11), (1, 15), (2, None), (3, None), (4, None), (None, 12), (None, 13), (None, 14)],
-}
-
-
-def test_rows_without_a_time_or_a_session_match_nothing_and_are_kept_by_outer_joins(small):
-    frames = rows(small, OUR_ROWS, THEIR_ROWS)
-    found = pairs_of_each({how: within(how)(*frames) for how in KEPT}, "session")
-    of = {key: session for key, session, _ in OUR_ROWS + THEIR_ROWS}
-    assert found == {
-        how: sorted(((a, b, of[a if a is not None else b]) for a, b in kept), key=str) for how, kept in KEPT.items()
-    }
-
-
-@each_row(("how", "kept"), [("semi", [1]), ("anti", [2, 3, 4])])
-def test_a_row_is_there_once_however_many_it_matches(small, how, kept):
-    found = within(how)(*rows(small, OUR_ROWS, THEIR_ROWS))
-    assert sorted(row.search_id for row in found.collect()) == kept
-
-
-def test_an_as_of_join_looks_past_rows_without_a_time_or_a_session(small):
-    frames = rows(small, OUR_ROWS, THEIR_ROWS)
-    asked = [*itertools.product(["forward", "nearest"], [None, "click_id > search_id"], ["left", "inner"])]
-    found = pairs_of_each({one: as_of(direction=one[0], condition=one[1], how=one[2])(*frames) for one in asked})
-    without = {"left": [(2, None), (3, None), (4, None)], "inner": []}
-    assert found == {one: [(1, 11), *without[one[-1]]] for one in asked}
-
-
-def some_rows(chance, count):
-    return [(n, chance.randrange(4), chance.randrange(12) * SECOND) for n in range(count)]
-
-
-def by_pandas(ours, theirs, **options):
-    """What merge_asof has; of rows of one time it is given the one with the greatest key."""
-    left = pd.DataFrame(ours, columns=["search_id", "session", "at"]).sort_values("at", kind="stable")
-    right = pd.DataFrame(theirs, columns=["click_id", "session", "at"]).sort_values(["at", "click_id"])
-    right = right.drop_duplicates(["session", "at"], keep="last")
-    found = pd.merge_asof(left, right, on="at", by="session", **options)
-    matches = found.click_id.astype(object).where(found.click_id.notna(), None)
-    return sorted(zip(found.search_id, matches, strict=True), key=str)
-
-
-@each_row("direction", ["backward", "forward", "nearest"])
-def test_an_as_of_join_equals_merge_asof(small, direction):
-    """A condition makes Spark compute it in another way."""
-    chance = random.Random(direction)
-    ours, theirs = some_rows(chance, 60), some_rows(chance, 25)
-    frames, found, right = rows(small, ours, theirs), {}, {}
-    for exact, tolerance, condition in itertools.product([True, False], [None, 0, 2], [None, "true"]):
-        reach = {} if tolerance is None else {"tolerance": tolerance * SECOND}
-        lasting = {} if tolerance is None else {"tolerance": f"{tolerance} seconds"}
-        one = exact, tolerance, condition
-        found[one] = as_of(direction=direction, exact=exact, condition=condition, **lasting)(*frames)
-        right[one] = by_pandas(ours, theirs, direction=direction, allow_exact_matches=exact, **reach)
-    assert pairs_of_each(found) == right
-
-
-SIDES = {"backward": lambda d: d <= 0, "forward": lambda d: d >= 0, "nearest": lambda d: True}
-
-
-def test_an_extra_condition_is_asked_of_each_row_and_a_row_without_a_match_stays(small):
-    chance = random.Random(1)
-    ours, theirs = some_rows(chance, 40), some_rows(chance, 25)
-
-    def closest(row, direction):
-        key, session, time = row
-        may = [(-abs(t - time), t <= time, k) for k, s, t in theirs
-               if s == session and k % 5 > key % 3 and SIDES[direction](t - time)]  # fmt: skip
-        return max(may)[2] if may else None
-
-    frames = rows(small, ours, theirs)
-    found = pairs_of_each({one: as_of(direction=one, condition="page > term")(*frames) for one in SIDES})
-    assert found == {one: sorted(((row[0], closest(row, one)) for row in ours), key=str) for one in SIDES}
-    assert all(found[one] != by_pandas(ours, theirs, direction=one) for one in SIDES)
-
-
-def test_of_rows_of_one_time_the_greatest_tie_is_meant_and_then_the_greatest_key(small):
-    frames = rows(small, [(1, 1, 0)], [(3, 1, 0), (4, 1, 0), (9, 1, 0), (6, 1, 0)])  # pages 3, 4, 4 and 1
-    asked = [*itertools.product(SIDES, [None, "true"])]
-    found = pairs_of_each({one: as_of(direction=one[0], ties="page", condition=one[1])(*frames) for one in asked})
-    assert found == {one: [(1, 9)] for one in asked}
-
-
 ENTRIES = entries_of()
 OF_ONE_TIME = [(*paid("p", 7, 1, version=version), "2026-01-01T00:05:00Z") for version in (9, 10)]  # "p@9" > "p@10"
 
@@ -414,4 +285,5 @@ def test_left_rows_that_are_equal_throughout_are_each_kept(small):
     searches, clicks, visits = rows(small, [(1, 1, 0), (2, 1, 0)], [(3, 1, 0)])
     alike = searches.select(F.lit(0).alias("search_id"), "session", "searched_at")
     for condition in (None, "page > 0"):
-        assert pairs(as_of(condition=condition)(alike, clicks, visits)) == [(0, 3), (0, 3)]
+        found = as_of(condition=condition)(alike, clicks, visits).select("search_id", "click_id")
+        assert found.collect() == [(0, 3), (0, 3)]

@@ -8,7 +8,6 @@ import pytest
 import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, sql_view, view
-from projections.declaring import naming
 from projections.errors import InvalidDefinition
 from tests.hostile_names import HOSTILE
 
@@ -58,14 +57,6 @@ def test_a_name_that_could_be_anything_else_in_sql_is_refused(place):
         assert "not a usable name" in caught.value.message, name
     for name in others:  # such as SELECT in lower case, a name like any other: tests/conformance/test_quoted_names.py
         declare(name)
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_the_planted_fault_is_seen_any_name_is_taken(place, monkeypatch):
-    monkeypatch.setattr(naming, "IDENTIFIER", re.compile(".*", re.DOTALL))
-    monkeypatch.setattr(naming, "COLUMN", re.compile(".*", re.DOTALL))
-    with pytest.raises((pytest.fail.Exception, ValueError), match=r"DID NOT RAISE|not a valid parameter"):
-        test_a_name_that_could_be_anything_else_in_sql_is_refused(place)
 
 
 def by_a_group(name):
