@@ -1,6 +1,6 @@
 """T12: words of SQL and of databases that may be names are names, of tables, columns and views; nothing else changes.
 
-All other hostile names are refused where they are declared (tests/unit/projections/test_hostile_names.py).
+All other hostile names are refused where they are declared (tests/unit/projections/test_names_and_keys.py).
 """
 
 from __future__ import annotations

@@ -1,23 +1,29 @@
-"""The small parts of projections that need neither Spark nor servers."""
+"""Digests, ranges and progress, whole transactions, and URLs of table stores."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from decimal import Decimal
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import psycopg.conninfo
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 
-from projections.errors import (
-    InvalidDefinition,
-    OffsetsLost,
-    TableStoreUnavailable,
-)
+from eventstore.backends.sql.engines import engine_for
+from factfold.cli.cdc.connectors import _created as database_of_a_source
+from projections import ProjectionGroup, Table, view
+from projections.errors import InvalidDefinition, OffsetsLost, ProjectionError, TableStoreUnavailable
 from projections.logs.offsets import OffsetRange, bounded, reached
 from projections.spark.failures import MARK, translate
-from projections.spark.reading.whole_log import from_the_beginning
+from projections.spark.reading.whole_log import from_the_beginning, require_served
 from projections.stores.digest import digest_rows
 from projections.stores.opening import open_table_store, sqlite_path
+from projections.stores.postgres import PostgresTableStore
 from projections.stores.runs import decode_progress
+from tests.errors import raises
 
 
 def batch(**columns):
@@ -142,3 +148,109 @@ def test_a_url_says_which_table_store_is_meant(tmp_path):
 def test_a_url_that_names_no_database_we_could_share_is_refused(url, words):
     with pytest.raises(TableStoreUnavailable, match=words):
         open_table_store(url)
+
+
+# ---- what a group may say of the transactions of its sources, and when a rebuild would take something back
+
+
+ITEMS = sa.Table("items", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), schema="public")
+
+
+def items_rows(items: Any) -> Any:
+    return items
+
+
+def european_rows(european: Any) -> Any:
+    return european
+
+
+def group(items: str = "shop.public.items", **options: Any) -> ProjectionGroup:
+    """A view of this topic, and one of a source whose prefix is longer by a dot."""
+    tables = {"items": Table.from_changelog(ITEMS, topic=items, **options)}
+    european = {"european": Table.from_changelog(ITEMS, topic="shop.eu.public.items")}
+    views = [view(key="id", tables=tables)(items_rows), view(key="id", tables=european)(european_rows)]
+    return ProjectionGroup("items", views, transactions=("shop",))
+
+
+def test_a_prefix_takes_no_topic_of_a_prefix_that_begins_with_it() -> None:
+    made = group()
+    assert made.captured_by("shop") == ("shop.public.items",)
+    assert made.captured_by("shop.eu") == ("shop.eu.public.items",)
+    assert made.captured_by("sho") == ()
+    with pytest.raises(InvalidDefinition, match="reads no topic of that prefix"):
+        group("other.public.items")
+
+
+def test_transactions_of_a_source_in_avro_are_refused_when_declared() -> None:
+    with pytest.raises(InvalidDefinition, match=r"shop\.public\.items is Avro"):
+        group(encoding="avro")
+    assert group(encoding="json-with-schemas").transactions == ("shop",)
+
+
+def test_a_rebuild_that_would_end_before_what_is_served_is_refused() -> None:
+    ends = {"shop.public.items": {0: 1_010, 1: 7}}
+    served = {"shop.public.items": {0: 1_010, 1: 5}}
+    with raises(ProjectionError, code="end-not-known", match=r"serves 1010 offsets.* only up to 10") as refused:
+        require_served(served, {"shop.public.items": {0: 10, 1: 5}}, ends, group="items")
+    assert refused.value.place == "topic shop.public.items, partition 0"
+    require_served(served, served, ends, group="items")
+    require_served({}, {"shop.public.items": {0: 0, 1: 0}}, ends, group="items")
+
+
+def test_a_topic_that_was_made_anew_is_rebuilt_though_it_ends_before() -> None:
+    served, anew = {"shop.public.items": {0: 1_010}}, {"shop.public.items": {0: 12}}
+    require_served(served, {"shop.public.items": {0: 10}}, anew, group="items")
+
+
+# ---- what a PostgreSQL URL says reaches the connections of both drivers
+
+
+SAID = {
+    "u:p%40%2F@h/d?sslmode=verify-full&sslrootcert=/etc/the%20root.pem": {
+        "user": "u", "password": "p@/", "host": "h", "dbname": "d", "sslmode": "verify-full",
+        "sslrootcert": "/etc/the root.pem",
+    },
+    "u:p@[::1]:5433/d": {"host": "::1", "port": "5433"},
+    "u@/d?host=/var/run/postgresql": {"user": "u", "host": "/var/run/postgresql"},
+    "u@/d?host=a:1&host=b:2&target_session_attrs=primary": {
+        "host": "a,b", "port": "1,2", "target_session_attrs": "primary",
+    },
+    "u@h/d?options=-c%20search_path%3Dours&application_name=views": {
+        "options": "-c search_path=ours", "application_name": "views",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("url", SAID)
+def test_everything_that_the_url_says_is_in_the_uri_of_the_rows_driver(url):
+    with closing(PostgresTableStore(f"postgresql+psycopg://{url}")) as store:
+        uri = store.uri
+    told = psycopg.conninfo.conninfo_to_dict(uri)  # as libpq reads it
+    assert {name: str(told[name]) for name in SAID[url]} == SAID[url]
+    assert set(parse_qs(urlsplit(uri).query)) == set(told)
+
+
+def test_what_is_psycopg_s_own_in_the_url_is_not_told_to_libpq():
+    with closing(PostgresTableStore("postgresql+psycopg://u@h/d?prepare_threshold=none&sslmode=require")) as store:
+        told = psycopg.conninfo.conninfo_to_dict(store.uri)  # which refuses an option that libpq does not know
+    assert told == {"user": "u", "host": "h", "dbname": "d", "sslmode": "require"}
+
+
+@pytest.mark.parametrize(("said", "meant"), [("none", None), ("0", 0), ("7", 7)])
+def test_how_often_a_statement_is_sent_before_it_is_prepared_is_said_in_the_url(monkeypatch, said, meant):
+    seen = {}
+    monkeypatch.setattr(psycopg, "connect", lambda **options: seen.update(options) or 1 / 0)
+    with closing(PostgresTableStore(f"postgresql+psycopg://u@h/d?prepare_threshold={said}")) as store:
+        with pytest.raises(ZeroDivisionError), store.looking():
+            pass
+    assert seen["prepare_threshold"] == meant
+
+
+@pytest.mark.parametrize("opened", [engine_for, database_of_a_source], ids=["stores", "sources of connectors"])
+def test_every_other_database_of_a_url_is_opened_alike(monkeypatch, opened):
+    seen = {}
+    monkeypatch.setattr(psycopg, "connect", lambda **options: seen.update(options) or 1 / 0)
+    engine = opened("postgresql+psycopg://u@h/d?prepare_threshold=none")
+    with pytest.raises(ZeroDivisionError):
+        engine.connect()
+    assert seen["prepare_threshold"] is None

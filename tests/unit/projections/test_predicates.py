@@ -1,18 +1,22 @@
-"""Predicates: what may be written, what it means in Python, and what is refused with a remedy."""
+"""Predicates mean what they say, of moments too, and what cannot be compared is refused."""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 from uuid import UUID
 
+import pandas as pd
 import pytest
 
 from projections import field, of_type
 from projections.declaring.event_fields import FieldKind, check_predicate, field_names
 from projections.declaring.matching import matcher
+from projections.declaring.predicates import Comparison
 from projections.errors import InvalidDefinition, InvalidPredicate
 from tests.errors import raises
 from tests.integration.payments_of_every_kind import Currency, Method, Payment
@@ -200,3 +204,32 @@ def test_the_fields_of_an_event_are_listed_with_those_of_its_records():
 )
 def test_the_floor_of_a_number_is_the_greatest_of_its_kind_that_is_not_above(kind, value, floor):
     assert kind.floor(value) == floor
+
+
+# ---- a moment that no event can hold is refused as a constant of a predicate
+
+
+EAST, WEST = timezone(timedelta(hours=14)), timezone(-timedelta(hours=12))
+
+
+@pytest.mark.parametrize(
+    ("moment", "words"),
+    [
+        (datetime(1, 1, 1, tzinfo=EAST), "outside of the years 1 to 9999"),
+        (datetime.max.replace(tzinfo=WEST), "outside of the years 1 to 9999"),
+        (pd.Timestamp("2026-01-01 00:00:00.000000001", tz="UTC"), "nanoseconds"),
+    ],
+)
+@pytest.mark.parametrize(
+    "compare", [lambda f, m: f == m, lambda f, m: f < m, lambda f, m: f.is_in([m])], ids=["==", "<", "is_in"]
+)
+def test_a_moment_that_no_event_can_hold_is_refused(compare: Any, moment: datetime, words: str) -> None:
+    with pytest.raises(InvalidPredicate, match=words):
+        compare(field("at"), moment)
+
+
+@pytest.mark.parametrize("moment", [datetime(1, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=EAST)])
+def test_the_first_and_the_last_moments_are_constants(moment: datetime) -> None:
+    compared = field("at") == moment
+    assert isinstance(compared, Comparison)
+    assert compared.value == moment

@@ -1,16 +1,25 @@
-"""Metrics as Prometheus' own parser reads them, over HTTP; counters only rise."""
+"""What a run measures: sizes of batches, what waits, and deletions that went unread."""
 
 from __future__ import annotations
 
+import time
 import urllib.request
+from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from eventstore.errors import FactfoldError
 from eventstore.metrics import serve_metrics
 from projections import BatchReport
+from projections.errors import InvalidDefinition, OffsetsLost
+from projections.lifecycle.building import BuildState, _has_waited
 from projections.lifecycle.metrics import RunLag, RunMetrics
+from projections.logs.offsets import BatchSize
+from projections.logs.ranges import require_deletions
 from tests.errors import raises
 
 REPORT = BatchReport(5, 4, 3, 2, 1, {"bad_json": 2}, {"read": 0.5, "commit": 1.0})
@@ -95,3 +104,113 @@ def test_failures_in_a_row_are_forgotten_when_the_run_goes_well(metrics, port):
 def test_a_port_that_is_taken_is_said(metrics, port):
     with raises(FactfoldError, code="port-taken", match="cannot be served"), serve_metrics(metrics, port=port):
         pass
+
+
+# ---- the size of batches follows the time they take, within its bounds; a store that becomes slow gets smaller ones
+
+
+SIZE = BatchSize(records=10_000, target=2.0, least=500, most=100_000)
+
+
+def settled(size, seconds_a_record, *, fixed=0.1, batches=30):
+    """The size after so many full batches of a store with these costs."""
+    for _ in range(batches):
+        size = size.after(size.records, seconds=fixed + size.records * seconds_a_record)
+    return size
+
+
+@pytest.mark.parametrize("seconds_a_record", [0.002, 0.0005, 0.00005])
+def test_full_batches_come_to_take_about_the_target(seconds_a_record):
+    size = settled(SIZE, seconds_a_record)
+    assert 1.5 <= 0.1 + size.records * seconds_a_record <= 2.6
+    assert settled(size, seconds_a_record, batches=1) == size
+
+
+def test_a_store_that_is_ten_times_slower_gets_smaller_batches_and_gets_larger_ones_back():
+    quick = settled(SIZE, 0.0001)
+    slow = settled(quick, 0.001)
+    assert slow.records < quick.records / 5
+    assert settled(slow, 0.0001).records > slow.records * 5
+
+
+def test_a_slow_batch_shrinks_the_next_one_at_once_and_no_further_than_to_a_quarter():
+    assert SIZE.after(10_000, seconds=4.0).records == 5_000
+    assert SIZE.after(10_000, seconds=400.0).records == 2_500
+
+
+def test_a_quick_full_batch_doubles_the_next_one_at_most():
+    assert SIZE.after(10_000, seconds=0.01).records == 20_000
+    assert SIZE.after(10_000, seconds=0.0).records == 20_000
+
+
+def test_a_quick_batch_of_few_records_says_nothing_of_large_ones():
+    assert SIZE.after(10, seconds=0.1) == SIZE
+
+
+def test_a_slow_batch_of_few_records_costs_no_more_than_a_slow_large_one():
+    assert SIZE.after(6_000, seconds=4.0).records == 3_000
+    assert SIZE.after(300, seconds=3.0).records == 2_500
+
+
+def test_a_size_near_its_target_stays():
+    assert SIZE.after(10_000, seconds=2.2) == SIZE == SIZE.after(10_000, seconds=1.8)
+
+
+@given(st.lists(st.tuples(st.integers(0, 200_000), st.floats(0, 1e6)), max_size=40))
+def test_whatever_happens_the_size_stays_within_its_bounds(batches):
+    size = SIZE
+    for records, seconds in batches:
+        size = size.after(records, seconds=seconds)
+        assert SIZE.least <= size.records <= SIZE.most
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"least": 0}, {"records": 400}, {"records": 200_000}, {"target": 0}, {"least": 20_000, "most": 10_000}]
+)
+def test_bounds_that_cross_are_refused(wrong):
+    with pytest.raises(InvalidDefinition, match="a batch cannot have"):
+        BatchSize(**{"records": 10_000, "least": 500, "most": 100_000} | wrong)
+
+
+# ---- who stood still for longer than a compacted topic keeps deletions is told so, and nobody else
+
+
+class Compacted:
+    """A log of a topic that has lost deletions before offset 50, and of one that is not compacted."""
+
+    def deletions_complete_from(self, topics):
+        assert list(topics) == ["orders", "marks"]
+        return {"orders": {0: 50, 1: 50}}
+
+
+def required(at, end, *, other=50):
+    progress = {"orders": {0: at, 1: other}, "marks": {0: 1}}
+    require_deletions(Compacted(), progress, {"orders": {0: end, 1: 90}, "marks": {0: 9}}, topics=["orders", "marks"])
+
+
+@pytest.mark.parametrize(("at", "end"), [(10, 60), (49, 50), (49, 60), (1, 50)])
+def test_a_run_with_records_before_it_that_are_older_than_deletions_are_kept_is_refused(at, end):
+    with pytest.raises(OffsetsLost, match="older than the topic's deletions") as caught:
+        required(at, end)
+    assert caught.value.place == "topic orders, partition 0"
+
+
+@pytest.mark.parametrize(("at", "end"), [(50, 60), (60, 60), (10, 10), (0, 60), (49, 49)])
+def test_one_that_has_read_all_there_is_or_nothing_yet_or_is_near_enough_is_not(at, end):
+    required(at, end)
+
+
+def test_every_partition_is_looked_at():
+    with pytest.raises(OffsetsLost, match="partition 1"):
+        required(50, 60, other=49)
+
+
+@pytest.mark.parametrize(
+    ("days", "first", "kept", "anew"), [(3, 5, 2, True), (1, 5, 2, False), (3, 9, 2, False), (3, 5, None, False)]
+)
+def test_chunks_are_not_merged_behind_others_that_were_read_before_deletions_went(days, first, kept, anew):
+    spans = {} if kept is None else {"orders": timedelta(days=kept), "customers": timedelta(days=30)}
+    environment = SimpleNamespace(log=SimpleNamespace(deletion_retention=lambda topics: spans))
+    begun = time.time() - 24 * 60 * 60 * days
+    state = BuildState({"orders": {0: first}}, {"orders": {0: 9}}, {}, begun=begun)
+    assert _has_waited(environment, SimpleNamespace(topics=["orders"]), state) is anew

@@ -1,12 +1,15 @@
-"""A view in SQL runs the text that was written: only names of tables are replaced, where Spark reads tables."""
+"""Texts of queries, their fingerprints, and how definitions are shown."""
 
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sa
 
+from projections import ProjectionGroup, Table, field, sql_view, view
 from projections.declaring.sql_queries import Query
-from projections.declaring.sql_views import sql_view
 from projections.errors import InvalidDefinition
+from sample_app import views
+from sample_app.payments import branching
 from tests.conformance.join_views import NAMED
 from tests.rows import each_row
 
@@ -158,3 +161,82 @@ def test_the_fingerprint_does_not_change_with_comments():
     texts = "SELECT id FROM orders", "SELECT id -- the key\nFROM /* all */ orders"
     first, second = (sql_view("some", text, tables=NAMED).signature() for text in texts)
     assert first == second
+
+
+# ---- views written in SQL
+
+
+def test_the_plan_says_the_key_and_the_references():
+    text = "SELECT o.id FROM orders o LEFT JOIN customers c ON c.id = o.customer_id"
+    assert sql_view("some", text, tables=NAMED).key == ()
+    with pytest.raises(InvalidDefinition, match="not known before Spark has planned it") as caught:
+        _ = sql_view("some", text, tables=NAMED).references
+    assert "a rebuild or a run of its group" in caught.value.remedy
+
+
+def test_the_fingerprint_changes_with_the_text_and_not_with_its_spaces():
+    def signature(text):
+        return sql_view("some", text, tables=NAMED).signature()
+
+    assert signature("SELECT id FROM orders") == signature("SELECT  id\nFROM orders")
+    assert signature("SELECT id FROM orders") != signature("SELECT id, amount FROM orders")
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "remedy"),
+    [
+        ("SELECT FROM WHERE", "cannot be read", "one SELECT"),
+        ("DROP TABLE orders", "is no SELECT", "one SELECT"),
+        ("SELECT id FROM nowhere", "reads nowhere", "name its tables"),
+        ("SELECT 1", "reads no table", "name its tables"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_kept_up_to_date_is_refused_with_what_to_write(text, message, remedy):
+    with pytest.raises(InvalidDefinition, match=message) as caught:
+        sql_view("some", text, tables=NAMED)
+    assert remedy in caught.value.remedy
+
+
+# ---- definitions show themselves in one line, for notebooks, debuggers and failing assertions
+
+
+def captured(count):
+    columns = (sa.Column(f"column_{n}", sa.Text) for n in range(count))
+    return sa.Table("wide", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), *columns)
+
+
+wide = Table.from_changelog(captured(100), topic="shop.public.wide")
+
+
+@view(key="id")
+def shown(wide):
+    return wide.select("id")
+
+
+SHOWN = {
+    "<ChangelogTable shop.public.wide: id, column_0, column_1, column_2, column_3, column_4, column_5, column_6"
+    " and 93 more>": wide,
+    "<VersionTable w: id, column_0>": Table.versions_of(captured(1), topic="w"),
+    "<ViewTopicTable v: id, column_0>": Table.from_view_topic(captured(1), topic="v"),
+    "<ChangelogTable w: id, column_0, of some rows>": Table.from_changelog(captured(1), topic="w").where(
+        field("id") > 1
+    ),
+    "<View shown: key id, of wide>": shown,
+    "<ProjectionGroup wide_group: shown>": ProjectionGroup("wide_group", [shown]),
+}
+
+
+@pytest.mark.parametrize(("line", "definition"), SHOWN.items(), ids=lambda one: type(one).__name__)
+def test_a_definition_is_one_line(line, definition):
+    assert repr(definition) == line
+
+
+@pytest.mark.parametrize("module", [views, branching])
+def test_definitions_of_the_sample_app_are_short(module):
+    kinds = ("ProjectionGroup", "View", "EventTable", "ChangelogTable", "Branches", "Subscription")
+    found = [value for value in vars(module).values() if type(value).__name__ in kinds]
+    assert found
+    for one in found:
+        assert repr(one).startswith(f"<{type(one).__name__} ")
+        assert len(repr(one)) < 200
+        assert "\n" not in repr(one)

@@ -1,28 +1,40 @@
-"""What a run tells of an error of Spark's: its kind, its types and the user's line, and none of the row's values.
-
-The messages are Spark 4.1's; the values in them are sentinels.
-"""
+"""Errors of queries and databases: typed, with a remedy, and without a value."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock, Mock
 
+import adbc_driver_postgresql.dbapi as adbc
+import psycopg
 import pytest
+import sqlalchemy as sa
 from pyspark.errors import PySparkException
 
 import projections
 from eventstore.errors import RecordsUnreadable
 from projections.declaring.views import View
-from projections.errors import CodeFailed, ProjectionError, RecordNotUnpacked, SparkFailed, UnsupportedValue
+from projections.errors import (
+    CodeFailed,
+    ProjectionError,
+    RecordNotUnpacked,
+    SparkFailed,
+    TableStoreUnavailable,
+    UnsupportedValue,
+)
 from projections.lifecycle.building import Builder
 from projections.logs.offsets import OffsetRange
 from projections.spark.failures import described, translate
 from projections.spark.live import incremental
 from projections.spark.live.incremental import LiveBatches
 from projections.spark.reading import kafka_source
+from projections.stores.copying import _session
+from projections.stores.embedded_rows import session
+from projections.stores.postgres import PostgresTableStore
+from projections.stores.sqlite import SqliteTableStore
 
 PERSONAL = ("ann@example.org", "line2", "4711.25", "O'Hara")
 NUMBER = (
@@ -211,3 +223,77 @@ def test_a_place_shows_no_password() -> None:
         raise PySparkException("no such folder")
 
     assert refused.value.place == "s3a://key:***@lake/views?token=***"
+
+
+# ---- what the views' database reports is a typed error without statement, parameters, or what it quotes of a row
+
+
+SENTINEL = "ann@example.org"
+DUPLICATE = f'duplicate key value violates unique constraint "people_pkey"\nDETAIL:  Key (email)=({SENTINEL}) exists.'
+INVALID = (
+    f'invalid input syntax for type integer: "{SENTINEL}"\nCONTEXT:  COPY people, line 3, column age: "{SENTINEL}"'
+)
+
+
+REPORTED: dict[str, tuple[Any, Any, str, type[ProjectionError]]] = {
+    "PostgreSQL, a key": (
+        sa.exc.IntegrityError, psycopg.errors.UniqueViolation(DUPLICATE), "people_pkey", TableStoreUnavailable,
+    ),
+    "PostgreSQL, a value": (
+        sa.exc.DataError, psycopg.errors.InvalidTextRepresentation(INVALID), "invalid input syntax", UnsupportedValue,
+    ),
+    "PostgreSQL, a table": (
+        sa.exc.ProgrammingError, psycopg.errors.UndefinedTable('relation "x" does not exist'), 'relation "x"',
+        TableStoreUnavailable,
+    ),
+    "SQLite, a key": (
+        sa.exc.IntegrityError, sqlite3.IntegrityError("UNIQUE constraint failed: people.email"), "people.email",
+        TableStoreUnavailable,
+    ),
+    "SQLite, a text": (
+        sa.exc.OperationalError, sqlite3.OperationalError(f'near "{SENTINEL}": syntax error'), "syntax error",
+        TableStoreUnavailable,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REPORTED)
+def test_what_a_database_reports_is_told_without_a_row_s_values(tmp_path: Any, what: str) -> None:
+    reported, orig, words, kind = REPORTED[what]
+    url = "postgresql+psycopg://db/views"
+    store = PostgresTableStore(url) if "Postgre" in what else SqliteTableStore(str(tmp_path / "views.db"))
+    statement, parameters = f"INSERT INTO people VALUES ('{SENTINEL}')", {"email": SENTINEL}
+
+    with pytest.raises(kind) as refused, store._reachable():
+        raise reported(statement, parameters, orig)
+
+    assert words in refused.value.message
+    assert SENTINEL not in str(refused.value)
+    assert "INSERT" not in str(refused.value)
+
+
+def test_an_engine_hides_parameters_where_its_error_is_printed_as_it_is(tmp_path: Any) -> None:
+    stores = PostgresTableStore("postgresql+psycopg://db/views"), SqliteTableStore(str(tmp_path / "views.db"))
+    assert [store._engine.hide_parameters for store in stores] == [True, True]
+
+
+def test_rows_that_are_copied_are_refused_by_column_and_without_the_value(monkeypatch: Any) -> None:
+    monkeypatch.setattr("projections.stores.copying._pool", loading(adbc.DataError(INVALID, status_code=5)))
+    with pytest.raises(UnsupportedValue, match="COPY people, line 3, column age") as refused, _session("uri"):
+        pass
+
+    assert SENTINEL not in str(refused.value)
+
+
+def loading(error: Exception) -> Any:
+    def pool(uri: str) -> None:
+        raise error
+
+    return pool
+
+
+def test_rows_that_are_loaded_into_a_file_are_refused_without_the_value(tmp_path: Any) -> None:
+    with pytest.raises(TableStoreUnavailable) as refused, session(str(tmp_path / "views.db")) as connection:
+        connection.execute(f'SELECT "{SENTINEL}" "{SENTINEL}" "x"')
+
+    assert SENTINEL not in str(refused.value)

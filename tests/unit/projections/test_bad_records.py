@@ -1,4 +1,4 @@
-"""Batches of records that do not unpack: found in a range, read around, and passed over by policy with nothing else."""
+"""Records that cannot be applied: waited for, read around, and passed over by policy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import structlog.testing
 
 from projections import BatchReport
-from projections.errors import ProjectionError, RecordNotUnpacked, UndecodableRecord, not_unpacked
+from projections.errors import ProjectionError, RecordNotUnpacked, UndecodableRecord, UnknownSchemaId, not_unpacked
 from projections.logs import ranges
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import arrow_record_schema
@@ -20,6 +20,100 @@ from projections.spark.live.applying import BatchApplier
 from projections.spark.reading.records import left_out, read_records
 from tests.errors import raises
 from tests.rows import each_row
+
+OFFSETS = OffsetRange({"t": {0: 0}}, {"t": {0: 5}})
+
+
+def unknown(schema_id):
+    error = UnknownSchemaId("unknown", remedy="publish it")
+    error.schema_id = schema_id
+    return error
+
+
+class World:
+    """A registry that learns a schema at its n-th reading, and records written by one schema."""
+
+    def __init__(self, *, learns_at=None, end=5):
+        self.readings, self.learns_at, self.end = 0, learns_at, end
+
+    def schemas(self, _):
+        self.readings += 1
+        return {7: "schema"} if self.learns_at is not None and self.readings >= self.learns_at else {}
+
+    def end_offsets(self, _):
+        return {"t": {0: self.end}}
+
+
+@dataclasses.dataclass(frozen=True)
+class Batches:
+    """Applies a range once the schema of its records is known."""
+
+    log: World
+    written_by: int = 7
+    registry: dict = dataclasses.field(default_factory=dict)
+    aside: object = None
+    group = SimpleNamespace(name="g", bad_records="fail", avro_changelogs=(), inputs=("t",))
+    environment = property(lambda self: SimpleNamespace(log=self.log))
+    reduction = property(lambda self: SimpleNamespace(registry=self.registry))
+
+    def with_schemas(self, registry):
+        return dataclasses.replace(self, registry=registry)
+
+    def without(self, aside):
+        return dataclasses.replace(self, aside=aside)
+
+    def apply(self, offsets):
+        if self.written_by not in self.registry:
+            raise unknown(self.written_by)
+        return BatchReport(offsets.records)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr("projections.spark.live.applying._LOOK_SECONDS", 0.0)
+
+
+def test_a_schema_that_comes_late_is_waited_for_and_the_same_range_applied():
+    applier = BatchApplier(Batches(world := World(learns_at=3)), None, patience=60.0)
+    assert applier.apply(OFFSETS).records == 5
+    assert world.readings == 3
+
+
+def test_a_schema_that_does_not_come_stops_the_batch_and_is_not_waited_for_again():
+    applier = BatchApplier(Batches(world := World()), None, patience=0.05)
+    with pytest.raises(UnknownSchemaId):
+        applier.apply(OFFSETS)
+    before = world.readings
+    with pytest.raises(UnknownSchemaId):
+        applier.apply(OFFSETS)
+    assert world.readings == before + 1
+
+
+def test_one_that_was_given_up_is_taken_once_it_is_there():
+    applier = BatchApplier(Batches(world := World()), None, patience=0.0)
+    with pytest.raises(UnknownSchemaId):
+        applier.apply(OFFSETS)
+    world.learns_at = 0
+    assert applier.apply(OFFSETS).records == 5
+
+
+def test_a_known_schema_of_another_table_is_not_waited_for():
+    applier = BatchApplier(Batches(World(learns_at=0), written_by=8), None, patience=0.0)
+    with pytest.raises(UnknownSchemaId):
+        applier.apply(OFFSETS)
+
+
+def test_what_stays_bad_is_raised_as_it_is():
+    class Broken(Batches):
+        def apply(self, offsets):
+            raise UndecodableRecord("bad", remedy="correct it")
+
+    with pytest.raises(UndecodableRecord, match="bad"):
+        BatchApplier(Broken(World()), None, patience=0.0).apply(OFFSETS)
+
+
+# ---- batches of records that do not unpack
+
 
 WHOLE = OffsetRange({"t": {0: 0, 1: 0}, "u": {0: 5}}, {"t": {0: 20, 1: 3}, "u": {0: 9}})
 
@@ -133,7 +227,7 @@ def test_what_another_generation_could_not_unpack_is_set_aside_only_while_that_h
 
 
 @dataclasses.dataclass(frozen=True)
-class Batches:
+class PackedBatches:
     """Applies a range by noting what is read of it."""
 
     log: PackedLog
@@ -175,7 +269,7 @@ class Letters:
 @each_row("policy", ["skip", "dead-letter"])
 @each_row("batches", BATCHES.values(), ids=list(BATCHES))
 def test_a_run_passes_over_such_batches_by_policy_in_one_commit_and_applies_all_else(batches, policy, says_where):
-    given = Batches(PackedLog(*batches, says_where=says_where), policy)
+    given = PackedBatches(PackedLog(*batches, says_where=says_where), policy)
     letters = Letters() if policy == "dead-letter" else None
     report = BatchApplier(given, letters, patience=0.0).apply(WHOLE)
     good, bad = expected(WHOLE, *batches)
@@ -187,14 +281,14 @@ def test_a_run_passes_over_such_batches_by_policy_in_one_commit_and_applies_all_
 
 def test_a_run_that_tolerates_none_stops_with_topic_partition_and_offsets():
     with pytest.raises(RecordNotUnpacked) as refused:
-        BatchApplier(Batches(PackedLog(("t", 0, 3, 5)), "fail"), None, patience=0.0).apply(WHOLE)
+        BatchApplier(PackedBatches(PackedLog(("t", 0, 3, 5)), "fail"), None, patience=0.0).apply(WHOLE)
     assert refused.value.place == "topic t, partition 0, offsets 3 to 4"
     assert "bad_records" in refused.value.remedy
 
 
 def test_what_is_known_of_another_generation_is_passed_over_and_sent_although_it_can_be_read_here():
     known = not_unpacked_in(PackedLog(("t", 0, 3, 5)), WHOLE)
-    given, letters = Batches(PackedLog(), "dead-letter"), Letters()
+    given, letters = PackedBatches(PackedLog(), "dead-letter"), Letters()
     applier = BatchApplier(given, letters, patience=0.0, known=known.within_range)
     applier.apply(OffsetRange({"t": {0: 0}}, {"t": {0: 4}}))
     applier.apply(OffsetRange({"t": {0: 4}}, {"t": {0: 8}}))
@@ -203,7 +297,7 @@ def test_what_is_known_of_another_generation_is_passed_over_and_sent_although_it
 
 
 def test_a_batch_that_another_client_alone_cannot_unpack_stops_the_run():
-    class Refused(Batches):
+    class Refused(PackedBatches):
         def apply(self, offsets):
             raise not_unpacked("invalid", topic="t", partition=0, offset=7)
 
