@@ -1,4 +1,4 @@
-"""Judged bad is what the strict decoders refuse, and nothing else: asked of all records at once, and of each alone."""
+"""Records that are no rows: judged together as each alone is refused, and those of another source."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from decimal import Decimal
 import pytest
 from pyspark.errors import PySparkException
 
+from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroEncoder
 from eventstore.schema_registry import RegisteredSchema
-from projections import Stream, Table
+from projections import Stream, Table, on
 from projections.declaring.event_versions import EventVersions
 from projections.errors import UndecodableRecord
 from projections.logs.set_aside import SetAside
@@ -170,3 +171,83 @@ def test_records_behind_a_gap_are_those_after_the_first_version_that_is_missing(
                                   "stream string, at bigint")  # fmt: skip
     found = behind_gaps(frame(small, records), known).select("offset", "_fault.detail").collect()
     assert sorted(row.detail for row in found) == ["ticket-a@6", "ticket-a@7", "ticket-c@2"]
+
+
+# ---- two services have an aggregate of one name
+
+
+class Order(Aggregate):
+    sku: str = ""
+
+    @event
+    class Placed:
+        sku: str
+
+    def on_placed(self, e: Placed) -> None:
+        self.sku = e.sku
+
+
+KIND = event_type_of(Order.Placed)
+ORDER_SCHEMAS = {KIND.schema_id: KIND.registered}
+PLACED = KIND.encode(Order.Placed(sku="tea"))
+SOURCED = (
+    "topic string, partition int, offset bigint, key binary, value binary, ce_time string, ce_id string, "
+    "ce_source string"
+)
+# Key, value and source of a record, and what its message says of it if it is refused.
+ORDER_RECORDS = [
+    ("order-1@0", PLACED, "/shop", None),
+    ("order-2@0", None, "/shop", None),
+    ("order-3@0", PLACED, "/billing", "the record's source is '/billing'"),
+    ("order-4@0", None, "/billing", "the record's source is '/billing'"),
+    ("order-5@0", PLACED, None, "the record's source is none"),
+    ("order-6@0", PLACED, "/Shop", "the record's source is '/Shop'"),
+    ("order-7@0", b"not Avro", "/billing", "the record's source is '/billing'"),
+]
+OF_OTHERS = {n: told for n, (*_, told) in enumerate(ORDER_RECORDS) if told}
+
+
+def tables(**named):
+    return {
+        "declared": Table.from_events(Order, key="order_id", columns={"sku": on(Order.Placed).take("sku")}, **named),
+        "evolved": Table.from_events(Order, key="order_id", **named),
+        "a stream": Stream.from_events(Order, events=Order.Placed, key="order_id", **named),
+    }
+
+
+NAMED = tables(source="/shop")
+
+
+def order_frame(small, records=ORDER_RECORDS):
+    rows = [
+        ("shop.order", 0, n, key.encode(), value and bytearray(value), "2026-01-01T00:00:00Z", None, source)
+        for n, (key, value, source, _) in enumerate(records)
+    ]
+    return small.createDataFrame(rows, SOURCED).coalesce(1)
+
+
+@each_row("table", NAMED.values(), ids=NAMED)
+def test_records_of_another_source_are_judged_bad_deletions_included(small, table):
+    found = Judge(ORDER_SCHEMAS, small).faults(table, order_frame(small))
+    assert {fault.offset: fault.kind for fault in found} == dict.fromkeys(OF_OTHERS, "other_source")
+    for fault in found:
+        assert fault.error.message == (
+            f"the record is of another service: '/shop' is declared, and {OF_OTHERS[fault.offset]}"
+        )
+        assert fault.error.place == f"topic shop.order, partition 0, offset {fault.offset}"
+        assert "topic=" in fault.error.remedy
+
+
+@each_row("table", NAMED.values(), ids=NAMED)
+def test_a_fold_stops_at_a_record_of_another_source_and_takes_those_of_its_own(small, table):
+    own = [record for record in ORDER_RECORDS if record[3] is None]
+    assert Reduction(ORDER_SCHEMAS).reduce(order_frame(small, own), table).count() == 2
+    for record in (ORDER_RECORDS[2], ORDER_RECORDS[3]):
+        with pytest.raises(UndecodableRecord, match="is of another service"), described("a test"):
+            Reduction(ORDER_SCHEMAS).reduce(order_frame(small, [record]), table).collect()
+
+
+def test_a_table_that_names_no_source_takes_the_records_of_all(small):
+    taken = [record for record in ORDER_RECORDS if record[1] != b"not Avro"]
+    for table in tables().values():
+        assert not Judge(ORDER_SCHEMAS, small).faults(table, order_frame(small, taken))

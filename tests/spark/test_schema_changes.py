@@ -1,21 +1,33 @@
-"""A column that a change event lacks is no NULL in Spark either; only the newest record of a key must have them all."""
+"""Changes whose schema changed, whose types are others, or that are no changes, in Spark as in Python."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from pyspark.sql import functions as F
 
-from projections import Table
+from cdc.changes.column_types import reader_for
+from cdc.changes.semantic_types import Form
+from projections import ProjectionGroup, Table, view
+from projections.declaring.captured import key_and_columns
 from projections.errors import InvalidDefinition, UndecodableRecord
+from projections.logs.port import OffsetRange
 from projections.logs.set_aside import SetAside
+from projections.spark.changes.semantic_types import FieldForm, of_text, typed
 from projections.spark.failures import described
 from projections.spark.judging import Judge
 from projections.spark.kinds import Reduction
 from projections.spark.reading.records import without
+from projections.testing.memory_log import ChangeWriter, MemoryLog
+from projections.testing.trial import ViewTrial
 from tests.rows import each_row
 from tests.unit.cdc.schema_changes import BAD, CASES, ITEMS, OLD, SCHEMAS, WHOLE, WRITTEN, Change, flattened, registered
+from tests.unit.cdc.test_placeholders import SENT
 
 TOPIC = "shop.public.items"
 RAW = "topic string, partition int, offset bigint, key binary, value binary"
@@ -122,3 +134,131 @@ def test_what_may_be_absent_is_a_part_of_what_a_table_means() -> None:
     assert plain.signature() != declared.signature()
     with pytest.raises(InvalidDefinition, match="'id', which is no nullable column"):
         Table.versions_of(ITEMS, topic=TOPIC, null_if_absent=["id"])
+
+
+# ---- a column gets another type at its source
+
+
+PRICES = sa.Table(
+    "prices",
+    sa.MetaData(),
+    sa.Column("id", sa.BigInteger, primary_key=True),
+    sa.Column("amount", sa.BigInteger),
+    sa.Column("name", sa.Text),
+)
+prices = Table.from_changelog(PRICES, topic="shop.public.prices")
+
+
+@view(key="id")
+def listed(prices):
+    return prices.select("id", "amount", "name")
+
+
+def records(small, table, column, values):
+    """Changes of a table, each of which has one of the values in a column."""
+    log = MemoryLog()
+    changes = ChangeWriter(log)
+    for number, value in enumerate(values):
+        changes.put(table, {"id": number, column: value})
+    return log.scan(small, OffsetRange({table.topic: {0: 0}}, log.end_offsets([table.topic])))
+
+
+def test_values_that_fit_go_on_and_one_that_does_not_stops_the_run_at_its_record(spark, tmp_path):
+    with ViewTrial(spark, ProjectionGroup("prices", [listed]), tmp_path) as trial:
+        trial.put(prices, {"id": 1, "amount": 5, "name": "tea"})
+        trial.check()
+        trial.put(prices, {"id": 1, "amount": 2**40, "name": None})
+        trial.check()
+        trial.put(prices, {"id": 1, "amount": "12.50", "name": "tea"})
+        with pytest.raises(UndecodableRecord, match=r"topic shop\.public\.prices, partition 0, offset 2") as caught:
+            trial.check()
+        assert "amount" in caught.value.message
+        assert trial.rows("listed") == [{"id": 1, "amount": 2**40, "name": None}]
+
+
+def test_every_other_type_is_refused_at_its_record(small):
+    values = ["12.50", 12.5, {"scale": 2, "value": "BOI="}, [1], True]
+    found = Judge({}, small).faults(prices, records(small, prices, "amount", values))
+    assert [fault.offset for fault in found] == list(range(len(values)))
+    assert all("amount" in fault.error.message for fault in found)
+
+
+COSTS = sa.Table(
+    "costs", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("cost", sa.Numeric(12, 2))
+)
+costs = Table.from_changelog(COSTS, topic="shop.public.costs")
+
+
+FITTING = ["1", "1.5", "-1.50", "1.5000", "1.50" + 20 * "0", "0E-10", "1E+3", "1.5E+1", "9999999999.99", "12E-2"]
+ROUNDED = ["1.005", "0.001", "1E-3", "1.5E-30", "1." + 29 * "0" + "1"]
+
+
+def test_a_decimal_of_another_scale_fits_unless_the_declared_scale_would_round_it(small):
+    raw = records(small, costs, "cost", [*FITTING, *ROUNDED])
+    found = Judge({}, small).faults(costs, raw)
+    assert [fault.offset for fault in found] == list(range(len(FITTING), len(FITTING) + len(ROUNDED)))
+    assert all("cost" in fault.error.message for fault in found)
+    rows = Reduction({}).reduce(without(raw, found), costs).orderBy("id").collect()
+    assert [row.cost for row in rows] == [Decimal(text) for text in FITTING]
+
+
+@each_row("text", [*FITTING, *ROUNDED])
+def test_python_refuses_the_same_decimals(text):
+    read = reader_for(COSTS.c.cost)
+    if text in FITTING:
+        assert read(text) == Decimal(text)
+    else:
+        with pytest.raises(ValueError, match="2 digits"):
+            read(text)
+
+
+# ---- arrays of arrays are refused inside the JVM as they are in Python, and all that Python takes is taken
+
+
+VALUES: list[list[Any]] = [[], [None], [None, None]]
+
+
+def column(number: int, kind: Any, dimensions: int | None) -> sa.Column[Any]:
+    return sa.Column(f"c{number}", sa.ARRAY(kind, dimensions=dimensions))
+
+
+def taken(reader: Any, value: list[Any]) -> bool:
+    try:
+        return isinstance(reader(value), list)
+    except (ValueError, LookupError):
+        return False
+
+
+@each_row("dimensions", [None, 1])
+def test_spark_takes_the_arrays_that_python_takes(small, dimensions):
+    columns = [column(number, kind, dimensions) for number, (kind, _) in enumerate(SENT)]
+    model = sa.Table("it", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), *columns)
+    types = key_and_columns(model, full_identity=True)[1]
+    nested = [[[inner, inner]] if inner and dimensions is None else [] for _, inner in SENT]
+    tried = [[*VALUES, *more] for more in nested]
+    schema = FieldForm.fixed(Form("array", items=Form("string")))
+
+    asked = [
+        (one, value, form)
+        for one, values in zip(columns, tried, strict=True)
+        for value in values
+        for form in (None, schema)
+    ]
+    found = small.range(1).select(
+        *(
+            typed(F.lit(json.dumps(v)), types[c.name], form).isNotNull().alias(str(n))
+            for n, (c, v, form) in enumerate(asked)
+        )
+    )
+
+    (row,) = found.collect()
+    assert [(str(c.type), v, row[n]) for n, (c, v, _) in enumerate(asked)] == [
+        (str(c.type), v, taken(reader_for(c), v)) for c, v, _ in asked
+    ]
+
+
+def test_an_array_of_a_view_topic_may_hold_nulls_alone(small):
+    model = sa.Table("it", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), column(0, sa.Integer, None))
+    types = key_and_columns(model, full_identity=True)[1]
+
+    assert small.range(1).select(of_text(F.lit("[null,null]"), types["c0"])).first()[0] == "[null,null]"

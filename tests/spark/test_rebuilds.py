@@ -1,14 +1,16 @@
-"""A topic is made anew, and has more records by now than were applied of the other one: none is skipped."""
+"""Rebuilds that wait for a decision, or read a topic that was made anew."""
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import closing
 
 import pytest
 import sqlalchemy as sa
 
-from projections import Environment, ProjectionGroup, Table, cut_over, open_runner, rebuild, verify, view
+from projections import Environment, ProjectionGroup, Table, cut_over, diff, open_runner, rebuild, verify, view
 from projections.errors import OffsetsLost, ProjectionError, RunAlreadyActive
+from projections.spark.views.view_functions import view_columns
 from projections.stores.generations import pause, resume
 from projections.stores.roles import VERIFIER
 from projections.stores.sqlite import SqliteTableStore
@@ -125,3 +127,69 @@ def test_a_paused_runner_holds_its_run_and_goes_on_once_it_may(environment):
         resume(environment.store, GROUP.name)
         runner.catch_up()
     assert [row.id for row in shown(environment)] == [1, 2]
+
+
+# ---- rows of a rebuild that differ from the serving ones though the definition is the same
+
+
+bank_rates = Table.from_changelog(
+    sa.Table(
+        "bank_rates", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("rate", sa.Integer)
+    ),
+    topic="bank.public.rates",
+)
+
+
+@view(key="id")
+def current_rates(bank_rates):
+    return bank_rates.select("id", "rate")
+
+
+UNCHANGED = ProjectionGroup("current_rates", [current_rates])
+
+
+@pytest.fixture
+def drifted(small, tmp_path):
+    """A group that serves two bank_rates, one of which was changed behind its back."""
+    with closing(SqliteTableStore(tmp_path / "views.db")) as store:
+        store.prepare()
+        drifted = Environment(small, small, store, MemoryLog())
+        changes = ChangeWriter(drifted.log)
+        for number in (1, 2):
+            changes.put(bank_rates, {"id": number, "rate": number})
+        rebuild(drifted, UNCHANGED)
+        layout = store.layout(UNCHANGED, store.serving_state(UNCHANGED.name).run, view_columns(small, UNCHANGED))
+        kept = layout.views["current_rates"].view
+        with store.transaction() as connection:
+            connection.execute(sa.update(kept).where(kept.c.id == 1).values(rate=9))
+        yield drifted
+
+
+def shown_rates(drifted):
+    with drifted.store.looking() as connection:
+        return {row.id: row.rate for row in connection.execute(sa.text("SELECT id, rate FROM current_rates"))}
+
+
+def test_the_new_rows_of_an_unchanged_definition_wait_for_a_decision(drifted):
+    report = rebuild(drifted, UNCHANGED)
+    assert (report.serves, report.withheld, report.differs) == (False, True, True)
+    assert shown_rates(drifted) == {1: 9, 2: 2}
+    (row,) = diff(drifted, UNCHANGED)["current_rates"].differing
+    assert (row.one["rate"], row.other["rate"]) == (9, 1)
+    cut_over(drifted, UNCHANGED)
+    assert shown_rates(drifted) == {1: 1, 2: 2}
+
+
+def test_a_second_rebuild_withholds_the_same_generation_until_the_cut_over_is_asked_for(drifted):
+    first, again = rebuild(drifted, UNCHANGED), rebuild(drifted, UNCHANGED)
+    assert (again.generation, again.withheld) == (first.generation, True)
+    forced = rebuild(drifted, UNCHANGED, cut_over=True)
+    assert (forced.serves, forced.withheld) == (True, False)
+    assert shown_rates(drifted) == {1: 1, 2: 2}
+
+
+def test_equal_rows_and_rows_of_a_changed_definition_serve_at_once(drifted):
+    changed = rebuild(drifted, dataclasses.replace(UNCHANGED, version=2))
+    assert (changed.serves, changed.differs) == (True, True)
+    equal = rebuild(drifted, dataclasses.replace(UNCHANGED, version=2))
+    assert (equal.serves, equal.differs) == (True, False)
