@@ -143,12 +143,16 @@ class FlinkSql(Closing):
 
     name = f"Flink SQL {VERSION}"
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, more_jars: Sequence[str] = ()) -> None:
         self._servers = servers
-        jars = fetched("flink", (HERE / "flink-jars.txt").read_text().split())
+        jars = [
+            jar
+            for listed in ("flink-jars.txt", *more_jars)
+            for jar in fetched(listed.removesuffix("-jars.txt"), (HERE / listed).read_text().split())
+        ]
         command = [str(require_java().executable), "-Xmx2g", "-cp", _compiled(jars), "FlinkQueries", str(PARALLELISM)]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen(command, text=True, **pipes)
+        self.process = subprocess.Popen(command, text=True, **pipes)
         self._said: queue.Queue[dict[str, Any]] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
         self._changelog = Changelog()
@@ -156,12 +160,19 @@ class FlinkSql(Closing):
     def start(self, text: str, tables: Mapping[str, ChangelogTable]) -> None:
         """Run a query over topics from their beginnings."""
         for name, table in tables.items():
-            self._tell(*definitions(name, table, self._servers))
-        self._tell(text)
+            self.tell(*definitions(name, table, self._servers))
+        self.tell(text)
+
+    def insert(self, text: str) -> float:
+        """Start to write a query's rows into a table, and return the time. Raises Refused."""
+        self.tell(text)
+        if "inserting" not in (said := self._said.get(timeout=60)):
+            raise Refused(str(said))
+        return time.perf_counter()
 
     def stop(self) -> None:
         """End the query."""
-        self._tell("stop")
+        self.tell("stop")
         while "stopped" not in self._said.get(timeout=60):
             pass
         self._changelog = Changelog()
@@ -179,20 +190,21 @@ class FlinkSql(Closing):
 
     def close(self) -> None:
         """End the process."""
-        assert self._process.stdin is not None  # noqa: S101 - it is a pipe
-        self._process.stdin.close()
+        assert self.process.stdin is not None  # noqa: S101 - it is a pipe
+        self.process.stdin.close()
         try:
-            self._process.wait(timeout=60)
+            self.process.wait(timeout=60)
         finally:
-            self._process.kill()  # only if it still runs
+            self.process.kill()  # only if it still runs
 
-    def _tell(self, *lines: str) -> None:
-        assert self._process.stdin is not None  # noqa: S101 - it is a pipe
-        self._process.stdin.write("".join(f"{line}\n" for line in lines))
-        self._process.stdin.flush()
+    def tell(self, *lines: str) -> None:
+        """Hand it lines: statements, or a query."""
+        assert self.process.stdin is not None  # noqa: S101 - it is a pipe
+        self.process.stdin.write("".join(f"{line}\n" for line in lines))
+        self.process.stdin.flush()
 
     def _listen(self) -> None:
-        for line in self._process.stdout or ():
+        for line in self.process.stdout or ():
             self._said.put(json.loads(line))
 
 

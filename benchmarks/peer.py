@@ -42,7 +42,7 @@ class Pyeventsourcing:
     name = "pyeventsourcing 9.5.6, default mode"
 
     def __init__(self, engine: sa.Engine) -> None:
-        self._python = _environment("pyeventsourcing", PYEVENTSOURCING)
+        self._python = installed("pyeventsourcing", PYEVENTSOURCING)
         self._database = f"peer_{uuid.uuid4().hex[:8]}"
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql(f'CREATE DATABASE "{self._database}"')
@@ -65,7 +65,7 @@ class Pyeventsourcing:
         }
 
 
-def _environment(name: str, requirement: str) -> Path:
+def installed(name: str, requirement: str) -> Path:
     """The Python of an environment that has a package, made at the first use."""
     folder = _ENVIRONMENTS / name
     python, ready = folder / "bin" / "python", folder / "ready"
@@ -126,7 +126,7 @@ class QuixStreams:
     windows_name = "Quix Streams 3.28.1"
 
     def __init__(self) -> None:
-        self._python = _environment("quixstreams", "quixstreams[avro]==3.28.1")
+        self._python = installed("quixstreams", "quixstreams[avro]==3.28.1")
 
     def rate(self, log: FlightLog, *, records: int) -> float:
         """Records a second of both topics from their beginnings."""

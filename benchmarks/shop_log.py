@@ -28,7 +28,7 @@ _ORDERS = sa.Table(
 _CUSTOMERS = sa.Table(
     "customers", _METADATA, sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("city", sa.Text)
 )
-_JOINED = "SELECT o.id, o.amount, c.city FROM orders o JOIN customers c ON o.customer_id = c.id"
+JOINED = "SELECT o.id, o.amount, c.city FROM orders o JOIN customers c ON o.customer_id = c.id"
 
 
 @dataclass
@@ -40,7 +40,7 @@ class ShopLog:
     prefix: str = field(default_factory=lambda: f"bench-{uuid.uuid4().hex[:8]}")
 
     def __post_init__(self) -> None:
-        self.orders_topic, self.customers_topic = f"{self.prefix}.public.orders", f"{self.prefix}.public.customers"
+        self.orders_topic, self.customers_topic = (_topic(self.prefix, name) for name in ("orders", "customers"))
         self._producer = RecordProducer(self.settings)
         self._chance = random.Random(7)  # noqa: S311 - which customer, not a secret
         self._position = self._orders = 0
@@ -52,14 +52,16 @@ class ShopLog:
     @property
     def group(self) -> ProjectionGroup:
         """A view over tables of this log's topics. Its own name lets several logs share one database."""
-        return self.group_of("orders", _JOINED)
+        return join_of(self.prefix)
 
     def group_of(self, name: str, text: str) -> ProjectionGroup:
         """A group of one query over tables of this log's topics."""
-        orders: ChangelogTable = Table.from_changelog(_ORDERS, topic=self.orders_topic)
-        customers: ChangelogTable = Table.from_changelog(_CUSTOMERS, topic=self.customers_topic)
-        own = f"{name}_of_{self.prefix.replace('-', '_')}"
-        return ProjectionGroup(own, [sql_view(own, text, tables={"orders": orders, "customers": customers})])
+        return _group(self.prefix, name, text)
+
+    @property
+    def tables(self) -> dict[str, ChangelogTable]:
+        """The tables of its topics."""
+        return _tables(self.prefix)
 
     @property
     def records(self) -> int:
@@ -68,22 +70,41 @@ class ShopLog:
 
     def insert(self, count: int) -> None:
         """Write new orders."""
-        self._producer.send(self._order(self._orders + number) for number in range(count))
+        self._producer.send(self._order(self._orders + number, "c") for number in range(count))
         self._orders += count
 
     def update(self, count: int) -> None:
         """Write changes of orders that are there, each of another one."""
-        self._producer.send(self._order(number) for number in self._chance.sample(range(self._orders), count))
+        self._producer.send(self._order(number, "u") for number in self._chance.sample(range(self._orders), count))
 
-    def _order(self, number: int) -> OutgoingRecord:
+    def _order(self, number: int, op: str) -> OutgoingRecord:
         values = {"customer_id": self._chance.randrange(self.customers), "amount": self._chance.randrange(100)}
-        return self._change(self.orders_topic, number, values)
+        return self._change(self.orders_topic, number, values, op)
 
-    def _change(self, topic: str, identity: int, values: dict[str, object]) -> OutgoingRecord:
+    def _change(self, topic: str, identity: int, values: dict[str, object], op: str = "c") -> OutgoingRecord:
         self._position += 1
         source = {"connector": "postgresql", "lsn": self._position, "snapshot": "false"}
-        change = {"op": "u", "before": None, "after": {"id": identity, **values}, "source": source}
+        change = {"op": op, "before": None, "after": {"id": identity, **values}, "source": source}
         return OutgoingRecord(topic=topic, key=_json({"id": identity}), value=_json(change))
+
+
+def join_of(prefix: str) -> ProjectionGroup:
+    """The foreign-key join over the topics of a log."""
+    return _group(prefix, "orders", JOINED)
+
+
+def _group(prefix: str, name: str, text: str) -> ProjectionGroup:
+    own = f"{name}_of_{prefix.replace('-', '_')}"
+    return ProjectionGroup(own, [sql_view(own, text, tables=_tables(prefix))])
+
+
+def _tables(prefix: str) -> dict[str, ChangelogTable]:
+    described = {"orders": _ORDERS, "customers": _CUSTOMERS}
+    return {name: Table.from_changelog(one, topic=_topic(prefix, name)) for name, one in described.items()}
+
+
+def _topic(prefix: str, table: str) -> str:
+    return f"{prefix}.public.{table}"
 
 
 def _city(customer: int) -> str:

@@ -1,7 +1,8 @@
 // Flink SQL in a cluster of this process: runs one query after another, and prints the changelog of each.
-// Argument: parallel subtasks. Input, a line each: a statement that defines something, a query, or "stop", which ends
-// the query and forgets the definitions. Output, JSON a line: {"columns": {name: type}}, {"at": milliseconds since
-// 1970, "kind": "+I", "row": [texts]}, {"refused": reason}, {"failed": reason}, {"stopped": true}.
+// Argument: parallel subtasks. Input, a line each: a statement that defines something, a query, an INSERT, or "stop",
+// which ends the query and forgets the definitions. Output, JSON a line: {"columns": {name: type}}, {"at": milliseconds since
+// 1970, "kind": "+I", "row": [texts]}, {"refused": reason}, {"failed": reason}, {"inserting": true},
+// {"stopped": true}.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -54,6 +55,12 @@ public class FlinkQueries {
     try {
       if (query.startsWith("CREATE")) {
         tables.executeSql(query);
+        return;
+      }
+      if (query.startsWith("INSERT")) {
+        running = tables.executeSql(query).getJobClient().orElseThrow();
+        running.getJobExecutionResult().whenComplete((result, error) -> failed(error));
+        say(Map.of("inserting", true));
         return;
       }
       Table table = tables.sqlQuery(query);
